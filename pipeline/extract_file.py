@@ -8,7 +8,7 @@
 The header says who shows what to whom, how far its author's manifests prove it complete, and the size and hash of the
 body, so the signature covers everything. `totals` are one row for each direction and 5 minutes; `details` are the
 records of those 5 minutes in which the totals of both differ. Rows name no domain, no address and no body: `out` is the
-author's book of what went to the reader, `in` of what came from there.
+author's records of what went to the reader, `in` of what came from there.
 
 Such a file may contain anything. Nothing in it becomes a path, nothing is decoded before the
 signature holds, sizes are checked before bytes are read, rows must be sorted so that none can come twice; and what
@@ -67,7 +67,7 @@ class Verdict(Enum):
     OUT_OF_ORDER = "out-of-order", "ask for it anew"
     """A row stands behind one that it should precede, or comes twice."""
     MISSING_STEP = "missing-step", "do the steps in order; after a change of records begin with totals"
-    """Details without the totals that they explain, or of another version of the books."""
+    """Details without the totals that they explain, or of another version of the records."""
     CONTRADICTION = "contradiction", "ask for both anew; keep both files, they are signed"
     """Details that do not add up to the totals that their author has signed."""
 
@@ -100,7 +100,7 @@ Step: TypeAlias = Literal["totals", "details"]
 
 
 class Total(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One side's book of one direction over 5 minutes; see `schemas.BOOK_TOTAL`."""
+    """One side's total of one direction over 5 minutes; see `schemas.SIDE_TOTAL`."""
 
     role: Literal["out", "in"]
     bucket_us: _Time
@@ -119,7 +119,7 @@ class Total(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Entry(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """One record; see `schemas.BOOK`."""
+    """One record; see `schemas.SIDE_RECORD`."""
 
     role: Literal["out", "in"]
     msg_id: _Hex32
@@ -143,7 +143,10 @@ ROW_TYPES: Final[dict[Step, type[Row]]] = {"totals": Total, "details": Entry}
 
 
 class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an extract says about itself. Times in µs, sizes in bytes; `books_version` is that of the author's books."""
+    """What an extract says about itself. Times in µs, sizes in bytes.
+
+    `books_version` is the version of the author's records; the name belongs to the format.
+    """
 
     step: Step
     domain: _Domain
@@ -188,7 +191,7 @@ def write_extract(path: Path, header: Header, rows: Iterable[Row], key: SigningK
     """
     with tempfile.TemporaryFile(dir=path.parent) as body:
         count, raw_bytes = _write_body(body, rows)
-        body_bytes = body.tell()
+        body_bytes = body.seek(0, os.SEEK_END)
         body.seek(0)
         if body_bytes > BODY_BYTES or raw_bytes > RAW_BYTES:
             raise ExtractError(Verdict.TOO_LARGE, f"{body_bytes:,} bytes; nobody reads more than {BODY_BYTES:,}")
@@ -277,7 +280,7 @@ def _read_header(file: BufferedReader, expected: Expected) -> tuple[Header, byte
             Verdict.WRONG_DOMAIN,
             f"of {header.domain} for {header.peer}, expected of {expected.domain} for {expected.peer}",
         )
-    begin = file.tell()
+    begin = len(signed) + len(signature)
     if os.fstat(file.fileno()).st_size - begin != header.body_bytes:
         raise ExtractError(Verdict.DAMAGED, f"the body is not {header.body_bytes:,} bytes long")
     if hashlib.file_digest(file, "sha256").hexdigest() != header.body_sha256:

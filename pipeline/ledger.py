@@ -18,13 +18,13 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.findings import Verdict
 from pipeline.schemas import SEGMENTS
-from pipeline.segment_books import Accepted, Books
+from pipeline.segment_chains import Accepted, SegmentChains
 from pipeline.segments import Place, Segment
 from pipeline.tables import Change, Commit, Lake
 
 APP_ID: Final = "ingest"
 _ACCEPTED: Final = tuple(Accepted.__dataclass_fields__)
-_BOOK_COLUMNS: Final = ("node", "kind", "verdict", *_ACCEPTED)
+_CHAIN_COLUMNS: Final = ("node", "kind", "verdict", *_ACCEPTED)
 _PLACE_COLUMNS: Final = ("spool", "path", "manifest_sha256", "manifest_mtime_us", "verdict", "findings")
 
 
@@ -43,7 +43,7 @@ class Known:
         return self.verdict != Verdict.REJECTED.value
 
     def says_the_same_as(self, segment: Segment) -> bool:
-        """Whether a new row would tell nothing new."""
+        """True if a new row would say nothing new."""
         return (
             self.manifest_sha256 == segment.manifest_sha256
             and self.verdict == segment.verdict.value
@@ -72,13 +72,13 @@ class Ledger:
                 self._places[spool, path].append(Known(sha256, mtime_us, verdict, tuple(findings or ())))
         return self._places
 
-    def books_for(self, segments: Iterable[Segment]) -> Books:
-        """The books that these segments have to fit to."""
+    def chains_for(self, segments: Iterable[Segment]) -> SegmentChains:
+        """The chains that these segments continue."""
         names = {(name.node, name.kind.value) for segment in segments if (name := segment.name) is not None}
-        rows = self._lake.read_small(SEGMENTS, _BOOK_COLUMNS)
+        rows = self._lake.read_small(SEGMENTS, _CHAIN_COLUMNS)
         rows = rows.filter(pc.field("verdict") == Verdict.ACCEPTED.value)
         rows = rows.filter(pc.field("node").isin(pa.array(sorted({node for node, _ in names}), pa.string())))
-        return Books(
+        return SegmentChains(
             (row["node"], row["kind"], _accepted(row))
             for row in rows.to_pylist()
             if (row["node"], row["kind"]) in names
@@ -87,7 +87,7 @@ class Ledger:
     def accepted(self) -> dict[tuple[str, str], list[Accepted]]:
         """All accepted segments by node and kind, in their order."""
         found: dict[tuple[str, str], list[Accepted]] = defaultdict(list)
-        rows = self._lake.read_small(SEGMENTS, _BOOK_COLUMNS)
+        rows = self._lake.read_small(SEGMENTS, _CHAIN_COLUMNS)
         for row in rows.filter(pc.field("verdict") == Verdict.ACCEPTED.value).to_pylist():
             found[row["node"], row["kind"]].append(_accepted(row))
         return {key: sorted(entries) for key, entries in sorted(found.items())}

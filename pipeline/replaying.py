@@ -1,8 +1,8 @@
 """Decides recorded messages again, with the gate that nodes themselves use. No Spark here.
 
-A replay is believed only if the deployed policy, asked again, says what the books say: the self-check. Of a proposed
-policy it is told which rules cannot be replayed, because they read what nobody wrote down, and a message that such a
-rule could have touched is counted and never guessed.
+A replay is believed only if the deployed policy, asked again, says what the records say: the self-check. Of a proposed
+policy the result names the rules that cannot be replayed, because they read what was not recorded; a message that such
+a rule could have affected is counted and never guessed.
 
 Source: pipeline study, section 3 (rule of honesty).
 """
@@ -130,24 +130,24 @@ class Checked:
     other_revision: int = 0
     """Written under another policy than the one given as deployed, so there is nothing to compare with."""
     unchecked: int = 0
-    """What the deployed policy read is hidden in the books."""
+    """What the deployed policy read is hidden in the records."""
     not_replayable: int = 0
     differing: list[str] = field(default_factory=list)
 
     def note_difference(self, msg_id: str) -> None:
-        """The deployed policy, asked again, says something else than the books."""
+        """The deployed policy, asked again, says something else than the records."""
         self.differed += 1
         if len(self.differing) < SAMPLES:
             self.differing.append(msg_id)
 
 
 def unreplayable_rules(new: CompiledPolicies, old: CompiledPolicies, *, is_hashed: bool) -> tuple[str, ...]:
-    """Rules of a proposed policy that read what the books do not hold.
+    """Rules of a proposed policy that read what the records do not hold.
 
     Args:
         new: The proposed policy.
-        old: The policy under which the books were written: what it read of a message was written down.
-        is_hashed: Whether the books hold hashes in place of addresses.
+        old: The policy under which the records were written: they hold what it read of a message.
+        is_hashed: Whether the records hold hashes in place of addresses.
     """
     return tuple(_doubts(new, old, is_hashed=is_hashed))
 

@@ -1,4 +1,4 @@
-"""Rows of tables as text for people: one member a line, times told as such. Pure."""
+"""Rows of tables as text for people: one member a line, times as UTC. Pure."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def rows_text(rows: Sequence[Mapping[str, Any]]) -> str:
     """Members that are null or empty are left out; a blank line stands between two rows."""
     blocks = []
     for row in rows:
-        told = {name: _told(name, value) for name, value in row.items() if value not in (None, "", [], {})}
-        width = max(map(len, told), default=0)
+        shown = {name: _text_of(name, value) for name, value in row.items() if value not in (None, "", [], {})}
+        width = max(map(len, shown), default=0)
         behind = "\n" + " " * (width + 2)
-        lines = (f"{name:{width}}  {behind.join(value.splitlines())}\n" for name, value in told.items())
+        lines = (f"{name:{width}}  {behind.join(value.splitlines())}\n" for name, value in shown.items())
         blocks.append("".join(lines))
     return "\n".join(blocks)
 
@@ -37,11 +37,11 @@ def tables_text(tables: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def _told(name: str, value: Any) -> str:
+def _text_of(name: str, value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{harmless(str(key)) or '-'}: {_told('', one)}" for key, one in value.items())
+        return ", ".join(f"{harmless(str(key)) or '-'}: {_text_of('', one)}" for key, one in value.items())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ", ".join(_told("", one) for one in value)
+        return ", ".join(_text_of("", one) for one in value)
     if name.endswith("_us") and isinstance(value, int) and value in _TIMES_US:
         time = datetime.fromtimestamp(value // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         return f"{value} ({time}.{value % 1_000_000:06d} UTC)"

@@ -35,7 +35,7 @@ MACHINE_ERRORS: Final = (MemoryError, OSError)
 
 
 class ContentError(Exception):
-    """The content is not what its manifest says; `finding` tells how, `remark` in which figures."""
+    """The content is not what its manifest says; `finding` says how, `remark` in which figures."""
 
     def __init__(self, finding: Finding, remark: str = "") -> None:
         super().__init__(finding.code)
@@ -44,7 +44,7 @@ class ContentError(Exception):
 
 
 def failure(error: Exception) -> str:
-    """What is told of an error that nobody has foreseen: its type and where it was raised, nothing that came in."""
+    """What is shown of an unexpected error: its type and where it was raised, nothing that came in."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" in {Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else ""
     return f"{type(error).__name__}{where}"

@@ -148,7 +148,7 @@ class _FailedError(Exception):
 
 
 def _rows(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
-    """Rows of segments; the report is told of everything else. Raises _FailedError."""
+    """Rows of segments; everything else goes into the report. Raises _FailedError."""
     try:
         yield from _read(kind, group, report)
     except MACHINE_ERRORS:

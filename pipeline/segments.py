@@ -3,7 +3,7 @@
 A spool may be a partner's, so names, manifests and content are hostile until proven otherwise: links are not followed,
 and every size is bounded.
 
-Whether a segment fits to the others of its node is decided afterwards, in `pipeline.segment_books`.
+Whether a segment fits to the others of its node is decided afterwards, in `pipeline.segment_chains`.
 
 Source: pipeline study, sections 4 and 8.1.
 """
@@ -53,7 +53,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True, slots=True, order=True)
 class Place:
-    """Where a manifest lies: path relative to its spool; the marks tell whether it has been changed."""
+    """Where a manifest lies: path relative to its spool; the marks show whether it has been changed."""
 
     spool: str
     path: str
@@ -128,7 +128,7 @@ class Segment:
     def row(self, batch: int) -> dict[str, Any]:
         """Its row in the ledger."""
         by_severity = sorted(self.findings, key=lambda finding: -self.severity_of(finding))
-        told = [f"{finding.meaning}: {finding.advice}" for finding in by_severity]
+        reasons = [f"{finding.meaning}: {finding.advice}" for finding in by_severity]
         name, manifest = self.name, self.manifest
         members: dict[str, Any] = {} if manifest is None else msgspec.structs.asdict(manifest)
         for dropped in ("format", "signature", "kind", "node", "boot", "segno"):
@@ -148,7 +148,7 @@ class Segment:
             "verdict": self.verdict.value,
             "severity": self.severity.word,
             "findings": [finding.code for finding in by_severity],
-            "detail": "; ".join(told + self.remarks),
+            "detail": "; ".join(reasons + self.remarks),
             "rows_good": self.rows_good,
             "rows_quarantined": self.rows_quarantined,
             "batch": batch,

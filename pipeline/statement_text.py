@@ -56,7 +56,7 @@ def _heading(rows: Sequence[Mapping[str, Any]]) -> str:
     state = f"{one['status']}, version {one['version']}"
     if one["status"] == DRAFT:
         state = "DRAFT, may still change"
-    proof = f"our books are complete until {until}" if one["complete_until_us"] > 0 else "nothing proves it complete"
+    proof = f"our records are complete until {until}" if one["complete_until_us"] > 0 else "nothing proves it complete"
     return f"{harmless(one['our_domain'])} on {one['dt']}: {state}; {proof}"
 
 
@@ -69,18 +69,18 @@ def _heading_of_totals(statements: Sequence[Mapping[str, Any]]) -> str:
 
 def _table(rows: Collection[Mapping[str, Any]]) -> list[str]:
     """Aligned columns; nothing is cut off, however narrow the terminal is."""
-    lines = [_HEADS, *(_cells(row) for row in rows)]
+    cells = [_HEADS, *(_cells(row) for row in rows)]
     if not any(row.get("set_digest") for row in rows):
-        lines = [line[:-1] for line in lines]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    told = [
+        cells = [line[:-1] for line in cells]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [
         "  ".join(
             cell.ljust(width) if head in _LEFT else cell.rjust(width)
             for cell, width, head in zip(line, widths, _HEADS, strict=False)
         ).rstrip()
-        for line in lines
+        for line in cells
     ]
-    return [*told, *(f"  {line}" for row in rows if (line := _reasons(row)))]
+    return [*lines, *(f"  {line}" for row in rows if (line := _reasons(row)))]
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

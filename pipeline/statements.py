@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from pipeline.schemas import STATEMENT_BOOK
+from pipeline.schemas import STATEMENT
 
-STATEMENT_MEMBERS: Final = (*STATEMENT_BOOK.fieldNames(), "status", "version", "set_digest")
+STATEMENT_MEMBERS: Final = (*STATEMENT.fieldNames(), "status", "version", "set_digest")
 _MAPS: Final = ("outcomes", "denials", "latency")
 
 

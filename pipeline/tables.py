@@ -343,19 +343,19 @@ def _check_columns(schema: StructType, table: Table) -> None:
     want = {field.name: field.dataType.simpleString() for field in table.schema.fields}
     if have != want:
         wrong = sorted(name for name in have.keys() | want.keys() if have.get(name) != want.get(name))
-        told = ", ".join(f"{name}: {have.get(name)} instead of {want.get(name)}" for name in wrong)
-        raise TypeError(f"rows do not fit table {table.name}: {told}")
+        differences = ", ".join(f"{name}: {have.get(name)} instead of {want.get(name)}" for name in wrong)
+        raise TypeError(f"rows do not fit table {table.name}: {differences}")
 
 
 def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> list[StagedFile]:
     folder.mkdir(parents=True, exist_ok=True)
     [column] = table.partition or [""]
-    [told] = write_files(str(folder), column, to_arrow_schema(table.schema), rows.to_batches())
-    return _staged(told.to_pylist(), column)
+    [written] = write_files(str(folder), column, to_arrow_schema(table.schema), rows.to_batches())
+    return _staged(written.to_pylist(), column)
 
 
-def _staged(told: Iterable[Mapping[str, Any]], column: str) -> list[StagedFile]:
-    return [StagedFile(Path(row["path"]), row["rows"], {column: row["partition"]} if column else {}) for row in told]
+def _staged(written: Iterable[Mapping[str, Any]], column: str) -> list[StagedFile]:
+    return [StagedFile(Path(row["path"]), row["rows"], {column: row["partition"]} if column else {}) for row in written]
 
 
 def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[StagedFile]:

@@ -20,7 +20,7 @@ NAME_CHARS = 10
 
 
 class Terminal:
-    """Tells how it goes, on standard error; prints the outcome on standard output."""
+    """Reports progress on standard error and the result on standard output."""
 
     def __init__(self, *, as_json: bool) -> None:
         from rich.console import Console
@@ -35,7 +35,7 @@ class Terminal:
         with self._console.status(name):
             result = work()
         self.results.append(result)
-        self.line(name, _told(result), time.monotonic() - begun)
+        self.line(name, _summary(result), time.monotonic() - begun)
         for warning in result.warnings:
             self._console.print(f"{'':{NAME_CHARS}} {harmless(warning)}", style="yellow", markup=False, soft_wrap=True)
         return result
@@ -62,8 +62,8 @@ class Terminal:
         raise typer.Exit(code)
 
 
-def _told(result: JobResult) -> str:
-    """What a person wants to know of a job."""
+def _summary(result: JobResult) -> str:
+    """One line about a job."""
     rows = (
         result.outcome
         or ", ".join(f"{name} {count:,}" for name, count in result.rows.items() if count)

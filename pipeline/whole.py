@@ -1,4 +1,4 @@
-"""The whole way from spools to the report: every job in its order, each told when it begins and when it is done."""
+"""The whole way from spools to the report: every job in its order, each reported when it begins and when it is done."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Alerts: what was found about a peer or a sender, in words, with its evidence and a gate entry to consider.
 
-Every pattern is judged by the books of the domain that was the target: nobody is accused by a third party's records.
+Every pattern is judged by the records of the domain that was the target: nobody is accused by a third party's records.
 What a foreign domain wrote (addresses) gets into a proposed policy only when it is made of harmless characters;
 otherwise, and when addresses are hashed, the proposal names the domain.
 

@@ -3,8 +3,8 @@
 Every pair with traffic both ways gives one equation, offset(b) − offset(a) = half the difference of its two delays,
 with an error of at most half their sum. They weigh as much as messages stand behind them, and the less the larger that
 error is: where few messages went, one that came late or was timed by a clock that jumped would else move everybody. All
-equations of a connected component are solved together; offsets are told relative to its median domain, because no clock
-is the right one. Two delays with a negative sum cannot be: a clock was set in between, and the pair says nothing.
+equations of a connected component are solved together; offsets are relative to its median domain, because no clock is
+the right one. Two delays with a negative sum cannot be: a clock was set in between, and the pair says nothing.
 
 The solution is a weighted sum of the equations, so its error is at most the same sum of their errors, each counted
 positive: a bound, not an estimate, as far as delays are truly those of the line.

@@ -1,4 +1,4 @@
-"""Clocks in workers: what the times of two books' records usually differ by, and how that is found out.
+"""Clocks in workers: what the times of two sides' records usually differ by, and how that is measured.
 
 The same as `pipeline.transforms.clocks` says; there is also why it is done so.
 """
@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.core.book_entries import DAY_US, DELIVERED
 from pipeline.core.groups import (
     Numbers,
     Rows,
@@ -29,6 +28,7 @@ from pipeline.core.groups import (
 )
 from pipeline.core.hashing import xxhash64
 from pipeline.core.packed import places_of
+from pipeline.core.side_records import DAY_US, DELIVERED
 
 LOW_QUANTILE: Final = 0.05
 PAIR: Final = ("src_domain", "dst_domain")
@@ -46,7 +46,7 @@ class Usual(NamedTuple):
 
 @dataclass(frozen=True)
 class ClockTables:
-    """What is known about the times of two books.
+    """What is known about the times of two sides.
 
     Attributes:
         delays: Rows of `schemas.PAIR_DELAY`.
@@ -94,7 +94,7 @@ def _and_none(values: Numbers) -> Numbers:
 
 
 def sampled(records: pa.Table, one_in: int) -> pa.Table:
-    """Records of delivered messages, of one in so many, chosen by a hash of the id: so the same ones in both books."""
+    """Records of delivered messages, of one in so many, chosen by a hash of the id: so the same ones on both sides."""
     is_chosen = xxhash64(column(records, "msg_id")) % one_in == 0
     return records.filter(pa.array(is_chosen & is_word(column(records, "outcome"), DELIVERED)))
 
@@ -105,7 +105,7 @@ def places_of_times(times: pa.Table, places: int) -> Numbers:
 
 
 def delays_of(times: pa.Table) -> pa.Table:
-    """How much later the in-book's record is, of messages in both books, of copies the first: pair, `day`, `delay_us`.
+    """How much later the receiver's first record of a message is than the sender's: pair, `day`, `delay_us`.
 
     Args:
         times: All of the messages in question.

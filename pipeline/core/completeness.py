@@ -1,4 +1,4 @@
-"""Completeness: from when until when a node's manifests prove that its book has everything.
+"""Completeness: from when until when a node's manifests prove that its records are complete.
 
 A node numbers its segments, and each names the one before it by hash. So an unbroken chain up to a segment that was
 closed at some time proves that nothing which was written until then is missing. What breaks that, and how long:
@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Final
 
 GRACE_S: Final = 120
-"""How long after its own time a message may get into a book: it waits 15 s for a link at most, and clocks are wrong."""
+"""How long after its own time a message may be recorded: it waits 15 s for a link at most, and clocks are wrong."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -43,7 +43,7 @@ class SegmentFact:
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """What is proved about the book of a node or of a domain. An empty range proves nothing."""
+    """What is proved about the records of a node or of a domain. An empty range proves nothing."""
 
     from_us: int
     until_us: int
@@ -70,7 +70,7 @@ NOTHING = Completeness(0, 0, proof="no segments")
 def completeness_of_nodes(
     segments: Iterable[SegmentFact], declared: Mapping[str, int] | None = None
 ) -> dict[str, Completeness]:
-    """What is proved about each node's book.
+    """What is proved about each node's records.
 
     Args:
         segments: Accepted ones, in any order; the same one may come more than once.
@@ -87,7 +87,7 @@ def completeness_of_nodes(
 
 
 def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completeness]) -> Completeness:
-    """What is proved about the book of a domain: that which is proved about each of its nodes."""
+    """What is proved about the records of a domain: what is proved about each of its nodes."""
     parts = [proved.get(node, NOTHING) for node in sorted(set(nodes))]
     if not parts:
         return NOTHING
@@ -109,7 +109,7 @@ def _node(fact: SegmentFact) -> str:
 def _walk(facts: list[SegmentFact]) -> _Chain:
     """Follow the chain of one node from its first known segment as far as it holds."""
     first = facts[0]
-    # A book that begins with the first segment ever has nothing before it.
+    # Records that begin with the first segment ever have nothing before them.
     chain = _Chain(from_us=0 if not first.prev_sha256 else first.opened_us, until_us=first.opened_us, last=first)
     for fact, behind in zip(facts, [*facts[1:], None], strict=True):
         if fact is not first and not _follows(chain.last, fact):

@@ -28,10 +28,10 @@ from pipeline.core.groups import (
 )
 from pipeline.core.hashing import xxhash64
 from pipeline.core.packed import hashes_of
-from pipeline.core.set_digests import BOOK_OF_DAY
+from pipeline.core.set_digests import STATEMENT_KEY
 
 _SUMS: Final = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
-HOUR: Final = (*BOOK_OF_DAY, *_SUMS, "outcomes", "denials", "latency")
+HOUR: Final = (*STATEMENT_KEY, *_SUMS, "outcomes", "denials", "latency")
 """Columns of `traffic_hourly` that days are made of."""
 _PER_MILLE: Final = (500, 950, 990)
 _OF_NOTHING: Final = sha256(b"").hexdigest()
@@ -48,12 +48,12 @@ _WRITTEN: Final = pa.schema(
 
 def days_added_up(hours: pa.Table) -> pa.Table:
     """Hours, or parts of days, added up by domain pair, role and day, ascending by key; with the columns `HOUR`."""
-    rows, order, starts, index = _groups(hours, BOOK_OF_DAY)
+    rows, order, starts, index = _groups(hours, STATEMENT_KEY)
     many = len(starts)
     of_row, bucket, counts = bucket_entries(index, column(hours, "latency"))
     return pa.table(
         {
-            **{name: column(hours, name).take(pa.array(rows)) for name in BOOK_OF_DAY},
+            **{name: column(hours, name).take(pa.array(rows)) for name in STATEMENT_KEY},
             **{name: sums(numbers(hours, name)[order], starts) for name in _SUMS},
             **{
                 name: word_counts(*word_entries(index, column(hours, name)), rows=many)
@@ -65,7 +65,7 @@ def days_added_up(hours: pa.Table) -> pa.Table:
 
 
 def with_quantiles(days: pa.Table) -> pa.Table:
-    """Days with p50, p95 and p99 of their latency; rows of `schemas.STATEMENT_BOOK`."""
+    """Days with p50, p95 and p99 of their latency; rows of `schemas.STATEMENT`."""
     for per_mille in _PER_MILLE:
         days = days.append_column(f"p{per_mille // 10}_us", quantiles(column(days, "latency"), per_mille))
     return days
@@ -92,18 +92,16 @@ def written_down(
     """
     whose = [versions.get((row["our_domain"], row["dt"])) for row in days.select(["our_domain", "dt"]).to_pylist()]
     days = days.filter(pa.array([one is not None for one in whose], pa.bool_()))
-    known = (
-        {tuple(row[name] for name in BOOK_OF_DAY): row["set_digest"] for row in digests.to_pylist()} if digests else {}
-    )
+    known = {_key(row): row["set_digest"] for row in digests.to_pylist()} if digests else {}
     rows = [
         {
             "status": one.status,
             "version": one.number,
             "complete_until_us": one.complete_until_us,
             "input_version": input_version,
-            "set_digest": None if one.status == "draft" else known.get(_book(row), _OF_NOTHING),
+            "set_digest": None if one.status == "draft" else known.get(_key(row), _OF_NOTHING),
         }
-        for one, row in zip(filter(None, whose), days.select(list(BOOK_OF_DAY)).to_pylist(), strict=True)
+        for one, row in zip(filter(None, whose), days.select(list(STATEMENT_KEY)).to_pylist(), strict=True)
     ]
     more = pa.Table.from_pylist(rows, _WRITTEN)
     return pa.table({name: part.column(name) for part in (days, more) for name in part.column_names})
@@ -115,11 +113,11 @@ def folds_of(statements: pa.Table, by: Collection[str]) -> pa.Table:
     A statement's sums are a member of the set that is folded, and so is every entry of its maps.
 
     Args:
-        statements: Rows of `schemas.STATEMENT_BOOK`.
+        statements: Rows of `schemas.STATEMENT`.
         by: Columns of texts or whole numbers.
     """
     rows, _, _, index = _groups(statements, by)
-    own = hashes_of(statements, BOOK_OF_DAY)
+    own = hashes_of(statements, STATEMENT_KEY)
     quantiles_us = (f"p{per_mille // 10}_us" for per_mille in _PER_MILLE)
     groups = [index]
     members = [xxhash64(own, *(numbers(statements, name, null=-1) for name in (*_SUMS, *quantiles_us)))]
@@ -154,8 +152,8 @@ def _groups(table: pa.Table, key: Collection[str]) -> tuple[Numbers, Numbers, Nu
     return order[starts], order, starts, run_of_rows(order, starts)
 
 
-def _book(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in BOOK_OF_DAY)
+def _key(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in STATEMENT_KEY)
 
 
 def _coded(table: pa.Table, name: str) -> tuple[Numbers, int]:

@@ -3,7 +3,7 @@
 Theory of operation. A positive value x with k = ⌊log2 x⌋ falls into bucket 16·k + m, where m are the four bits that
 follow the leading one. So every power of two is cut into 16 equal parts; below 16 each value has a bucket of its own.
 Zero has the bucket −1 and everything below zero the bucket −2, so that nothing is left out. Counts of equal buckets
-add up: over hours, over days, over the books of two domains; the order does not matter, and there is no randomness,
+add up: over hours, over days, over the records of two domains; the order does not matter, and there is no randomness,
 so the same records give the same bytes on every run.
 
 A quantile is the middle of the bucket that holds the wanted rank. A bucket is at most 1/16 of its lower bound wide,

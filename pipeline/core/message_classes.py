@@ -1,4 +1,4 @@
-"""Level two of reconciliation in a worker: disputed records of both books, message by message.
+"""Level two of reconciliation in a worker: disputed records of both sides, message by message.
 
 `pipeline.transforms.reconcile` says what the classes are and which comes first.
 """
@@ -14,8 +14,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.core.book_entries import DELIVERED, DUPLICATE
-from pipeline.core.book_totals import PAIR
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import Completeness
 from pipeline.core.groups import (
@@ -33,11 +31,13 @@ from pipeline.core.groups import (
 )
 from pipeline.core.hours import days_of
 from pipeline.core.packed import places_of
+from pipeline.core.side_records import DELIVERED, DUPLICATE
+from pipeline.core.side_totals import PAIR
 
 Flags = NDArray[np.bool_]
 
 CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
-"""Classes of messages on which the books do not agree (yet)."""
+"""Classes of messages on which the sides do not agree (yet)."""
 CLASSES: Final = ("matched", *CASES, "undelivered")
 COUNTED: Final = ("sent", "received", "refused", *CLASSES)
 _IN_ORDER: Final = (
@@ -63,8 +63,8 @@ class Judging:
     Attributes:
         days: Only messages of these.
         clocks: What the records' times usually differ by.
-        completeness: What is proved about each domain's book; nothing about others.
-        grace_us: How long after its own time a message may still get into the other side's book.
+        completeness: What is proved about each domain's records; nothing about others.
+        grace_us: How long after its own time a message may still be recorded by the other side.
         skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
             waited for its answer, or by this much less than usual.
         segments: Those that are accepted, by node and boot, ascending.
@@ -78,7 +78,7 @@ class Judging:
     segments: Mapping[tuple[str, int], tuple[Span, ...]] = field(default_factory=dict)
 
     def is_proven(self, domain: str, sent_us: int) -> bool:
-        """Whether manifests prove that a record of a message would be in the domain's book by now, if it had one."""
+        """True if manifests prove that the domain would have recorded the message by now."""
         known = self.completeness.get(domain)
         if known is None or not known.from_us <= sent_us <= known.until_us - self.grace_us:
             return False
@@ -132,12 +132,12 @@ class _Digests:
 
 
 class Messages:
-    """Messages, each with its best record of either book and its one class.
+    """Messages, each with its best record on either side and its one class.
 
     A message stands for its best record: delivered before anything else, ignored duplicates last, then the earliest.
 
     Args:
-        entries: All records of these messages, columns of `schemas.BOOK` with `is_out`.
+        entries: All records of these messages, columns of `schemas.SIDE_RECORD` with `is_out`.
         by: What they are judged by.
     """
 
@@ -156,7 +156,7 @@ class Messages:
         order = np.lexsort((*by_seq[::-1], numbers(entries, "ts_us"), rank, message))
 
         self._best: dict[str, Numbers] = {}
-        """Row of the best record of each message in either book; -1 where it has none."""
+        """Row of the best record of each message on either side; -1 where it has none."""
         self.copies: dict[str, Numbers] = {}
         for side, is_side in zip(_SIDES, (is_out, ~is_out), strict=True):
             rows = order[is_side[order]]
@@ -193,7 +193,7 @@ class Messages:
         )
 
     def cases(self) -> pa.Table:
-        """Messages of the days in question on which the books differ, with what proves it; rows of `recon_case`."""
+        """Messages of the days in question on which the sides differ, with what proves it; rows of `recon_case`."""
         chosen = np.flatnonzero(self._is_meant & np.isin(self.classes, CASES))
         records = {side: self._records(side, chosen) for side in _SIDES}
         common = self._entries.select([*PAIR, "msg_id"]).take(pa.array(self._any[chosen]))
@@ -219,7 +219,7 @@ class Messages:
         is_out, is_in = (self._best[side] >= 0 for side in _SIDES)
         is_claimed, is_held = self._has("out", DELIVERED), self._has("in", DELIVERED)
         differ = np.where(is_claimed, self.copies["in"] == 0, self._has("out", _DENIED) | is_held)
-        is_unclear = np.where(is_in, ~is_out, is_claimed)  # one book has it, the other one should
+        is_unclear = np.where(is_in, ~is_out, is_claimed)  # one side has it, the other one should
         proven = self._proven(np.flatnonzero(is_unclear), is_in)
         size = column(self._entries, "size")
         sizes, has_size = numbers(self._entries, "size", null=0), np.asarray(size.is_valid())
@@ -288,8 +288,8 @@ def pair_rows(parts: pa.Table, completeness: Mapping[str, Completeness]) -> pa.T
     """Counts of both levels added up per pair and day; rows of `recon_pair`.
 
     Args:
-        parts: From `book_totals.equal_counts` and `Messages.counts`; what one of them does not count is null.
-        completeness: What is proved about each domain's book.
+        parts: From `side_totals.equal_counts` and `Messages.counts`; what one of them does not count is null.
+        completeness: What is proved about each domain's records.
     """
     keys = [words(column(parts, name)) for name in (*PAIR, "dt")]
     group, _ = group_numbers((places, len(found)) for found, places in keys)

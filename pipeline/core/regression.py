@@ -9,8 +9,8 @@ of messages that both together carried in it. Strata that only one version has s
 * Quantiles (latency, fuel): hours are resampled with replacement, whole, because the messages of one hour are alike;
   the interval is that of the resampled ratios.
 
-All draws come from a generator with a fixed seed: the same books give the same verdict. A version is `worse` only when
-the whole interval lies beyond the smallest effect that matters.
+All draws come from a generator with a fixed seed: equal records give equal verdicts. A version is `worse` only when the
+whole interval lies beyond the smallest effect that matters.
 Source: pipeline study, section 8.3; Gelman and others, Bayesian Data Analysis, section 3; block bootstrap of Künsch
 (1989).
 """

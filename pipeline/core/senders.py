@@ -50,7 +50,7 @@ MESSAGE: Final = (*SENDER, "role", "ts_us", "dst_key", "msg_type", "outcome_code
 EVIDENT: Final = (*SENDER, "role", "ts_us", "msg_id", "msg_type", "outcome_code")
 """Columns of `silver_mdr` that evidence is taken from."""
 EVENT: Final = ("node", "domain", "event", "src_key", "ts_us")
-"""Columns of `bronze_link_event` that tell of messages in a false name."""
+"""Columns of `bronze_link_event` that show messages in a false name."""
 CLAIM: Final = ("our_domain", "domain", "hour_us")
 
 

@@ -16,7 +16,6 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from pipeline.core.book_entries import BUCKET_US, DAY_US, DELIVERED, sent_us_of
 from pipeline.core.groups import (
     Numbers,
     Rows,
@@ -34,10 +33,11 @@ from pipeline.core.groups import (
 )
 from pipeline.core.hashing import binary_rows
 from pipeline.core.packed import places_of
+from pipeline.core.side_records import BUCKET_US, DAY_US, DELIVERED, sent_us_of
 
 WHOSE: Final = ("our_domain", "dt")
-BOOK_OF_DAY: Final = ("our_domain", "src_domain", "dst_domain", "role", "dt")
-MEMBER: Final = (*BOOK_OF_DAY, "outcome", "ts_us", "msg_id", "digest")
+STATEMENT_KEY: Final = ("our_domain", "src_domain", "dst_domain", "role", "dt")
+MEMBER: Final = (*STATEMENT_KEY, "outcome", "ts_us", "msg_id", "digest")
 """Columns of `silver_mdr` that digests are made of."""
 _NAMES: Final = ("msg_id", "digest")
 _HEAD_BYTES: Final = 8
@@ -57,12 +57,12 @@ def members_of(records: pa.Table, signed_off: Rows) -> pa.Table:
     records = records.filter(pa.array(is_meant & is_word(column(records, "outcome"), DELIVERED)))
     sent_us = sent_us_of(column(records, "msg_id"), numbers(records, "ts_us"))
     bucket_us = pa.array(sent_us // BUCKET_US * BUCKET_US)
-    return records.select([*BOOK_OF_DAY, *_NAMES]).append_column("bucket_us", bucket_us)
+    return records.select([*STATEMENT_KEY, *_NAMES]).append_column("bucket_us", bucket_us)
 
 
 def places_of_members(members: pa.Table, places: int) -> Numbers:
-    """Where all messages of a book and 5 minutes meet."""
-    return places_of(members, [*BOOK_OF_DAY, "bucket_us"], numbers(members, "bucket_us") // DAY_US, places)
+    """Where all messages of a statement and 5 minutes meet."""
+    return places_of(members, [*STATEMENT_KEY, "bucket_us"], numbers(members, "bucket_us") // DAY_US, places)
 
 
 def bucket_hashes(members: pa.Table) -> pa.Table:
@@ -82,19 +82,19 @@ def bucket_hashes(members: pa.Table) -> pa.Table:
         order, starts = runs(group)
         hashes = list(_hashes_of_any(members, order, starts))
     one = pa.array(order[starts])
-    key = {name: column(members, name).take(one) for name in (*BOOK_OF_DAY, "bucket_us")}
+    key = {name: column(members, name).take(one) for name in (*STATEMENT_KEY, "bucket_us")}
     return pa.table({**key, "hash": pa.array(hashes, pa.binary())})
 
 
 def places_of_days(rows: pa.Table, places: int) -> Numbers:
-    """Where everything about a book and day meets: each at one of so many places of the day."""
+    """Where everything about a statement meets: each at one of so many places of the day."""
     found, place = codes(column(rows, "dt"))
     day = np.array([*found[:-1], "1970-01-01"], "datetime64[D]").astype(np.int64)[place]
-    return places_of(rows, BOOK_OF_DAY, day, places)
+    return places_of(rows, STATEMENT_KEY, day, places)
 
 
 def set_digests(hashes: pa.Table) -> pa.Table:
-    """The second level: key and `set_digest`, of all 5 minutes of these books and days."""
+    """The second level: key and `set_digest`, of all 5 minutes of these statements."""
     bucket_us = numbers(hashes, "bucket_us")
     # Lines sort as texts do; twenty digits sort like the numbers that they are.
     by_time, first = runs(bucket_us)
@@ -112,11 +112,11 @@ def set_digests(hashes: pa.Table) -> pa.Table:
     lines[:, -1] = ord("\n")
     digests = [one.hex() for one in _hashes_of_runs(lines, starts)]
     one = pa.array(order[starts])
-    return pa.table({name: column(hashes, name).take(one) for name in BOOK_OF_DAY} | {"set_digest": digests})
+    return pa.table({name: column(hashes, name).take(one) for name in STATEMENT_KEY} | {"set_digest": digests})
 
 
 def _groups(rows: pa.Table, *more: tuple[Numbers, int]) -> Numbers:
-    coded = [codes(column(rows, name)) for name in BOOK_OF_DAY]
+    coded = [codes(column(rows, name)) for name in STATEMENT_KEY]
     return group_numbers([*((places, len(found)) for found, places in coded), *more])[0]
 
 

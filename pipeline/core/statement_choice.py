@@ -1,6 +1,6 @@
 """Which statements are meant: of each domain and day one version, drafts only when they are wanted.
 
-What was asked for and is not there is told: days without statements, versions that do not exist, drafts left out.
+What was asked for and is not there is reported: days without statements, versions that do not exist, drafts left out.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is usual: medians and spreads of each peer's hours, and how far from them an alarm begins.
 
-The week has 168 hours, and traffic at the same hour of different weeks is compared. Books that are too young for that
+The week has 168 hours, and traffic at the same hour of different weeks is compared. Records that are too young for that
 are compared by the hour of the day, younger ones by all their hours; a peer with fewer hours than that has no
 baseline, and nothing is said about it. Median and median absolute deviation (MAD) are used because one flood among
 the hours hardly moves them.

@@ -1,4 +1,4 @@
-"""Audit: what the books themselves say about their completeness, node by node, checked against what is stored."""
+"""Audit: what segments say about their completeness, node by node, checked against what is stored."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.ledger import Ledger
 from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table
 from pipeline.schemas.columns import columns
-from pipeline.segment_books import Accepted, missing_numbers
-from pipeline.segment_telling import missing_told
+from pipeline.segment_chains import Accepted, missing_numbers
+from pipeline.segment_summary import missing_line
 from pipeline.tables import Lake
 from pipeline.worker_rows import Batches
 from protofly.records import Kind
 
-_TOLD: Final = 50
+_WARNINGS_SHOWN: Final = 50
 _SEGMENT: Final = ("node", "boot", "segno")
 _ROWS_OF_SEGMENT: Final = columns(node=TEXT, boot=LONG, segno=LONG, rows=LONG)
 _COLUMNS: Final = (
@@ -51,22 +51,22 @@ def run(lake: Lake) -> JobResult:
     """
     result = JobResult("audit", versions={SEGMENTS.name: lake.version(SEGMENTS)})
     rows = lake.read_small(SEGMENTS, _COLUMNS).to_pylist()
-    books = Ledger(lake).accepted()
+    chains = Ledger(lake).accepted()
     with result.timed("books"):
         nodes: dict[tuple[str, str], dict[str, Any]] = {
-            key: _book_facts(key, entries, result) for key, entries in books.items()
+            key: _chain_facts(key, entries, result) for key, entries in chains.items()
         }
         for row in rows:
             _add_row(nodes.setdefault((row["node"] or "?", row["kind"] or "?"), _empty()), row)
     for (node, kind), facts in sorted(nodes.items()):
-        _tell(f"{node}: {kind}", facts, result)
+        _warn(f"{node}: {kind}", facts, result)
     with result.timed("stored"):
         _compare_with_stored(lake, rows, result)
     result.details = {"books": [{"node": node, "kind": kind, **facts} for (node, kind), facts in sorted(nodes.items())]}
     result.findings = len(result.warnings)
-    result.outcome = f"{len(nodes)} books"
-    if len(result.warnings) > _TOLD:
-        result.warnings[_TOLD:] = [f"{len(result.warnings) - _TOLD} more; --json has all"]
+    result.outcome = f"{len(nodes)} chains of segments"
+    if len(result.warnings) > _WARNINGS_SHOWN:
+        result.warnings[_WARNINGS_SHOWN:] = [f"{len(result.warnings) - _WARNINGS_SHOWN} more; --json has all"]
     if any(facts["gaps"] for facts in nodes.values()):
         result.exit_code = ExitCode.INCOMPLETE
     elif result.findings:
@@ -86,11 +86,11 @@ def _empty() -> dict[str, Any]:
     }
 
 
-def _book_facts(key: tuple[str, str], entries: list[Accepted], result: JobResult) -> dict[str, Any]:
+def _chain_facts(key: tuple[str, str], entries: list[Accepted], result: JobResult) -> dict[str, Any]:
     facts = {**_empty(), "segments": len(entries)}
     for boot, first, last in missing_numbers(entries):
         facts["gaps"].append({"boot": boot, "first": first, "last": last})
-        result.warnings.append(missing_told(*key, boot, first, last))
+        result.warnings.append(missing_line(*key, boot, first, last))
     previous: Accepted | None = None
     for entry in entries:
         if previous is not None and previous.boot == entry.boot and previous.segno + 1 == entry.segno:
@@ -110,18 +110,18 @@ def _add_row(facts: dict[str, Any], row: Mapping[str, Any]) -> None:
         facts["rejected_segments"] += 1
 
 
-def _tell(book: str, facts: Mapping[str, Any], result: JobResult) -> None:
-    told = {
+def _warn(chain: str, facts: Mapping[str, Any], result: JobResult) -> None:
+    meanings = {
         "lost_records": "records were lost by the node before it wrote them",
         "unaccounted_records": "records between segments are unaccounted for",
         "quarantined_rows": "lines are in quarantine",
         "rejected_segments": "segments were rejected: `trapezoid pipeline show segments --where verdict=rejected`",
     }
-    result.warnings += [f"{book}: {facts[name]} {text}" for name, text in told.items() if facts[name]]
+    result.warnings += [f"{chain}: {facts[name]} {text}" for name, text in meanings.items() if facts[name]]
     for finding in (Finding.CHAIN_BREAK, Finding.CHAIN_START, Finding.CLOCK, Finding.VANISHED):
         count = facts["findings"].get(finding.code)
         if count:
-            result.warnings.append(f"{book}: {count} segments: {finding.meaning}: {finding.advice}")
+            result.warnings.append(f"{chain}: {count} segments: {finding.meaning}: {finding.advice}")
 
 
 def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResult) -> None:

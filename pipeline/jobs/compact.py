@@ -57,7 +57,7 @@ def run(
 def _compact(lake: Lake, table: Table, files_min: int, result: JobResult) -> None:
     version = lake.version(table)
     if table is BRONZE_MDR and refined_version(lake) < version:
-        result.warnings.append(f"{table.name} is left alone: refine it first, or its new rows cannot be told apart")
+        result.warnings.append(f"{table.name} is left alone: refine it first, or its new rows cannot be distinguished")
         return
     days: dict[str, list[DataFile]] = defaultdict(list)
     for file in lake.files(table, version):

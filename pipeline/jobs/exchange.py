@@ -1,10 +1,10 @@
-"""Reconciling with a partner who keeps the own books to himself: extracts out, extracts in, and both held together.
+"""Reconciliation with a partner who shows no records beyond signed extracts: export, import, compare.
 
 Each of the two operators does the same four things for a day: export totals; import the partner's; export details,
 which are the records of those 5 minutes in which the totals differ; import the partner's. Then both can reconcile, each
-with the own books on one side and what the partner has signed on the other. See docs/settlement.md.
+with its own records on one side and what the partner has signed on the other. See docs/settlement.md.
 
-Details are made from the version of the books that the totals were made from, so that they add up to them.
+Details are made from the version of the records that the totals were made from, so that they add up to them.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.book_entries import BUCKET_US, DAY_US, ID_TIME_TRUST_US
 from pipeline.core.clock_graph import Delay, solve_offsets
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
+from pipeline.core.side_records import BUCKET_US, DAY_US, ID_TIME_TRUST_US
 from pipeline.core.utc_days import moment
 from pipeline.extract_file import (
     Entry,
@@ -42,15 +42,24 @@ from pipeline.extract_file import (
     write_extract,
 )
 from pipeline.jobs.proofs import proved_completeness
-from pipeline.jobs.reconcile import SKEW_MS, Books, Bounds, Comparison, book_of_days, conclude, hold_together, of_days
+from pipeline.jobs.reconcile import (
+    SKEW_MS,
+    BothSides,
+    Bounds,
+    Comparison,
+    conclude,
+    hold_together,
+    of_days,
+    side_of_days,
+)
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (
-    BOOK_TOTAL,
     CLOCK_OFFSET,
-    PEER_BOOK,
     PEER_EXTRACT,
+    PEER_RECORD,
     PEER_TOTAL,
     RECON_BUCKET,
+    SIDE_TOTAL,
     SILVER_MDR,
     Table,
 )
@@ -122,7 +131,7 @@ def export_details(lake: Lake, of: PartnerDay, *, key: SigningKey, out: Path) ->
     rows = (
         _entry(role, row)
         for role in ("in", "out")
-        for row in disputed(_own_book(lake, ours["books_version"], role, of), different)
+        for row in disputed(_own_records(lake, ours["books_version"], role, of), different)
         .orderBy("msg_id", "node", "boot", "seq")
         .toLocalIterator()
     )
@@ -152,11 +161,11 @@ def import_extract(lake: Lake, path: Path, of: PartnerDay, *, peer_key: KeyRecor
             raise ExtractError(Verdict.WRONG_DAY, f"of {header.day}, expected of {of.day}")
         table = PEER_TOTAL
         if header.step == "details":
-            table = PEER_BOOK
+            table = PEER_RECORD
             known = _newest_imported(lake, of, "totals")
             if known["books_version"] != header.books_version:
                 raise ExtractError(
-                    Verdict.MISSING_STEP, f"{of.peer} has made these details from other books than its totals"
+                    Verdict.MISSING_STEP, f"{of.peer} has made these details from other records than its totals"
                 )
         extract = _extract(of.peer, of.day)
         with lake.stage() as folder:
@@ -182,7 +191,7 @@ def reconcile_with(
     allowed: int = 0,
     declared: Mapping[str, int] | None = None,
 ) -> JobResult:
-    """Reconcile one day with a partner, from our books and what the partner has signed; both directions.
+    """Reconcile one day with a partner, from our records and what the partner has signed; both directions.
 
     The tables that `jobs.reconcile` writes get this day and these two domains anew. Clocks are judged by the totals, to
     the millisecond; how far the partner's is ahead of ours is in the details of the result.
@@ -196,10 +205,10 @@ def reconcile_with(
     theirs = _newest_imported(lake, of, "totals")
     details = _newest_imported(lake, of, "details")
     if details["books_version"] != theirs["books_version"]:
-        raise ExtractError(Verdict.MISSING_STEP, f"details and totals of {peer} are of different books")
+        raise ExtractError(Verdict.MISSING_STEP, f"details and totals of {peer} are of different records")
     version = ours["books_version"]
     result.versions[SILVER_MDR.name] = version
-    own, partners = partial(_own_book, lake, version, of=of), partial(_peer_book, lake, of=of)
+    own, partners = partial(_own_records, lake, version, of=of), partial(_peer_records, lake, of=of)
     out_totals, in_totals = _both_totals(lake, version, of)
     clocks = _clocks(in_totals)
     sides = _side_by_side(out_totals, in_totals)
@@ -212,12 +221,12 @@ def reconcile_with(
             theirs["from_us"], theirs["until_us"], _pairs(theirs["holes"]), f"{peer}: {theirs['proof']}"
         ),
     }
-    entries = [_as_entries(book(role), role) for role in _ROLES for book in (own, partners)]
+    entries = [_as_entries(side(role), role) for role in _ROLES for side in (own, partners)]
     both = rows_of(reduce(DataFrame.unionByName, entries), ENTRY.names)
-    books = Books(both, sides, known)
+    compared_sides = BothSides(both, sides, known)
     meta = {"input_versions": {SILVER_MDR.name: version}, "peer": peer, "signed": [theirs["sha256"], details["sha256"]]}
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
-    hold_together(lake, result, Comparison(books, clocks, [of.day], bounds, [domain, peer]), meta)
+    hold_together(lake, result, Comparison(compared_sides, clocks, [of.day], bounds, [domain, peer]), meta)
     buckets.unpersist()
     conclude(result, day=of.day, allowed=allowed)
     ways = [row for row in clocks.delays.to_pylist() if row["dt"] == of.day]
@@ -230,38 +239,38 @@ def reconcile_with(
 
 
 def own_domain(lake: Lake, named: str = "") -> str:
-    """Whose books the lake has; `named` says it where there are several. Raises SettingsError."""
+    """The domain that the lake has records of; `named` chooses one of several. Raises SettingsError."""
     if named:
         return named
     domains = sorted(row.our_domain for row in lake.read(SILVER_MDR).select("our_domain").distinct().collect())
     if not domains:
         raise SettingsError("the lake has no records of messages: `ingest` and `refine` first")
     if len(domains) != 1:
-        raise SettingsError(f"the lake has books of {len(domains)} domains: name yours with --domain")
+        raise SettingsError(f"the lake has records of {len(domains)} domains: name yours with --domain")
     return str(domains[0])
 
 
 # Our side.
 
 
-def _own_book(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
+def _own_records(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
     silver = lake.read(SILVER_MDR, version).where(
         (F.col("our_domain") == of.domain) & (F.col("peer_domain") == of.peer)
     )
-    return book_of_days(silver, role, [of.day], domains=[of.domain, of.peer])
+    return side_of_days(silver, role, [of.day], domains=[of.domain, of.peer])
 
 
 def _own_totals(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
-    own = _own_book(lake, version, role, of)
+    own = _own_records(lake, version, role, of)
     return of_days(_totals(own, role), [of.day])
 
 
-def _totals(book: DataFrame, role: str) -> DataFrame:
-    return totals(rows_of(_as_entries(book, role), ENTRY.names)).frame(BOOK_TOTAL)
+def _totals(records: DataFrame, role: str) -> DataFrame:
+    return totals(rows_of(_as_entries(records, role), ENTRY.names)).frame(SIDE_TOTAL)
 
 
-def _as_entries(book: DataFrame, role: str) -> DataFrame:
-    return book.withColumn("is_out", F.lit(role == "out"))
+def _as_entries(records: DataFrame, role: str) -> DataFrame:
+    return records.withColumn("is_out", F.lit(role == "out"))
 
 
 def _entry(role: Any, row: Any) -> Entry:
@@ -286,8 +295,8 @@ def _peer_totals(lake: Lake, role: str, of: PartnerDay) -> DataFrame:
     return _of_extract(lake, PEER_TOTAL, role, of)
 
 
-def _peer_book(lake: Lake, role: str, of: PartnerDay) -> DataFrame:
-    return _of_extract(lake, PEER_BOOK, role, of)
+def _peer_records(lake: Lake, role: str, of: PartnerDay) -> DataFrame:
+    return _of_extract(lake, PEER_RECORD, role, of)
 
 
 def _of_extract(lake: Lake, table: Table, role: str, of: PartnerDay) -> DataFrame:
@@ -296,7 +305,7 @@ def _of_extract(lake: Lake, table: Table, role: str, of: PartnerDay) -> DataFram
 
 
 def _compared(lake: Lake, version: int, of: PartnerDay) -> DataFrame:
-    """Level one of both directions, from our books and the partner's totals; both sides find the same."""
+    """Level one of both directions, from our records and the partner's totals; both sides find the same."""
     out_totals, in_totals = _both_totals(lake, version, of)
     sides = _side_by_side(out_totals, in_totals)
     return compared(sides, _clocks(in_totals), skew_us=_SKEW_US).frame(RECON_BUCKET.schema)
@@ -312,7 +321,7 @@ def _clocks(in_totals: DataFrame) -> ClockTables:
 
 
 def _both_totals(lake: Lake, version: int, of: PartnerDay) -> tuple[DataFrame, DataFrame]:
-    """Of all out-books and of all in-books: our own and the partner's."""
+    """Of both senders and of both receivers: our own and the partner's."""
     out_totals = _own_totals(lake, version, "out", of).unionByName(_peer_totals(lake, "out", of))
     in_totals = _own_totals(lake, version, "in", of).unionByName(_peer_totals(lake, "in", of))
     return out_totals, in_totals
@@ -323,10 +332,10 @@ def _refuse_contradictions(lake: Lake, buckets: DataFrame, of: PartnerDay) -> No
     different = buckets.where(~F.col("is_equal")).select(*BUCKET)
     wrong = []
     for role in _ROLES:
-        told = _totals(_peer_book(lake, role, of), role)
+        detailed = _totals(_peer_records(lake, role, of), role)
         signed = _peer_totals(lake, role, of).join(different, on=list(BUCKET), how="left_semi")
-        wrong += told.exceptAll(signed.select(told.columns)).select("bucket_us").collect()
-        wrong += signed.select(told.columns).exceptAll(told).select("bucket_us").collect()
+        wrong += detailed.exceptAll(signed.select(detailed.columns)).select("bucket_us").collect()
+        wrong += signed.select(detailed.columns).exceptAll(detailed).select("bucket_us").collect()
     if wrong:
         times = sorted({row.bucket_us for row in wrong})
         first = datetime.fromtimestamp(times[0] / 1e6, tz=UTC).strftime("%H:%M")
@@ -354,7 +363,7 @@ def _checked(rows: Iterator[Row], header: Header) -> Iterator[Row]:
 
 
 def _sent_us(entry: Entry) -> int:
-    """The same as `book_entries.sent_us_of`."""
+    """The same as `side_records.sent_us_of`."""
     if entry.msg_id[12] == "7" and entry.msg_id[16] in "89ab":
         time_us = int(entry.msg_id[:12], 16) * 1000
         if abs(time_us - entry.ts_us) <= ID_TIME_TRUST_US:
@@ -372,7 +381,7 @@ def _store(rows: Iterator[Row], path: Path, table: Table, header: Header) -> Non
 
 
 def _columns(row: Row, *, header: Header) -> dict[str, Any]:
-    """A row as a column each; who sent to whom follows from whose book it is."""
+    """A row as a column each; who sent to whom follows from whose record it is."""
     members: dict[str, Any] = {name: getattr(row, name) for name in row.__struct_fields__}
     ours, theirs = header.domain, header.peer
     src_domain, dst_domain = (ours, theirs) if row.role == "out" else (theirs, ours)

@@ -46,9 +46,9 @@ from pipeline.lake_files import explained
 from pipeline.ledger import Ledger, is_news
 from pipeline.node_keys import Trust
 from pipeline.schemas import SEGMENTS
-from pipeline.segment_books import missing_numbers
+from pipeline.segment_chains import missing_numbers
 from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
-from pipeline.segment_telling import Told, missing_told
+from pipeline.segment_summary import FindingSummary, missing_line
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
@@ -59,7 +59,7 @@ BATCH_SEGMENTS: Final = 2048
 BATCH_BYTES: Final = 256 << 20
 """Of compressed segments: some five million records."""
 _ATTEMPTS: Final = 3
-_GAPS_TOLD: Final = 20
+_GAPS_SHOWN: Final = 20
 _FOLDER: Final = "_ingest"
 
 _Refusals: TypeAlias = dict[Place, tuple[Finding, str]]
@@ -102,7 +102,7 @@ class Ingest:
         """Take in everything that is there now.
 
         Args:
-            progress: Is told a line after every batch.
+            progress: Called with a line of text after every batch.
 
         Raises:
             LakeError: The lake cannot be written, or another ingest is at work on it.
@@ -110,17 +110,17 @@ class Ingest:
         """
         result = JobResult("ingest")
         counts: Counter[str] = Counter()
-        told = Told()
+        summary = FindingSummary()
         with explained(self.lake.folder), self._alone():
             plan = self._left_plan()
             while plan is not None or (plan := self._next_plan(result)) is not None:
                 segments = self._carry_out(plan, result)
                 counts.update(segment.verdict.value for segment in segments)
-                told.add(segments)
+                summary.add(segments)
                 result.findings += sum(segment.severity >= Severity.SEVERE for segment in segments)
                 progress(f"batch {plan.batch}: {_summary(segments)}")
                 plan = None
-            result.warnings += told.lines()
+            result.warnings += summary.lines()
             self._conclude(result, counts)
         return result
 
@@ -177,7 +177,7 @@ class Ingest:
         ledger = Ledger(self.lake)
         with result.timed("verify"):
             segments = self._examine(plan.places, refusals, ledger, reads_lines=reads_lines)
-            segments = ledger.books_for(segments).judge(segments)
+            segments = ledger.chains_for(segments).judge(segments)
         accepted = [segment for segment in segments if segment.verdict is Verdict.ACCEPTED]
         if accepted and not plan.accepted:
             plan = self._pin(plan, accepted)
@@ -291,14 +291,14 @@ class Ingest:
                 for node, kind, boot, first, last in gaps
             ],
         }
-        for node, kind, boot, first, last in gaps[:_GAPS_TOLD]:
-            result.warnings.append(missing_told(node, kind, boot, first, last))
-        if len(gaps) > _GAPS_TOLD:
-            result.warnings.append(f"{len(gaps) - _GAPS_TOLD:,} more gaps: `audit` tells them by node")
+        for node, kind, boot, first, last in gaps[:_GAPS_SHOWN]:
+            result.warnings.append(missing_line(node, kind, boot, first, last))
+        if len(gaps) > _GAPS_SHOWN:
+            result.warnings.append(f"{len(gaps) - _GAPS_SHOWN:,} more gaps: `audit` lists them by node")
         if self.trust.keys is None and counts:
             result.warnings.append("signatures were not checked: name the nodes' keys with --keys")
         if self.trust.requires_signatures:
-            self._tell_unsigned(result)
+            self._warn_of_unsigned(result)
         if not accepted:
             folders = ", ".join(map(str, self.spools))
             rejected = counts[Verdict.REJECTED.value]
@@ -312,7 +312,7 @@ class Ingest:
         elif result.findings:
             result.exit_code = ExitCode.FINDINGS
 
-    def _tell_unsigned(self, result: JobResult) -> None:
+    def _warn_of_unsigned(self, result: JobResult) -> None:
         """What is there already may have come when signatures were not required."""
         codes = {finding.code for finding in SIGNATURE_FINDINGS}
         rows = self.lake.read_small(SEGMENTS, ("verdict", "findings")).to_pylist()
@@ -342,7 +342,7 @@ def run(
         lake: Gets bronze tables, `quarantine` and `segments`.
         spools: Folders with manifests in or below them.
         trust: Whose signatures count; see `pipeline.node_keys.load_trust`.
-        progress: Is told a line after every batch.
+        progress: Called with a line of text after every batch.
 
     Raises:
         LakeError: The lake cannot be written, or another ingest is at work on it.
@@ -405,5 +405,5 @@ def _vanished(stem: str, plan: _Plan) -> Segment:
 def _summary(segments: Sequence[Segment]) -> str:
     verdicts = Counter(segment.verdict.value for segment in segments)
     rows = sum(segment.rows_good for segment in segments)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
-    return f"{told or 'nothing new'}; {rows} rows"
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    return f"{counts or 'nothing new'}; {rows} rows"

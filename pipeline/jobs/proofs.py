@@ -1,4 +1,4 @@
-"""What the ledger of a lake proves about the books in it: read, and brought into the shape that transforms take."""
+"""What the ledger of a lake proves about the completeness of its records, in the form that transforms take."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FACTS: Final = (
 def proved_completeness(
     lake: Lake, *, silver_version: int, declared: Mapping[str, int] | None = None
 ) -> dict[str, Completeness]:
-    """From when until when the book of each domain with records in the lake is complete.
+    """From when until when the records of each domain in the lake are complete.
 
     Args:
         lake: Its `segments` and `silver_mdr` are read.

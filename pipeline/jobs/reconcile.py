@@ -1,4 +1,4 @@
-"""The job that holds two books against each other: all of a lake, or our own and what a partner has sent us.
+"""The job that compares the records of two sides: all of a lake, or our own and what a partner has sent us.
 
 Clocks come first, from a sample of matched messages; then totals per domain pair and 5 minutes; then records, only
 where totals differ. A day is done again while messages of it are pending, or when its records have changed.
@@ -19,14 +19,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.book_entries import ALL, BUCKET_US, FEW, Chosen, entries_of, of_others
-from pipeline.core.book_totals import BUCKET_COUNTS, PAIR
 from pipeline.core.clock_graph import Delay, solve_offsets
 from pipeline.core.clock_tables import TIMES, ClockTables
 from pipeline.core.completeness import GRACE_S, Completeness
 from pipeline.core.conditions import Condition
 from pipeline.core.findings import Verdict
 from pipeline.core.message_classes import CASES, Judging, Span
+from pipeline.core.side_records import ALL, BUCKET_US, FEW, Chosen, entries_of, of_others
+from pipeline.core.side_totals import BUCKET_COUNTS, PAIR
 from pipeline.file_pieces import Reading
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
@@ -42,7 +42,6 @@ from pipeline.schemas import (
 )
 from pipeline.stages import StagedFile
 from pipeline.tables import Change, Lake
-from pipeline.transforms.books import book, may_be_sent_between
 from pipeline.transforms.clocks import pair_delays, sampled
 from pipeline.transforms.reconcile import (
     DIFFERENT,
@@ -56,6 +55,7 @@ from pipeline.transforms.reconcile import (
     judged,
     pair_counts,
 )
+from pipeline.transforms.sides import may_be_sent_between, side_records
 from pipeline.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
 from protofly.records import Kind
 
@@ -76,13 +76,13 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
+class BothSides:
     """Two sides, whatever they come from.
 
     Attributes:
-        entries: Records of both books, of any outcome, at least of the days in question.
+        entries: Records of both sides, of any outcome, at least of the days in question.
         sides: Totals of both, see `transforms.reconcile`.
-        completeness: What is proved about each domain's book.
+        completeness: What is proved about each domain's records.
     """
 
     entries: WorkerRows
@@ -95,14 +95,14 @@ class Comparison:
     """What is compared, and by which bounds.
 
     Attributes:
-        books: Both sides.
+        both: What is compared.
         clocks: What the records' times usually differ by.
         days: Only messages of these, each `YYYY-MM-DD`.
         bounds: What is allowed for.
         domains: Only pairs of these; what the tables hold about others stays.
     """
 
-    books: Books
+    both: BothSides
     clocks: ClockTables
     days: Collection[str]
     bounds: Bounds
@@ -118,12 +118,12 @@ def run(
     declared: Mapping[str, int] | None = None,
     allowed: int = 0,
 ) -> JobResult:
-    """Reconcile all pairs of domains of both of which the lake has books.
+    """Reconcile all pairs of domains if the lake has records of both.
 
     Args:
         lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset`.
         day: `YYYY-MM-DD`, UTC; None takes every day that has changed or has messages pending.
-        grace_s: How long after its own time a message may get into the other side's book.
+        grace_s: How long after its own time a message may be recorded by the other side.
         skew_ms: How far beyond the usual the times of both records may be apart.
         declared: Until when the operator vouches for a node that is silent, in µs.
         allowed: Cases, without pending ones, that are no reason to end with FINDINGS.
@@ -155,22 +155,23 @@ def run(
         clocks = write_clocks(lake, result, delays, days)
     compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
     entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
-    books = Books(entries, both_totals(compared_of), proved)
+    both = BothSides(entries, both_totals(compared_of), proved)
     meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
-    hold_together(lake, result, Comparison(books, clocks, days, bounds, proved), meta)
+    hold_together(lake, result, Comparison(both, clocks, days, bounds, proved), meta)
     conclude(result, day=day, allowed=allowed)
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
         result.warnings.append(
-            "the lake has books of one domain only: ingest a partner's spool, or exchange extracts (`export`, `import`)"
+            "the lake has records of one domain only: ingest a partner's spool, "
+            "or exchange extracts (`export`, `import`)"
         )
     return result
 
 
 def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[str, object]) -> None:
     """Compare at both levels, write the findings into the lake with `meta`, and add them to the result."""
-    books, clocks, days, bounds = of.books, of.clocks, of.days, of.bounds
+    both, clocks, days, bounds = of.both, of.clocks, of.days, of.bounds
     files: dict[str, list[StagedFile]] = {}
 
     def staged(rows: WorkerRows, table: Table, names: str) -> list[StagedFile]:
@@ -184,16 +185,16 @@ def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[s
     with lake.stage() as folder:
         with result.timed("totals"):
             # Also of 5 minutes before and after the days: no rows of the table, but they may name disputed records.
-            sides = compared(books.sides, clocks, skew_us=bounds.skew_us)
+            sides = compared(both.sides, clocks, skew_us=bounds.skew_us)
             buckets = staged(sides, RECON_BUCKET, "buckets")
             ours = [file for file in buckets if file.partition["dt"] in days]
         with result.timed("records"):
             segments = _accepted_segments(lake)
-            by = Judging(frozenset(days), clocks, books.completeness, bounds.grace_us, bounds.skew_us, segments)
-            found = judged(_disputed(lake, books.entries, buckets, days=len(days)), by).persist()
+            by = Judging(frozenset(days), clocks, both.completeness, bounds.grace_us, bounds.skew_us, segments)
+            found = judged(_disputed(lake, both.entries, buckets, days=len(days)), by).persist()
             equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS))
             staged(cases(found), RECON_CASE, "cases")
-            staged(pair_counts(found, equal, books.completeness), RECON_PAIR, "pairs")
+            staged(pair_counts(found, equal, both.completeness), RECON_PAIR, "pairs")
             found.unpersist()
         # Pairs last, because they say of which records this is the outcome.
         for table in (RECON_BUCKET, RECON_CASE, RECON_PAIR):
@@ -258,25 +259,25 @@ def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collecti
 def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
     """Count findings and choose the exit code."""
     result.findings = sum(result.details[word] for word in CASES if word != "pending")
-    told = [("matched", result.details["matched"]), *((word, result.details[word]) for word in CASES)]
-    result.outcome = ", ".join(f"{count:,} {word}" for word, count in told if count or word in {"matched", "lost"})
+    counts = [("matched", result.details["matched"]), *((word, result.details[word]) for word in CASES)]
+    result.outcome = ", ".join(f"{count:,} {word}" for word, count in counts if count or word in {"matched", "lost"})
     if result.findings > allowed:
         result.exit_code = ExitCode.FINDINGS
     if day is not None and result.details["pending"]:
         result.exit_code = ExitCode.INCOMPLETE
-        result.warnings.append(f"{result.details['pending']} messages are pending: a book is not proved complete yet")
+        result.warnings.append(f"{result.details['pending']} messages are pending: records are not proved complete yet")
 
 
-def book_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains: Collection[str]) -> DataFrame:
-    """The book of messages of these days, 5 minutes before and after, and some others, between domains with books.
+def side_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains: Collection[str]) -> DataFrame:
+    """One side's records of messages of these days, 5 minutes before and after, and some others, between these domains.
 
     A record may stand under the day before or after that of its message: clocks are wrong and messages wait. A message
-    whose id tells no time may fall into neighbouring buckets of the two books, hence the 5 minutes.
+    whose id holds no time may fall into neighbouring buckets on the two sides, hence the 5 minutes.
     """
     first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
-    has_books = F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains)
+    is_chosen = F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains)
     is_near = may_be_sent_between(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1)
-    return book(silver.where(F.col("dt").isin(*_days_near(days)) & is_near & has_books), role)
+    return side_records(silver.where(F.col("dt").isin(*_days_near(days)) & is_near & is_chosen), role)
 
 
 def entries_of_days(
@@ -288,7 +289,7 @@ def entries_of_days(
     domains: Collection[str],
     one_in: int | None = None,
 ) -> WorkerRows:
-    """Entries of both books, of messages of these days, 5 minutes before and after, between domains with books.
+    """Records of both sides, of messages of these days, 5 minutes before and after, between these domains.
 
     With `one_in` only delivered ones, and of these one in so many.
     """

@@ -29,13 +29,13 @@ def run(
     domain: str = "",
     allowed: int = 0,
 ) -> JobResult:
-    """Replay recorded decisions, check the deployed policy against the books, and count what would change.
+    """Replay recorded decisions, check the deployed policy against the records, and count what would change.
 
     Args:
         lake: The lake, with refined records.
         deployed: What was in force.
         proposed: What is to be tried.
-        domain: Only the books of this domain; empty: all.
+        domain: Only the records of this domain; empty: all.
         allowed: Changed decisions that are no reason to end with FINDINGS.
     """
     result = JobResult(APP)

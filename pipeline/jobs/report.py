@@ -17,7 +17,7 @@ def run(lake: Lake, *, out: Path) -> JobResult:
     """Write the report.
 
     Args:
-        lake: The lake; parts whose job has not run are told so on the page.
+        lake: The lake; the page names parts whose job has not run.
         out: The file; replaced as a whole.
 
     Raises:

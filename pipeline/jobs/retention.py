@@ -19,7 +19,7 @@ from pipeline.schemas import (
     BRONZE_MDR,
     BRONZE_SESSION_EVENT,
     BRONZE_STUB_EVENT,
-    PEER_BOOK,
+    PEER_RECORD,
     QUARANTINE,
     RECON_CASE,
     SILVER_MDR,
@@ -35,7 +35,7 @@ PERSONAL: Final[tuple[Table, ...]] = (
     BRONZE_SESSION_EVENT,
     QUARANTINE,
     SILVER_MDR,
-    PEER_BOOK,
+    PEER_RECORD,
     RECON_CASE,
     ALERT,
 )
@@ -76,7 +76,7 @@ def run(lake: Lake, *, today: date, keep_days: int, vacuum_after_s: float = WRIT
                 result.wrote(table.name, 0, commit.version)
                 dropped[table.name] = days
             removed += lake.vacuum(table, older_than_s=vacuum_after_s)
-    result.outcome = _told(oldest, dropped, removed)
+    result.outcome = _summary(oldest, dropped, removed)
     result.details = {"oldest_day": oldest, "dropped": dropped, "removed_files": removed}
     return result
 
@@ -90,12 +90,12 @@ def kept_from(lake: Lake) -> str:
     return date.fromordinal(ordinal).isoformat() if ordinal is not None else ""
 
 
-def _told(oldest: str, dropped: Mapping[str, Sequence[str]], removed: int) -> str:
+def _summary(oldest: str, dropped: Mapping[str, Sequence[str]], removed: int) -> str:
     days = sorted({_day(partition) for of_table in dropped.values() for partition in of_table})
-    told = f"nothing is older than {oldest}"
+    text = f"nothing is older than {oldest}"
     if days:
-        told = f"dropped {' to '.join(dict.fromkeys((days[0], days[-1])))} from {len(dropped)} tables"
-    return f"{told}; {removed:,} files removed"
+        text = f"dropped {' to '.join(dict.fromkeys((days[0], days[-1])))} from {len(dropped)} tables"
+    return f"{text}; {removed:,} files removed"
 
 
 def _day(partition: str) -> str:

@@ -43,7 +43,7 @@ from pipeline.transforms.settle import (
 )
 from pipeline.worker_rows import PACKED, Batches, WorkerRows
 
-_DRAFTS_TOLD: Final = 10
+_DRAFTS_SHOWN: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) ->
 
     Args:
         standing: What is written now.
-        until_us: Until when the domain's book is proved complete.
+        until_us: Until when the domain's records are proved complete.
         grace_s: How far beyond midnight that must be.
         restate: Whether a final statement may get a successor.
     """
@@ -153,7 +153,7 @@ def _settle_days(
     silver_version = result.versions[SILVER_MDR.name]
     silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=MEMBER, partitions=days)
     hourly = lake.read_in_workers(TRAFFIC_HOURLY, hourly_version, columns=HOUR, partitions=days)
-    # Of a book and day there are some hundred hours, or hashes of members: they need fewer places than messages do.
+    # A statement comes from some hundred hours, or hashes of members: they need fewer places than messages do.
     places = -(-places_for(silver.records) // 8)
     parts = daily_parts(hourly, places).frame(PACKED).persist()
     kept = lake.read_in_workers(STATEMENT_DAILY, base_version, columns=SAID, partitions=days)
@@ -184,7 +184,7 @@ def _settle_days(
         done = _write(lake, rows, versions, base_version=base_version, input_versions=read)
         result.wrote(done.table, done.rows, done.version)
     parts.unpersist()
-    _tell_states(result, standings, decisions, proved, grace_s=grace_s)
+    _report_states(result, standings, decisions, proved, grace_s=grace_s)
 
 
 def _write(
@@ -226,7 +226,7 @@ def _without(replaced: Collection[tuple[str, str, int]], batches: Batches) -> Ba
         yield batch.filter(pa.array([tuple(row.values()) not in replaced for row in whose], pa.bool_()))
 
 
-def _tell_states(
+def _report_states(
     result: JobResult,
     standings: Collection[Standing],
     decisions: Collection[Decision],
@@ -240,22 +240,23 @@ def _tell_states(
         result.details[word] = sum(one == word for one in status.values())
     states = ", ".join(f"{result.details[word]:,} {word}" for word in ("final", "restated", "draft"))
     result.outcome = f"{result.rows.get(STATEMENT_DAILY.name, 0):,} rows of statements; days of domains: {states}"
-    # A day that no book has got beyond is simply not over yet.
+    # A day beyond which nothing is recorded has not ended yet.
     seen_us = max((known.seen_us for known in proved.values()), default=0)
     drafts = defaultdict[str, list[str]](list)
     for (our_domain, day), one in sorted(status.items()):
         if one == "draft" and seen_us >= end_us(day) + grace_s * 1_000_000:
             drafts[our_domain].append(day)
-    for our_domain, days in list(drafts.items())[:_DRAFTS_TOLD]:
+    for our_domain, days in list(drafts.items())[:_DRAFTS_SHOWN]:
         known = proved.get(our_domain, NOTHING)
-        told = days[0] if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"
+        period = days[0] if len(days) == 1 else f"{len(days)} days from {days[0]} to {days[-1]}"
         result.warnings.append(
-            f"{our_domain}: {told} draft, because its books are proved complete until {moment(known.until_us)} only, "
-            f"by {known.held_by or known.proof}; ingest later segments, or --vouch for a node that is silent for good"
+            f"{our_domain}: {period} draft, because its records are proved complete until "
+            f"{moment(known.until_us)} only, by {known.held_by or known.proof}; "
+            "ingest later segments, or --vouch for a node that is silent for good"
         )
-    if len(drafts) > _DRAFTS_TOLD:
+    if len(drafts) > _DRAFTS_SHOWN:
         result.warnings.append(
-            f"{len(drafts) - _DRAFTS_TOLD} more domains have drafts: `statements --drafts` shows them"
+            f"{len(drafts) - _DRAFTS_SHOWN} more domains have drafts: `statements --drafts` shows them"
         )
     if result.findings:
         result.exit_code = ExitCode.FINDINGS

@@ -27,8 +27,8 @@ from protofly.errors import SettingsError
 
 APP: Final = "statements"
 _STANDING: Final = ("our_domain", "dt", "version", "status")
-_TOLD: Final = 50
-_NAMES_TOLD: Final = 8
+_WARNINGS_SHOWN: Final = 50
+_NAMES_SHOWN: Final = 8
 ROWS_MAX: Final = 100_000
 """So many are a hundred partners in both directions for more than a year."""
 
@@ -70,7 +70,7 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
             raise SettingsError(f"these are more than {ROWS_MAX:,} statements: name days, --domain or --peer")
     table = pa.concat_tables(parts)
     rows = sorted(table.to_pylist(), key=_place)
-    _tell_missing(lake, result, wanted, choice, standings, has_rows=bool(rows))
+    _warn_of_missing(lake, result, wanted, choice, standings, has_rows=bool(rows))
     behind = sorted(days & unsettled_days(lake))
     if behind:
         result.warnings.append(f"records of {_several(behind)} came or were rewritten since: `settle` looks at them")
@@ -119,7 +119,7 @@ def _totals(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def _check(lake: LakeFiles, result: JobResult, table: pa.Table, *, signed_off: Collection[Standing]) -> None:
-    """Find signed-off books of a day whose hours add up to something else than their newest statements say."""
+    """Find signed-off statements of a day whose hours add up to something else than their newest versions say."""
     if not signed_off:
         return
     hours = lake.read_small(TRAFFIC_HOURLY, HOUR, partitions={one.day for one in signed_off})
@@ -143,7 +143,7 @@ def _folds(statements: pa.Table) -> dict[tuple[str, str], tuple[int, int]]:
     return {(row["our_domain"], row["dt"]): (row["set_xor"], row["set_sum"]) for row in rows}
 
 
-def _tell_missing(
+def _warn_of_missing(
     lake: LakeFiles,
     result: JobResult,
     wanted: Wanted,
@@ -152,8 +152,8 @@ def _tell_missing(
     *,
     has_rows: bool,
 ) -> None:
-    """Tell what was asked for and is not there, and what to do."""
-    missing = list(islice(_missing(wanted, choice, standings), _TOLD))
+    """Warn of what was asked for and is not there, with what to do."""
+    missing = list(islice(_missing(wanted, choice, standings), _WARNINGS_SHOWN))
     drafts = [f"{one.our_domain} {one.day}" for one in choice.drafts]
     if drafts:
         left_out = (
@@ -180,8 +180,8 @@ def _missing(wanted: Wanted, choice: Choice, standings: Collection[Standing]) ->
         yield f"no statements of {wanted.domain}; there are those of {_several(domains)}"
     else:
         for domain, stretches in choice.missing.items():
-            told = _several([first if first == last else f"{first} to {last}" for first, last in stretches])
-            yield f"no statements of {domain} for {told}: nothing that its nodes wrote then was ingested and settled"
+            days = _several([first if first == last else f"{first} to {last}" for first, last in stretches])
+            yield f"no statements of {domain} for {days}: nothing that its nodes wrote then was ingested and settled"
         for one in choice.other_versions:
             yield f"{one.our_domain} {one.day} has no version {wanted.version}; the newest is {one.version}"
 
@@ -196,5 +196,5 @@ def _peers(lake: LakeFiles) -> set[str]:
 
 def _several(names: Collection[str]) -> str:
     """Some names, and how many more there are."""
-    shown, more = list(names)[:_NAMES_TOLD], len(names) - _NAMES_TOLD
+    shown, more = list(names)[:_NAMES_SHOWN], len(names) - _NAMES_SHOWN
     return ", ".join(shown) + (f" and {more:,} more" if more > 0 else "")

@@ -1,7 +1,7 @@
 """The charts, each a function from facts to one SVG text. The same facts give the same bytes.
 
 Names come from other domains, so nothing in them is markup: matplotlib escapes them, and its mathematical notation is
-off. Colours are told apart with any eyes (Okabe and Ito 2008; cividis).
+off. Colours can be distinguished with any colour vision (Okabe and Ito 2008; cividis).
 """
 
 from __future__ import annotations
@@ -142,9 +142,9 @@ def latency_bands(hours: Sequence[LatencyHour]) -> str:
 
 
 def waterfall(total: Reconciled) -> str:
-    """What became of the messages in either book: on the left to scale, on the right each class by itself."""
+    """What became of the messages on either side: on the left to scale, on the right each class by itself."""
     ways = [
-        ("in either book", 0, total.known, BLUE),
+        ("on either side", 0, total.known, BLUE),
         ("pending", total.matched + total.differing, total.pending, GREY),
         ("differing", total.matched, total.differing, RED),
         ("matched", 0, total.matched, GREEN),

@@ -1,4 +1,4 @@
-"""What the report shows, as small plain values: gathered from the lake by `gather`, drawn by `charts`, told by `page`.
+"""What the report shows, as small plain values: gathered by `gather`, drawn by `charts`, written by `page`.
 
 Everything is bounded: the page of a thousand domains is as long as that of fifty.
 """
@@ -36,7 +36,7 @@ class LatencyHour:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconciled:
-    """Totals over all pairs of books that were compared."""
+    """Totals over all pairs that were compared."""
 
     sent: int = 0
     matched: int = 0
@@ -54,12 +54,12 @@ class Reconciled:
 
     @property
     def differing(self) -> int:
-        """Messages on which the books differ for good."""
+        """Messages on which the sides differ for good."""
         return self.lost + self.duplicated + self.altered + self.size + self.outcome + self.skewed + self.orphan
 
     @property
     def known(self) -> int:
-        """Messages of which either book has a record that counts; a pending one may be missing on either side."""
+        """Messages of which either side has a record that counts; a pending one may be missing on either side."""
         return self.matched + self.pending + self.differing
 
 
@@ -196,7 +196,7 @@ class StatementLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairCases:
-    """Reconciliation of one pair of books."""
+    """Reconciliation of one pair of domains."""
 
     src_domain: str
     dst_domain: str

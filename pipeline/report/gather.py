@@ -161,7 +161,7 @@ class _Gathering:
         return tuple(groups)
 
     def _traffic(self) -> tuple[PairTraffic, ...]:
-        """The sender's book counts; where there is none, the receiver's."""
+        """The sender's statement counts; where there is none, the receiver's."""
         table = self._table(TRAFFIC_HOURLY)
         if table is None:
             return ()
@@ -211,9 +211,9 @@ class _Gathering:
         if not table.num_rows:
             return (), 0, None
         keys = [words(column(table, name)) for name in key]
-        book, _ = group_numbers((places, len(found)) for found, places in keys)
-        order = np.lexsort((-numbers(table, "version"), book))
-        newest = table.take(pa.array(order[starts_of(book[order])]))
+        statement, _ = group_numbers((places, len(found)) for found, places in keys)
+        order = np.lexsort((-numbers(table, "version"), statement))
+        newest = table.take(pa.array(order[starts_of(statement[order])]))
         busiest = newest.sort_by([("messages", "descending"), *((name, "ascending") for name in key)])
         lines = tuple(
             StatementLine(**{name: row[name] for name in (*key, *figures)} | {"bytes_wire": row["bytes_wire"] or 0})

@@ -12,21 +12,6 @@ from __future__ import annotations
 
 from pyspark.sql.types import StructType
 
-from pipeline.schemas.books import (
-    BOOK,
-    BOOK_TOTAL,
-    CLOCK_OFFSET,
-    PAIR_DELAY,
-    PEER_BOOK,
-    PEER_EXTRACT,
-    PEER_TOTAL,
-    RECON_BUCKET,
-    RECON_CASE,
-    RECON_PAIR,
-    STATEMENT_BOOK,
-    STATEMENT_DAILY,
-    TRAFFIC_HOURLY,
-)
 from pipeline.schemas.columns import BYTES, COUNTS, DOUBLE, FLAG, HISTOGRAM, INT, LONG, PAIRS, SHORT, TEXT, TEXTS, Table
 from pipeline.schemas.ingested import (
     BRONZE_DECISION,
@@ -56,12 +41,25 @@ from pipeline.schemas.scores import (
     STUB_LIFE,
     STUB_REGRESSION,
 )
+from pipeline.schemas.settlement import (
+    CLOCK_OFFSET,
+    PAIR_DELAY,
+    PEER_EXTRACT,
+    PEER_RECORD,
+    PEER_TOTAL,
+    RECON_BUCKET,
+    RECON_CASE,
+    RECON_PAIR,
+    SIDE_RECORD,
+    SIDE_TOTAL,
+    STATEMENT,
+    STATEMENT_DAILY,
+    TRAFFIC_HOURLY,
+)
 from protofly.records import Kind
 
 __all__ = [
     "ALERT",
-    "BOOK",
-    "BOOK_TOTAL",
     "BRONZE_DECISION",
     "BRONZE_LINK_EVENT",
     "BRONZE_MDR",
@@ -82,8 +80,8 @@ __all__ = [
     "MESSAGE_RECORD",
     "PAIRS",
     "PAIR_DELAY",
-    "PEER_BOOK",
     "PEER_EXTRACT",
+    "PEER_RECORD",
     "PEER_TOTAL",
     "POLICY_EVENT",
     "QUARANTINE",
@@ -96,8 +94,10 @@ __all__ = [
     "SEGMENTS",
     "SESSION_EVENT",
     "SHORT",
+    "SIDE_RECORD",
+    "SIDE_TOTAL",
     "SILVER_MDR",
-    "STATEMENT_BOOK",
+    "STATEMENT",
     "STATEMENT_DAILY",
     "STUB_EVENT",
     "STUB_HOURLY",
@@ -131,7 +131,7 @@ TABLES: dict[str, Table] = {
         CLOCK_OFFSET,
         PEER_EXTRACT,
         PEER_TOTAL,
-        PEER_BOOK,
+        PEER_RECORD,
         REPLAY_RUN,
         REPLAY_FLIP,
         STUB_HOURLY,

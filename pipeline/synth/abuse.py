@@ -55,7 +55,7 @@ def plan_abuse(world: World) -> AbusePlan:
     if not world.options.has_faults:
         return plan
     rng = np.random.default_rng([world.options.seed, 2])
-    # Only between domains that write addresses as they are: the truth names the sender as the books do.
+    # Only between domains that write addresses as they are: the truth names the sender as the records do.
     cast = [number for number in sorted(world.healthy) if number != 1 and world.domains[number].hash_key is None]
     share = min(1.0, world.options.rows / _PART_OF_ROWS / (_FAN_OUT + _SCANNING + _FLOOD))
     hours = world.options.days * 24
@@ -63,7 +63,7 @@ def plan_abuse(world: World) -> AbusePlan:
     for number, (pattern, size) in enumerate(plots):
         source, target = (int(one) for one in rng.choice(cast, 2, replace=False))
         messages = max(20, int(size * (1.0 if pattern == "spoofing" else share)))
-        # In the second half, so that there is a baseline before it, and well before the end of the books.
+        # In the second half, so that there is a baseline before it, and well before the end of the records.
         hour_us = world.options.start_us + int(rng.integers(hours // 2, hours - 4)) * _HOUR_US
         sender = f"hyperty://{world.domains[source].name}/h-plot-{number}"
         _plant(plan, world, rng, _Plot(pattern, source, target, messages, hour_us, sender))

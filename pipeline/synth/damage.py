@@ -18,7 +18,7 @@ from typing import Final
 import msgspec
 import zstandard
 
-from pipeline.synth.books import Book, Entry, Sealed
+from pipeline.synth.spools import Entry, NodeSpool, Sealed
 from pipeline.synth.truth import Case, Flip, SegmentFault, Truth
 from protofly.record_segments import (
     OPEN_SUFFIX,
@@ -36,9 +36,9 @@ _LIE_RECORDS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """One segment, the one after it, and the book that both are in."""
+    """One segment, the one after it, and the spool that both are in."""
 
-    book: Book
+    spool: NodeSpool
     segment: Sealed
     following: Sealed | None
     root: Path
@@ -46,12 +46,12 @@ class _Job:
     def sign(self, segment: Sealed, **changes: object) -> None:
         """Give a segment another manifest, signed by its node."""
         manifest = msgspec.structs.replace(segment.manifest, **changes)
-        segment.manifest = sign_manifest(manifest, self.book.signer)
+        segment.manifest = sign_manifest(manifest, self.spool.signer)
         segment.manifest_path.write_bytes(encode_manifest(segment.manifest))
 
     def beside(self, word: str) -> Path:
         """Another spool of the same node."""
-        folder = self.root / f"{self.book.domain.name}.{word}"
+        folder = self.root / f"{self.spool.domain.name}.{word}"
         folder.mkdir(exist_ok=True)
         return folder
 
@@ -132,7 +132,7 @@ def _reuse_number(job: _Job) -> Path:
 
 def _renumber(job: _Job) -> Path:
     """The same content once more, as the next segment of the node."""
-    last = job.book.segments[-1]
+    last = job.spool.segments[-1]
     name = SegmentName.parse(last.path.name.removesuffix(SEALED_SUFFIX))
     assert name is not None
     path = last.path.with_name(f"{name._replace(segno=name.segno + 1)}{SEALED_SUFFIX}")
@@ -158,40 +158,40 @@ _HARMLESS: Final[dict[str, Callable[[_Job], Path]]] = {
 }
 
 
-def damage(wards: list[Book], late: list[Book], root: Path, truth: Truth) -> None:
+def damage(wards: list[NodeSpool], late: list[NodeSpool], root: Path, truth: Truth) -> None:
     """Strike the segments of the wards one by one, withhold the last of those who are late, and correct the truth."""
     unreadable: list[Entry] = []
-    free = {book.domain.name: _targets(book) for book in wards}
+    free = {spool.domain.name: _targets(spool) for spool in wards}
     for number, (fault, strike) in enumerate((_HARMLESS | _DESTRUCTIVE).items()):
-        book = wards[number % len(wards)]
-        if not free[book.domain.name]:
+        spool = wards[number % len(wards)]
+        if not free[spool.domain.name]:
             continue
         # Harmless faults first: they need a whole segment. A gap shows only when something follows.
-        index = free[book.domain.name].pop(0)
-        following = book.segments[index + 1] if index + 1 < len(book.segments) else None
-        job = _Job(book, book.segments[index], following, root)
+        index = free[spool.domain.name].pop(0)
+        following = spool.segments[index + 1] if index + 1 < len(spool.segments) else None
+        job = _Job(spool, spool.segments[index], following, root)
         is_readable = fault in _HARMLESS
         manifest = job.segment.manifest
         path = strike(job)
-        truth.segments.append(_told(fault, path, manifest, root, is_readable=is_readable))
+        truth.segments.append(_fault_of(fault, path, manifest, root, is_readable=is_readable))
         if not is_readable:
             unreadable += job.segment.entries
-    for book in late:
-        for segment in book.segments[-1:]:
+    for spool in late:
+        for segment in spool.segments[-1:]:
             segment.path.rename(segment.path.with_name(segment.path.name.removesuffix(SEALED_SUFFIX) + OPEN_SUFFIX))
             segment.manifest_path.unlink()
-            truth.segments.append(_told("late", segment.path, segment.manifest, root, is_readable=False))
+            truth.segments.append(_fault_of("late", segment.path, segment.manifest, root, is_readable=False))
             unreadable += segment.entries
     _correct(truth, unreadable)
 
 
-def _targets(book: Book) -> list[int]:
+def _targets(spool: NodeSpool) -> list[int]:
     """Which segments to strike: not the first, not the last, the largest ones in between, in their order."""
-    inner = range(1, len(book.segments) - 1)
-    return sorted(sorted(inner, key=lambda index: -book.segments[index].manifest.records)[:10])
+    inner = range(1, len(spool.segments) - 1)
+    return sorted(sorted(inner, key=lambda index: -spool.segments[index].manifest.records)[:10])
 
 
-def _told(fault: str, path: Path, manifest: SegmentManifest, root: Path, *, is_readable: bool) -> SegmentFault:
+def _fault_of(fault: str, path: Path, manifest: SegmentManifest, root: Path, *, is_readable: bool) -> SegmentFault:
     return SegmentFault(
         fault,
         str(path.relative_to(root)),
@@ -205,7 +205,7 @@ def _told(fault: str, path: Path, manifest: SegmentManifest, root: Path, *, is_r
 
 
 def _correct(truth: Truth, entries: list[Entry]) -> None:
-    """Take out of the truth what can no longer be read; what the other book still has becomes pending."""
+    """Take out of the truth what can no longer be read; what the other side still has becomes pending."""
     paired = Counter(entry.msg_id for entry in entries if entry.is_paired)
     truth.matched -= len(paired)
     for entry in entries:

@@ -13,7 +13,7 @@ TYPES: Final = ("create", "update", "response", "read", "subscribe", "delete", "
 _TYPE_SHARES: Final = np.cumsum([0.24, 0.27, 0.28, 0.12, 0.04, 0.02, 0.015, 0.015])
 _TRANSIT_MOST_US: Final = 5_000_000
 _LAST_FAULT_US: Final = 3_600 * 1_000_000
-"""Faults are planted up to this long before the end, so that both books prove what is missing."""
+"""Faults are planted up to this long before the end, so that both sides prove what is missing."""
 
 FAULTS: Final = ("lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
 _FAULT_RATES: Final = {

@@ -15,9 +15,9 @@ from typing import Final
 import msgspec
 
 from pipeline.synth.abuse import plan_abuse
-from pipeline.synth.books import Book
 from pipeline.synth.damage import damage
 from pipeline.synth.draws import draw_slot, fault_shares, messages_per_slot
+from pipeline.synth.spools import NodeSpool
 from pipeline.synth.traffic import Traffic, read_policy
 from pipeline.synth.truth import StubChange, Truth
 from pipeline.synth.world import SLOT_US, SynthOptions, World, make_world
@@ -27,7 +27,7 @@ SPOOL_FOLDER: Final = "spool"
 KEYS_NAME: Final = "keys.json"
 POLICY_FOLDER: Final = "policy"
 _AFTER_US: Final = 900_000_000
-"""Books are closed this long after the last message."""
+"""Spools are closed this long after the last message."""
 
 
 def synth(options: SynthOptions, out: Path, *, on_progress: Callable[[int, int], None] | None = None) -> Truth:
@@ -36,7 +36,7 @@ def synth(options: SynthOptions, out: Path, *, on_progress: Callable[[int, int],
     Args:
         options: How much of what.
         out: A folder that is not there yet, or is empty.
-        on_progress: Told how many messages of how many are done.
+        on_progress: Called with the number of messages done and of all.
 
     Raises:
         SettingsError: Options that make no sense, or a folder with something in it.
@@ -49,23 +49,23 @@ def synth(options: SynthOptions, out: Path, *, on_progress: Callable[[int, int],
     root.mkdir(parents=True)
     truth = Truth(options.seed, options.start_us, options.end_us)
     truth.clock_offsets_us = {domain.name: domain.offset_us for domain in world.domains}
-    books = [Book(domain, root / domain.name, is_tracked=domain.number in world.tracked) for domain in world.domains]
-    traffic = Traffic(world, books, truth)
-    _write_surroundings(world, out)
-    _run_days(world, books, traffic, truth, on_progress or (lambda _done, _total: None))
-    traffic.tell_truth()
-    for book in books:
-        for kind, count in book.written.items():
+    spools = [NodeSpool(one, root / one.name, is_tracked=one.number in world.tracked) for one in world.domains]
+    traffic = Traffic(world, spools, truth)
+    _write_keys_and_policies(world, out)
+    _run_days(world, spools, traffic, truth, on_progress or (lambda _done, _total: None))
+    traffic.add_truth()
+    for spool in spools:
+        for kind, count in spool.written.items():
             truth.records[kind] = truth.records.get(kind, 0) + count
-    truth.stubs = [_told_stub(world, number) for number in range(options.domains) if _is_upgraded(world, number)]
+    truth.stubs = [_change_of(world, number) for number in range(options.domains) if _is_upgraded(world, number)]
     if options.has_faults:
-        damage([books[number] for number in world.wards], [books[number] for number in world.late], root, truth)
+        damage([spools[number] for number in world.wards], [spools[number] for number in world.late], root, truth)
     truth.save(out)
     return truth
 
 
 def _run_days(
-    world: World, books: list[Book], traffic: Traffic, truth: Truth, on_progress: Callable[[int, int], None]
+    world: World, spools: list[NodeSpool], traffic: Traffic, truth: Truth, on_progress: Callable[[int, int], None]
 ) -> None:
     """Slot by slot: one is in memory at a time."""
     options = world.options
@@ -81,11 +81,11 @@ def _run_days(
         start_us, end_us = options.start_us + slot * SLOT_US, options.start_us + (slot + 1) * SLOT_US
         if slot in seals:
             traffic.sum_up(start_us)
-        for book in books:
+        for spool in spools:
             if slot in seals:
-                book.seal_messages(start_us + book.domain.offset_us)
-            if slot == restart and book.domain.restarts:
-                book.restart(start_us + book.domain.offset_us)
+                spool.seal_messages(start_us + spool.domain.offset_us)
+            if slot == restart and spool.domain.restarts:
+                spool.restart(start_us + spool.domain.offset_us)
         due = [one for one in extras if start_us <= one.at_us < end_us]
         if count or due:
             traffic.pass_drawn(draw_slot(world, slot, count, shares), due)
@@ -95,11 +95,11 @@ def _run_days(
         done += count
         on_progress(done, total)
     traffic.sum_up(options.end_us)
-    for book in books:
-        book.close(options.end_us + _AFTER_US + book.domain.offset_us)
+    for spool in spools:
+        spool.close(options.end_us + _AFTER_US + spool.domain.offset_us)
 
 
-def _write_surroundings(world: World, out: Path) -> None:
+def _write_keys_and_policies(world: World, out: Path) -> None:
     keys = {}
     for domain in world.domains:
         record = msgspec.to_builtins(domain.key.record())
@@ -116,7 +116,7 @@ def _is_upgraded(world: World, number: int) -> bool:
     return stub.older != stub.newer
 
 
-def _told_stub(world: World, number: int) -> StubChange:
+def _change_of(world: World, number: int) -> StubChange:
     domain = world.domains[number]
     stub = domain.stub
     return StubChange(

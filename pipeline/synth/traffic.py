@@ -15,9 +15,9 @@ import msgspec
 from msgspec import Raw
 
 from pipeline.synth.abuse import Extra, Spoof
-from pipeline.synth.books import Book, Entry
 from pipeline.synth.draws import FAULTS, NO_FAULT, TYPES, Draws
 from pipeline.synth.meters import Meter
+from pipeline.synth.spools import Entry, NodeSpool
 from pipeline.synth.truth import Case, Flip, Truth
 from pipeline.synth.world import Domain, World
 from policy.core.engine import CompiledPolicies, Effect
@@ -76,9 +76,9 @@ def read_policy(name: str) -> tuple[str, CompiledPolicies]:
 class Traffic:
     """Everything that happens between the domains."""
 
-    def __init__(self, world: World, books: list[Book], truth: Truth) -> None:
+    def __init__(self, world: World, spools: list[NodeSpool], truth: Truth) -> None:
         self._world = world
-        self._books = books
+        self._spools = spools
         self._truth = truth
         deployed, self._proposed = read_policy("deployed")[1], read_policy("proposed")[1]
         self._gate = Gate(deployed)
@@ -146,9 +146,9 @@ class Traffic:
         )
 
     def spoof(self, spoof: Spoof) -> None:
-        """A message in somebody else's name: it never reaches a gate, only the book of events tells of it."""
+        """A message in somebody else's name: it never reaches a gate, only the record of an event shows it."""
         observer, linked = self._world.domains[spoof.observer], self._world.domains[spoof.linked]
-        self._books[spoof.observer].append(
+        self._spools[spoof.observer].append(
             LinkEvent(
                 ts_us=spoof.at_us + observer.offset_us,
                 domain=linked.name,
@@ -220,7 +220,7 @@ class Traffic:
         elif not passing.fault and 1 - passing.chance < traps:
             record.outcome, record.outcome_code, record.trap = "trapped", Code.STUB_TRAPPED.word, "unreachable"
             meter.traps += 1
-            self._books[passing.source.number].append(
+            self._spools[passing.source.number].append(
                 StubEvent(
                     ts_us=record.ts_us,
                     domain=passing.target.name,
@@ -281,7 +281,7 @@ class Traffic:
         self._decide(record, facts, verdict, node)
 
     def _decide(self, record: MessageRecord, facts: Facts, verdict: Verdict, node: Domain) -> None:
-        self._books[node.number].append(
+        self._spools[node.number].append(
             DecisionRecord(
                 ts_us=record.ts_us,
                 hook=facts.hook,
@@ -325,7 +325,7 @@ class Traffic:
                 flip,
                 record.size_in,
             )
-        self._books[node.number].append_message(record, entry)
+        self._spools[node.number].append_message(record, entry)
 
     @staticmethod
     def _fill(record: MessageRecord, passing: Passing, ts_us: int) -> None:
@@ -362,18 +362,18 @@ class Traffic:
         return template
 
     def _run_stub(self, passing: Passing, version: str) -> Meter:
-        """The meter of the stub; tells of a link and a stub when they are first used."""
+        """The meter of the stub; records a link and a stub when they are first used."""
         pair = passing.source.number, passing.target.number
         meter = self._running.get(pair)
         if meter is not None and meter.version == version:
             return meter
         ts_us = passing.at_us + passing.source.offset_us
-        book, domain = self._books[passing.source.number], passing.target.name
+        spool, domain = self._spools[passing.source.number], passing.target.name
         if meter is not None:
             self._sum_up(pair, ts_us)
-            book.append(StubEvent(ts_us=ts_us, domain=domain, event="stopped", stub_ver=meter.version))
-        book.append(StubEvent(ts_us=ts_us, domain=domain, event="started", stub_ver=version, duration_us=21_000))
-        book.append(LinkEvent(ts_us=ts_us, domain=domain, event="up", direction="out", peer_node=passing.target.node))
+            spool.append(StubEvent(ts_us=ts_us, domain=domain, event="stopped", stub_ver=meter.version))
+        spool.append(StubEvent(ts_us=ts_us, domain=domain, event="started", stub_ver=version, duration_us=21_000))
+        spool.append(LinkEvent(ts_us=ts_us, domain=domain, event="up", direction="out", peer_node=passing.target.node))
         meter = self._running[pair] = Meter(version, ts_us)
         return meter
 
@@ -385,15 +385,15 @@ class Traffic:
     def _sum_up(self, pair: tuple[int, int], ts_us: int) -> None:
         summary = self._running[pair].sum_up(self._world.domains[pair[1]].name, ts_us)
         if summary is not None:
-            self._books[pair[0]].append(summary)
+            self._spools[pair[0]].append(summary)
 
     def deploy(self, now_us: int) -> None:
         """Every node starts with the policies that are deployed."""
         policies = self._gate.policies
-        for book in self._books:
-            book.append(
+        for spool in self._spools:
+            spool.append(
                 PolicyEvent(
-                    ts_us=now_us + book.domain.offset_us,
+                    ts_us=now_us + spool.domain.offset_us,
                     event="deployed",
                     cause="start",
                     actor="trapezoid",
@@ -408,7 +408,7 @@ class Traffic:
 
     # The truth.
 
-    def tell_truth(self) -> None:
+    def add_truth(self) -> None:
         """Count what was written. Damage comes later, and takes off again what it makes unreadable."""
         truth = self._truth
         truth.outcomes = dict(sorted(self._outcomes.items()))

@@ -15,7 +15,7 @@ CASES_NAME = "cases.parquet"
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One message on which the books differ. `case_class` is a word of `recon_case`."""
+    """One message on which the sides differ. `case_class` is a word of `recon_case`."""
 
     case_class: str
     msg_id: str
@@ -87,10 +87,10 @@ class Truth:
     """Everything that a pipeline must find, for the records that can be read (those of damaged segments cannot).
 
     `cases` by class: what reconciliation lists. `pending` are those whose other record is in a segment that is
-    missing, damaged or not sealed yet; the other classes were planted where both books are complete. A message that
-    the sender's node handed over and the receiver's gate denied is matched: `delivered` in an outgoing book says that
-    the peer's node took it, `outcome` are only those that the sender gives up and the receiver delivers.
-    `matched` counts messages with one record in both books that agree.
+    missing, damaged or not sealed yet; the other classes were planted where both sides are complete. A message that
+    the sender's node handed over and the receiver's gate denied is matched: `delivered` at the sender says that the
+    peer's node took it, `outcome` are only those that the sender gives up and the receiver delivers.
+    `matched` counts messages with one record on each side that agree.
     `decisions` counts message records that a gate judged, all of which the deployed policies reproduce.
     """
 

@@ -1,7 +1,7 @@
 """Who takes part: domains with their clocks, users and stubs, and how much each pair of them talks.
 
 Everything follows from the seed. Domains have parts to play, so that faults of one sort do not hide those of another:
-faults of segments strike `wards`, the books of `late` end early, and faults of messages happen between the others.
+faults of segments strike `wards`, the records of `late` end early, and faults of messages happen between the others.
 """
 
 from __future__ import annotations

@@ -17,7 +17,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.core.book_entries import DAY_US
 from pipeline.core.clock_tables import (
     delays_of,
     low_delays,
@@ -28,8 +27,9 @@ from pipeline.core.clock_tables import sampled as sampled_records
 from pipeline.core.groups import numbers
 from pipeline.core.hours import days_of
 from pipeline.core.packed import places_for
+from pipeline.core.side_records import DAY_US
 from pipeline.schemas import PAIR_DELAY
-from pipeline.transforms.books import day_of
+from pipeline.transforms.sides import day_of
 from pipeline.worker_rows import Batches, WorkerRows
 
 _PAIR: Final = ("src_domain", "dst_domain")
@@ -41,7 +41,7 @@ def sampled(records: WorkerRows, *, one_in: int) -> WorkerRows:
 
     Args:
         records: Of silver, or entries.
-        one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones in both books.
+        one_in: Look at one of so many messages, chosen by a hash of the id, so the same ones on both sides.
     """
     return replace(records.then(partial(_sample, one_in)), records=records.records // one_in)
 
@@ -52,7 +52,7 @@ def pair_delays(entries: WorkerRows) -> WorkerRows:
     The quantile is exact, so the same messages give the same figure on every run.
 
     Args:
-        entries: Of both books, from `book_entries.entries_of`, of delivered messages.
+        entries: Of both sides, from `side_records.entries_of`, of delivered messages.
     """
     places = places_for(entries.records)
     times = entries.to_places(places_of_times, places, of=_times).of_places(delays_of)
@@ -75,7 +75,7 @@ def _low_delays(delays: pa.Table) -> pa.Table:
 
 
 def typical_delays(in_totals: DataFrame) -> DataFrame:
-    """The same out of the in-book's totals alone, for partners who exchange no more; rows of `schemas.PAIR_DELAY`.
+    """The same out of the receiver's totals alone, for partners who exchange no more; rows of `schemas.PAIR_DELAY`.
 
     Per 5 minutes the shortest time between a message's id, made by the sender's clock to the millisecond, and its
     arrival; per pair and day the median of these. Coarser than `pair_delays`, and too long where traffic is sparse.

@@ -3,12 +3,12 @@
 Two levels, as between operators of telephone networks: first totals per domain pair and 5 minutes, then records, only
 of those 5 minutes in which the totals differ. Every message of these gets one class.
 
-What is compared. `delivered` in an out-book is a claim: "your node took this". Held against it are the records of the
-in-book: whatever became of the message there, its node took it. Only `duplicate` is none, by which a receiver says
+What is compared. `delivered` at the sender is a claim: "your node took this". It is compared with the records of the
+receiver: whatever became of the message there, its node took it. Only `duplicate` is none, by which a receiver says
 that it ignored a further copy. So several attempts that ended in one delivery are one claim; a message that our gate
-stopped claims nothing; and what the partner's gate denied is matched, because both books say that it came.
+stopped claims nothing; and what the partner's gate denied is matched, because both sides say that it came.
 
-    out-book      in-book                 then
+    sender        receiver                then
     delivered     any but duplicate       agreed; counted as `refused` too where the receiver did not deliver it
     delivered     only duplicate          outcome: of the first copy, which it is said to repeat, there is no record
     delivered     no record               lost, or pending
@@ -20,7 +20,7 @@ stopped claims nothing; and what the partner's gate denied is matched, because b
 Lost and orphan are said only where the manifests of the side without a record prove that it would be there by now;
 until then the message is pending.
 
-A message in both books has the first class that holds: altered, duplicated, size, outcome, skewed, matched. What was
+A message on both sides has the first class that holds: altered, duplicated, size, outcome, skewed, matched. What was
 said comes before how often, how often before how much, and clocks come last. Source: pipeline study, section 8.3.
 """
 
@@ -38,8 +38,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.book_entries import Buckets
-from pipeline.core.book_totals import (
+from pipeline.core.clock_tables import ClockTables
+from pipeline.core.completeness import Completeness
+from pipeline.core.message_classes import COUNTED as COUNTED_MESSAGES
+from pipeline.core.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
+from pipeline.core.packed import PIECE, PLACE, packed, places_for, together, unpacked
+from pipeline.core.side_records import Buckets
+from pipeline.core.side_totals import (
     COUNTED,
     PAIR,
     compare,
@@ -49,27 +54,22 @@ from pipeline.core.book_totals import (
     totals_of,
     whole_totals,
 )
-from pipeline.core.clock_tables import ClockTables
-from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import COUNTED as COUNTED_MESSAGES
-from pipeline.core.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
-from pipeline.core.packed import PIECE, PLACE, packed, places_for, together, unpacked
-from pipeline.schemas import BOOK, FLAG, LONG, TEXT
+from pipeline.schemas import FLAG, LONG, SIDE_RECORD, TEXT
 from pipeline.schemas.columns import columns, extended
-from pipeline.transforms.books import bucket_us
+from pipeline.transforms.sides import bucket_us
 from pipeline.worker_rows import PACKED, Batches, WorkerRows, pieces_by_place, rows_of
 
 BUCKET: Final = (*PAIR, "bucket_us")
 _SIDE_BY_SIDE: Final = tuple(f"{side}_{name}" for side in ("out", "in") for name in COUNTED)
-ENTRY: Final = extended(BOOK, is_out=FLAG)
-"""Records of both books."""
+ENTRY: Final = extended(SIDE_RECORD, is_out=FLAG)
+"""Records of both sides."""
 SIDES: Final = columns(
     src_domain=TEXT,
     dst_domain=TEXT,
     bucket_us=LONG,
     **dict.fromkeys((*_SIDE_BY_SIDE, "in_delivered", "lag_min_us", "lag_max_us"), LONG),
 )
-"""Totals of both books side by side."""
+"""Totals of both sides in one row."""
 DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG, out_messages=LONG, in_messages=LONG)
 JUDGED: Final = extended(PACKED, is_case=FLAG)
 """Pieces of cases, and of counts per pair and day."""
@@ -80,16 +80,16 @@ _PLACES_OF_PAIRS: Final = 16
 def totals(entries: WorkerRows) -> WorkerRows:
     """Level one: claims and answers added up per side, domain pair and 5 minutes.
 
-    Rows of `schemas.BOOK_TOTAL` with `is_out`.
+    Rows of `schemas.SIDE_TOTAL` with `is_out`.
 
     Args:
-        entries: Of books, with `is_out`.
+        entries: Records of both sides, with `is_out`.
     """
     return _parts(entries).of_places(whole_totals)
 
 
 def both_totals(entries: WorkerRows) -> WorkerRows:
-    """Level one of two books that are both at hand: totals of either side by side, in one pass; rows of `SIDES`."""
+    """Level one where the records of both sides are at hand: totals of both in one pass; rows of `SIDES`."""
     return _parts(entries).of_places(_put_side_by_side)
 
 
@@ -104,9 +104,9 @@ def _put_side_by_side(parts: pa.Table) -> pa.Table:
 def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
     """The same out of totals of which the other side has shown no more."""
 
-    def side(book_totals: DataFrame, name: str, *more: Column) -> DataFrame:
+    def side(side_totals: DataFrame, name: str, *more: Column) -> DataFrame:
         sums = (F.col(one).alias(f"{name}_{one}") for one in COUNTED)
-        return book_totals.select(*BUCKET, *sums, *more)
+        return side_totals.select(*BUCKET, *sums, *more)
 
     of_receiver = (F.col("delivered").alias("in_delivered"), F.col("lag_min_us"), F.col("lag_max_us"))
     sides = side(out_totals, "out").join(side(in_totals, "in", *of_receiver), on=list(BUCKET), how="full")
@@ -115,7 +115,7 @@ def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
 
 
 def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerRows:
-    """Level one: which totals are the same; rows of `recon_bucket`. See `book_totals.compare`.
+    """Level one: which totals are the same; rows of `recon_bucket`. See `side_totals.compare`.
 
     Args:
         sides: From `both_totals`, or rows of `joined_totals`.
@@ -126,7 +126,7 @@ def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerR
 
 
 def equal_totals(buckets: WorkerRows) -> WorkerRows:
-    """What equal buckets say per pair and day, in parts; see `book_totals.equal_counts`."""
+    """What equal buckets say per pair and day, in parts; see `side_totals.equal_counts`."""
     return buckets.in_tables(equal_counts)
 
 
@@ -168,20 +168,20 @@ def judged(entries: WorkerRows, by: Judging) -> DataFrame:
 
 
 def cases(found: DataFrame) -> WorkerRows:
-    """Messages on which the books differ, with what proves it; rows of `recon_case`."""
+    """Messages on which the sides differ, with what proves it; rows of `recon_case`."""
     return rows_of(found.where("is_case"), [PIECE]).then(_unpack)
 
 
 def pair_counts(found: DataFrame, equal: WorkerRows, completeness: Mapping[str, Completeness]) -> WorkerRows:
     """Both levels added up per domain pair and day; rows of `recon_pair`.
 
-    `sent` counts messages that the out-book claims, `received` those that the in-book has, each once; the classes add
-    up to all messages of either book without `undelivered`. `refused` are those of `matched` that went no further.
+    `sent` counts messages that the sender claims, `received` those that the receiver has, each once; the classes add
+    up to all messages of either side without `undelivered`. `refused` are those of `matched` that went no further.
 
     Args:
         found: From `judged`.
         equal: From `equal_totals`.
-        completeness: What is proved about each domain's book.
+        completeness: What is proved about each domain's records.
     """
     counted = equal.packed(places_of_pairs, _PLACES_OF_PAIRS)
     pieces = found.where("NOT is_case").select(PLACE, PIECE).unionByName(counted.frame(PACKED))

@@ -22,12 +22,12 @@ from pipeline.core.groups import Rows
 from pipeline.core.hours import hours_of, places_of_hours, whole_hours
 from pipeline.core.packed import in_one, places_for, unpacked
 from pipeline.core.set_digests import bucket_hashes, members_of, places_of_days, places_of_members, set_digests
-from pipeline.schemas import INT, LONG, STATEMENT_BOOK, TEXT
+from pipeline.schemas import INT, LONG, STATEMENT, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.worker_rows import Batches, WorkerRows, pieces_by_place
 
-SAID: Final = (*STATEMENT_BOOK.names, "version", "status", "complete_until_us")
-"""Columns of `statement_daily` that tell whether anything has changed."""
+SAID: Final = (*STATEMENT.names, "version", "status", "complete_until_us")
+"""Columns of `statement_daily` that show whether anything has changed."""
 FOLDS_NOW: Final = columns(our_domain=TEXT, dt=TEXT, set_xor=LONG, set_sum=LONG)
 """Everything that statements of a domain and day say, folded; parts of it are added up as folds are."""
 FOLDS: Final = columns(
@@ -59,7 +59,7 @@ def daily_parts(hourly: WorkerRows, places: int) -> WorkerRows:
 
 
 def settle_daily(parts: DataFrame) -> WorkerRows:
-    """Statements per day, domain pair and role, out of `daily_parts`; rows of `schemas.STATEMENT_BOOK`."""
+    """Statements per day, domain pair and role, out of `daily_parts`; rows of `schemas.STATEMENT`."""
     return pieces_by_place(parts).of_places(_whole_days)
 
 

@@ -86,12 +86,12 @@ def _started(name: str, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def _line_with(process: subprocess.Popen[str], pattern: str) -> str:
-    """Read what the process tells until it tells this. What comes later fits into the pipe: a daemon tells little."""
+    """Read the output of the process up to this text. What comes later fits into the pipe: a daemon prints little."""
     assert process.stderr is not None
-    told = []
+    shown = []
     for line in process.stderr:
-        told.append(line)
+        shown.append(line)
         found = re.search(pattern, line)
         if found:
             return found[1]
-    raise AssertionError("".join(told))
+    raise AssertionError("".join(shown))

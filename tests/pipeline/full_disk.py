@@ -17,7 +17,7 @@ from pipeline.schemas import BRONZE_MDR, SEGMENTS
 from pipeline.session import start_session
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
-from tests.pipeline.spools import NodeBook, message
+from tests.pipeline.spools import SegmentWriter, message
 
 RECORDS = 6000
 SMALL, LARGE = "100k", "64m"
@@ -28,27 +28,27 @@ def main() -> None:
     disk = home / "disk"
     disk.mkdir()
     _mount("-t", "tmpfs", "-o", f"size={SMALL}", "tmpfs", str(disk))
-    book = NodeBook(home / "spool")
+    writer = SegmentWriter(home / "spool")
     chance = random.Random(1)  # what cannot be compressed fills a disk
-    book.seal([message(number, digest=f"{chance.getrandbits(128):032x}") for number in range(1, RECORDS + 1)])
+    writer.seal([message(number, digest=f"{chance.getrandbits(128):032x}") for number in range(1, RECORDS + 1)])
     spark = start_session("local[2]", memory="1g", shuffle_partitions=2)
     lake = Lake(disk / "lake", spark)
     error = ""
     try:
-        ingest.run(lake, [book.spool])
+        ingest.run(lake, [writer.spool])
     except LakeError as exc:
         error = str(exc)
-    told = {
+    shown = {
         "error": error,
         "visible": lake.read(BRONZE_MDR).count() + len(lake.read_small(SEGMENTS)),
         "left": len(list(lake.folder.rglob("*.parquet"))),
     }
     _mount("-o", f"remount,size={LARGE}", str(disk))
-    ingest.run(lake, [book.spool])
-    told["rows"] = lake.read(BRONZE_MDR).select("seq").distinct().count()
-    told["ledger"] = len(lake.read_small(SEGMENTS))
+    ingest.run(lake, [writer.spool])
+    shown["rows"] = lake.read(BRONZE_MDR).select("seq").distinct().count()
+    shown["ledger"] = len(lake.read_small(SEGMENTS))
     spark.stop()
-    sys.stdout.write(json.dumps(told) + "\n")
+    sys.stdout.write(json.dumps(shown) + "\n")
 
 
 def _mount(*words: str) -> None:

@@ -3,7 +3,7 @@
     python -m tests.pipeline.kill_points --points 20
 
 A parent writes segments, more before every round, and starts a child that ingests and refines them. The child counts
-its steps (each call of what changes files or tables) and kills itself at the one it was told. Every other round the
+its steps (each call of what changes files or tables) and kills itself at the one it was given. Every other round the
 parent kills it after a while instead, wherever it is then. In the end one run is left in peace, and every record of the
 segments must be in bronze and silver once, with a ledger that says so.
 """
@@ -33,7 +33,7 @@ from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, QUARANTINE, SEGMENTS
 from pipeline.session import start_session
 from pipeline.tables import Lake
 from protofly.records import Kind
-from tests.pipeline.spools import KEY, NODE, NodeBook, link_event, message
+from tests.pipeline.spools import KEY, NODE, SegmentWriter, link_event, message
 
 ROOT = Path(__file__).parents[2]
 SEGMENTS_PER_ROUND = 2
@@ -97,15 +97,15 @@ class Traffic:
 
     def __init__(self, spool: Path) -> None:
         self.spool = spool
-        self.books = {kind: NodeBook(spool, kind=kind) for kind in (Kind.MESSAGE, Kind.LINK)}
+        self.writers = {kind: SegmentWriter(spool, kind=kind) for kind in (Kind.MESSAGE, Kind.LINK)}
         self.messages = 0
 
     def write(self) -> None:
         for _ in range(SEGMENTS_PER_ROUND):
             numbers = range(self.messages + 1, self.messages + RECORDS_PER_SEGMENT + 1)
-            self.books[Kind.MESSAGE].seal([message(number) for number in numbers])
+            self.writers[Kind.MESSAGE].seal([message(number) for number in numbers])
             self.messages += RECORDS_PER_SEGMENT
-        self.books[Kind.LINK].seal([link_event(self.messages)])
+        self.writers[Kind.LINK].seal([link_event(self.messages)])
 
 
 def run_rounds(home: Path, points: int, seed: int = 1) -> list[str]:
@@ -153,7 +153,7 @@ def _end_group(group: int) -> None:
 
 
 def _mistakes(folder: Path, traffic: Traffic) -> list[str]:
-    """What the lake holds, read without Spark: whoever calls may have a session of his own."""
+    """What the lake holds, read without Spark: the caller may have a session of its own."""
     expected = list(range(1, traffic.messages + 1))
     mistakes = []
     for table in (BRONZE_MDR, SILVER_MDR):
@@ -162,10 +162,10 @@ def _mistakes(folder: Path, traffic: Traffic) -> list[str]:
             lost, doubled = len(set(expected) - set(found)), len(found) - len(set(found))
             mistakes.append(f"{table.name}: {lost} lost, {doubled} doubled of {len(expected)}")
     events = len(_rows(folder, BRONZE_LINK_EVENT, "seq"))
-    if events != traffic.books[Kind.LINK].segno:
-        mistakes.append(f"{events} link events instead of {traffic.books[Kind.LINK].segno}")
+    if events != traffic.writers[Kind.LINK].segno:
+        mistakes.append(f"{events} link events instead of {traffic.writers[Kind.LINK].segno}")
     ledger = _rows(folder, SEGMENTS, "verdict", "findings")
-    sealed = sum(book.segno for book in traffic.books.values())
+    sealed = sum(writer.segno for writer in traffic.writers.values())
     if len(ledger) != sealed or any(row["verdict"] != "accepted" or row["findings"] for row in ledger):
         mistakes.append(f"the ledger has {len(ledger)} rows for {sealed} segments, or findings")
     if (folder / QUARANTINE.name).exists():

@@ -24,7 +24,7 @@ def day_of(ts_us: int) -> str:
 
 
 def silver_row(**members: Any) -> dict[str, Any]:
-    """One record of a.example's book about a message from b.example, delivered."""
+    """One record of a.example's about a message from b.example, delivered."""
     number = next(_numbers)
     row: dict[str, Any] = {
         "node": "runtime://a.example/mn-1",

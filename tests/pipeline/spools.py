@@ -74,7 +74,7 @@ def decision(number: int) -> DecisionRecord:
     )
 
 
-class NodeBook:
+class SegmentWriter:
     """Writes the segments of one node and kind, one after the other."""
 
     def __init__(

@@ -34,7 +34,7 @@ HOSTILE = ['b.example" }', "b.example\n[[rules]]", "", "x" * 300, "B.EXAMPLE", "
         ({"is_scan": False, "widest": FAN_OUT_RECIPIENTS - 1}, []),
     ],
 )
-def test_a_sender_is_told_for_what_it_did(changes: dict[str, Any], patterns: list[str]) -> None:
+def test_a_sender_is_reported_for_what_it_did(changes: dict[str, Any], patterns: list[str]) -> None:
     key = ("a.example", "b.example", SENDER["src_key"], HOUR_US)
     evidence = {(*key, False): ["f"], (*key, True): ["s"]}
     alerts = list(of_senders([SENDER | changes], evidence))
@@ -43,7 +43,7 @@ def test_a_sender_is_told_for_what_it_did(changes: dict[str, Any], patterns: lis
     assert all(one["dt"] == "2026-11-21" for one in alerts)
 
 
-def test_a_policy_against_a_sender_takes_only_his_messages() -> None:
+def test_a_policy_against_a_sender_takes_only_messages_of_that_sender() -> None:
     for alert in of_senders([SENDER], {}):
         policy = tomllib.loads(alert["proposed_policy"])
         assert policy["target"] == {

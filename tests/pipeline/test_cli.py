@@ -15,7 +15,7 @@ from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
 from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX
-from tests.pipeline.spools import KEY, NODE, NodeBook, message
+from tests.pipeline.spools import KEY, NODE, SegmentWriter, message
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -41,7 +41,7 @@ def borrowed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever starts Spark fails."""
+    """Starting Spark fails."""
 
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
@@ -52,10 +52,10 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
     """Two sound segments of one node."""
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(number) for number in range(1, 4)])
-    book.seal([message(number) for number in range(4, 6)])
-    return book.spool
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(number) for number in range(1, 4)])
+    writer.seal([message(number) for number in range(4, 6)])
+    return writer.spool
 
 
 @pytest.fixture
@@ -70,12 +70,12 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-# Settings that are wrong are told before Spark is started.
+# Settings that are wrong are reported before Spark is started.
 
 
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (("run", "--policy", "NONE.toml"), "NONE.toml"),
         (("run", "--keys", "NONE.json"), "NONE.json"),
@@ -84,11 +84,11 @@ def run(*arguments: object) -> Result:
     ],
 )
 def test_a_file_that_is_missing_is_named_before_spark_is_started(
-    tmp_path: Path, spool: Path, arguments: tuple[str, ...], told: str
+    tmp_path: Path, spool: Path, arguments: tuple[str, ...], shown: str
 ) -> None:
     done = run(*arguments, "--spool", spool, "--lake", tmp_path / "lake")
     assert done.exit_code == 1
-    assert told in done.stderr
+    assert shown in done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.output
     assert not (tmp_path / "lake").exists()
@@ -98,9 +98,9 @@ def test_a_file_that_is_missing_is_named_before_spark_is_started(
 def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, spool: Path) -> None:
     done = run("ingest", "--json", "--spool", spool, "--lake", tmp_path / "lake", "--keys", tmp_path / "none")
     assert done.exit_code == 1
-    told = json.loads(done.stdout)
-    assert told["exit_code"] == 1
-    assert "none" in told["error"]
+    shown = json.loads(done.stdout)
+    assert shown["exit_code"] == 1
+    assert "none" in shown["error"]
 
 
 @pytest.mark.parametrize(
@@ -142,9 +142,9 @@ def test_the_commands_of_the_whole_program_end_alike() -> None:
 def test_sound_segments_end_with_0_and_one_json_object(tmp_path: Path, spool: Path, keys: Path) -> None:
     done = run("ingest", "--json", "--spool", spool, "--lake", tmp_path / "lake", "--keys", keys)
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    assert told["exit_code"] == 0
-    [job] = told["jobs"]
+    shown = json.loads(done.stdout)
+    assert shown["exit_code"] == 0
+    [job] = shown["jobs"]
     assert (job["job"], job["rows"]["bronze_mdr"], job["warnings"]) == ("ingest", 5, [])
 
 
@@ -165,9 +165,9 @@ def test_a_damaged_segment_is_a_finding_and_a_missing_one_leaves_the_input_incom
     last.write_bytes(whole)
     healed = run("ingest", *where)
     assert healed.exit_code == 0, healed.stderr
-    book = NodeBook(spool)
-    book.segno, book.seq, book.prev_sha256 = 5, 90, "0" * 64
-    book.seal([message(100)])
+    writer = SegmentWriter(spool)
+    writer.segno, writer.seq, writer.prev_sha256 = 5, 90, "0" * 64
+    writer.seal([message(100)])
     gap = run("ingest", *where)
     assert gap.exit_code == 3
     assert "segments 3…5" in gap.stderr
@@ -186,7 +186,7 @@ def test_a_folder_that_is_no_lake_is_refused_with_1(tmp_path: Path, spool: Path)
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("borrowed")
-def test_an_empty_spool_is_told_and_ends_with_3(tmp_path: Path) -> None:
+def test_an_empty_spool_is_reported_and_ends_with_3(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     done = run("run", "--spool", tmp_path / "spool", "--lake", tmp_path / "lake")
     assert done.exit_code == 3, done.output
@@ -227,7 +227,7 @@ app(sys.argv[1:])
 
 
 @pytest.mark.parametrize("command", ["run", "ingest"])
-def test_who_has_no_pyspark_is_told_how_to_get_it(tmp_path: Path, spool: Path, command: str) -> None:
+def test_who_has_no_pyspark_is_reported_how_to_get_it(tmp_path: Path, spool: Path, command: str) -> None:
     where = ["--spool", str(spool), "--lake", str(tmp_path / "lake")]
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_PYSPARK, command, *where], capture_output=True, text=True, cwd=REPOSITORY

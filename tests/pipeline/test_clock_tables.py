@@ -1,4 +1,4 @@
-"""Delays between two books' records against the plainest loop, and what is usual by what is known."""
+"""Delays between two sides' records against the plainest loop, and what is usual by what is known."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.book_entries import DAY_US
 from pipeline.core.clock_tables import delays_of, low_delays, sampled
-from tests.pipeline.book_rows import clocks
+from pipeline.core.side_records import DAY_US
+from tests.pipeline.side_rows import clocks
 
 TIMES = pa.schema(
     {

@@ -47,17 +47,17 @@ def run(command: list[str], *, on_line: Callable[[str], None] = lambda _: None) 
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
     }
-    told = []
+    shown = []
     # What a submitted program says on its standard error, `spark-submit` says on its standard output.
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
-            told.append(line)
+            shown.append(line)
             on_line(line)
     # Of segments that the traffic lacks, the run says that its input is incomplete.
-    assert process.returncode == INCOMPLETE, "".join(told[-50:])
+    assert process.returncode == INCOMPLETE, "".join(shown[-50:])
 
 
 def tables(lake: Path) -> dict[str, list[str]]:

@@ -77,7 +77,7 @@ def test_a_restart_that_lost_its_chain_proves_nothing_new() -> None:
     assert of_node(before + chain(2, boot=8)).until_us == before[-1].closed_us
 
 
-def test_a_book_whose_beginning_is_not_known_proves_nothing_about_the_time_before() -> None:
+def test_a_chain_whose_beginning_is_not_known_proves_nothing_about_the_time_before() -> None:
     facts = chain(3, first=40, prev="known to somebody else")
     assert of_node(facts).from_us == facts[0].opened_us
 
@@ -99,7 +99,7 @@ def test_a_segment_with_lost_records_is_a_hole() -> None:
     assert proved.holes == ((second.opened_us, second.closed_us),)
 
 
-def test_the_word_of_the_operator_counts_where_it_goes_further_and_is_told() -> None:
+def test_the_word_of_the_operator_counts_where_it_goes_further_and_is_reported() -> None:
     facts = chain(2)
     later = facts[-1].closed_us + MINUTE_US
     assert of_node(facts, n1=later).until_us == later

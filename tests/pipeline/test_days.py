@@ -16,8 +16,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.days import HOUR, Version, days_added_up, folds_of, with_quantiles, written_down
 from pipeline.core.histogram import quantile
 from pipeline.core.packed import packed, together
-from pipeline.core.set_digests import BOOK_OF_DAY, places_of_days
-from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.core.set_digests import STATEMENT_KEY, places_of_days
+from pipeline.schemas import STATEMENT, STATEMENT_DAILY, TRAFFIC_HOURLY
 
 SUMS = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")
 HOURS = pa.schema([to_arrow_schema(TRAFFIC_HOURLY.schema).field(name) for name in HOUR])
@@ -56,8 +56,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 
 def plainly(rows: Sequence[Mapping[str, Any]]) -> dict[tuple[str, ...], dict[str, Any]]:
     found: dict[tuple[str, ...], dict[str, Any]] = {}
-    for key in sorted({tuple(row[name] for name in BOOK_OF_DAY) for row in rows}):
-        its = [row for row in rows if tuple(row[name] for name in BOOK_OF_DAY) == key]
+    for key in sorted({tuple(row[name] for name in STATEMENT_KEY) for row in rows}):
+        its = [row for row in rows if tuple(row[name] for name in STATEMENT_KEY) == key]
         day: dict[str, Any] = {name: sum(row[name] for row in its) for name in SUMS}
         for name in ("outcomes", "denials", "latency"):
             counts: Counter[Any] = Counter()
@@ -83,9 +83,9 @@ def test_days_are_the_sums_of_their_hours_however_these_are_cut(
     found = {}
     for its in by_place.values():
         days = with_quantiles(days_added_up(together(its)))
-        assert set(days.column_names) == set(STATEMENT_BOOK.names)
+        assert set(days.column_names) == set(STATEMENT.names)
         for row in days.to_pylist():
-            key = tuple(row.pop(name) for name in BOOK_OF_DAY)
+            key = tuple(row.pop(name) for name in STATEMENT_KEY)
             assert key not in found
             found[key] = row
     assert found == plainly(rows)
@@ -130,7 +130,7 @@ def test_only_days_with_a_version_are_written_down_each_with_what_its_version_sa
     draft, other = A_DAY | {"our_domain": "c.example"}, A_DAY | {"dt": "2026-03-02"}
     back = A_DAY | {"role": "in", "src_domain": "b.example", "dst_domain": "a.example"}
     days = with_quantiles(days_added_up(table([A_DAY, back, draft, other])))
-    digests = pa.Table.from_pylist([{name: A_DAY[name] for name in BOOK_OF_DAY} | {"set_digest": "d1"}])
+    digests = pa.Table.from_pylist([{name: A_DAY[name] for name in STATEMENT_KEY} | {"set_digest": "d1"}])
     versions = {
         ("a.example", "2026-03-01"): Version(3, "final", 77),
         ("c.example", "2026-03-01"): Version(1, "draft", 78),

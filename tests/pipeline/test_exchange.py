@@ -1,4 +1,4 @@
-"""Two operators, two lakes, four files: both find the same, and who cheats is told so."""
+"""Two operators, two lakes, four files: both find the same, and a partner that cheats is found out."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from pipeline.extract_file import (
 )
 from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, import_extract, reconcile_with
 from pipeline.jobs.result import ExitCode
-from pipeline.schemas import PEER_BOOK, RECON_CASE, RECON_PAIR, SEGMENTS, SILVER_MDR
+from pipeline.schemas import PEER_RECORD, RECON_CASE, RECON_PAIR, SEGMENTS, SILVER_MDR
 from pipeline.tables import Lake
 from protofly.signatures import SigningKey
-from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, uuid7
 from tests.pipeline.rows import silver, silver_row
+from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, uuid7
 
 pytestmark = [pytest.mark.spark, pytest.mark.endurance]
 
@@ -40,7 +40,7 @@ B_IS_AHEAD_US = 400_000
 
 
 def both_records(number: int) -> dict[str, dict[str, Any]]:
-    """Message `number`, one a minute from noon, to and fro in turns, in the books of both."""
+    """Message `number`, one a minute from noon, to and fro in turns, in the records of both."""
     src, dst = (A, B) if number % 2 else (B, A)
     sent_us = NOON_US + number * MINUTE_US
     clock_us = {A: 0, B: B_IS_AHEAD_US}
@@ -103,7 +103,7 @@ def exchanged(folder: Path, found: dict[str, Lake], *, details: bool = True) -> 
 
 
 def rewritten(path: Path, author: str, reader: str, change: Any, *, name: str, **members: Any) -> Path:
-    """What a partner would send who signs something else than what is in his books."""
+    """What a partner would send that signs something else than its records."""
     with open_extract(path, Expected(author, reader, KEYS[author].record())) as (header, rows, _):
         changed: list[Row] = sorted(change(list(rows)), key=lambda row: row.order)
     other = path.with_name(name)
@@ -182,7 +182,7 @@ def test_a_step_that_is_missing_is_named(spark: SparkSession, tmp_path: Path) ->
 def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_path: Path) -> None:
     found = lakes(spark, tmp_path)
     exchanged(tmp_path, found)
-    before = found[A].version(PEER_BOOK)
+    before = found[A].version(PEER_RECORD)
     later_us = NOON_US + 2 * 86_400_000_000
     late = Entry("in", uuid7(later_us, 1).hex(), later_us, None, 1, "delivered", None, "mn-1", 1, 1)
     crooked = Total("out", NOON_US + 1, 1, 1, 1, 1, 1, 1, 1)
@@ -197,4 +197,4 @@ def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_pat
         with pytest.raises(ExtractError) as caught:
             import_extract(found[A], path, PartnerDay(A, B, DAY), peer_key=KEYS[B].record())
         assert caught.value.verdict is verdict
-    assert found[A].version(PEER_BOOK) == before
+    assert found[A].version(PEER_RECORD) == before

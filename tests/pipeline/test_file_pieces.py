@@ -109,11 +109,11 @@ def test_what_is_said_to_hold_for_all_rows_or_for_none_does(where: Condition, lo
     assert said is None or found == {said}
 
 
-def test_files_are_written_for_each_value_and_told(tmp_path: Path) -> None:
+def test_files_are_written_for_each_value_and_listed(tmp_path: Path) -> None:
     schema = pa.schema({"n": pa.int64(), "day": pa.string()})
     batches = [pa.record_batch({"day": ["b", "a", "b"], "n": [1, 2, 3]}), pa.record_batch({"day": ["a"], "n": [4]})]
-    [told] = write_files(str(tmp_path), "day", schema, batches)
-    found = {row["partition"]: row for row in told.to_pylist()}
+    [shown] = write_files(str(tmp_path), "day", schema, batches)
+    found = {row["partition"]: row for row in shown.to_pylist()}
     assert {value: row["rows"] for value, row in found.items()} == {"a": 2, "b": 2}
     assert {value: pq.ParquetFile(row["path"]).read().to_pydict() for value, row in found.items()} == {
         "a": {"n": [2, 4]},
@@ -122,19 +122,19 @@ def test_files_are_written_for_each_value_and_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("day", [None, "..", "../up", "a/b", "a\\b"])
-def test_a_value_that_is_no_name_of_a_folder_stays_below_the_folder_and_is_told_as_it_is(
+def test_a_value_that_is_no_name_of_a_folder_stays_below_the_folder_and_is_reported_as_it_is(
     tmp_path: Path, day: str | None
 ) -> None:
     schema = pa.schema({"n": pa.int64(), "day": pa.string()})
     rows = pa.record_batch({"n": [1], "day": pa.array([day], pa.string())})
     (tmp_path / "stage").mkdir()
-    [told] = write_files(str(tmp_path / "stage"), "day", schema, [rows])
-    [row] = told.to_pylist()
+    [shown] = write_files(str(tmp_path / "stage"), "day", schema, [rows])
+    [row] = shown.to_pylist()
     assert row["partition"] == (day or "")
     assert Path(row["path"]).resolve().parent.parent == (tmp_path / "stage").resolve()
 
 
 def test_nothing_to_write_makes_no_file(tmp_path: Path) -> None:
-    [told] = write_files(str(tmp_path), "", pa.schema({"n": pa.int64()}), [])
-    assert told.num_rows == 0
+    [shown] = write_files(str(tmp_path), "", pa.schema({"n": pa.int64()}), [])
+    assert shown.num_rows == 0
     assert not list(tmp_path.iterdir())

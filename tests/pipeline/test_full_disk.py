@@ -55,6 +55,6 @@ def test_ingest_on_a_disk_that_is_full_commits_nothing_and_goes_on_once_there_is
     command = [unshare, "-rm", sys.executable, "-m", "tests.pipeline.full_disk", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert "no room left" in told.pop("error")
-    assert told == {"visible": 0, "left": 0, "rows": RECORDS, "ledger": 1}
+    shown = json.loads(done.stdout.splitlines()[-1])
+    assert "no room left" in shown.pop("error")
+    assert shown == {"visible": 0, "left": 0, "rows": RECORDS, "ledger": 1}

@@ -88,7 +88,7 @@ def test_proposed_policy_keeps_the_peers_of_the_deployed_one(node: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ("[[peer]]\ndefault = 'permit'", "domain"),
         ("[policy]\nfiles = ['missing.toml']", "missing.toml"),
@@ -96,10 +96,10 @@ def test_proposed_policy_keeps_the_peers_of_the_deployed_one(node: Path) -> None
         ("no toml", "node.toml"),
     ],
 )
-def test_settings_that_are_wrong_are_refused_with_the_reason(tmp_path: Path, text: str, told: str) -> None:
+def test_settings_that_are_wrong_are_refused_with_the_reason(tmp_path: Path, text: str, shown: str) -> None:
     file = tmp_path / "node.toml"
     file.write_text(text)
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=shown):
         from_node_settings(file)
 
 

@@ -12,7 +12,7 @@ from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS
 from pipeline.tables import Lake
-from tests.pipeline.spools import NODE, SECOND_US, START_US, NodeBook
+from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter
 
 pytestmark = pytest.mark.spark
 
@@ -91,7 +91,7 @@ GOOD = [
 
 def test_every_line_is_stored_once_as_record_or_as_it_was(lake: Lake, tmp_path: Path) -> None:
     spool = tmp_path / "spool with [odd] {name}*"
-    NodeBook(spool).seal_lines(b"".join(text + b"\n" for text in [*(bad for bad, _ in HOSTILE), *GOOD]))
+    SegmentWriter(spool).seal_lines(b"".join(text + b"\n" for text in [*(bad for bad, _ in HOSTILE), *GOOD]))
 
     result = ingest.run(lake, [spool])
 
@@ -124,9 +124,9 @@ def test_every_line_is_stored_once_as_record_or_as_it_was(lake: Lake, tmp_path: 
 
 def test_of_lines_with_the_same_number_one_is_a_record(lake: Lake, tmp_path: Path) -> None:
     twice = [line(1), line(1, msg_id="f" * 32), line(2)]
-    book = NodeBook(tmp_path / "spool")
-    book.seal_lines(b"".join(text + b"\n" for text in twice))
-    ingest.run(lake, [book.spool])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal_lines(b"".join(text + b"\n" for text in twice))
+    ingest.run(lake, [writer.spool])
     assert sorted(row["seq"] for row in lake.read(BRONZE_MDR).collect()) == [1, 2]
     [bad] = lake.read(QUARANTINE).collect()
     assert bad["errors"] == ["repeated"]

@@ -87,7 +87,7 @@ def in_order(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return sorted((dict(row) for row in rows), key=lambda row: [(row[name] is None, row[name]) for name in KEY])
 
 
-def told(hours: pa.Table) -> list[dict[str, Any]]:
+def shown(hours: pa.Table) -> list[dict[str, Any]]:
     maps = ("outcomes", "denials", "latency")
     rows = hours.to_pylist(maps_as_pydicts="strict")
     for row in rows:
@@ -106,7 +106,7 @@ def test_hours_are_those_of_a_plain_loop_however_the_records_were_cut(
     bounds = [0, *sorted(cuts), len(rows)]
     pieces = [table(rows[first:last]) for first, last in pairwise(bounds) if rows[first:last]]
     found = whole_hours(pa.concat_tables([hours_of(piece) for piece in pieces]))
-    assert told(found) == in_order(plainly(rows))
+    assert shown(found) == in_order(plainly(rows))
 
 
 @given(rows=st.lists(records, min_size=1, max_size=40), cut=st.integers(0, 40), places=st.integers(1, 5))
@@ -120,7 +120,7 @@ def test_what_meets_in_a_place_are_whole_hours_and_all_places_together_are_every
         for number, place in enumerate(batch.column("place").to_pylist()):
             met.setdefault(place, []).append(batch.slice(number, 1))
     found = [whole_hours(pa.concat_tables(unpacked(batches))) for batches in met.values()]
-    assert in_order([row for hours in found for row in told(hours)]) == in_order(plainly(rows))
+    assert in_order([row for hours in found for row in shown(hours)]) == in_order(plainly(rows))
     assert all(len(set(hours.column("dt").to_pylist())) == 1 for hours in found)
 
 
@@ -136,7 +136,7 @@ def test_texts_may_be_dictionaries_as_they_are_in_files(rows: list[dict[str, Any
 def test_a_part_of_a_table_is_added_up_like_a_table_of_its_own(rows: list[dict[str, Any]], cut: int) -> None:
     parts = pa.concat_tables([hours_of(table([row])) for row in rows]).combine_chunks()
     found = whole_hours(parts.slice(cut % len(rows), 1 + cut // 2))
-    assert told(found) == in_order(plainly(rows[cut % len(rows) :][: 1 + cut // 2]))
+    assert shown(found) == in_order(plainly(rows[cut % len(rows) :][: 1 + cut // 2]))
 
 
 def test_a_sum_beyond_64_bits_is_an_error_and_not_a_small_number() -> None:
@@ -152,7 +152,7 @@ def test_large_numbers_in_different_groups_are_no_error() -> None:
     assert sums(values, np.array([0, 1])).tolist() == [2**62, 2**62 + 5]
 
 
-def test_more_keys_than_fit_into_one_number_are_told_apart() -> None:
+def test_more_keys_than_fit_into_one_number_are_reported_apart() -> None:
     rng = np.random.default_rng(1)
     columns = [rng.integers(0, 3, 500) * (1 << 38) for _ in range(5)]
     numbers, _ = group_numbers([(column, 1 << 40) for column in columns])

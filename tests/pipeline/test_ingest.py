@@ -13,7 +13,7 @@ from pipeline.segments import find_manifests
 from pipeline.tables import Lake
 from protofly.record_segments import sign_manifest
 from protofly.records import Kind, decode_manifest
-from tests.pipeline.spools import KEY, NODE, SIGNER, NodeBook, decision, link_event, message, stub_event
+from tests.pipeline.spools import KEY, NODE, SIGNER, SegmentWriter, decision, link_event, message, stub_event
 
 pytestmark = pytest.mark.spark
 TRUST = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
@@ -21,12 +21,12 @@ TRUST = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
 
 def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path) -> None:
     spool = tmp_path / "spool"
-    book = NodeBook(spool)
-    book.seal([message(1), message(2, facts=None)])
-    book.seal([message(3)])
-    NodeBook(spool, kind=Kind.DECISION).seal([decision(1)])
-    NodeBook(spool, kind=Kind.LINK).seal([link_event(1)])
-    NodeBook(spool, kind=Kind.STUB).seal([stub_event(1)])
+    writer = SegmentWriter(spool)
+    writer.seal([message(1), message(2, facts=None)])
+    writer.seal([message(3)])
+    SegmentWriter(spool, kind=Kind.DECISION).seal([decision(1)])
+    SegmentWriter(spool, kind=Kind.LINK).seal([link_event(1)])
+    SegmentWriter(spool, kind=Kind.STUB).seal([stub_event(1)])
 
     result = ingest.run(lake, [spool], trust=TRUST)
 
@@ -50,26 +50,26 @@ def test_records_of_every_kind_arrive_in_their_tables(lake: Lake, tmp_path: Path
     assert (again.rows, again.exit_code) == ({}, ExitCode.FINE)
 
 
-def test_who_requires_signatures_later_is_told_what_was_taken_without(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool", signer=None)
-    book.seal([message(1)])
-    assert ingest.run(lake, [book.spool]).exit_code is ExitCode.FINE
-    book.signer = SIGNER
-    book.seal([message(2)])
-    later = ingest.run(lake, [book.spool], trust=TRUST)
+def test_who_requires_signatures_later_is_reported_what_was_taken_without(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool", signer=None)
+    writer.seal([message(1)])
+    assert ingest.run(lake, [writer.spool]).exit_code is ExitCode.FINE
+    writer.signer = SIGNER
+    writer.seal([message(2)])
+    later = ingest.run(lake, [writer.spool], trust=TRUST)
     assert (later.exit_code, later.findings, later.rows[BRONZE_MDR.name]) == (ExitCode.FINDINGS, 1, 1)
     assert "1 segments that are in the lake already were taken without a good signature" in later.warnings[0]
 
 
-def test_what_only_the_lines_tell_is_found_and_the_other_segments_are_stored(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2)])
-    book.seal([message(3), message(4)])
-    [_, second] = find_manifests([book.spool])
+def test_what_only_the_lines_show_is_found_and_the_other_segments_are_stored(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2)])
+    writer.seal([message(3), message(4)])
+    [_, second] = find_manifests([writer.spool])
     lie = msgspec.structs.replace(decode_manifest(second.manifest_path.read_bytes()), records=1, lost_records=1)
     second.manifest_path.write_bytes(msgspec.json.encode(sign_manifest(lie, SIGNER)))
 
-    result = ingest.run(lake, [book.spool], trust=TRUST)
+    result = ingest.run(lake, [writer.spool], trust=TRUST)
 
     assert sorted(row["seq"] for row in lake.read(BRONZE_MDR).collect()) == [1, 2]
     found = [(row["verdict"], row["findings"]) for row in lake.read_small(SEGMENTS).to_pylist()]

@@ -21,7 +21,7 @@ from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, SEGMENTS
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
 from protofly.records import Kind
-from tests.pipeline.spools import NodeBook, link_event, message
+from tests.pipeline.spools import SegmentWriter, link_event, message
 
 pytestmark = pytest.mark.spark
 
@@ -41,10 +41,10 @@ def ledger_of(lake: Lake) -> list[tuple[str, str, int]]:
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2)])
-    book.seal([message(3)])
-    NodeBook(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2)])
+    writer.seal([message(3)])
+    SegmentWriter(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
     return tmp_path / "spool"
 
 
@@ -87,17 +87,17 @@ def test_segments_that_vanish_after_they_were_stored_are_entered_as_such(
 def test_segments_that_come_between_end_and_next_run_wait_for_their_own_batch(
     lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1)])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1)])
     with monkeypatch.context() as patch:
         end_before(patch, Ledger, "write", lambda *_: True)
         with pytest.raises(Killed):
-            ingest.run(lake, [book.spool])
-    book.seal([message(2)])
-    told: list[str] = []
-    result = ingest.run(lake, [book.spool], progress=told.append)
+            ingest.run(lake, [writer.spool])
+    writer.seal([message(2)])
+    shown: list[str] = []
+    result = ingest.run(lake, [writer.spool], progress=shown.append)
     assert sequence_of(lake) == [1, 2]
-    assert (len(told), result.rows["bronze_mdr"], Ledger(lake).last_batch) == (2, 1, 2)
+    assert (len(shown), result.rows["bronze_mdr"], Ledger(lake).last_batch) == (2, 1, 2)
 
 
 def test_kinds_that_were_stored_before_the_end_are_not_stored_again(
@@ -167,20 +167,20 @@ def test_only_one_ingest_works_on_a_lake(lake: Lake, spool: Path) -> None:
 def test_an_empty_spool_is_incomplete_and_says_so(lake: Lake, tmp_path: Path) -> None:
     result = ingest.run(lake, [tmp_path])
     assert result.exit_code is ExitCode.INCOMPLETE
-    [told] = result.warnings
-    assert told.startswith(f"no segments in {tmp_path}: ")
+    [shown] = result.warnings
+    assert shown.startswith(f"no segments in {tmp_path}: ")
 
 
 def test_following_takes_in_what_comes_in_between(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1)])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1)])
     waits = iter([True, False])
 
     def wait() -> bool:
-        book.seal([message(2)])
+        writer.seal([message(2)])
         return next(waits)
 
-    rounds = list(ingest.follow(lake, [book.spool], wait=wait))
+    rounds = list(ingest.follow(lake, [writer.spool], wait=wait))
     assert [result.rows.get("bronze_mdr", 0) for result in rounds] == [1, 1]
 
 
@@ -191,26 +191,26 @@ def test_any_split_order_or_repetition_stores_the_same_rows(
     data: st.DataObject, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     home = tmp_path_factory.mktemp("split")
-    book = NodeBook(home / "node")
+    writer = SegmentWriter(home / "node")
     sizes = data.draw(st.lists(st.integers(0, 3), min_size=2, max_size=5), label="sizes")
     number = 0
     for size in sizes:
-        book.seal([message(number + at) for at in range(1, size + 1)], lost=0 if size else 1)
+        writer.seal([message(number + at) for at in range(1, size + 1)], lost=0 if size else 1)
         number += size
-    stems = sorted(path.name.removesuffix(".manifest.json") for path in book.spool.glob("*.manifest.json"))
+    stems = sorted(path.name.removesuffix(".manifest.json") for path in writer.spool.glob("*.manifest.json"))
     arrivals = data.draw(st.lists(st.sampled_from(stems), max_size=4), label="early")
     lake = Lake(home / "lake", spark)
     for at, batch in enumerate((arrivals, stems[::-1])):
         spool = home / f"arrival {at}"
         spool.mkdir()
         for stem in batch:
-            for path in book.spool.glob(f"{stem}.*"):
+            for path in writer.spool.glob(f"{stem}.*"):
                 shutil.copy(path, spool)
         ingest.run(lake, [spool])
     rows = lake.read(BRONZE_MDR).select("seq", "msg_id", "segno").collect()
     expected = [
         (row["seq"], row["msg_id"], row["segno"])
-        for row in _all_at_once(home, book.spool, spark).read(BRONZE_MDR).collect()
+        for row in _all_at_once(home, writer.spool, spark).read(BRONZE_MDR).collect()
     ]
     assert sorted(map(tuple, rows)) == sorted(expected)
     assert len(rows) == sum(sizes)

@@ -13,16 +13,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.completeness import Completeness
 from pipeline.core.message_classes import COUNTED, Judging, Messages, Span, pair_rows
 from pipeline.schemas import RECON_PAIR
-from tests.pipeline.book_rows import MINUTE_US, NOON_US, TRANSIT_US, book_row, clocks, completeness, entries
 from tests.pipeline.rows import day_of
+from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, clocks, completeness, entries, side_row
 
 Row = dict[str, Any]
 
 
 def case_of(out: list[Row], in_: list[Row]) -> Row:
-    """What is said of the one message of which both books have these records."""
+    """The judgement of one message of which both sides have these records."""
     by = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000)
-    rows = ([book_row(1, "out", **one) for one in out], [book_row(1, "in", **one) for one in in_])
+    rows = ([side_row(1, "out", **one) for one in out], [side_row(1, "in", **one) for one in in_])
     [case] = Messages(entries(*rows), by).cases().to_pylist()
     return dict(case)
 
@@ -62,7 +62,7 @@ counts = st.fixed_dictionaries(
 
 
 @given(rows=st.lists(counts, max_size=12))
-def test_a_pair_has_the_counts_of_both_levels_and_is_complete_until_the_first_book_ends(rows: list[Row]) -> None:
+def test_a_pair_has_the_counts_of_both_levels_and_is_complete_until_the_first_side_ends(rows: list[Row]) -> None:
     until_us = {"a.example": 70, "b.example": 30}
     known = {name: Completeness(0, until) for name, until in until_us.items()}
     schema = to_arrow_schema(RECON_PAIR.schema)
@@ -111,7 +111,7 @@ def test_a_message_is_skewed_beyond_the_skew_the_doubt_and_the_time_its_sender_w
         (latest_us, False),
         (latest_us + 1, True),
     ):
-        messages = Messages(entries([book_row(1, "out")], [book_row(1, "in", ts_us=ts_us)]), by)
+        messages = Messages(entries([side_row(1, "out")], [side_row(1, "in", ts_us=ts_us)]), by)
         assert messages.classes.tolist() == ["skewed" if is_skewed else "matched"]
 
 
@@ -123,7 +123,7 @@ def test_evidence_names_the_segment_in_whose_numbers_a_record_is(seq: int, place
     spans = (Span(1, 5, 7), Span(6, 9, 8))
     segments = {("mn-1.a.example", 1): spans}
     by = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000, segments)
-    [case] = Messages(entries([book_row(1, "out", seq=seq)], []), by).cases().to_pylist()
+    [case] = Messages(entries([side_row(1, "out", seq=seq)], []), by).cases().to_pylist()
     assert case["evidence"].startswith(f"a.example: node mn-1.a.example boot 1 {place}record {seq}; b.example: no")
 
 

@@ -24,8 +24,8 @@ def test_every_reason_to_refuse_an_extract_has_its_row_with_advice() -> None:
     page = (PAGE_FOLDER / "settlement.md").read_text(encoding="utf-8")
     section = page[page.index("| Verdict | Meaning |") :]
     rows = re.findall(r"^\| (`[a-z-]+`(?:, `[a-z-]+`)*) \| .* \| (.*) \|$", section, re.MULTILINE)
-    told = [(code, advice) for codes, advice in rows for code in re.findall(r"`([a-z-]+)`", codes)]
-    assert sorted(told) == sorted((one.code, one.advice) for one in Verdict)
+    shown = [(code, advice) for codes, advice in rows for code in re.findall(r"`([a-z-]+)`", codes)]
+    assert sorted(shown) == sorted((one.code, one.advice) for one in Verdict)
 
 
 def test_every_table_has_its_row_with_partitions_and_key() -> None:
@@ -39,5 +39,5 @@ def _words(names: tuple[str, ...]) -> str:
 
 
 def test_every_quality_rule_is_explained() -> None:
-    told = set(re.findall(r"^\| `([a-z-]+)(?::<member>)?` \| ", PAGE, re.MULTILINE))
-    assert {name.partition(":")[0] for kind in Kind for name in reasons(kind)} <= told
+    shown = set(re.findall(r"^\| `([a-z-]+)(?::<member>)?` \| ", PAGE, re.MULTILINE))
+    assert {name.partition(":")[0] for kind in Kind for name in reasons(kind)} <= shown

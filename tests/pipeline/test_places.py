@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 
 from pipeline.core import (
-    book_totals,
     clock_tables,
     hours,
     message_classes,
     senders,
     set_digests,
+    side_totals,
     stub_hours,
     stub_versions,
     usual,
@@ -28,13 +28,13 @@ PlacesOf = Callable[[pa.Table, int], Numbers]
 
 PAIR = ("src_domain", "dst_domain")
 OF_THE_DAY: dict[PlacesOf, tuple[tuple[str, ...], str]] = {
-    book_totals.places_of_totals: ((*PAIR, "bucket_us"), "bucket_us"),
+    side_totals.places_of_totals: ((*PAIR, "bucket_us"), "bucket_us"),
     clock_tables.places_of_delays: (PAIR, "day"),
     hours.places_of_hours: (hours.KEY, "hour_us"),
     senders.places_of_claims: (("our_domain", "domain", "hour_us"), "hour_us"),
     senders.places_of_contacts: (("our_domain", "peer_domain", "src_key"), "window_us"),
-    set_digests.places_of_days: (set_digests.BOOK_OF_DAY, "dt"),
-    set_digests.places_of_members: ((*set_digests.BOOK_OF_DAY, "bucket_us"), "bucket_us"),
+    set_digests.places_of_days: (set_digests.STATEMENT_KEY, "dt"),
+    set_digests.places_of_members: ((*set_digests.STATEMENT_KEY, "bucket_us"), "bucket_us"),
     stub_hours.places_of_stub_hours: (stub_hours.WORDS, "hour_us"),
 }
 """Key, and the column that says the day."""

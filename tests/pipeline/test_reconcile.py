@@ -1,4 +1,4 @@
-"""One table of literal rows: what two books say about a message, and the one class that it gets."""
+"""One table of literal rows: what two sides say about a message, and the one class that it gets."""
 
 from __future__ import annotations
 
@@ -12,30 +12,29 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.core.book_entries import ALL, Chosen, entries_of
-from pipeline.core.book_totals import BUCKET_COUNTS
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import Completeness
 from pipeline.core.message_classes import CASES, Judging, Messages, Span
-from pipeline.schemas import BOOK_TOTAL, FLAG, RECON_BUCKET, RECON_CASE, RECON_PAIR
+from pipeline.core.side_records import ALL, Chosen, entries_of
+from pipeline.core.side_totals import BUCKET_COUNTS
+from pipeline.schemas import FLAG, RECON_BUCKET, RECON_CASE, RECON_PAIR, SIDE_TOTAL
 from pipeline.schemas.columns import extended
 from pipeline.transforms import reconcile
-from pipeline.transforms.books import book as book_of
-from pipeline.transforms.books import may_be_sent_between
+from pipeline.transforms.sides import may_be_sent_between, side_records
 from pipeline.worker_rows import WorkerRows, rows_of
-from tests.pipeline.book_rows import (
+from tests.pipeline.rows import DAY_US, day_of, silver, silver_row, worked_out
+from tests.pipeline.side_rows import (
     MINUTE_US,
     NOON_US,
     TRANSIT_US,
-    book_row,
     both,
     clocks,
     completeness,
     delays,
     entries,
+    side_row,
     uuid7,
 )
-from tests.pipeline.rows import DAY_US, day_of, silver, silver_row, worked_out
 
 GRACE_US = 2 * MINUTE_US
 SKEW_US = 1_000_000
@@ -55,7 +54,7 @@ def in_(**members: Any) -> dict[str, Any]:
 
 
 TABLE: dict[str, tuple[str, list[dict[str, Any]]]] = {
-    "both books agree": ("matched", [out(), in_()]),
+    "both sides agree": ("matched", [out(), in_()]),
     "an earlier attempt failed": ("matched", [out(outcome="timeout", seq=900), out(), in_()]),
     "the receiver ignored a further copy": ("matched", [out(), in_(), in_(outcome="duplicate", seq=901)]),
     "the receiver's gate denied it": ("matched", [out(), in_(outcome="denied")]),
@@ -93,7 +92,7 @@ TABLE: dict[str, tuple[str, list[dict[str, Any]]]] = {
 
 def records_of(table: Mapping[str, tuple[str, list[dict[str, Any]]]], role: str) -> Records:
     return [
-        book_row(number, **members)
+        side_row(number, **members)
         for number, (_, sides) in enumerate(table.values(), 1)
         for members in sides
         if members["role"] == role
@@ -123,8 +122,8 @@ def test_every_message_gets_the_class_that_the_table_says() -> None:
     found = {
         names[number]: class_of(
             judged(
-                [book_row(number, **one) for one in sides if one["role"] == "out"],
-                [book_row(number, **one) for one in sides if one["role"] == "in"],
+                [side_row(number, **one) for one in sides if one["role"] == "out"],
+                [side_row(number, **one) for one in sides if one["role"] == "in"],
             )
         )
         for number, (_, sides) in enumerate(TABLE.values(), 1)
@@ -144,16 +143,16 @@ def buckets_of(sides: WorkerRows, known: ClockTables) -> DataFrame:
 
 @pytest.mark.spark
 def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSession) -> None:
-    """Each message alone in its pair: its bucket is equal exactly when both books agree about it in every record."""
+    """Each message alone in its pair: its bucket is equal exactly when both sides agree about it in every record."""
     agreeing = {name for name, (case_class, _) in TABLE.items() if case_class in {"matched", "undelivered"}}
     rows: dict[str, list[Mapping[str, Any]]] = {"out": [], "in": []}
     for number, (_, sides) in enumerate(TABLE.values(), 1):
         for members in sides:
-            rows[members["role"]].append(book_row(number, **members) | {"src_domain": f"a{number}.example"})
+            rows[members["role"]].append(side_row(number, **members) | {"src_domain": f"a{number}.example"})
     frame = both(spark, rows["out"], rows["in"])
     known = ClockTables(delays(sources=[f"a{number}.example" for number in range(1, 40)]), clocks().offsets)
     buckets = buckets_of(reconcile.both_totals(rows_of(frame, reconcile.ENTRY.names)), known)
-    of_side = extended(BOOK_TOTAL, is_out=FLAG)
+    of_side = extended(SIDE_TOTAL, is_out=FLAG)
     totals = worked_out(reconcile.totals(rows_of(frame, reconcile.ENTRY.names)).frame(of_side))
     joined = reconcile.joined_totals(*(totals.where(F.col("is_out") == is_out) for is_out in (True, False)))
     assertDataFrameEqual(buckets_of(rows_of(joined, reconcile.SIDES.names), known), buckets)
@@ -183,22 +182,22 @@ def test_level_one_sees_every_difference_that_level_two_names(spark: SparkSessio
     ],
 )
 def test_lost_is_said_only_when_the_receivers_manifests_prove_it(known: Completeness, expected: str) -> None:
-    assert class_of(judged([book_row(1, "out")], [], completeness(b=known))) == expected
+    assert class_of(judged([side_row(1, "out")], [], completeness(b=known))) == expected
 
 
 @pytest.mark.parametrize(("until_us", "expected"), [(NOON_US + GRACE_US, "orphan"), (NOON_US, "pending")])
 def test_orphan_is_said_only_when_the_senders_manifests_prove_it(until_us: int, expected: str) -> None:
-    assert class_of(judged([], [book_row(1, "in")], completeness(a=Completeness(0, until_us)))) == expected
+    assert class_of(judged([], [side_row(1, "in")], completeness(a=Completeness(0, until_us)))) == expected
 
 
 def test_a_domain_of_which_nothing_is_known_proves_nothing() -> None:
-    assert class_of(judged([book_row(1, "out", dst_domain="c.example")], [])) == "pending"
+    assert class_of(judged([side_row(1, "out", dst_domain="c.example")], [])) == "pending"
 
 
 def test_a_clock_that_is_always_wrong_does_not_make_messages_skewed() -> None:
     ahead_us = 2_500_000
-    row = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + ahead_us)
-    assert class_of(judged([book_row(1, "out")], [row], known=clocks(TRANSIT_US + ahead_us))) == "matched"
+    row = side_row(1, "in", ts_us=NOON_US + TRANSIT_US + ahead_us)
+    assert class_of(judged([side_row(1, "out")], [row], known=clocks(TRANSIT_US + ahead_us))) == "matched"
 
 
 @pytest.mark.parametrize(
@@ -209,17 +208,17 @@ def test_known_clocks_say_what_is_usual_where_the_pair_itself_has_too_few_messag
     off_us: int, error_us: int, expected: str
 ) -> None:
     """The only message of the day took 5 s more: the pair alone would call that usual."""
-    late = book_row(1, "in", ts_us=NOON_US + TRANSIT_US + 5 * SECOND_US)
+    late = side_row(1, "in", ts_us=NOON_US + TRANSIT_US + 5 * SECOND_US)
     known = clocks(TRANSIT_US + 5 * SECOND_US, offsets=[("a.example", 0, 0), ("b.example", off_us, error_us)])
-    assert class_of(judged([book_row(1, "out")], [late], known=known)) == expected
+    assert class_of(judged([side_row(1, "out")], [late], known=known)) == expected
 
 
 @pytest.mark.spark
 def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
     quiet_us = NOON_US + 30 * MINUTE_US
     same: dict[str, Any] = {"sent_us": quiet_us, "ts_us": quiet_us}
-    out_rows = [*records_of(TABLE, "out"), *(book_row(number, "out", **same) for number in range(500, 510))]
-    in_rows = [*records_of(TABLE, "in"), *(book_row(number, "in", **same) for number in range(500, 510))]
+    out_rows = [*records_of(TABLE, "out"), *(side_row(number, "out", **same) for number in range(500, 510))]
+    in_rows = [*records_of(TABLE, "in"), *(side_row(number, "in", **same) for number in range(500, 510))]
     in_rows[-1] = {**in_rows[-1], "outcome": "denied"}
     frame = both(spark, out_rows, in_rows)
     in_workers = rows_of(frame, reconcile.ENTRY.names)
@@ -248,8 +247,8 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
 
 def test_evidence_names_the_segments_that_hold_the_records() -> None:
     segments = {("mn-1.a.example", 1): (Span(1, 50, 4), Span(51, 70, 5)), ("mn-1.b.example", 1): (Span(1, 50, 6),)}
-    out_rows = [book_row(1, "out"), book_row(2, "out"), book_row(4, "out", dst_domain="c.example")]
-    in_rows = [book_row(2, "in", digest=OTHER), book_row(3, "in", seq=77)]
+    out_rows = [side_row(1, "out"), side_row(2, "out"), side_row(4, "out", dst_domain="c.example")]
+    in_rows = [side_row(2, "in", digest=OTHER), side_row(3, "in", seq=77)]
     cases = judged(out_rows, in_rows, segments=segments).cases()
     assert set(cases.column_names) == set(RECON_CASE.schema.names)
     evidence = {row["case_class"]: row["evidence"] for row in cases.to_pylist()}
@@ -266,15 +265,15 @@ def test_evidence_names_the_segments_that_hold_the_records() -> None:
 
 
 def test_the_other_digest_is_shown_also_when_it_was_the_second_copy() -> None:
-    in_rows = [book_row(1, "in"), book_row(1, "in", seq=2, digest=OTHER)]
-    [row] = judged([book_row(1, "out")], in_rows).cases().to_pylist()
-    assert (row["out_digest"], row["in_digest"], row["copies_in"]) == (book_row(1, "out")["digest"], OTHER, 2)
+    in_rows = [side_row(1, "in"), side_row(1, "in", seq=2, digest=OTHER)]
+    [row] = judged([side_row(1, "out")], in_rows).cases().to_pylist()
+    assert (row["out_digest"], row["in_digest"], row["copies_in"]) == (side_row(1, "out")["digest"], OTHER, 2)
 
 
 def test_messages_of_other_days_are_neither_cases_nor_counted() -> None:
     late: dict[str, Any] = {"sent_us": NOON_US + DAY_US, "ts_us": NOON_US + DAY_US}
-    messages = judged([book_row(1, "out", **late), book_row(2, "out")], [])
-    assert [row["msg_id"] for row in messages.cases().to_pylist()] == [book_row(2, "out")["msg_id"]]
+    messages = judged([side_row(1, "out", **late), side_row(2, "out")], [])
+    assert [row["msg_id"] for row in messages.cases().to_pylist()] == [side_row(2, "out")["msg_id"]]
     assert [(row["sent"], row["lost"]) for row in messages.counts().to_pylist()] == [(1, 1)]
     nothing = judged([], [])
     assert nothing.cases().num_rows == nothing.counts().num_rows == 0
@@ -288,8 +287,9 @@ def test_a_cheap_look_leaves_out_no_record_of_a_message_sent_then(spark: SparkSe
     ids = [uuid7(time_us, number) for number, time_us in enumerate(times) if time_us >= 0] + [OTHER, b"", b"\x7f"]
     found = [silver_row(ts_us=time_us, msg_id=one) for time_us in times for one in ids]
     rows = silver(spark, found)
+    is_inside = F.col("sent_us").between(first_us, last_us)
     sent = [
-        set(map(tuple, book_of(found, "in").where(F.col("sent_us").between(first_us, last_us)).select("seq").collect()))
+        set(map(tuple, side_records(found, "in").where(is_inside).select("seq").collect()))
         for found in (rows, rows.where(may_be_sent_between(first_us, last_us)))
     ]
     assert sent[0] == sent[1]
@@ -300,6 +300,6 @@ def test_a_cheap_look_leaves_out_no_record_of_a_message_sent_then(spark: SparkSe
     near = table.filter(pq.filters_to_expression(chosen.condition()))
     assert near.num_rows < len(found)
     assert {(seq,) for seq in chosen.of(entries_of(near)).column("seq").to_pylist()} == sent[0]
-    times_of = {row.seq: row.sent_us for row in book_of(rows, "in").collect()}
+    times_of = {row.seq: row.sent_us for row in side_records(rows, "in").collect()}
     ours = entries_of(table)
     assert dict(zip(ours["seq"].to_pylist(), ours["sent_us"].to_pylist(), strict=True)) == times_of

@@ -15,7 +15,7 @@ from pipeline.tables import Lake
 from pipeline.transforms.dedupe import first_of_each, without_known
 from pipeline.transforms.normalise import normalise
 from protofly.records import MessageRecord
-from tests.pipeline.spools import NODE, NodeBook, message
+from tests.pipeline.spools import NODE, SegmentWriter, message
 
 pytestmark = pytest.mark.spark
 
@@ -32,9 +32,9 @@ def bronze(spark: SparkSession, records: Sequence[MessageRecord], *, segno: int 
 
 
 def test_records_get_ids_as_bytes_and_know_whose_they_are(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2, role="in")])
-    ingest.run(lake, [book.spool])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2, role="in")])
+    ingest.run(lake, [writer.spool])
     rows = normalise(lake.read(BRONZE_MDR))
     out, in_ = rows.orderBy("seq").collect()
     assert rows.schema == SILVER_MDR.schema
@@ -61,13 +61,13 @@ def test_what_is_known_is_left_out(spark: SparkSession) -> None:
 
 def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -> None:
     assert refine.run(lake).exit_code is ExitCode.INCOMPLETE
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(2), message(1)])
-    ingest.run(lake, [book.spool])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(2), message(1)])
+    ingest.run(lake, [writer.spool])
     first = refine.run(lake)
     again = refine.run(lake)
-    book.seal([message(3)])
-    ingest.run(lake, [book.spool])
+    writer.seal([message(3)])
+    ingest.run(lake, [writer.spool])
     second = refine.run(lake)
 
     assert (first.rows, again.rows, second.rows) == ({"silver_mdr": 2}, {}, {"silver_mdr": 1})

@@ -22,7 +22,7 @@ from pipeline.segment_tasks import Report, Work, load_share
 from pipeline.segments import examine, find_manifests
 from pipeline.tables import Lake
 from protofly.records import Kind, decode_manifest
-from tests.pipeline.spools import NodeBook, link_event, message
+from tests.pipeline.spools import SegmentWriter, link_event, message
 
 DAY_US = 86_400_000_000
 HOSTILE = "f" * 32
@@ -64,11 +64,11 @@ def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def spool(tmp_path: Path) -> Path:
     """Three segments, of which the second has a hostile line, and one of another kind."""
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2)])
-    book.seal([message(3), message(4, msg_id=HOSTILE)])
-    book.seal([message(5)])
-    NodeBook(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2)])
+    writer.seal([message(3), message(4, msg_id=HOSTILE)])
+    writer.seal([message(5)])
+    SegmentWriter(tmp_path / "spool", kind=Kind.LINK).seal([link_event(1)])
     return tmp_path / "spool"
 
 
@@ -77,7 +77,7 @@ def rows_of(lake: Lake) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 @pytest.mark.spark
-def test_a_segment_on_which_the_program_fails_is_rejected_and_told_and_all_others_are_stored(
+def test_a_segment_on_which_the_program_fails_is_rejected_and_reported_and_all_others_are_stored(
     lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     run_here(monkeypatch)
@@ -99,7 +99,7 @@ def test_a_segment_on_which_the_program_fails_is_rejected_and_told_and_all_other
     assert sorted(lake.read_small(BRONZE_MDR, ["seq"])["seq"].to_pylist()) == [1, 2, 5]
     assert not lake.has(QUARANTINE)
     assert [line for line in result.warnings if "our program failed on it" in line]
-    assert "UnforeseenError: ?[31m" in caplog.text  # told in full, but not so that it acts on a terminal
+    assert "UnforeseenError: ?[31m" in caplog.text  # shown in full, but not so that it acts on a terminal
     assert result.exit_code is ExitCode.INCOMPLETE  # one is missing from the chain
 
     again = ingest.run(lake, [spool])  # the program was mended
@@ -159,10 +159,10 @@ def test_verification_that_fails_in_an_unforeseen_way_rejects_that_segment_only(
 # Days.
 
 
-def sealed_over_days(spool: Path, days: int) -> NodeBook:
-    book = NodeBook(spool)
-    book.seal([message(number, ts_us=message(0).ts_us + number * DAY_US) for number in range(days)])
-    return book
+def sealed_over_days(spool: Path, days: int) -> SegmentWriter:
+    writer = SegmentWriter(spool)
+    writer.seal([message(number, ts_us=message(0).ts_us + number * DAY_US) for number in range(days)])
+    return writer
 
 
 @pytest.mark.spark
@@ -193,9 +193,9 @@ def test_as_many_days_as_a_segment_can_have_are_taken_however_its_lines_are_cut_
 
 
 def test_too_many_days_of_one_segment_are_not_those_of_its_neighbours(tmp_path: Path) -> None:
-    book = sealed_over_days(tmp_path / "spool", 20)
-    book.seal([message(100 + number, ts_us=message(0).ts_us + number * DAY_US) for number in range(40)])
-    book.seal([message(200 + number, ts_us=message(0).ts_us + (50 + number) * DAY_US) for number in range(20)])
+    writer = sealed_over_days(tmp_path / "spool", 20)
+    writer.seal([message(100 + number, ts_us=message(0).ts_us + number * DAY_US) for number in range(40)])
+    writer.seal([message(200 + number, ts_us=message(0).ts_us + (50 + number) * DAY_US) for number in range(20)])
     first, second, third = sorted(work_in(tmp_path / "spool"), key=lambda work: work.manifest.segno)
     report = load_share(Kind.MESSAGE, [first, second, third], tmp_path / "stage")
     assert [(one.place, one.finding) for one in report.refused] == [(second.place, "DAYS")]
@@ -221,6 +221,6 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
 
 def test_a_clock_that_was_decades_off_costs_no_records(tmp_path: Path) -> None:
     times = [message(0).ts_us, message(0).ts_us + 20_000 * DAY_US]
-    NodeBook(tmp_path / "spool").seal([message(number, ts_us=time) for number, time in enumerate(times)])
+    SegmentWriter(tmp_path / "spool").seal([message(number, ts_us=time) for number, time in enumerate(times)])
     report = load_share(Kind.MESSAGE, work_in(tmp_path / "spool"), tmp_path / "stage")
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0)]

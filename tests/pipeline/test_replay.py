@@ -46,7 +46,7 @@ condition = { size = { moreThan = 500 } }
 BY_ADDRESS = """
 id = "border"
 [[rules]]
-id = "not-him"
+id = "not-them"
 effect = "deny"
 condition = { msgFrom = { equals = "hyperty://b.example/h-9" } }
 """
@@ -85,7 +85,7 @@ def replayed(old: GateSettings, new: GateSettings, rows: list[dict[str, Any]]) -
     return replayer
 
 
-def test_deployed_policy_reproduces_what_the_books_say() -> None:
+def test_deployed_policy_reproduces_what_the_records_say() -> None:
     old = settings()
     rows = [recorded(old, size_in=size, size_wire=size) for size in (200, 999, 1001, 5000)]
     checked = replayed(old, old, rows).checked
@@ -95,7 +95,7 @@ def test_deployed_policy_reproduces_what_the_books_say() -> None:
 @pytest.mark.parametrize(
     "forged", [{"decision": "deny"}, {"rule_id": "border/another"}, {"size_in": 2000, "size_wire": 2000}]
 )
-def test_books_that_the_deployed_policy_does_not_reproduce_are_told(forged: dict[str, Any]) -> None:
+def test_records_that_the_deployed_policy_does_not_reproduce_are_reported(forged: dict[str, Any]) -> None:
     old = settings()
     row = {**recorded(old), **forged}
     checked = replayed(old, old, [row]).checked
@@ -136,7 +136,7 @@ def test_fact_that_the_deployed_policy_read_is_recorded_and_so_replayable() -> N
     assert (checked.agreed, checked.not_replayable) == (1, 0)
 
 
-def test_rule_about_addresses_is_not_replayed_over_hashed_books() -> None:
+def test_rule_about_addresses_is_not_replayed_over_hashed_addresses() -> None:
     old, new = settings(), settings(BY_ADDRESS)
     hashed = {"src_key": "hyperty:" + "0" * 24, "dst_key": "hyperty:" + "1" * 24}
     replayer = replayed(old, new, [recorded(old, **hashed), recorded(old)])

@@ -224,11 +224,11 @@ def test_page_of_an_empty_lake_says_what_to_run() -> None:
     assert "No alerts." in page
 
 
-def test_captions_tell_sample_sizes_and_how_far_the_books_reach(page: str) -> None:
+def test_captions_give_sample_sizes_and_how_far_the_records_reach(page: str) -> None:
     text = " ".join(page.split())
     assert "12,345 messages over 2 pairs, 17 denied" in text
     assert "Complete up to 2026-03-03 05:00:00 UTC" in text
-    assert "messages in either book (12,345 sent, 12,300 received) over 2 pairs of books" in text
+    assert "messages on either side (12,345 sent, 12,300 received) over 2 pairs of domains" in text
 
 
 def test_equal_facts_give_equal_bytes(page: str) -> None:
@@ -291,13 +291,13 @@ def test_axis_of_a_single_count_has_whole_numbers() -> None:
 def test_what_only_the_receiver_has_yet_is_pending_and_no_negative_number() -> None:
     total = Reconciled(sent=10, received=40, matched=8, pending=31, lost=1, orphan=2, pairs=1)
     svg = charts.waterfall(total)
-    counts = re.findall(r">(-?[0-9,]+)</text>", svg[svg.index("in either book") :])
+    counts = re.findall(r">(-?[0-9,]+)</text>", svg[svg.index("on either side") :])
     assert not [count for count in counts if count.startswith("-")]
     assert total.known == 42
     assert {"42", "31", "3", "8"} <= set(counts)
 
 
-def test_every_caption_has_its_sample_size_and_how_far_the_books_are_complete() -> None:
+def test_every_caption_has_its_sample_size_and_how_far_the_records_are_complete() -> None:
     captions = re.findall(r"<figcaption>(.*?)</figcaption>", render(facts()), re.DOTALL)
     assert len(captions) == 7
     for caption in captions:
@@ -314,7 +314,7 @@ def test_versions_that_nothing_was_compared_with_get_no_empty_panel() -> None:
     assert "candidate against baseline" not in charts.stub_versions(stubs, [])
 
 
-def test_books_without_any_difference_are_drawn_too() -> None:
+def test_sides_without_any_difference_are_drawn_too() -> None:
     assert "none" in charts.waterfall(Reconciled(sent=5, matched=5, received=5, pairs=1))
     assert "none" in charts.waterfall(Reconciled(pairs=1))
 

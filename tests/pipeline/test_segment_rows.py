@@ -27,7 +27,7 @@ from pipeline.segment_rows import Rows, SegmentReader
 from pipeline.segment_tasks import Work, load_share
 from pipeline.segments import Place, find_manifests
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest, decode_manifest
-from tests.pipeline.spools import NODE, SECOND_US, START_US, NodeBook, decision, link_event, message, stub_event
+from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, decision, link_event, message, stub_event
 
 DAY_US = 86_400_000_000
 TEXTS = ("node", "msg_id", "src_domain", "dst_domain", "src_key", "dst_key", "msg_type", "digest", "outcome", "role")
@@ -229,7 +229,7 @@ def test_segments_that_are_judged_together_become_what_each_becomes_by_itself(
 ) -> None:
     monkeypatch.setattr(segment_rows, "UNIT_LINES", unit_lines)
     monkeypatch.setattr(words, "WORDS_MAX", words_max)
-    told = [
+    shown = [
         (
             lines,
             manifest_of(
@@ -243,13 +243,13 @@ def test_segments_that_are_judged_together_become_what_each_becomes_by_itself(
         )
         for place, (lines, node, boot) in enumerate(segments)
     ]
-    alone = [rows_of([one]) for one in told]
-    together = rows_of(told)
+    alone = [rows_of([one]) for one in shown]
+    together = rows_of(shown)
     assert good_of(together) == [row for rows in alone for row in good_of(rows)]
     assert bad_of(together) == [row for rows in alone for row in bad_of(rows)]
 
 
-def test_each_segment_is_told_how_many_of_its_own_lines_became_what() -> None:
+def test_each_segment_is_reported_how_many_of_its_own_lines_became_what() -> None:
     reader = SegmentReader(Kind.MESSAGE)
     lines = [b"?", line_of(1), line_of(2), b"{}"], [line_of(1)], [b"?"], [line_of(2, node="x"), line_of(3)]
     sources = [Source(manifest_of(of_one, segno=place), "2026-03-01") for place, of_one in enumerate(lines)]
@@ -266,7 +266,7 @@ def test_each_segment_is_told_how_many_of_its_own_lines_became_what() -> None:
     assert {len(source.days) for source in sources} == {0, 1}
 
 
-def test_members_of_a_record_are_its_columns_and_ours_is_whoever_wrote_it() -> None:
+def test_members_of_a_record_are_its_columns_and_ours_is_the_writer() -> None:
     [ours, theirs], bad = read([line_of(1, size_wire=None, fuel=3, facts={"auth": True}), line_of(2, role="in")])
     assert not bad
     assert (ours["fuel"], ours["size_wire"], ours["segno"], ours["errors"]) == (3, None, 7, [])
@@ -368,10 +368,10 @@ def work_in(spool: Path) -> Iterator[Work]:
 
 
 def test_a_task_writes_its_rows_by_day_and_says_what_became_of_every_line(tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2, ts_us=START_US + DAY_US)])
-    book.seal_lines(b"{}\n")
-    report = load_share(Kind.MESSAGE, list(work_in(book.spool)), tmp_path / "stage")
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2, ts_us=START_US + DAY_US)])
+    writer.seal_lines(b"{}\n")
+    report = load_share(Kind.MESSAGE, list(work_in(writer.spool)), tmp_path / "stage")
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0), (0, 1)]
     assert sorted((file.day, file.rows) for file in report.good) == [("2026-03-01", 1), ("2026-03-02", 1)]
     assert {Path(file.path).parent for file in report.good} == {
@@ -386,7 +386,7 @@ def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path
     records = [decision(number) for number in (1, 2)]
     for record in records:
         record.msg_id = "AB" * 16
-    NodeBook(tmp_path / "spool", kind=Kind.DECISION).seal(records)
+    SegmentWriter(tmp_path / "spool", kind=Kind.DECISION).seal(records)
     [written] = load_share(Kind.DECISION, list(work_in(tmp_path / "spool")), tmp_path / "stage").good
     rows = pq.read_table(written.path, partitioning=None)
     assert rows.schema.equals(segment_rows.stored_schema(BRONZE_DECISION))
@@ -397,10 +397,10 @@ def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path
 
 
 def test_a_task_says_which_segments_are_not_what_was_verified(tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1)])
-    book.seal([message(2)])
-    first, second = work_in(book.spool)
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1)])
+    writer.seal([message(2)])
+    first, second = work_in(writer.spool)
     other = msgspec.structs.replace(second.manifest, records=2)
     gone = Place(str(tmp_path), "mdr-gone.manifest.json", 1, 1)
     share = [

@@ -16,21 +16,21 @@ from hypothesis import strategies as st
 
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust, load_trust
-from pipeline.segment_books import Books
+from pipeline.segment_chains import SegmentChains
 from pipeline.segment_content import LINE_BYTES_MAX
 from pipeline.segments import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer, sign_manifest
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
 from protofly.signatures import SigningKey
-from tests.pipeline.spools import KEY, NODE, SECOND_US, SIGNER, START_US, NodeBook, message
+from tests.pipeline.spools import KEY, NODE, SECOND_US, SIGNER, START_US, SegmentWriter, message
 
 TRUST = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
 STRANGER = SigningKey.from_seed("node-1", bytes(reversed(range(32))))
 
 
 def seal(spool: Path, records: int = 20) -> SegmentManifest:
-    return NodeBook(spool).seal([message(number) for number in range(1, records + 1)])
+    return SegmentWriter(spool).seal([message(number) for number in range(1, records + 1)])
 
 
 def only(spool: Path) -> Place:
@@ -39,7 +39,7 @@ def only(spool: Path) -> Place:
 
 
 def rewrite(place: Place, signer: Signer | None = SIGNER, **changes: object) -> None:
-    """Another manifest in the same place, well signed unless told otherwise."""
+    """Another manifest in the same place, well signed unless it says otherwise."""
     manifest = msgspec.structs.replace(decode_manifest(place.manifest_path.read_bytes()), **changes)
     place.manifest_path.write_bytes(msgspec.json.encode(sign_manifest(manifest, signer)))
 
@@ -68,7 +68,7 @@ def test_a_genuine_segment_has_nothing_against_it(tmp_path: Path) -> None:
     assert content == segment.place.segment_path.read_bytes()
     segment.place.segment_path.write_bytes(content[:-1])
     assert verified_content(segment.place, segment.manifest) is None
-    [judged] = Books().judge([segment])
+    [judged] = SegmentChains().judge([segment])
     assert judged.verdict is Verdict.ACCEPTED
     row = judged.row(3)
     assert (row["node"], row["kind"], row["segno"], row["verdict"], row["batch"]) == (NODE, "mdr", 1, "accepted", 3)
@@ -203,7 +203,7 @@ def tail_without_line_end(place: Place) -> None:
 
 
 def need_dictionary(place: Place) -> None:
-    # A raw dictionary has no id that the header could tell: decoding has to give it away.
+    # A raw dictionary has no id that the header could show: decoding has to give it away.
     words = b"0123456789abcdef" * 64
     compressor = zstandard.ZstdCompressor(dict_data=zstandard.ZstdCompressionDict(words), write_checksum=True)
     replace_content(place, compressor.compress(words + b"\n"), 1)
@@ -266,7 +266,7 @@ def test_damage_is_found_and_the_segment_rejected(
 ) -> None:
     seal(tmp_path)
     damage(only(tmp_path))
-    [segment] = Books().judge([examine(only(tmp_path), TRUST)])
+    [segment] = SegmentChains().judge([examine(only(tmp_path), TRUST)])
     assert (segment.verdict, segment.is_fatal) == (Verdict.REJECTED, True)
     assert expected in segment.findings
     assert expected.meaning in segment.row(1)["detail"]
@@ -278,7 +278,7 @@ def test_what_is_not_signed_by_a_known_key_is_accepted_with_a_warning_unless_sig
 ) -> None:
     seal(tmp_path)
     damage(only(tmp_path))
-    [segment] = Books().judge([examine(only(tmp_path), Trust(TRUST.keys))])
+    [segment] = SegmentChains().judge([examine(only(tmp_path), Trust(TRUST.keys))])
     assert (segment.verdict, segment.severity) == (Verdict.ACCEPTED, Severity.WARNING)
     assert set(segment.findings) <= SIGNATURE_FINDINGS
 
@@ -299,16 +299,16 @@ def test_without_keys_nobody_claims_that_signatures_were_checked(tmp_path: Path)
     ],
     ids=["first behind last", "opened behind closed", "far before it was opened", "1970", "far future"],
 )
-def test_a_clock_that_jumped_is_told_but_costs_no_records(times: dict[str, int], tmp_path: Path) -> None:
+def test_a_clock_that_jumped_is_reported_but_costs_no_records(times: dict[str, int], tmp_path: Path) -> None:
     seal(tmp_path)
     rewrite(only(tmp_path), SIGNER, **times)
-    [segment] = Books().judge([examine(only(tmp_path), TRUST)])
+    [segment] = SegmentChains().judge([examine(only(tmp_path), TRUST)])
     assert (segment.verdict, segment.severity) == (Verdict.ACCEPTED, Severity.SEVERE)
     assert "clock" in codes(segment)
 
 
-def test_losses_that_the_node_counted_are_told(tmp_path: Path) -> None:
-    NodeBook(tmp_path).seal([message(1)], lost=4)
+def test_losses_that_the_node_counted_are_reported(tmp_path: Path) -> None:
+    SegmentWriter(tmp_path).seal([message(1)], lost=4)
     segment = examine(only(tmp_path), TRUST)
     assert codes(segment) == {"lost"}
     assert segment.manifest is not None
@@ -316,7 +316,7 @@ def test_losses_that_the_node_counted_are_told(tmp_path: Path) -> None:
 
 
 def test_a_segment_of_losses_only_is_genuine(tmp_path: Path) -> None:
-    NodeBook(tmp_path).seal([], lost=4)
+    SegmentWriter(tmp_path).seal([], lost=4)
     assert codes(examine(only(tmp_path), TRUST)) == {"lost"}
 
 
@@ -405,6 +405,6 @@ def test_signatures_cannot_be_required_without_keys(tmp_path: Path) -> None:
 
 def test_kinds_of_records_do_not_share_numbers(tmp_path: Path) -> None:
     seal(tmp_path)
-    NodeBook(tmp_path, kind=Kind.SESSION).seal([], lost=1)
-    judged = Books().judge([examine(place, TRUST) for place in find_manifests([tmp_path])])
+    SegmentWriter(tmp_path, kind=Kind.SESSION).seal([], lost=1)
+    judged = SegmentChains().judge([examine(place, TRUST) for place in find_manifests([tmp_path])])
     assert [segment.verdict for segment in judged] == [Verdict.ACCEPTED] * 2

@@ -64,7 +64,7 @@ def table(rows: Sequence[Mapping[str, Any]], names: Sequence[str], schema: pa.Sc
 
 
 def met(parts: Sequence[pa.Table], places_of: Callable[[pa.Table, int], Numbers]) -> list[pa.Table]:
-    """Parts as Spark brings them together: pieces of a place meet, whoever made them."""
+    """Parts as Spark brings them together: pieces of a place meet, in any order."""
     places: dict[int, list[pa.RecordBatch]] = defaultdict(list)
     for part in parts:
         piece = packed(part, places_of(part, 3))

@@ -12,21 +12,21 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.book_entries import BUCKET_US
 from pipeline.core.groups import Rows
 from pipeline.core.packed import packed, together
 from pipeline.core.set_digests import (
-    BOOK_OF_DAY,
+    STATEMENT_KEY,
     bucket_hashes,
     members_of,
     places_of_days,
     places_of_members,
     set_digests,
 )
+from pipeline.core.side_records import BUCKET_US
 
 SCHEMA = pa.schema(
     {
-        **dict.fromkeys((*BOOK_OF_DAY, "outcome"), pa.string()),
+        **dict.fromkeys((*STATEMENT_KEY, "outcome"), pa.string()),
         "ts_us": pa.int64(),
         "msg_id": pa.binary(),
         "digest": pa.binary(),
@@ -61,7 +61,7 @@ def by_hand(rows: Sequence[dict[str, Any]], signed_off: set[tuple[str, str]]) ->
     for row in rows:
         if row["outcome"] == "delivered" and (row["our_domain"], row["dt"]) in signed_off:
             line = " ".join(part.hex() for part in (row["msg_id"], row["digest"]) if part is not None)
-            lines[tuple(row[name] for name in BOOK_OF_DAY)][row["ts_us"] // BUCKET_US * BUCKET_US].append(line)
+            lines[tuple(row[name] for name in STATEMENT_KEY)][row["ts_us"] // BUCKET_US * BUCKET_US].append(line)
     digests = {}
     for key, buckets in lines.items():
         hashes = [
@@ -73,7 +73,7 @@ def by_hand(rows: Sequence[dict[str, Any]], signed_off: set[tuple[str, str]]) ->
 
 
 def in_workers(parts: Sequence[list[dict[str, Any]]], signed_off: set[tuple[str, str]]) -> dict[tuple[str, ...], str]:
-    """As Spark does it: pieces of a place meet, whoever made them."""
+    """As Spark does it: pieces of a place meet, in any order."""
 
     def met(batches: Sequence[pa.RecordBatch]) -> list[pa.Table]:
         places: dict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -91,7 +91,7 @@ def in_workers(parts: Sequence[list[dict[str, Any]]], signed_off: set[tuple[str,
     found: dict[tuple[str, ...], str] = {}
     for table in met([packed(one, places_of_days(one, 3)) for one in hashes]):
         for row in set_digests(table).to_pylist():
-            found[tuple(row[name] for name in BOOK_OF_DAY)] = row["set_digest"]
+            found[tuple(row[name] for name in STATEMENT_KEY)] = row["set_digest"]
     return found
 
 

@@ -11,15 +11,15 @@ from pyspark.sql import functions as F
 from pipeline.core.days import HOUR, Version
 from pipeline.core.hours import RECORD
 from pipeline.core.set_digests import MEMBER
-from pipeline.schemas import STATEMENT_BOOK, STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.schemas import STATEMENT, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.statements import canonical_statements
 from pipeline.transforms.settle import daily_parts, hashes_of_members, settle_daily, settle_hourly
 from pipeline.transforms.settle import statements as written_down
 from pipeline.worker_rows import PACKED, rows_of
 from protofly.log_linear import bucket_of
 from protofly.records import MessageRecord
-from tests.pipeline.book_rows import uuid7
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row, worked_out
+from tests.pipeline.side_rows import uuid7
 
 OUTCOMES = sorted(get_args(get_type_hints(MessageRecord)["outcome"]))
 pytestmark = pytest.mark.spark
@@ -60,7 +60,7 @@ def hours_of(rows: DataFrame) -> DataFrame:
 
 def days_of(hours: DataFrame) -> DataFrame:
     parts = daily_parts(rows_of(hours, HOUR), 2).frame(PACKED)
-    return settle_daily(parts).frame(STATEMENT_BOOK)
+    return settle_daily(parts).frame(STATEMENT)
 
 
 def statements(rows: DataFrame) -> bytes:
@@ -121,7 +121,7 @@ def test_days_add_up_their_hours(spark: SparkSession) -> None:
     hourly = worked_out(hours_of(silver(spark, traffic(400))))
     assert [field.name for field in hourly.schema] == TRAFFIC_HOURLY.schema.names
     daily = days_of(hourly)
-    assert daily.schema.simpleString() == STATEMENT_BOOK.simpleString()
+    assert daily.schema.simpleString() == STATEMENT.simpleString()
     hours, days = hourly.collect(), daily.collect()
     assert len(days) == 8
     for name in ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire"):
@@ -174,8 +174,10 @@ def test_the_digest_of_a_day_can_be_made_by_hand(spark: SparkSession) -> None:
         ("a.example", "2026-03-03"): Version(2, "draft", 8),
     }
     found = written_down(parts.unionByName(digests), versions, input_version=5).frame(STATEMENT_DAILY.schema).collect()
-    told = {(row.src_domain, row.dt): (row.status, row.version, row.complete_until_us, row.set_digest) for row in found}
-    assert told == {
+    shown = {
+        (row.src_domain, row.dt): (row.status, row.version, row.complete_until_us, row.set_digest) for row in found
+    }
+    assert shown == {
         ("b.example", "2026-03-02"): ("final", 1, 7, hashlib.sha256(buckets.encode()).hexdigest()),
         ("c.example", "2026-03-02"): ("final", 1, 7, hashlib.sha256(b"").hexdigest()),
         ("b.example", "2026-03-03"): ("draft", 2, 8, None),

@@ -134,7 +134,7 @@ def test_the_operators_word_makes_the_day_of_a_silent_node_final(lake: Lake, spa
 
 
 @pytest.mark.spark
-def test_who_vouches_for_a_node_that_nobody_has_seen_is_told(lake: Lake, spark: SparkSession) -> None:
+def test_who_vouches_for_a_node_that_nobody_has_seen_is_reported(lake: Lake, spark: SparkSession) -> None:
     enter(lake, spark, [silver_row(node=NODE)], [sealed(1, MIDNIGHT_US - 1)])
     with pytest.raises(SettingsError) as caught:
         run(lake, declared={"mn-9.a.example": MIDNIGHT_US})
@@ -147,12 +147,12 @@ def test_a_draft_says_which_node_holds_it_up(lake: Lake, spark: SparkSession) ->
     other = "runtime://a.example/mn-2"
     rows = [silver_row(node=NODE), silver_row(node=other)]
     enter(lake, spark, rows, [sealed(1, MIDNIGHT_US + GRACE_US), sealed(1, MIDNIGHT_US - 1_000_000, node=other)])
-    [told] = run(lake).warnings
-    assert told.startswith(
-        "a.example: 2026-03-02 draft, because its books are proved complete until 2026-03-02 23:59:59"
+    [shown] = run(lake).warnings
+    assert shown.startswith(
+        "a.example: 2026-03-02 draft, because its records are proved complete until 2026-03-02 23:59:59"
     )
-    assert f"by node {other} boot 1 segment 1" in told
-    assert NODE not in told
+    assert f"by node {other} boot 1 segment 1" in shown
+    assert NODE not in shown
 
 
 @pytest.mark.spark

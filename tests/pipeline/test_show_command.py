@@ -90,7 +90,7 @@ def test_rows_are_narrowed_down_by_day_and_by_values(
 
 
 @pytest.mark.spark
-def test_that_there_is_more_than_shown_is_told(show: Show) -> None:
+def test_that_there_is_more_than_shown_is_reported(show: Show) -> None:
     done = show("recon_case", "--limit", 2)
     assert done.exit_code == 0
     assert done.stdout.count("case_class") == 2
@@ -99,7 +99,7 @@ def test_that_there_is_more_than_shown_is_told(show: Show) -> None:
 
 
 @pytest.mark.spark
-def test_maps_times_and_bytes_are_told_for_people_and_do_not_steer_the_terminal(show: Show) -> None:
+def test_maps_times_and_bytes_are_reported_for_people_and_do_not_steer_the_terminal(show: Show) -> None:
     hour = show("traffic_hourly").stdout
     assert f"{MONDAY_US} (2026-03-02 00:00:00.000000 UTC)" in hour
     assert "denials  r·[1m: 2\n" in hour
@@ -109,7 +109,7 @@ def test_maps_times_and_bytes_are_told_for_people_and_do_not_steer_the_terminal(
 
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("arguments", "code", "told"),
+    ("arguments", "code", "shown"),
     [
         (("nope",), 1, "there is no table nope: choose from alert"),
         (("segments", "--day", MONDAY), 1, "not kept by day"),
@@ -121,10 +121,10 @@ def test_maps_times_and_bytes_are_told_for_people_and_do_not_steer_the_terminal(
         (("alert",), 3, "table alert was not written yet"),
     ],
 )
-def test_what_cannot_be_shown_is_told(show: Show, arguments: Sequence[object], code: int, told: str) -> None:
+def test_what_cannot_be_shown_is_reported(show: Show, arguments: Sequence[object], code: int, shown: str) -> None:
     done = show(*arguments)
     assert done.exit_code == code
-    assert told in done.stderr
+    assert shown in done.stderr
     assert "Traceback" not in done.output
 
 

@@ -1,4 +1,4 @@
-"""Which statements are meant, and what is told of those that are not there."""
+"""Which statements are meant, and what is reported of those that are not there."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ ALL = [A1, A2, A2_NEXT, A4, B2]
         ),
     ],
 )
-def test_of_each_domain_and_day_one_version_is_taken_and_the_rest_is_told(wanted: Wanted, choice: Choice) -> None:
+def test_of_each_domain_and_day_one_version_is_taken_and_the_rest_is_reported(wanted: Wanted, choice: Choice) -> None:
     assert choose(ALL, wanted) == choice
 
 
@@ -83,15 +83,15 @@ def test_every_named_day_of_every_domain_is_accounted_for_once_in_whatever_order
     choice = choose(standings, wanted)
     order.shuffle(standings)
     assert choose(standings, wanted) == choice
-    told = [(found.our_domain, found.day) for found in (*choice.taken, *choice.drafts, *choice.other_versions)]
+    shown = [(found.our_domain, found.day) for found in (*choice.taken, *choice.drafts, *choice.other_versions)]
     for domain, stretches in choice.missing.items():
         for first, last in stretches:
             day = date.fromisoformat(first)
             while day <= date.fromisoformat(last):
-                told.append((domain, day.isoformat()))
+                shown.append((domain, day.isoformat()))
                 day += timedelta(1)
     period = (date.fromisoformat(wanted.until_day) - date.fromisoformat(wanted.from_day)).days + 1
-    assert len(told) == len(set(told)) == period * len({domain for domain, _ in versions})
+    assert len(shown) == len(set(shown)) == period * len({domain for domain, _ in versions})
     for found in choice.taken:
         newest = versions[found.our_domain, found.day] or 1
         assert found.version == (newest if version is None else version)
@@ -105,7 +105,7 @@ def test_a_day_is_a_period_and_bounds_may_be_open() -> None:
 
 
 @pytest.mark.parametrize(
-    ("day", "first", "last", "told"),
+    ("day", "first", "last", "shown"),
     [
         ("2026-3-2", "", "", "YYYY-MM-DD"),
         ("", "yesterday", "", "yesterday"),
@@ -114,7 +114,7 @@ def test_a_day_is_a_period_and_bounds_may_be_open() -> None:
         ("", "2026-03-02", "2026-03-01", "before it begins"),
     ],
 )
-def test_what_is_no_day_or_no_period_is_refused(day: str, first: str, last: str, told: str) -> None:
+def test_what_is_no_day_or_no_period_is_refused(day: str, first: str, last: str, shown: str) -> None:
     with pytest.raises(SettingsError) as caught:
         wanted_days(day, first, last)
-    assert told in caught.value.detail
+    assert shown in caught.value.detail

@@ -45,15 +45,15 @@ def statement(**members: Any) -> dict[str, Any]:
 
 def shuffled(row: dict[str, Any], order: random.Random) -> dict[str, Any]:
     """The same row as Arrow hands it over, its members and maps in another order."""
-    told: dict[str, Any] = {
+    shown: dict[str, Any] = {
         name: list(value.items()) if isinstance(value, dict) else value for name, value in row.items()
     }
-    for value in told.values():
+    for value in shown.values():
         if isinstance(value, list):
             order.shuffle(value)
-    names = list(told)
+    names = list(shown)
     order.shuffle(names)
-    return {name: told[name] for name in names}
+    return {name: shown[name] for name in names}
 
 
 @given(
@@ -98,7 +98,7 @@ def test_how_far_proofs_reached_is_not_part_of_what_is_compared() -> None:
 def test_a_table_has_the_state_units_and_reasons() -> None:
     text = statements_text([plain_statement(statement()) | {"complete_until_us": 1_772_496_000_000_000}], [])
     assert text.splitlines() == [
-        "a.example on 2026-03-02: final, version 1; our books are complete until 2026-03-03 00:00:00 UTC",
+        "a.example on 2026-03-02: final, version 1; our records are complete until 2026-03-03 00:00:00 UTC",
         "partner    way  messages  delivered  denied  failed  bytes given  bytes on wire  p50 ms    p95 ms    p99 ms  "
         "digest of delivered",
         "b.example  out     1,234      1,200      30       4    2,000,000              -    0.03  1,500.00  2,000.00  "

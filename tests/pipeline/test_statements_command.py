@@ -93,7 +93,9 @@ def test_signed_off_days_are_shown_and_drafts_are_named_and_left_out(statements:
     done = statements()
     assert done.exit_code == 0, done.output
     heading, head, *lines = done.stdout.splitlines()
-    assert heading == "a.example on 2026-03-02: final, version 1; our books are complete until 2026-03-03 00:03:20 UTC"
+    assert (
+        heading == "a.example on 2026-03-02: final, version 1; our records are complete until 2026-03-03 00:03:20 UTC"
+    )
     assert head.split()[:6] == ["partner", "way", "messages", "delivered", "denied", "failed"]
     assert [line.split()[:6] for line in lines[:3]] == [
         ["b.example", "out", "2", "2", "0", "0"],
@@ -115,7 +117,7 @@ def test_a_draft_that_was_asked_for_is_incomplete_input_unless_drafts_are_wanted
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (("--day", "2026-03-01"), "no statements of a.example for 2026-03-01"),
         (("--from", MONDAY, "--until", "2026-03-09", "--drafts"), "2026-03-04 to 2026-03-09"),
@@ -124,12 +126,12 @@ def test_a_draft_that_was_asked_for_is_incomplete_input_unless_drafts_are_wanted
         (("--peer", "z.example"), "no statements with z.example on any day; there are those with b.example, c.example"),
     ],
 )
-def test_what_was_asked_for_and_is_not_there_is_told(
-    statements: Statements, arguments: Sequence[object], told: str
+def test_what_was_asked_for_and_is_not_there_is_reported(
+    statements: Statements, arguments: Sequence[object], shown: str
 ) -> None:
     done = statements(*arguments)
     assert done.exit_code == 3
-    assert told in done.stderr
+    assert shown in done.stderr
 
 
 def test_a_known_partner_without_traffic_on_a_day_is_no_gap(statements: Statements) -> None:
@@ -138,12 +140,12 @@ def test_a_known_partner_without_traffic_on_a_day_is_no_gap(statements: Statemen
     assert "nothing was exchanged with c.example" in done.stderr
 
 
-def test_the_file_has_the_bytes_whose_hash_is_told(statements: Statements, tmp_path: Path) -> None:
+def test_the_file_has_the_bytes_whose_hash_is_reported(statements: Statements, tmp_path: Path) -> None:
     out = tmp_path / "b.jsonl"
     done = statements("--peer", "b.example", "--day", MONDAY, "--out", out, "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)
-    [job] = told["jobs"]
+    shown = json.loads(done.stdout)
+    [job] = shown["jobs"]
     content = out.read_bytes()
     assert (job["details"]["sha256"], job["details"]["bytes"]) == (sha256(content).hexdigest(), len(content))
     written = [json.loads(line) for line in content.splitlines()]
@@ -172,7 +174,7 @@ def test_nothing_is_written_where_nothing_was_selected(statements: Statements, t
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "shown"),
     [
         (("--day", "2026-3-2"), "YYYY-MM-DD"),
         (("--day", MONDAY, "--from", MONDAY), "--from"),
@@ -180,10 +182,10 @@ def test_nothing_is_written_where_nothing_was_selected(statements: Statements, t
         (("--version", 0), "--version"),
     ],
 )
-def test_a_wrong_call_ends_with_1(statements: Statements, arguments: Sequence[object], told: str) -> None:
+def test_a_wrong_call_ends_with_1(statements: Statements, arguments: Sequence[object], shown: str) -> None:
     done = statements(*arguments)
     assert done.exit_code == 1
-    assert told in done.stderr
+    assert shown in done.stderr
     assert "Traceback" not in done.output
 
 
@@ -228,7 +230,7 @@ def test_a_signed_off_day_whose_hours_say_something_else_by_now_is_a_finding(
     assert "a.example on 2026-03-02: final" in done.stdout
 
 
-def test_records_that_came_after_settling_are_told(
+def test_records_that_came_after_settling_are_reported(
     small_lake: Lake, statements: Statements, tmp_path: Path, spark: SparkSession
 ) -> None:
     shutil.copytree(small_lake.folder, tmp_path / "lake")

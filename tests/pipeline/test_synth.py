@@ -45,7 +45,7 @@ def test_readable_records_are_as_many_as_the_truth_says(made: tuple[Path, Truth]
     assert sum(len(readable(out / "spool", kind, truth)) for kind in Kind) == sum(truth.records.values())
 
 
-def test_the_books_differ_in_exactly_the_planted_cases(made: tuple[Path, Truth]) -> None:
+def test_the_sides_differ_in_exactly_the_planted_cases(made: tuple[Path, Truth]) -> None:
     _, truth = made
     sent: dict[str, list[MessageRecord]] = defaultdict(list)
     received: dict[str, list[MessageRecord]] = defaultdict(list)
@@ -76,7 +76,7 @@ def test_the_books_differ_in_exactly_the_planted_cases(made: tuple[Path, Truth])
     assert {name: len(ids) for name, ids in planted.items()} == truth.cases
 
 
-def test_the_deployed_policies_reproduce_every_recorded_decision_and_the_proposed_ones_flip_what_is_told(
+def test_the_deployed_policies_reproduce_every_recorded_decision_and_the_proposed_ones_flip_what_is_reported(
     made: tuple[Path, Truth],
 ) -> None:
     out, truth = made
@@ -92,10 +92,10 @@ def test_the_deployed_policies_reproduce_every_recorded_decision_and_the_propose
         assert record.reason == "policy"
         if old.effect is not new.effect:
             flips[record.role, record.src_domain, record.dst_domain, old.rule_id, new.rule_id] += 1
-    told = Counter(
+    shown = Counter(
         {(one.role, one.src_domain, one.dst_domain, one.old_rule, one.new_rule): one.messages for one in truth.flips}
     )
-    assert flips == told
+    assert flips == shown
     assert {one.new_decision for one in truth.flips} == {"permit", "deny"}
 
 
@@ -163,7 +163,7 @@ def test_every_fault_of_segments_is_there_and_shows(made: tuple[Path, Truth]) ->
     assert again.sha256 in {one.sha256 for path, one in manifest_of.items() if path != by_fault["renumbered"].path}
 
 
-def test_abuse_is_in_the_books_of_whom_it_strikes(made: tuple[Path, Truth]) -> None:
+def test_abuse_is_in_the_records_of_its_target(made: tuple[Path, Truth]) -> None:
     out, truth = made
     records = messages(made)
     spoofs = [one for one in readable(out / "spool", Kind.LINK, truth) if isinstance(one, LinkEvent)]
@@ -190,7 +190,7 @@ def test_denials_have_decisions_beside_them(made: tuple[Path, Truth]) -> None:
     assert denied <= {(one.node, one.msg_id) for one in decisions if not one.permitted}
 
 
-def test_nodes_tell_of_their_policies_and_sum_their_stubs_up(made: tuple[Path, Truth]) -> None:
+def test_nodes_record_their_policies_and_sum_their_stubs_up(made: tuple[Path, Truth]) -> None:
     out, truth = made
     deployed = [one for one in readable(out / "spool", Kind.POLICY, truth) if isinstance(one, PolicyEvent)]
     assert [one.after for one in deployed] == [truth.deployed_rev] * OPTIONS.domains
@@ -221,7 +221,7 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(made: tuple[
     assert other.case_list != truth.case_list
 
 
-def test_without_faults_both_books_agree(tmp_path: Path) -> None:
+def test_without_faults_both_sides_agree(tmp_path: Path) -> None:
     truth = synth(SynthOptions(rows=3_000, domains=8, has_faults=False, days=1), tmp_path)
     assert truth.cases == {}
     assert not truth.segments

@@ -41,7 +41,7 @@ def rows_of(spark: SparkSession, *rows: tuple[str, int, str]) -> DataFrame:
 
 
 def few(*rows: tuple[str, int, str]) -> pa.Table:
-    """The same for what is the same whoever writes the rows: without Spark it takes a tenth."""
+    """The same for what is the same however rows are written: without Spark it takes a tenth."""
     schema = to_arrow_schema(COUNTS.schema)
     return pa.Table.from_pylist([dict(zip(schema.names, row, strict=True)) for row in rows], schema)
 

@@ -1,4 +1,4 @@
-"""Audit, compaction, retention: what is there is told, rearranged, or forgotten, and nothing else."""
+"""Audit, compaction, retention: what is there is reported, rearranged, or dropped, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pipeline.jobs import audit, compact, ingest, refine, retention, settle
 from pipeline.jobs.result import ExitCode
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, STATEMENT_DAILY, TABLES, TRAFFIC_HOURLY
 from pipeline.tables import Change, Lake
-from tests.pipeline.spools import NODE, SECOND_US, START_US, NodeBook, message
+from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, message
 
 pytestmark = pytest.mark.spark
 DAY_US = 86_400 * SECOND_US
@@ -19,34 +19,34 @@ FORGOTTEN_MEMBERS = {"src_key", "dst_key", "runtime_key", "subject", "msg_id", "
 """Columns that name people or single messages."""
 
 
-def take_in(lake: Lake, book: NodeBook) -> None:
-    ingest.run(lake, [book.spool])
+def take_in(lake: Lake, writer: SegmentWriter) -> None:
+    ingest.run(lake, [writer.spool])
     refine.run(lake)
 
 
-def test_audit_of_whole_books_finds_nothing(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2)])
-    book.seal([message(3)])
-    take_in(lake, book)
+def test_audit_of_whole_chains_finds_nothing(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2)])
+    writer.seal([message(3)])
+    take_in(lake, writer)
     result = audit.run(lake)
     assert (result.exit_code, result.findings, result.warnings) == (ExitCode.FINE, 0, [])
     [facts] = result.details["books"]
     assert (facts["node"], facts["segments"], facts["lost_records"]) == (NODE, 2, 0)
 
 
-def test_audit_tells_gaps_losses_breaks_and_rejections(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
+def test_audit_reports_gaps_losses_breaks_and_rejections(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
     for number in range(1, 7):
-        book.seal([message(number)], lost=5 if number == 1 else 0)
-    for path in book.spool.glob("*-000003.*"):
+        writer.seal([message(number)], lost=5 if number == 1 else 0)
+    for path in writer.spool.glob("*-000003.*"):
         path.unlink()
-    [torn] = book.spool.glob("*-000005.jsonl.zst")
+    [torn] = writer.spool.glob("*-000005.jsonl.zst")
     torn.write_bytes(torn.read_bytes()[:-3])
-    book.prev_sha256 = "0" * 64
-    book.seal([message(7)])
-    book.seal_lines(b"{}\n")
-    take_in(lake, book)
+    writer.prev_sha256 = "0" * 64
+    writer.seal([message(7)])
+    writer.seal_lines(b"{}\n")
+    take_in(lake, writer)
 
     result = audit.run(lake)
 
@@ -59,9 +59,9 @@ def test_audit_tells_gaps_losses_breaks_and_rejections(lake: Lake, tmp_path: Pat
 
 
 def test_audit_notices_rows_that_the_ledger_does_not_know(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
-    book.seal([message(1), message(2)])
-    take_in(lake, book)
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(1), message(2)])
+    take_in(lake, writer)
     lake.commit(lake.read(BRONZE_MDR).where("seq = 1"), BRONZE_MDR, Change("overwrite"))
     result = audit.run(lake)
     assert result.exit_code is ExitCode.FINDINGS
@@ -69,10 +69,10 @@ def test_audit_notices_rows_that_the_ledger_does_not_know(lake: Lake, tmp_path: 
 
 
 def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
+    writer = SegmentWriter(tmp_path / "spool")
     for number in range(1, 4):
-        book.seal([message(number)])
-        ingest.run(lake, [book.spool])
+        writer.seal([message(number)])
+        ingest.run(lake, [writer.spool])
     unrefined = compact.run(lake, tables=["bronze_mdr"], files_min=2)
     assert "refine it first" in unrefined.warnings[0]
     refine.run(lake)
@@ -85,19 +85,19 @@ def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again
     assert result.outcome == "rewritten: bronze_mdr 3, segments 3; 0 files removed"
     assert compact.run(lake).outcome == "nothing to rewrite; 0 files removed"
     assert sorted(lake.read(BRONZE_MDR).collect()) == rows
-    book.seal([message(4)])
-    ingest.run(lake, [book.spool])
+    writer.seal([message(4)])
+    ingest.run(lake, [writer.spool])
     again = refine.run(lake)
     assert (again.details["bronze_rows"], again.rows, again.findings) == (1, {"silver_mdr": 1}, 0)
     assert audit.run(lake).exit_code is ExitCode.FINE
 
 
 def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
+    writer = SegmentWriter(tmp_path / "spool")
     for day in range(3):
-        book.seal([message(day, ts_us=START_US + day * DAY_US)])
-    book.seal_lines(b"{}\n")
-    take_in(lake, book)
+        writer.seal([message(day, ts_us=START_US + day * DAY_US)])
+    writer.seal_lines(b"{}\n")
+    take_in(lake, writer)
 
     result = retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
 
@@ -110,26 +110,26 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
     again = retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
     assert again.outcome == "nothing is older than 2026-03-02; 0 files removed"
     assert len(lake.read_small(SEGMENTS)) == 4
-    assert ingest.run(lake, [book.spool]).rows == {}
+    assert ingest.run(lake, [writer.spool]).rows == {}
     assert refine.run(lake).rows == {}
     assert audit.run(lake).exit_code is ExitCode.FINDINGS  # of the line in quarantine, and no other
 
 
 def test_records_that_come_after_their_day_was_dropped_do_not_take_its_place(lake: Lake, tmp_path: Path) -> None:
-    book = NodeBook(tmp_path / "spool")
+    writer = SegmentWriter(tmp_path / "spool")
     for number, day in enumerate((0, 0, 1, 2)):
-        book.seal([message(number, ts_us=START_US + day * DAY_US + number * SECOND_US)])
+        writer.seal([message(number, ts_us=START_US + day * DAY_US + number * SECOND_US)])
     (tmp_path / "late").mkdir()
-    for path in book.spool.glob("*-000002.*"):
+    for path in writer.spool.glob("*-000002.*"):
         path.rename(tmp_path / "late" / path.name)
-    take_in(lake, book)
+    take_in(lake, writer)
     settle.run(lake)
-    told = [sorted(lake.read(table).collect()) for table in (TRAFFIC_HOURLY, STATEMENT_DAILY)]
+    shown = [sorted(lake.read(table).collect()) for table in (TRAFFIC_HOURLY, STATEMENT_DAILY)]
     retention.run(lake, today=date(2026, 3, 4), keep_days=2)
 
     for path in (tmp_path / "late").iterdir():
-        path.rename(book.spool / path.name)
-    assert ingest.run(lake, [book.spool]).rows == {"bronze_mdr": 1, "segments": 1}
+        path.rename(writer.spool / path.name)
+    assert ingest.run(lake, [writer.spool]).rows == {"bronze_mdr": 1, "segments": 1}
     result = refine.run(lake)
 
     assert (result.rows, result.findings, result.exit_code) == ({}, 0, ExitCode.FINE)
@@ -140,7 +140,7 @@ def test_records_that_come_after_their_day_was_dropped_do_not_take_its_place(lak
     assert sorted(days) == ["2026-03-02", "2026-03-03"]
     hourly = [row for row in lake.read(TRAFFIC_HOURLY).collect() if row["dt"] == "2026-03-01"]
     statement = [row for row in lake.read(STATEMENT_DAILY).collect() if row["dt"] == "2026-03-01"]
-    assert [hourly, statement] == [[row for row in rows if row["dt"] == "2026-03-01"] for rows in told]
+    assert [hourly, statement] == [[row for row in rows if row["dt"] == "2026-03-01"] for rows in shown]
     retention.run(lake, today=date(2026, 3, 4), keep_days=2)
     assert "2026-03-01" not in {row["dt"] for row in lake.read(BRONZE_MDR).collect()}
 

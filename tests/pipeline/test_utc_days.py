@@ -14,7 +14,7 @@ def test_a_day_ends_at_the_midnight_behind_it() -> None:
     assert end_us("2024-02-28") + DAY_US == end_us("2024-02-29")
 
 
-def test_a_time_is_told_to_the_second() -> None:
+def test_a_time_is_reported_to_the_second() -> None:
     assert moment(MONDAY_US + 999_999) == "2026-03-02 00:00:00 UTC"
     assert moment(0) == "never"
 

@@ -92,7 +92,7 @@ def test_every_readable_record_is_refined_once_and_no_other(whole: Whole) -> Non
     assert whole.results["refine"].findings == 0
 
 
-def test_every_message_on_which_the_books_differ_is_named_with_its_class_and_no_other(whole: Whole) -> None:
+def test_every_message_on_which_the_sides_differ_is_named_with_its_class_and_no_other(whole: Whole) -> None:
     found = Counter(
         (row["case_class"], row["msg_id"].hex(), row["src_domain"], row["dst_domain"])
         for row in whole.lake.read_small(RECON_CASE).to_pylist()
@@ -137,16 +137,16 @@ def test_each_tampered_segment_gets_its_verdict_and_no_other_is_refused(whole: W
     assert {fault.fault for fault in whole.truth.segments} == {*FINDING_OF, "gap", "late"}
 
 
-def test_what_is_missing_in_between_is_told(whole: Whole) -> None:
+def test_what_is_missing_in_between_is_reported(whole: Whole) -> None:
     missing = {(fault.node, fault.boot, fault.segno) for fault in whole.truth.segments if not _is_stored(fault)}
     gaps = whole.results["ingest"].details["gaps"]
-    told = {(gap["node"], gap["boot"], number) for gap in gaps for number in range(gap["first"], gap["last"] + 1)}
-    assert told == missing
+    shown = {(gap["node"], gap["boot"], number) for gap in gaps for number in range(gap["first"], gap["last"] + 1)}
+    assert shown == missing
     assert whole.results["audit"].exit_code == ExitCode.INCOMPLETE
 
 
 def _is_stored(fault: SegmentFault) -> bool:
-    """Whether something is there under this number; of a book that is late, nobody knows that there is more."""
+    """Whether something is there under this number; of a node that is late, nobody knows that there is more."""
     return fault.is_readable or fault.fault == "late"
 
 
@@ -190,7 +190,7 @@ def test_each_piece_of_abuse_is_found_and_no_other(whole: Whole) -> None:
     for what, subject in planted.items():
         # A flood is a matter of the whole peer.
         assert alerts[what] == (subject if what[0] != "flood" else what[2])
-    # Whoever scans a domain sends it more than usual in that very hour.
+    # A domain that scans another sends it more than usual in that very hour.
     busy = {(our, peer, hour) for _, our, peer, hour in planted}
     assert all(what[0] == "flood" and what[1:] in busy for what in alerts.keys() - planted.keys())
 
@@ -220,7 +220,7 @@ def test_every_clock_is_found_within_its_bound(whole: Whole) -> None:
             wrong_us = abs(row["offset_us"] - (true_us[row["domain"]] - true_us[zero]))
             assert wrong_us <= row["error_us"] + 1, row
         assert max(row["offset_us"] for row in of_day) > 2_000_000
-    # Nobody takes what that one sends, so nothing comes back from which its clock could be told.
+    # Nobody takes what that one sends, so nothing comes back from which its clock could be read.
     assert {row["domain"] for row in offsets} == set(true_us) - {"spam.example"}
 
 

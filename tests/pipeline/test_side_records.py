@@ -1,4 +1,4 @@
-"""Entries of books in a worker: the same as plain Python says."""
+"""Records of one side in a worker: the same as plain Python says."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.book_entries import (
+from pipeline.core.side_records import (
     ALL,
     BUCKET_US,
     DAY_US,
@@ -23,8 +23,8 @@ from pipeline.core.book_entries import (
     of_others,
     sent_us_of,
 )
-from tests.pipeline.book_rows import NOON_US, uuid7
 from tests.pipeline.rows import silver_row
+from tests.pipeline.side_rows import NOON_US, uuid7
 
 domains = st.sampled_from(["a.example", "b.example", "c.example"])
 times_us = st.integers(-2 * BUCKET_US, 3 * BUCKET_US)
@@ -63,7 +63,7 @@ def test_claims_are_held_against_all_but_ignored_copies(rows: list[tuple[bool, s
 
 
 @given(rows=st.lists(st.tuples(st.binary(max_size=20), st.integers(0, 1 << 50)), max_size=12))
-def test_only_ids_with_a_time_near_the_records_tell_when_a_message_was_sent(rows: list[tuple[bytes, int]]) -> None:
+def test_only_ids_with_a_time_near_the_records_say_when_a_message_was_sent(rows: list[tuple[bytes, int]]) -> None:
     rows += [
         ((ts_us // 1000 % (1 << 48)).to_bytes(6) + bytes([0x70 + number % 2 * 16, 1, 0x80, *msg_id[:7]]), ts_us)
         for number, (msg_id, ts_us) in enumerate(rows)

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.book_entries import BUCKET_US
-from pipeline.core.book_totals import (
+from pipeline.core.groups import MASK
+from pipeline.core.side_records import BUCKET_US
+from pipeline.core.side_totals import (
     BUCKET_COUNTS,
     COUNTED,
     KEY,
@@ -22,10 +23,9 @@ from pipeline.core.book_totals import (
     totals_of,
     whole_totals,
 )
-from pipeline.core.groups import MASK
 from pipeline.schemas import RECON_BUCKET
-from tests.pipeline.book_rows import NOON_US, clocks
 from tests.pipeline.rows import DAY_US, MONDAY_US, day_of
+from tests.pipeline.side_rows import NOON_US, clocks
 from tests.pipeline.xxhash import plain_xxhash64
 
 ENTRY = pa.schema(

@@ -1,12 +1,12 @@
-"""Books: what one side wrote down about the messages of a domain pair, in the form in which two sides are compared.
+"""What one side has recorded about the messages of a domain pair, in the form in which two sides are compared.
 
-A book is made from silver, or read from a partner's file; nothing after this module knows which. The out-book of a
-pair is the originating domain's, the in-book the receiving one's.
+A side's records come from silver, or from a partner's file; nothing after this module knows which. `out` is the
+originating domain of a pair, `in` the receiving one.
 
-The time of a message is the one inside its id: the originating node gives every message a UUIDv7, and both books hold
-the same id. So a message falls into the same 5 minutes in both books however wrong a clock is. Ids that were not made
-that way (a foreign trace was taken over), or whose time is more than a day from the record's own, tell nothing; then
-the record's own time counts, and the two books may disagree about the bucket, which reconciliation allows for.
+The time of a message is the one inside its id: the originating node gives every message a UUIDv7, and both sides hold
+the same id. So a message falls into the same 5 minutes on both sides however wrong a clock is. Ids that were not made
+that way (a foreign trace was taken over), or whose time is more than a day from the record's own, say nothing; then
+the record's own time counts, and the two sides may disagree about the bucket, which reconciliation allows for.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.core.book_entries import BUCKET_US, ID_TIME_TRUST_US
-from pipeline.schemas import BOOK
+from pipeline.core.side_records import BUCKET_US, ID_TIME_TRUST_US
+from pipeline.schemas import SIDE_RECORD
 
 
-def book(silver: DataFrame, role: str) -> DataFrame:
-    """The book of one role: a row per record, columns of `schemas.BOOK`.
+def side_records(silver: DataFrame, role: str) -> DataFrame:
+    """The records of one role: a row per record, columns of `schemas.SIDE_RECORD`.
 
     Args:
         silver: Rows of `silver_mdr`, of any number of nodes and days.
@@ -40,7 +40,7 @@ def book(silver: DataFrame, role: str) -> DataFrame:
         "node",
         "boot",
         "seq",
-    ).select(*BOOK.fieldNames())
+    ).select(*SIDE_RECORD.fieldNames())
 
 
 def _id_time_us(msg_id: Column) -> Column:

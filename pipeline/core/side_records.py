@@ -1,6 +1,6 @@
-"""Entries of books out of records, whole columns at a time: when the message was sent, and what is held against what.
+"""Records of one side out of silver, whole columns at a time: when messages were sent, and what is compared.
 
-The same as `pipeline.transforms.books` says in Columns, for workers; tests hold both against each other.
+The same as `pipeline.transforms.sides` says in Columns, for workers; tests hold both against each other.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _HINT: Final = (1 << _HINT_BITS) - 1
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """Which entries are meant: of messages sent from `first_us` to `last_us`, between domains that have books."""
+    """Which records are meant: of messages sent from `first_us` to `last_us`, between domains that have records."""
 
     first_us: int
     last_us: int
@@ -60,7 +60,7 @@ class Chosen:
 
 
 def entries_of(silver: pa.Table) -> pa.Table:
-    """Entries of books, `schemas.BOOK` with `is_out`: as many of its columns as come of those that there are."""
+    """Records of both sides, `schemas.SIDE_RECORD` with `is_out`: those of its columns that `silver` allows."""
     there = set(silver.column_names)
     found = {
         **{name: column(silver, name) for name in ("src_domain", "dst_domain", "msg_id")},
@@ -94,7 +94,7 @@ def sent_us_of(msg_id: pa.Array, ts_us: Numbers) -> Numbers:
 
 
 def are_compared(entries: pa.Table) -> NDArray[np.bool_]:
-    """Which are claims and answers: what is held against each other of both books."""
+    """Which are claims and answers: the records of both sides that are compared."""
     outcome = column(entries, "outcome")
     is_out = np.asarray(column(entries, "is_out"))
     return np.where(is_out, is_word(outcome, DELIVERED), ~is_word(outcome, DUPLICATE))

@@ -36,7 +36,7 @@ class Accepted:
 
 
 @dataclass(slots=True)
-class Book:
+class SegmentChain:
     """Accepted segments of one node and kind, in their order."""
 
     entries: list[Accepted] = field(default_factory=list)
@@ -72,8 +72,8 @@ class Book:
         )
 
 
-class Books:
-    """The books of all nodes, begun with what the ledger says.
+class SegmentChains:
+    """The chains of all nodes, begun with what the ledger says.
 
     Args:
         accepted: Node, kind and entry of segments accepted earlier; at least those of the boots to be judged and of
@@ -81,14 +81,14 @@ class Books:
     """
 
     def __init__(self, accepted: Iterable[tuple[str, str, Accepted]] = ()) -> None:
-        self._books: dict[tuple[str, str], Book] = {}
+        self._chains: dict[tuple[str, str], SegmentChain] = {}
         for node, kind, entry in accepted:
-            self._books.setdefault((node, kind), Book()).entries.append(entry)
-        for book in self._books.values():
-            book.entries.sort()
+            self._chains.setdefault((node, kind), SegmentChain()).entries.append(entry)
+        for chain in self._chains.values():
+            chain.entries.sort()
 
     def judge(self, segments: Iterable[Segment]) -> list[Segment]:
-        """Give every segment its verdict, and take the accepted ones into the books. Returns them in judged order."""
+        """Give every segment its verdict, and take the accepted ones into the chains. Returns them in judged order."""
         arrived = list(segments)
         named = self._named(arrived)
         ordered = sorted(arrived, key=lambda segment: _order(segment, named))
@@ -103,8 +103,8 @@ class Books:
         """
         named = {
             (node, kind, entry.prev_sha256, is_weak)
-            for (node, kind), book in self._books.items()
-            for entry in book.entries
+            for (node, kind), chain in self._chains.items()
+            for entry in chain.entries
             for is_weak in (False, True)
         }
         for segment in arrived:
@@ -119,13 +119,13 @@ class Books:
         segment.verdict = Verdict.REJECTED
         if manifest is None or segment.is_fatal:
             return
-        book = self._books.setdefault((manifest.node, manifest.kind.value), Book())
-        same = book.at(manifest.boot, manifest.segno)
+        chain = self._chains.setdefault((manifest.node, manifest.kind.value), SegmentChain())
+        same = chain.at(manifest.boot, manifest.segno)
         if same is not None and same.sha256 == manifest.sha256:
             segment.find(Finding.COPY)
             segment.verdict = Verdict.COPY
             return
-        before, behind = book.around(manifest.boot, manifest.segno)
+        before, behind = chain.around(manifest.boot, manifest.segno)
         if same is not None:
             segment.find(Finding.REUSED, f"accepted earlier with SHA-256 {same.sha256[:16]}…")
             return
@@ -138,14 +138,14 @@ class Books:
         if before is None and behind is None and (manifest.segno > 1 or manifest.prev_sha256):
             segment.find(Finding.FIRST)
         segment.verdict = Verdict.ACCEPTED
-        book.add(manifest)
+        chain.add(manifest)
 
 
 def missing_numbers(entries: Sequence[Accepted]) -> list[tuple[int, int, int]]:
-    """Holes in the books of one node and kind: boot, first and last missing number, oldest first.
+    """Holes in the chain of one node and kind: boot, first and last missing number, oldest first.
 
     Numbers of a boot start at 1. What is missing at the end of an earlier boot shows in the chain: the first segment
-    of the next boot then names one that is not here; that hole is told as boot, next number, 0 (how many is not known).
+    of the next boot then names one that is not here; that hole is boot, next number, 0 (how many is not known).
     """
     holes = []
     for before, entry in zip([None, *entries], entries, strict=False):
@@ -179,7 +179,7 @@ def _is_weakly_signed(segment: Segment) -> bool:
 
 
 def _overlaps(manifest: SegmentManifest, before: Accepted | None, behind: Accepted | None) -> bool:
-    # In the books of one boot records are numbered as segments are, so looking at both neighbours is enough.
+    # In one boot records are numbered as segments are, so looking at both neighbours is enough.
     if before is not None and before.boot == manifest.boot and manifest.first_seq <= before.last_seq:
         return True
     return behind is not None and behind.boot == manifest.boot and behind.first_seq <= manifest.last_seq
@@ -214,15 +214,15 @@ def _compare_clocks(
         and manifest.prev_sha256 == before.sha256
         and manifest.opened_us < before.closed_us - slack_us
     ):
-        told = f"opened {moment(manifest.opened_us)}, the one before it closed {moment(before.closed_us)}"
-        segment.find(Finding.CLOCK, told)
+        times = f"opened {moment(manifest.opened_us)}, the one before it closed {moment(before.closed_us)}"
+        segment.find(Finding.CLOCK, times)
     if (
         behind is not None
         and behind.prev_sha256 == manifest.sha256
         and behind.opened_us < manifest.closed_us - slack_us
     ):
-        told = f"closed {moment(manifest.closed_us)}, the one behind it opened {moment(behind.opened_us)}"
-        segment.find(Finding.CLOCK, told)
+        times = f"closed {moment(manifest.closed_us)}, the one behind it opened {moment(behind.opened_us)}"
+        segment.find(Finding.CLOCK, times)
 
 
 def _compare_with_successor(segment: Segment, manifest: SegmentManifest, behind: Accepted | None) -> None:

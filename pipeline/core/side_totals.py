@@ -1,7 +1,7 @@
-"""Level one of reconciliation in a worker: records of books added up per domain pair and 5 minutes.
+"""Level one of reconciliation in a worker: records of both sides added up per domain pair and 5 minutes.
 
 As with hours (`core.hours`), a worker adds up what it reads, and parts that have met are added up once more. A row
-is one side's total of one bucket, `schemas.BOOK_TOTAL` with `is_out`, until both sides are put beside each other.
+is one side's total of one bucket, `schemas.SIDE_TOTAL` with `is_out`, until both sides are put beside each other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from pipeline.core.book_entries import BUCKET_US, DAY_US, DELIVERED, are_compared
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.groups import (
     Numbers,
@@ -32,6 +31,7 @@ from pipeline.core.groups import (
 from pipeline.core.hashing import xxhash64
 from pipeline.core.hours import days_of
 from pipeline.core.packed import places_of
+from pipeline.core.side_records import BUCKET_US, DAY_US, DELIVERED, are_compared
 
 PAIR: Final = ("src_domain", "dst_domain")
 KEY: Final = (*PAIR, "bucket_us")
@@ -47,7 +47,7 @@ def totals_of(entries: pa.Table) -> pa.Table:
     The folds are over `xxhash64(msg_id, digest, size)`, which is everything that is compared and not a clock.
 
     Args:
-        entries: From `book_entries.entries_of`, or columns of `schemas.BOOK` with `is_out`.
+        entries: From `side_records.entries_of`, or columns of `schemas.SIDE_RECORD` with `is_out`.
     """
     chosen = np.flatnonzero(are_compared(entries))
     sent_us = numbers(entries, "sent_us")
@@ -74,7 +74,7 @@ def places_of_totals(totals: pa.Table, places: int) -> Numbers:
 
 
 def whole_totals(parts: pa.Table) -> pa.Table:
-    """Parts of totals added up to whole ones, ascending by key, the in-book before the out-book."""
+    """Parts of totals added up to whole ones, ascending by key, the receiver before the sender."""
     order, starts, key = _groups(parts, numbers(parts, "bucket_us") // BUCKET_US)
     return pa.table(
         {
@@ -88,9 +88,9 @@ def whole_totals(parts: pa.Table) -> pa.Table:
 
 
 def side_by_side(totals: pa.Table) -> pa.Table:
-    """Whole totals, both sides of a bucket in one row: `out_…`, `in_…`, `in_delivered` and the lags of the in-book.
+    """Whole totals, both sides of a bucket in one row: `out_…`, `in_…`, `in_delivered` and the lags of the receiver.
 
-    Where a side has nothing its sums are 0, and lags are null where the in-book has nothing.
+    Where a side has nothing its sums are 0, and lags are null where the receiver has nothing.
     """
     is_out = np.asarray(column(totals, "is_out"))
     bucket = group_numbers(_key(totals, numbers(totals, "bucket_us") // BUCKET_US))[0]
@@ -119,7 +119,7 @@ def compare(sides: pa.Table, clocks: ClockTables, *, skew_us: int) -> pa.Table:
     """Which totals are the same; rows of `recon_bucket`.
 
     A bucket also counts as different when a message in it took `skew_us` longer, or less, than is usual: otherwise a
-    clock that jumps would go unseen where the books agree.
+    clock that jumps would go unseen where the sides agree.
 
     Args:
         sides: From `side_by_side`.

@@ -32,7 +32,7 @@ TRAFFIC_HOURLY = Table(
 )
 """`set_xor` and `set_sum` fold `xxhash64(msg_id, digest)` of delivered messages: equal sets have equal folds."""
 
-STATEMENT_BOOK = columns(**_TRAFFIC, p50_us=LONG, p95_us=LONG, p99_us=LONG, dt=TEXT)
+STATEMENT = columns(**_TRAFFIC, p50_us=LONG, p95_us=LONG, p99_us=LONG, dt=TEXT)
 """What a daily statement says; `statement_daily` adds which version of it this is, and what proves it."""
 
 STATEMENT_DAILY = Table(
@@ -55,11 +55,11 @@ STATEMENT_DAILY = Table(
 
 # Reconciled.
 
-BOOK = columns(
+SIDE_RECORD = columns(
     src_domain=TEXT,
     dst_domain=TEXT,
     msg_id=BYTES,
-    sent_us=LONG,  # time of the message by its own id, the same in both books; see transforms.books
+    sent_us=LONG,  # time of the message by its own id, the same on both sides; see transforms.sides
     ts_us=LONG,
     digest=BYTES,
     size=LONG,  # size_wire, or size_in where that is not known
@@ -71,7 +71,7 @@ BOOK = columns(
 )
 """One side's record of a message, ours or out of a partner's file: no addresses, no bodies."""
 
-BOOK_TOTAL = columns(
+SIDE_TOTAL = columns(
     src_domain=TEXT,
     dst_domain=TEXT,
     bucket_us=LONG,
@@ -83,7 +83,7 @@ BOOK_TOTAL = columns(
     lag_min_us=LONG,  # ts_us less the message's own time
     lag_max_us=LONG,
 )
-"""One side's book of a domain pair over 5 minutes, in one row."""
+"""One side's total of a domain pair over 5 minutes, in one row."""
 
 PEER_EXTRACT = Table(
     "peer_extract",
@@ -107,12 +107,12 @@ PEER_EXTRACT = Table(
 """One row for every extract that we wrote for a partner or took from one, in order."""
 
 PEER_TOTAL = Table(
-    "peer_total", extended(BOOK_TOTAL, role=TEXT, extract=TEXT), ("extract",), ("extract", "role", "bucket_us")
+    "peer_total", extended(SIDE_TOTAL, role=TEXT, extract=TEXT), ("extract",), ("extract", "role", "bucket_us")
 )
-"""Totals out of partners' extracts; `role` is the author's book, `extract` is `<author>_<day>`."""
+"""Totals out of partners' extracts; `role` is the author's role, `extract` is `<author>_<day>`."""
 
-PEER_BOOK = Table(
-    "peer_book", extended(BOOK, role=TEXT, extract=TEXT), ("extract",), ("extract", "node", "boot", "seq")
+PEER_RECORD = Table(
+    "peer_book", extended(SIDE_RECORD, role=TEXT, extract=TEXT), ("extract",), ("extract", "node", "boot", "seq")
 )
 """Records out of partners' extracts, likewise."""
 
@@ -134,7 +134,7 @@ RECON_BUCKET = Table(
         in_xor=LONG,
         out_sum=LONG,
         in_sum=LONG,
-        lag_min_us=LONG,  # in the in-book: ts_us less the message's own time
+        lag_min_us=LONG,  # at the receiver: ts_us less the message's own time
         lag_max_us=LONG,
         is_equal=FLAG,
         dt=TEXT,
@@ -168,7 +168,7 @@ RECON_CASE = Table(
     ("dt",),
     ("src_domain", "dst_domain", "msg_id", "case_class"),
 )
-"""One row per message on which the books differ. Matched messages are counted in `recon_pair`, not listed."""
+"""One row per message on which the sides differ. Matched messages are counted in `recon_pair`, not listed."""
 
 RECON_PAIR = Table(
     "recon_pair",
@@ -187,8 +187,8 @@ RECON_PAIR = Table(
         size=LONG,
         outcome=LONG,
         skewed=LONG,
-        undelivered=LONG,  # both books agree that it was not delivered; not in `sent` or `received`
-        complete_until_us=LONG,  # up to here both books are complete
+        undelivered=LONG,  # both sides agree that it was not delivered; not in `sent` or `received`
+        complete_until_us=LONG,  # up to here the records of both sides are complete
         dt=TEXT,
     ),
     ("dt",),

@@ -1,4 +1,4 @@
-"""Rows of two books for tests: what a test does not say is unremarkable."""
+"""Rows of two sides for tests: what a test does not say is unremarkable."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def uuid7(time_us: int, number: int) -> bytes:
     return (time_us // 1000 << 80 | 0x7 << 76 | 0b10 << 62 | number).to_bytes(16, "big")
 
 
-def book_row(number: int, role: str, **members: Any) -> dict[str, Any]:
-    """Message `number` from a.example to b.example, sent at noon, in the book of the one or the other."""
+def side_row(number: int, role: str, **members: Any) -> dict[str, Any]:
+    """Message `number` from a.example to b.example, sent at noon, as the one or the other has recorded it."""
     owner = "a.example" if role == "out" else "b.example"
     row: dict[str, Any] = {
         "src_domain": "a.example",
@@ -47,7 +47,7 @@ def book_row(number: int, role: str, **members: Any) -> dict[str, Any]:
 
 
 def entries(out_rows: Iterable[Mapping[str, Any]], in_rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Entries of both books, `reconcile.ENTRY`."""
+    """Records of both sides, `reconcile.ENTRY`."""
     rows = [dict(row) | {"is_out": True} for row in out_rows] + [dict(row) | {"is_out": False} for row in in_rows]
     return pa.Table.from_pylist([{name: row[name] for name in ENTRY.names} for row in rows], to_arrow_schema(ENTRY))
 

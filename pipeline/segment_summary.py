@@ -1,4 +1,4 @@
-"""What is told of segments on a terminal: what became of them and what to do, in few lines however many there are."""
+"""What a terminal shows of segments: what became of them and what to do, in few lines however many there are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pipeline.segments import Segment
 
 LINES: Final = 20
 _BY_GAPS: Final = frozenset({Finding.GAP})
-"""Told of the books as they are in the end, by `missing_told`."""
+"""Reported by `missing_line`, for the chains as they are in the end."""
 
 
-class Told:
+class FindingSummary:
     """Everything about segments that someone should look at; of each kind of finding one segment, and how many.
 
     Segments of one node and kind with the same verdict for the same reason share a line, which names the first.
@@ -52,7 +52,7 @@ def _line(node: str, kind: str, verdict: Verdict, finding: Finding, first: Segme
     return f"{who}{many} {became} {finding.code}: {finding.meaning}{remark}; {finding.advice} [{where}]"
 
 
-def missing_told(node: str, kind: str, boot: int, first: int, last: int) -> str:
+def missing_line(node: str, kind: str, boot: int, first: int, last: int) -> str:
     """A stretch of numbers of which no segment was accepted; `last` 0 for an end that is not known."""
     whose = f"{node}: {kind}"
     if first == last:

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     src_domain: str
     dst_domain: str
     is_paired: bool
-    """The other book has a record of this message."""
+    """The other side has a record of this message."""
     flip: tuple[str, str, str, str] | None
     """Old and new decision, old and new rule."""
     size_bytes: int
@@ -69,14 +69,14 @@ class Sealed:
 class _Stream:
     """Segments of one kind of one node."""
 
-    def __init__(self, book: Book, kind: Kind) -> None:
-        self._book = book
-        self._name = SegmentName(kind, book.domain.node, book.domain.boot, 0)
+    def __init__(self, spool: NodeSpool, kind: Kind) -> None:
+        self._spool = spool
+        self._name = SegmentName(kind, spool.domain.node, spool.domain.boot, 0)
         self._seq = 0
         self._prev_sha256 = ""
         self._waiting: list[Record] = []
         self._facts: SegmentFacts | None = None
-        self._path = book.spool
+        self._path = spool.folder
         self._sha256, self._size_bytes, self._raw_bytes = hashlib.sha256(), 0, 0
         members = RECORD_TYPES[kind].__struct_fields__
         self._has_policy, self._has_stub = "policy_rev" in members, "stub_ver" in members
@@ -90,7 +90,7 @@ class _Stream:
 
     def _open(self, now_us: int) -> SegmentFacts:
         self._name = self._name._replace(segno=self._name.segno + 1)
-        self._path = self._book.spool / f"{self._name}{SEALED_SUFFIX}"
+        self._path = self._spool.folder / f"{self._name}{SEALED_SUFFIX}"
         self._sha256, self._size_bytes, self._raw_bytes = hashlib.sha256(), 0, 0
         return SegmentFacts(self._seq + 1, now_us)
 
@@ -100,13 +100,13 @@ class _Stream:
             self._facts = self._open(records[0].ts_us)
         if self._name.kind is Kind.MESSAGE:
             records.sort(key=by_pair)
-        domain, seq = self._book.domain, self._seq
+        domain, seq = self._spool.domain, self._seq
         for record in records:
             seq += 1
             record.v, record.node, record.boot, record.seq = 1, domain.node, self._name.boot, seq
         self._seq = seq
         if domain.hash_key is not None:
-            self._book.hash_addresses(records)
+            self._spool.hash_addresses(records)
         lines = _encode_lines(records)
         frame = _compress(lines)
         with self._path.open("ab") as file:
@@ -137,28 +137,28 @@ class _Stream:
             closure=closure,
             closed_us=closed_us,
         )
-        manifest = sign_manifest(manifest, self._book.signer)
+        manifest = sign_manifest(manifest, self._spool.signer)
         self._prev_sha256, self._facts = manifest.sha256, None
         sealed = Sealed(self._path, manifest)
         sealed.manifest_path.write_bytes(encode_manifest(manifest))
-        return self._book.sealed(sealed)
+        return self._spool.sealed(sealed)
 
     def restart(self, boot: int) -> None:
         self._name = self._name._replace(boot=boot, segno=0)
         self._seq = 0
 
 
-class Book:
+class NodeSpool:
     """All that one node writes down.
 
     Args:
-        spool: Folder of this node alone.
+        folder: Of this node alone.
         is_tracked: Whether entries and segments are kept, for damage later.
     """
 
-    def __init__(self, domain: Domain, spool: Path, *, is_tracked: bool) -> None:
+    def __init__(self, domain: Domain, folder: Path, *, is_tracked: bool) -> None:
         self.domain = domain
-        self.spool = spool
+        self.folder = folder
         self.signer = Signer(domain.key.key_id, domain.key.sign)
         self.segments: list[Sealed] = []
         self.written: Counter[str] = Counter()
@@ -167,7 +167,7 @@ class Book:
         self._entries: list[Entry] = []
         self._streams: dict[type[Record], _Stream] = {}
         self._hashes: dict[str, str] = {}
-        spool.mkdir(parents=True)
+        folder.mkdir(parents=True)
         for kind, record_type in RECORD_TYPES.items():
             self._streams[record_type] = _Stream(self, kind)
         self._append_message: Callable[[Record], None] = self._streams[MessageRecord].append
@@ -177,7 +177,7 @@ class Book:
         self._streams[record.__class__].append(record)
 
     def append_message(self, record: MessageRecord, entry: Entry | None) -> None:
-        """Write a message record down; with an entry if this book is tracked."""
+        """Write a message record down; with an entry if this node is tracked."""
         if entry is not None:
             self._entries.append(entry)
         self._append_message(record)
