@@ -1,7 +1,7 @@
 """`trapezoid pipeline …`: one command for each job, and one for all of them.
 
-Every command prints a line when a job is done, or with `--json` one object; it ends with 0 when all is fine, 1 when it
-failed or was called wrongly, 2 when there are more findings than allowed, 3 when the input does not reach far enough.
+Every command prints a line for each job, or with `--json` one object. Exit codes: 0 for success, 1 for a failure or a
+wrong call, 2 for more findings than allowed, 3 for input that is not complete.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     cls=Commands,
-    help="Audit records of nodes: statements, reconciliation, policy replay, stub health, abuse.",
+    help="Evaluate audit records with Spark: statements, reconciliation, policy replay, stub health, abuse.",
     no_args_is_help=True,
 )
 
@@ -49,21 +49,21 @@ app = typer.Typer(
 class TrafficOptions:
     """Options that describe synthetic traffic."""
 
-    rows: Annotated[int, typer.Option(help="Message records of all nodes together, about.")] = 200_000
-    domains: Annotated[int, typer.Option(help="Domains.")] = 50
-    faults: Annotated[bool, typer.Option(help="Plant faults, and write down which.")] = True
-    seed: Annotated[int, typer.Option(help="The same seed makes the same traffic.")] = 1
-    days: Annotated[int, typer.Option(help="Days of traffic.")] = 3
+    rows: Annotated[int, typer.Option(help="Approximate number of message records, of all nodes together.")] = 200_000
+    domains: Annotated[int, typer.Option(help="Number of domains.")] = 50
+    faults: Annotated[bool, typer.Option(help="Plant faults, and list them in truth.json.")] = True
+    seed: Annotated[int, typer.Option(help="Seed of all random choices; equal seeds give equal traffic.")] = 1
+    days: Annotated[int, typer.Option(help="Number of days.")] = 3
 
 
 @app.command()
 @grouped
 def synth(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to make; refused when there is something in it.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to create; must be empty or missing.")],
     traffic: TrafficOptions,
     json: Json = False,
 ) -> None:
-    """Make realistic traffic of several domains, sealed as nodes seal it, with a truth file to hold a pipeline to."""
+    """Generate synthetic records of several domains: sealed segments, keys, policies, and a file of planted faults."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -103,11 +103,11 @@ def run(
     policies: PolicyOptions,
     vouch: Vouched = None,
     out: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Default: report.html in the lake.")
+        Path | None, typer.Option("--report", metavar="FILE", help="Report to write. Default: report.html in the lake.")
     ] = None,
     allowed: Allowed = 0,
 ) -> None:
-    """Do all of it: ingest, refine, settle, reconcile, replay (with --policy), score, and write the report."""
+    """Run all jobs: ingest, refine, settle, reconcile, replay (with --policy), stubs, abuse and report."""
     terminal = Terminal(as_json=spark.json)
     with errors_reported(as_json=spark.json):
         from pipeline.node_keys import load_trust
@@ -135,10 +135,10 @@ def run(
 def ingest(
     source: SegmentSource,
     spark: SparkOptions,
-    follow: Annotated[bool, typer.Option(help="Go on, until Ctrl-C.")] = False,
-    every: Annotated[float, typer.Option(help="Seconds between two looks with --follow.", min=0.1)] = 5.0,
+    follow: Annotated[bool, typer.Option(help="Continue until Ctrl-C.")] = False,
+    every: Annotated[float, typer.Option(help="Interval in seconds, with --follow.", min=0.1)] = 5.0,
 ) -> None:
-    """Verify segments and take them in, each once."""
+    """Verify record segments and load each once."""
     terminal = Terminal(as_json=spark.json)
     with errors_reported(as_json=spark.json):
         from pipeline.node_keys import load_trust
@@ -172,7 +172,7 @@ def _slept(seconds: float) -> bool:
 @app.command()
 @grouped
 def refine(spark: SparkOptions) -> None:
-    """Make of ingested records good ones, each once."""
+    """Remove duplicates from ingested message records (bronze to silver)."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import refine as job
@@ -187,10 +187,10 @@ def refine(spark: SparkOptions) -> None:
 def settle(
     spark: SparkOptions,
     day: Day = "",
-    restate: Annotated[bool, typer.Option(help="Give final days that have changed a new version.")] = False,
+    restate: Annotated[bool, typer.Option(help="Write a new version of final days that have changed.")] = False,
     vouch: Vouched = None,
 ) -> None:
-    """Write hourly traffic and daily statements per domain pair."""
+    """Compute hourly traffic and daily statements per domain pair."""
     with errors_reported(as_json=spark.json):
         if day:
             checked_day(day)
@@ -218,7 +218,7 @@ def replay(
     domain: Annotated[str, typer.Option(help="Only records of this domain.")] = "",
     allowed: Allowed = 0,
 ) -> None:
-    """Try a policy on recorded traffic, with the node's own engine, after a self-check of the deployed one."""
+    """Evaluate a policy on recorded traffic with the node's own engine, after a self-check of the deployed policy."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import replay as job
@@ -248,10 +248,12 @@ def _gates(policies: PolicyOptions) -> tuple[GateSettings | None, GateSettings |
 @grouped
 def stubs(
     spark: SparkOptions,
-    baseline: Annotated[str, typer.Option(help="Beginning of the stub version to compare with.")] = "",
-    candidate: Annotated[str, typer.Option(help="Beginning of the stub version to judge.")] = "",
+    baseline: Annotated[
+        str, typer.Option(help="Prefix of the stub version to compare with. Default: the previous one.")
+    ] = "",
+    candidate: Annotated[str, typer.Option(help="Prefix of the stub version to judge. Default: the newest one.")] = "",
 ) -> None:
-    """Score stub versions, and say whether the newest one is worse than the one before it."""
+    """Score stub versions, and compare the newest one of each peer with the previous one."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import stubs as job
@@ -264,7 +266,7 @@ def stubs(
 @app.command()
 @grouped
 def abuse(spark: SparkOptions, allowed: Allowed = 0) -> None:
-    """Look for fan-out, scanning, spoofing and floods against what is usual for each peer."""
+    """Detect fan-out, scanning, spoofing and floods, compared with the usual traffic of each peer."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import abuse as job
@@ -277,7 +279,7 @@ def abuse(spark: SparkOptions, allowed: Allowed = 0) -> None:
 @app.command()
 @grouped
 def audit(spark: SparkOptions) -> None:
-    """Find gaps, lost records and broken chains in the audit records themselves."""
+    """Report gaps, lost records and broken chains of the ingested segments."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import audit as job
@@ -290,7 +292,7 @@ def audit(spark: SparkOptions) -> None:
 @app.command()
 @grouped
 def compact(spark: SparkOptions) -> None:
-    """Make few large files of many small ones, and remove files that no version names any more."""
+    """Merge small files of tables, and delete files that no recent version uses."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import compact as job
@@ -304,9 +306,9 @@ def compact(spark: SparkOptions) -> None:
 @grouped
 def retention(
     spark: SparkOptions,
-    days: Annotated[int, typer.Option(help="Days before today (UTC) that stay.", min=0)],
+    days: Annotated[int, typer.Option(help="Number of days before today (UTC) to keep.", min=0)],
 ) -> None:
-    """Drop old days from every table that names senders, receivers or single messages."""
+    """Delete old days from every table that names senders, receivers or single messages."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import retention as job
@@ -319,15 +321,15 @@ def retention(
 @app.command()
 def show(
     lake: LakeOption,
-    table: Annotated[str, typer.Argument(help="Table; without one, all are listed.")] = "",
+    table: Annotated[str, typer.Argument(help="Table to print. Default: list all tables.")] = "",
     day: Annotated[str, typer.Option(help="Only rows of this UTC day, YYYY-MM-DD.")] = "",
     where: Annotated[
-        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only rows that have this; repeatable.")
+        list[str] | None, typer.Option(metavar="COLUMN=VALUE", help="Only rows with this value. Repeatable.")
     ] = None,
-    limit: Annotated[int, typer.Option(help="At most so many rows.", min=1)] = 20,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows.", min=1)] = 20,
     json: Json = False,
 ) -> None:
-    """Show what the lake holds, or rows of one table. Needs no Spark and changes nothing."""
+    """List the tables of a lake, or print rows of one. Needs no Spark and changes nothing."""
     terminal = Terminal(as_json=json)
     with errors_reported(as_json=json):
         from pipeline.jobs import show as job
@@ -363,9 +365,11 @@ def _conditions(where: Sequence[str]) -> dict[str, str]:
 @grouped
 def report(
     spark: SparkOptions,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Default: report.html in the lake.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Report to write. Default: report.html in the lake.")
+    ] = None,
 ) -> None:
-    """Write one HTML file about everything that the lake holds."""
+    """Write an HTML report about the contents of the lake."""
     target = out or spark.lake / "report.html"
 
     def work(opened: Lake) -> JobResult:

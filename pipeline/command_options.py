@@ -1,4 +1,4 @@
-"""Options that several commands of the pipeline have."""
+"""Options that several commands of the pipeline share."""
 
 from __future__ import annotations
 
@@ -8,29 +8,34 @@ from typing import Annotated
 
 import typer
 
-LakeOption = Annotated[Path, typer.Option("--lake", metavar="DIR", help="Where the tables are; made when missing.")]
-Spools = Annotated[list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments; repeatable.")]
-Master = Annotated[str, typer.Option(help="Spark master; empty: what spark-submit says, else local[*].")]
-Memory = Annotated[str, typer.Option(help="Heap of the Spark driver.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-Allowed = Annotated[int, typer.Option(help="Findings that are no reason for exit code 2.", min=0)]
-Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD; empty: every day that needs it.")]
+LakeOption = Annotated[
+    Path, typer.Option("--lake", metavar="DIR", help="Folder of the tables; commands that write create it.")
+]
+Spools = Annotated[list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments. Repeatable.")]
+Master = Annotated[str, typer.Option(help="Spark master. Default: that of spark-submit, else local[*].")]
+Memory = Annotated[str, typer.Option(help="Heap size of the Spark driver.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Allowed = Annotated[int, typer.Option(help="Number of findings that do not cause exit code 2.", min=0)]
+Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD. Default: all days with changes.")]
 OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
-Domain = Annotated[str, typer.Option(help="Our domain, where the lake has records of several.")]
-Keys = Annotated[Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes, JSON; or a folder of such.")]
-Signed = Annotated[bool, typer.Option(help="Refuse segments whose signature cannot be checked.")]
+Domain = Annotated[str, typer.Option(help="Our domain; required if the lake has records of several.")]
+Keys = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Public keys of the nodes: a JSON file, or a folder of such.")
+]
+Signed = Annotated[bool, typer.Option(help="Reject segments whose signature cannot be checked.")]
 Vouched = Annotated[
     list[str] | None,
     typer.Option(
         "--vouch",
         metavar="NODE=DAY",
-        help="Our word that this silent node wrote nothing more, up to the end of a UTC day; repeatable.",
+        help="Declare that a silent node wrote nothing more, up to the end of a UTC day. Repeatable.",
     ),
 ]
-Policy = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file to try; repeatable.")]
-Deployed = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file that was in force; repeatable.")]
+Policy = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file to evaluate. Repeatable.")]
+Deployed = Annotated[list[Path] | None, typer.Option(metavar="FILE", help="Policy file that was in force. Repeatable.")]
 Config = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Settings of the node, for policies and peers that were in force.")
+    Path | None,
+    typer.Option(metavar="FILE", help="Configuration file of the node, for the policies and peers in force."),
 ]
 
 

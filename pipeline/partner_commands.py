@@ -1,4 +1,4 @@
-"""Commands for what one has with a partner: statements, reconciliation, extracts out and in."""
+"""Commands about partners: statements, reconciliation, export and import of extracts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class ExchangeDay:
     """Options that say whose records of which day are exchanged."""
 
-    peer: Annotated[str, typer.Option(help="The partner's domain.")]
+    peer: Annotated[str, typer.Option(help="Domain of the partner.")]
     day: OneDay
     domain: Domain = ""
 
@@ -35,12 +35,12 @@ class ExchangeDay:
 def reconcile(
     spark: SparkOptions,
     day: Day = "",
-    peer: Annotated[str, typer.Option(help="Partner whose extracts of the day were imported.")] = "",
+    peer: Annotated[str, typer.Option(help="Partner whose extracts of --day were imported.")] = "",
     domain: Domain = "",
     vouch: Vouched = None,
     allowed: Allowed = 0,
 ) -> None:
-    """Compare what one domain sent with what the other received, and estimate the offsets of their clocks."""
+    """Compare the records of sending and receiving domains, and estimate the offsets of their clocks."""
     with errors_reported(as_json=spark.json):
         if day or peer:
             checked_day(day)
@@ -63,18 +63,18 @@ class StatementDays:
     """Options that choose days of statements."""
 
     day: Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")] = ""
-    from_: Annotated[str, typer.Option("--from", help="First day, instead of --day.")] = ""
-    until: Annotated[str, typer.Option(help="Last day, itself included.")] = ""
+    from_: Annotated[str, typer.Option("--from", help="First day, in place of --day.")] = ""
+    until: Annotated[str, typer.Option(help="Last day, inclusive.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatementKinds:
     """Options that choose among the statements of a day."""
 
-    domain: Annotated[str, typer.Option(help="Only the statements of this domain.")] = ""
-    peer: Annotated[str, typer.Option(help="Only those with this partner.")] = ""
-    version: Annotated[int | None, typer.Option(help="This version; otherwise the newest of each day.", min=1)] = None
-    drafts: Annotated[bool, typer.Option("--drafts", help="Drafts, too; they may still change.")] = False
+    domain: Annotated[str, typer.Option(help="Only statements of this domain.")] = ""
+    peer: Annotated[str, typer.Option(help="Only statements with this partner.")] = ""
+    version: Annotated[int | None, typer.Option(help="Version to show. Default: the newest of each day.", min=1)] = None
+    drafts: Annotated[bool, typer.Option("--drafts", help="Include drafts, which may still change.")] = False
 
 
 @grouped
@@ -83,11 +83,11 @@ def statements(
     days: StatementDays,
     kinds: StatementKinds,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write them as JSON lines, the same bytes everywhere.")
+        Path | None, typer.Option(metavar="FILE", help="JSON lines to write; equal statements give equal bytes.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Show the daily statements, or write those that one settles by. Needs no Spark and changes nothing in the lake."""
+    """Show daily statements, or write them to a file to settle by. Needs no Spark and does not change the lake."""
     terminal = Terminal(as_json=json)
     with errors_reported(as_json=json):
         from pipeline.core.statement_choice import Wanted, wanted_days
@@ -117,12 +117,14 @@ def statements(
 def export(
     spark: SparkOptions,
     partner: ExchangeDay,
-    key: Annotated[Path, typer.Option(metavar="FILE", help="Our private Ed25519 key, PEM.")],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The extract to write.")],
-    details: Annotated[bool, typer.Option(help="The records where totals differ; else the totals.")] = False,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Our private Ed25519 key (PEM).")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Extract to write; must not exist.")],
+    details: Annotated[
+        bool, typer.Option(help="Export the records where totals differ, in place of the totals.")
+    ] = False,
     vouch: Vouched = None,
 ) -> None:
-    """Write a signed extract of one day with which a partner can reconcile: totals first, then details."""
+    """Write a signed extract of one day for reconciliation by a partner: totals first, then details."""
     with errors_reported(as_json=spark.json):
         from pipeline.partner_keys import load_signing_key
 
@@ -144,12 +146,14 @@ def export(
 
 @grouped
 def import_(
-    file: Annotated[Path, typer.Argument(help="The partner's extract.")],
+    file: Annotated[Path, typer.Argument(help="Extract of the partner.")],
     spark: SparkOptions,
     partner: ExchangeDay,
-    peer_key: Annotated[str, typer.Option(help="The partner's public key, base64url; not from the partner's file.")],
+    peer_key: Annotated[
+        str, typer.Option(help="Public key of the partner (base64url), received separately from the extract.")
+    ],
 ) -> None:
-    """Verify a partner's extract and take it in, whole or not at all."""
+    """Verify a partner's extract and import it as a whole, or refuse it."""
     with errors_reported(as_json=spark.json):
         from pipeline.partner_keys import public_key
 
