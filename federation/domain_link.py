@@ -6,7 +6,6 @@ records and queue entries come out, one flush per scheduler round sends them. So
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -33,6 +32,7 @@ from federation.link_records import LinkRecords
 from federation.need import Need
 from federation.outbound import Outbound
 from federation.paused_senders import PausedSenders
+from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -208,6 +208,6 @@ class DomainLink(LinkPort):
         return self.machine.queue
 
     @property
-    def counters(self) -> Counter[str]:
+    def counters(self) -> Counters:
         """What happened to how many messages."""
         return self.machine.counters

@@ -17,6 +17,7 @@ from federation.core.carried import CarriedForgeryError
 from federation.core.carrier import Carrier
 from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
+from federation.core.link_counts import LinkCount
 from federation.core.link_machine import LinkMachine
 from federation.link_context import UNIDENTIFIED, LinkContext
 from federation.link_events import LinkEvents
@@ -115,7 +116,7 @@ class Inbound:
                 for message in codec.decode(raw):
                     self._enter(message, b"", len(raw), wall, batch, entries)
             except codec.BrokenMessageError as exc:
-                self._counters["broken"] += 1
+                self._counters[LinkCount.BROKEN] += 1
                 link.events.broken(exc)
         if batch:
             self._hand_to_bus(batch, entries, now)
@@ -160,7 +161,7 @@ class Inbound:
         entry = link.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._counters["denied"] += 1
+            self._counters[LinkCount.DENIED] += 1
             link.records.denied(entry, facts, verdict, msg_id)
             link.send_refusal(inner, code)
             if inner.is_response:
@@ -193,11 +194,11 @@ class Inbound:
         if exc.code is not Code.SPOOFED_SOURCE or isinstance(exc, CarriedForgeryError):
             link.send_refusal(message, exc.code, exc.detail)
         elif message.is_response and self._replies.is_open(message):
-            self._counters["unheard acknowledgements"] += 1  # an honest observer of an object of ours, in its name
+            self._counters[LinkCount.UNHEARD_ACKNOWLEDGEMENTS] += 1  # an honest observer of our object, in its name
         else:
             if not message.is_response:  # an honest node may be late with replies, or bring too many
                 self._side_now.limit.caught(time.monotonic())
-            self._counters["spoofed"] += 1
+            self._counters[LinkCount.SPOOFED] += 1
             self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
             link.events.spoofed(message.from_, exc.code)
 
@@ -212,6 +213,6 @@ class Inbound:
                 context.traces.hop(message.trace, "bus")
             arrived_at_bus(entry, code, total_us)
             if code is not None:
-                self._counters["undeliverable"] += 1
+                self._counters[LinkCount.UNDELIVERABLE] += 1
                 link.send_refusal(message, code)
-        self._counters["received"] += codes.count(None)
+        self._counters[LinkCount.RECEIVED] += codes.count(None)

@@ -11,6 +11,7 @@ from secrets import token_hex
 from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carried import cleaned_forward
 from federation.core.interworking import INTERWORKING_TYPES
+from federation.core.link_counts import LinkCount
 from federation.core.link_machine import LinkMachine
 from federation.core.outbound_queue import OutboundMessage, deadline_of
 from federation.link_context import UNIDENTIFIED, LinkContext, Refusal
@@ -83,7 +84,7 @@ class Outbound:
         policy_us = int((time.monotonic() - started) * 1e6)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
-            self._machine.counters["denied"] += 1
+            self._machine.counters[LinkCount.DENIED] += 1
             self._records.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
             return Refusal(code, verdict.details_for_sender)
         if verdict.decision.shadow:
@@ -92,7 +93,7 @@ class Outbound:
         try:
             outbound = self._made_ready(message, msg_id, verdict, now, started)
         except PeerError as exc:
-            self._machine.counters["refused"] += 1
+            self._machine.counters[LinkCount.REFUSED] += 1
             self._records.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
             return Refusal(exc.code)
         outbound.policy_us, outbound.facts = policy_us, self._records.facts_of(facts)
@@ -110,7 +111,7 @@ class Outbound:
         try:
             return self._made_ready(reply, self._context.ids.next(now), _OWN_WORDS, now, started)
         except PeerError:
-            self._machine.counters["refused"] += 1
+            self._machine.counters[LinkCount.REFUSED] += 1
             return None
 
     def _made_ready(

@@ -18,6 +18,7 @@ import trio
 from catalogue_client.core.verify import judge_running
 from federation.core.contact_trouble import Side
 from federation.core.interworking import Interworking
+from federation.core.link_counts import LinkCount
 from federation.core.peer_terms import PeerTerms
 from federation.core.renewal import Renewal, has_moved
 from federation.core.service_tokens import ServiceTokens
@@ -194,7 +195,7 @@ class StubSupervisor:
         else:
             logger.error("the stub of %s failed: %s", link.domain, exc, extra={"domain": link.domain})
             link.events.met(Side.STUB, str(exc))
-        link.counters["stub faults"] += 1
+        link.counters[LinkCount.STUB_FAULTS] += 1
         link.machine.last_code = exc.code
         self._event("fault", code=exc.code, detail=exc.detail, trap=exc.fault)
         if exc.fault in _ENDED_FROM_OUTSIDE:

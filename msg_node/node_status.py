@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import resource
 import time
-from collections import Counter
 from pathlib import Path
 
 import msgspec
 
+from federation.core.link_counts import LinkCount
 from federation.domain_link import DomainLink
+from msg_node.kernel.counts import NodeCount
 from msg_node.node import Node
 from msg_node.settings.middleware import active_steps
 from msg_node.settings.weakenings import insecure_switches
+from protofly.counters import Counters
 
 FORGED_NAMES_SHOWN = 8
 
@@ -28,10 +30,11 @@ def node_status(node: Node) -> dict[str, object]:
         "rss_kib": rss_kib(),
         "uptime_seconds": round(time.time() - node.started_at, 3),
         "sessions": node.bus.live_sessions,
-        "counters": dict(sorted(_counters(node).items())),
+        "counters": _counters(node),
         "records": msgspec.to_builtins(node.records.statistics()),
         "connectors": node.bus.inquiries.statistics(),
         "backends": node.backends.status(),
+        "site": _site(node),
         "state": msgspec.to_builtins(node.store.statistics()),
         "delivery": node.state.delivery.statistics(),
         "twin": node.state.twin.statistics(),
@@ -55,14 +58,21 @@ def node_status(node: Node) -> dict[str, object]:
     }
 
 
-def _counters(node: Node) -> Counter[str]:
-    counters = Counter(node.bus.counters)
-    counters.update(node.listener.counters)
-    counters["messages to barred domains"] = node.federation.barred_messages
-    counters["decisions not recorded"] = node.federation.decisions.left_out
+def _counters(node: Node) -> dict[str, int]:
+    counters = Counters(NodeCount)
+    for part in (node.bus.counters, node.listener.counters):
+        for name, count in part.items():
+            counters[name] += count
+    counters[NodeCount.BARRED_DOMAINS] = node.federation.barred_messages
+    counters[NodeCount.DECISIONS_NOT_RECORDED] = node.federation.decisions.left_out
     if node.mqtt is not None:
-        counters["mqtt messages retained"] = node.mqtt.client.retained_ignored
-    return counters
+        counters[NodeCount.MQTT_RETAINED] = node.mqtt.client.retained_ignored
+    return counters.shown()
+
+
+def _site(node: Node) -> dict[str, int]:
+    server = None if node.site is None else node.site.server
+    return {} if server is None else server.counters.shown()
 
 
 def _problem(link: DomainLink) -> str:
@@ -89,26 +99,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.stub.times.steps],
         "waiting": link.queue.waiting,
         "under_way": link.queue.under_way,
-        **{
-            name.replace(" ", "_"): link.counters[name]
-            for name in (
-                "sent",
-                "accepted",
-                "received",
-                "denied",
-                "expired",
-                "trapped",
-                "rejected",
-                "duplicates",
-                "late replies",
-                "spoofed",
-                "unheard acknowledgements",
-                "timeouts",
-                "undeliverable",
-                "stub faults",
-                "stalls",
-            )
-        },
+        **{name.replace(" ", "_"): link.counters[name] for name in LinkCount},
         "domains": sorted(link.inward.domains()),
         "forged_names": link.inward.forged_names.most(FORGED_NAMES_SHOWN),
         "lost": 0 if link.queue.is_carried or not link.queue.under_way else link.queue.under_way,

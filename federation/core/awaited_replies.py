@@ -6,16 +6,17 @@ returned; who calls delivers them. Source: message specification, section 3.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
+from federation.core.link_counts import LinkCount
 from federation.core.outbound_queue import OutboundMessage
 from federation.core.transactions import NOTHING, ONE_REPLY, Tracking, Transactions, mirrored, tracking_of
 from protofly import codec
 from protofly.address import domain_of
+from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.late_replies import marked_late
 from protofly.message import Message
@@ -45,7 +46,7 @@ class AwaitedReplies:
         counters: Those of the link: "late replies", "timeouts".
     """
 
-    def __init__(self, names: LinkNames, *, doubt_until: float, counters: Counter[str]) -> None:
+    def __init__(self, names: LinkNames, *, doubt_until: float, counters: Counters) -> None:
         self._domain, self._node, self._our_domains = names.domain, names.node, names.our_domains
         self._counters = counters
         self._transactions = Transactions(doubt_until=doubt_until)
@@ -82,7 +83,7 @@ class AwaitedReplies:
             return reply
         if not transactions.is_late(reply, now):
             return reply
-        self._counters["late replies"] += 1
+        self._counters[LinkCount.LATE_REPLIES] += 1
         return marked_late(reply)
 
     def denied(self, reply: Message, code: Code, value: object, now: float) -> Message | None:
@@ -109,7 +110,7 @@ class AwaitedReplies:
     def expire(self, now: float, *, detail: str = "", value: object = None) -> list[Message]:
         """Answers to some of the requests whose time is over. `detail` says what is wrong with the link, if known."""
         requests = self._transactions.expired(now)
-        self._counters["timeouts"] += len(requests)
+        self._counters[LinkCount.TIMEOUTS] += len(requests)
         answers = (self._refusal(request, Code.GATEWAY_TIMEOUT, detail, value) for request in requests)
         return [answer for answer in answers if answer is not None]
 

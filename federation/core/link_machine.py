@@ -21,7 +21,6 @@ enter depends on the replies before it in the same batch. Source: design, sectio
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -31,13 +30,16 @@ import msgspec
 from federation.core.awaited_replies import AwaitedReplies, LinkNames
 from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierProved, CarrierUp, Convicted, Refused
 from federation.core.line_watch import LineWatch, Sight
+from federation.core.link_counts import LinkCount
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue, QueueLimits
 from federation.core.peer_streams import PeerStreams
+from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 """How a message of ours ended, for its record."""
+_Failed = Literal["trapped", "rejected", "expired"]
 
 # Events of the node's side; those of carriers are in `carrier`.
 
@@ -229,7 +231,7 @@ class LinkMachine:
 
     def __init__(self, names: LinkNames, stream: str, limits: QueueLimits, *, doubt_until: float = 0.0) -> None:
         self._domain = names.domain
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(LinkCount)
         self.queue = OutboundQueue(stream, limits)
         self.replies = AwaitedReplies(names, doubt_until=doubt_until, counters=self.counters)
         self.streams = PeerStreams()
@@ -265,9 +267,9 @@ class LinkMachine:
         ttl_seconds = event.deadline_seconds  # until `submit` makes it a point in time
         code = self.queue.submit(event)
         if code is not None:
-            self.counters["rejected"] += 1
+            self.counters[LinkCount.REJECTED] += 1
             return [Rejected(event, code)]
-        self.counters["sent"] += 1
+        self.counters[LinkCount.SENT] += 1
         self.replies.sent(event.message, now, ttl_seconds)
         return _TAKEN if self.carriers else _TAKEN_AND_NEEDED
 
@@ -337,7 +339,7 @@ class LinkMachine:
         actions: list[LinkAction] = []
         done = queue.resume(event.number)
         if done:
-            self.counters["accepted"] += len(done)
+            self.counters[LinkCount.ACCEPTED] += len(done)
             actions.append(Delivered(done, not queue.is_congested))
             receipts = self.replies.receipts(done, now)
             if receipts:
@@ -361,7 +363,7 @@ class LinkMachine:
         message = event.message
         return [Quarantine(message), *self._end(message, "trapped", Code.QUARANTINED, "", now)]
 
-    def _end(self, message: OutboundMessage, outcome: Outcome, code: Code, detail: str, now: float) -> list[LinkAction]:
+    def _end(self, message: OutboundMessage, outcome: _Failed, code: Code, detail: str, now: float) -> list[LinkAction]:
         self.counters[outcome] += 1
         reply = self.replies.failed(message, code, detail, now)
         ended = Ended(message, outcome, code)
@@ -389,7 +391,7 @@ class LinkMachine:
                     continue
                 processed = number
             fresh.append(raw)
-        self.counters["duplicates"] += len(messages) - len(fresh)
+        self.counters[LinkCount.DUPLICATES] += len(messages) - len(fresh)
         return fresh, processed
 
     # Time.
@@ -423,7 +425,7 @@ class LinkMachine:
         if sight is Sight.STALLED:
             waits = f"{untaken} messages are not taken, {awaited} requests wait for their reply"
             self.state, self.detail = "stalled", f"nothing heard for {self.silent_seconds(now):.0f} s; {waits}"
-            self.counters["stalls"] += 1
+            self.counters[LinkCount.STALLS] += 1
             return [Stalled(self.detail)]
         if sight is Sight.HEARD_AGAIN:
             self.state, self.detail = "live", ""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections import Counter
 from urllib.parse import urlencode
 
 import msgspec
@@ -15,7 +14,9 @@ import trio
 
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.core.circuit_breaker import Circuit, CircuitBreaker, RetryBudget
+from msg_node.kernel.counts import BackendCount
 from msg_node.kernel.rest_calls import IDEMPOTENT, Answered, Answers, Call, Calls
+from protofly.counters import Counters
 from protofly.errors import Code, HostError
 from protofly.limits import BACKEND_ATTEMPTS, BACKEND_CONNECTIONS, BACKEND_RETRY_SECONDS
 
@@ -44,12 +45,11 @@ class Backend:
         self._breaker = breaker or CircuitBreaker()
         self._budget = RetryBudget()
         self._connections = trio.CapacityLimiter(BACKEND_CONNECTIONS)
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(BackendCount)
 
     def status(self) -> dict[str, object]:
         """How it is, for operators: where it is, state of the breaker, what came of the calls."""
-        counted = {name.replace(" ", "_"): count for name, count in self.counters.items()}
-        return {"url": self._http.base_url, "circuit": self._breaker.state.value, **counted}
+        return {"url": self._http.base_url, "circuit": self._breaker.state.value, **self.counters.as_members()}
 
     async def __call__(self, question: Calls) -> Answers:
         """Make calls, one after the other.
@@ -79,7 +79,7 @@ class Backend:
             else:
                 if answer.status not in _SICK_FOR_NOW or not attempts_left or not self._may_repeat():
                     return answer
-            self.counters["retries"] += 1
+            self.counters[BackendCount.RETRIES] += 1
             # Many askers that failed together do not come back together.
             await trio.sleep(pause_seconds * (0.5 + random.random()))  # noqa: S311 - no secret
             pause_seconds *= 2
@@ -89,7 +89,7 @@ class Backend:
 
     async def _attempt(self, call: Call) -> Answered:
         if not self._breaker.may_call(trio.current_time()):
-            self.counters["not asked"] += 1
+            self.counters[BackendCount.NOT_ASKED] += 1
             raise HostError(Code.CIRCUIT_OPEN, f"{self.name} does not answer and is left alone for a while")
         body, headers = _body_of(call)
         try:
@@ -107,13 +107,13 @@ class Backend:
         if answer.is_failure:
             self._failed(f"it answers {answer.status}")
         else:
-            self.counters["answered"] += 1
+            self.counters[BackendCount.ANSWERED] += 1
             if self._breaker.succeeded():
                 logger.info("%s answers again", self.name)
         return answer
 
     def _failed(self, detail: str) -> None:
-        self.counters["failed"] += 1
+        self.counters[BackendCount.FAILED] += 1
         if self._breaker.failed(trio.current_time()):
             logger.warning("%s is left alone for a while: %s", self.name, detail)
 

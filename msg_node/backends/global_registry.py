@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -21,8 +21,10 @@ from typing import Literal, Protocol, TypeVar
 
 import trio
 
+from msg_node.kernel.counts import GlobalRegistryCount
 from msg_node.registries.core.global_registry_service import GuidQuestion
 from msg_node.registries.guid_store import GuidStore
+from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.guid_record import Flaw, GuidRecord, RecordError, advance, check_usable, read_record
 from protofly.limits import GLOBAL_REGISTRY_CACHE_SECONDS, GUID_CHECKS_AT_ONCE, GUID_RECORDS_IN_MEMORY
@@ -75,7 +77,7 @@ class GlobalRegistry:
         self._checks = trio.CapacityLimiter(GUID_CHECKS_AT_ONCE)
         self._proved: OrderedDict[str, tuple[GuidRecord, str, float]] = OrderedDict()
         self._under_way: dict[str, tuple[trio.Lock, int]] = {}
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(GlobalRegistryCount)
 
     async def ask(self, question: GuidQuestion) -> str:
         """Answer what a runtime wants to know or to store.
@@ -111,11 +113,11 @@ class GlobalRegistry:
             if found is None or found[2] + self._cache_seconds <= now:
                 found = await self._in_thread(partial(self._remembered, guid, now))
             if found is None:
-                self.counters["asked"] += 1
+                self.counters[GlobalRegistryCount.ASKED] += 1
                 jwt = await self._server.read(guid)
                 found = await self._in_thread(partial(self._check, guid, jwt, self._clock()))
             else:
-                self.counters["remembered"] += 1
+                self.counters[GlobalRegistryCount.REMEMBERED] += 1
             record, jwt, _ = found
             self._remember(guid, found)
             try:
@@ -142,7 +144,7 @@ class GlobalRegistry:
             record = read_record(jwt, guid=guid)
             self._store.accept(record, jwt, now=now)
         except RecordError as exc:
-            self.counters[f"unbelieved {exc.flaw.value}"] += 1
+            self.counters[GlobalRegistryCount.UNBELIEVED.of(exc.flaw.value)] += 1
             logger.warning("record of %s: %s", guid, exc.detail)
             raise _UnbelievedError(exc, jwt) from exc
         return record, jwt, now
@@ -151,7 +153,7 @@ class GlobalRegistry:
         try:
             async with self._one_at_a_time(guid):
                 record = await self._in_thread(partial(self._check_own, guid, jwt))
-                self.counters["stored"] += 1
+                self.counters[GlobalRegistryCount.STORED] += 1
                 await self._server.write(guid, jwt)
                 now = self._clock()
                 await self._in_thread(partial(self._store.accept, record, jwt, now=now))

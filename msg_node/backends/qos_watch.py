@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 
 import trio
 
 from msg_node.backends.backend import Backend
+from msg_node.kernel.counts import QosWatchCount
 from msg_node.kernel.service import Event
 from msg_node.qos.core.qos_rest import PROVIDERS, usage_call
 from msg_node.qos.core.qos_service import QosService
+from protofly.counters import Counters
 from protofly.errors import HostError
 from protofly.limits import QOS_WATCH_SECONDS
 
@@ -49,7 +50,7 @@ class QosWatch:
         self._publish = publish
         self._domain = domain
         self._watch_seconds = watch_seconds
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(QosWatchCount)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
@@ -72,10 +73,10 @@ class QosWatch:
                 )
                 self._publish(events)
         except HostError as error:
-            self.counters[f"looks {error.code.word}"] += 1
+            self.counters[QosWatchCount.FAILED.of(error.code.word)] += 1
         except Exception:
             logger.exception("what the QoS broker says cannot be read")  # a stranger's words, and our defect
-            self.counters["looks broken"] += 1
+            self.counters[QosWatchCount.BROKEN] += 1
 
     async def _sweep(self) -> None:
         while True:

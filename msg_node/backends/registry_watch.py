@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 
 import trio
 
 from msg_node.backends.backend import Backend
+from msg_node.kernel.counts import RegistryWatchCount
 from msg_node.kernel.registrations import StatusChange
 from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.registries.core.registry_relay import RegistryRelay
 from msg_node.registries.core.registry_rest import UPDATED, disconnect_call
+from protofly.counters import Counters
 from protofly.errors import HostError
 from protofly.limits import REGISTRY_POLL_SECONDS
 
@@ -49,7 +50,7 @@ class RegistryWatch:
         self._backend = backend
         self._publish = publish
         self._poll_seconds = poll_seconds
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(RegistryWatchCount)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
@@ -70,13 +71,13 @@ class RegistryWatch:
             answer = await self._backend.call(UPDATED)
             changes = self._relay.observe(answer, time.time())
         except HostError as error:
-            self.counters[f"polls {error.code.word}"] += 1  # the breaker logs it when it lasts
+            self.counters[RegistryWatchCount.FAILED.of(error.code.word)] += 1  # the breaker logs it when it lasts
             return
         except Exception:
             logger.exception("news of the domain registry cannot be read")  # a stranger's words, and our defect
-            self.counters["polls broken"] += 1
+            self.counters[RegistryWatchCount.BROKEN] += 1
             return
-        self.counters["polls answered"] += 1
+        self.counters[RegistryWatchCount.ANSWERED] += 1
         if changes:
             self._publish(changes)
 
@@ -93,7 +94,7 @@ class RegistryWatch:
         try:
             answer = await self._backend.call(disconnect_call(entry))
         except HostError as error:
-            self.counters[f"disconnects {error.code.word}"] += 1
+            self.counters[RegistryWatchCount.NOT_REPORTED.of(error.code.word)] += 1
             return False
-        self.counters["disconnects reported"] += not answer.is_failure
+        self.counters[RegistryWatchCount.REPORTED] += not answer.is_failure
         return not answer.is_failure

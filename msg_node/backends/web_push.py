@@ -11,7 +11,7 @@ import base64
 import logging
 import random
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -21,8 +21,10 @@ import trio
 from joserfc import jwk, jwt
 
 from msg_node.backends.backend_http import BackendHttp
+from msg_node.kernel.counts import PushCount
 from msg_node.requests.core.push_targets import PushTargets
 from msg_node.storage.file_checks import read_private
+from protofly.counters import Counters
 from protofly.errors import HostError, SettingsError
 
 logger = logging.getLogger("msg_node")
@@ -127,7 +129,7 @@ class WebPush:
         self._keep = keep
         self._called: OrderedDict[str, float] = OrderedDict()  # when each endpoint was called last; trio time
         self._waiting, self._coming = trio.open_memory_channel[str](_WAITING)
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(PushCount)
 
     def somebody_waits(self, key: str) -> None:
         """Wake the runtime that answers for a canonical address, if it is away. Never blocks."""
@@ -142,7 +144,7 @@ class WebPush:
             try:
                 self._waiting.send_nowait(target.endpoint)
             except trio.WouldBlock:
-                self.counters["not sent: too many"] += 1
+                self.counters[PushCount.TOO_MANY] += 1
                 continue
             self._called[target.endpoint] = now
             self._called.move_to_end(target.endpoint)
@@ -162,19 +164,19 @@ class WebPush:
 
     async def _run_sender(self) -> None:
         async for endpoint in self._coming:
-            word = await self._send(endpoint)
-            self.counters[word] += 1
-            if word == "over":
+            result = await self._send(endpoint)
+            self.counters[result] += 1
+            if result is PushCount.OVER:
                 self._targets.gone(endpoint)
                 self._keep()
 
-    async def _send(self, endpoint: str) -> str:
-        """One call, repeated where that helps; what came of it, in a word."""
+    async def _send(self, endpoint: str) -> PushCount:
+        """Make one call, repeated where that helps."""
         parts = urlsplit(endpoint)
         origin = f"{parts.scheme}://{parts.netloc.lower()}"
         service = self._services.get(origin)
         if service is None:  # the settings have changed since it was registered
-            return "over"
+            return PushCount.OVER
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -190,10 +192,10 @@ class WebPush:
                 logger.info("push service %s: %s", origin, exc)
                 continue
             if 200 <= answer.status < 300:
-                return "sent"
+                return PushCount.SENT
             if answer.status in _OVER:
-                return "over"
+                return PushCount.OVER
             if answer.status not in _WORTH_ANOTHER:
                 logger.warning("push service %s answers %d", origin, answer.status)
-                return "refused"
-        return "failed"
+                return PushCount.REFUSED
+        return PushCount.FAILED

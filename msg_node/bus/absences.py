@@ -6,15 +6,15 @@ everything was sent. Source: feature rows DS-08 and DS-14; message specification
 
 from __future__ import annotations
 
-from collections import Counter
-
 import trio
 
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.answers import gap_word
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.resources import object_of_events
+from protofly.counters import Counters
 
 
 class Absences:
@@ -25,7 +25,7 @@ class Absences:
         counters: Those of the node: "changes caught up", "gaps told".
     """
 
-    def __init__(self, state: BusTables, send_queues: SendQueues, counters: Counter[str]) -> None:
+    def __init__(self, state: BusTables, send_queues: SendQueues, counters: Counters) -> None:
         self._state = state
         self._send_queues = send_queues
         self._counters = counters
@@ -55,12 +55,12 @@ class Absences:
             return
         port.queue.go_on()
         session, catch_up = self._state.sessions.get(sid), missed.take(sid, trio.current_time())
-        self._counters["changes caught up"] += len(catch_up.messages)
+        self._counters[NodeCount.CHANGES_CAUGHT_UP] += len(catch_up.messages)
         for message in catch_up.messages:
             if self._state.listeners.listens(sid, message.to_key):  # it may have been taken off meanwhile
                 self._send_queues.enqueue_unseen(port, message)
         if session is not None and (catch_up.gaps or catch_up.is_vague):
-            self._counters["gaps told"] += 1
+            self._counters[NodeCount.GAPS_REPORTED] += 1
             self._send_queues.enqueue(port, gap_word(session.runtime, catch_up.gaps, is_vague=catch_up.is_vague))
 
     def ended(self, sid: int) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from os import urandom
@@ -47,6 +46,7 @@ from msg_node.bus.services import Services
 from msg_node.bus.sweeper import Sweeper
 from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import described, session_refusal, validator_reply
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.directories import OWN, Source
 from msg_node.kernel.identifiers import SEED_BYTES
 from msg_node.kernel.registrations import StatusChange
@@ -61,6 +61,7 @@ from msg_node.requests.recorder import RequestRecorder
 from msg_node.storage.state_store import StateStore
 from protofly import codec
 from protofly.address import domain_of
+from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.limits import BROKEN_FRAMES_IN_A_ROW, MAX_HOPS
 from protofly.message import Message
@@ -112,7 +113,7 @@ class Bus:
         self.ping_seconds = ping_seconds
         self._max_hops = max_hops
         self._router = Router(state, serves=services.serves, services=services.keys)
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(NodeCount)
         self.send_queues = SendQueues(
             state, self.counters, guests=guests, wait_accepting=wait_accepting, is_accepting=is_accepting
         )
@@ -219,7 +220,7 @@ class Bus:
                     break
         if port.queue.is_congested and not port.queue.is_slow:
             port.blockers.add(port.queue)  # by the answers to what it asked, which it has to read first
-        self.counters["frames in"] += taken
+        self.counters[NodeCount.FRAMES_IN] += taken
         self.foreign.forget_unheard()
         self.send_queues.wake()
         return taken
@@ -232,7 +233,7 @@ class Bus:
             return
         port.broken_in_a_row = 0
         if messages[0].raw is not raw and codec.repeats_members(raw):
-            self.counters["repeated members"] += 1
+            self.counters[NodeCount.REPEATED_MEMBERS] += 1
         for message in messages:
             try:
                 self._from_session(port, message, now)
@@ -281,7 +282,7 @@ class Bus:
             source = self._source_of(sid, from_key)
         if source is not OWN:
             if source.code is not None:
-                self.counters["refused sources"] += 1
+                self.counters[NodeCount.REFUSED_SOURCES] += 1
                 self._refuse(port, message, Refusal(source.code))
                 return
             if source is Source.LEARNABLE:
@@ -402,7 +403,7 @@ class Bus:
 
     def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
         """Source: message specification, section 1.7."""
-        self.counters["broken frames"] += 1
+        self.counters[NodeCount.BROKEN_FRAMES] += 1
         port.broken_in_a_row += 1
         reply = validator_reply(exc, self.runtime_of(port), has_desc=port.line.dialect.reads_desc)
         if reply is not None:
@@ -413,7 +414,7 @@ class Bus:
     def _refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
         if port.sid is not None and self.parked_actions.parks(refusal.code, message, port.sid, port.roles):
             return
-        self.counters[f"refused {refusal.code.word}"] += 1
+        self.counters[NodeCount.REFUSED.of(refusal.code.word)] += 1
         if message.expects_reply or is_refusal_sent(message, refusal.code):
             code, value, has_desc = refusal.code, refusal.value, port.line.dialect.reads_desc
             self._enqueue(port, session_refusal(message, code, value, source=self._node, has_desc=has_desc))
@@ -463,7 +464,7 @@ class Bus:
 
     def _expired(self, message: Message) -> None:
         """The time of a message was over before a slow runtime read it."""
-        self.counters["expired"] += 1
+        self.counters[NodeCount.EXPIRED] += 1
         if (
             message.expects_reply
             and not self.parked_actions.keeps(message)

@@ -7,7 +7,6 @@ connection, when the commit has ended. Source: design, section 6.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +14,7 @@ from msg_node.bus.absences import Absences
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.services import Services
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.service import (
     Bind,
     CloseConnection,
@@ -27,6 +27,7 @@ from msg_node.kernel.service import (
     SessionNews,
 )
 from msg_node.requests.parked_actions import ParkedActions
+from protofly.counters import Counters
 from protofly.records import Record, SessionEvent
 
 
@@ -46,7 +47,7 @@ class ConnectionDependencies:
     ports: dict[int, RuntimePort]
     connections: dict[int, RuntimePort]
     absences: Absences
-    counters: Counter[str]
+    counters: Counters
     record: Callable[[Record], None]
     forget: Callable[[int], None]
 
@@ -131,7 +132,7 @@ class ConnectionEffects:
 
     def _record(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""
-        self._needs.counters[f"sessions {news.event}"] += 1
+        self._needs.counters[NodeCount.SESSIONS.of(news.event)] += 1
         self._needs.record(
             SessionEvent(
                 ts_us=int(time.time() * 1e6),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,9 +19,11 @@ from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.services import Services
 from msg_node.kernel.answers import not_stored
 from msg_node.kernel.changes import Change
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.service import Asked, Bind, ServiceResult
 from msg_node.requests.parked_actions import ParkedActions
 from msg_node.storage.state_store import StateStore
+from protofly.counters import Counters
 from protofly.errors import HostError
 from protofly.message import Message
 
@@ -46,7 +47,7 @@ class EffectDependencies:
     store: StateStore
     ports: dict[int, RuntimePort]
     connections: ConnectionEffects
-    counters: Counter[str]
+    counters: Counters
     route_own: Callable[[Message], None]
     enqueue: Callable[[RuntimePort, Message], None]
     wake: Callable[[], None]
@@ -160,7 +161,7 @@ class Effects:
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
         """What was promised could not be made durable: say that instead."""
         logger.error("state cannot be stored: %s", error)
-        self._needs.counters["storage failures"] += 1
+        self._needs.counters[NodeCount.STORAGE_FAILURES] += 1
         replies = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
         for asked in result.inquiries:
             replies += self._needs.services.refused(asked, error)

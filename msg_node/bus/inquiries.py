@@ -19,8 +19,9 @@ no connection at that moment gets none, and what the question did in the outside
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar, cast
 
 import msgspec
@@ -28,7 +29,9 @@ import trio
 from msgspec.structs import replace
 
 from msg_node.bus.core.lanes import Lanes
+from msg_node.kernel.counts import InquiryCount
 from msg_node.kernel.service import Asked, ConnectorName
+from protofly.counters import Counters
 from protofly.errors import Code, HostError
 from protofly.limits import INQUIRIES, INQUIRIES_PER_ASKER, INQUIRIES_PER_CONNECTOR
 
@@ -54,7 +57,7 @@ class Inquiries:
         self._turns: dict[int, trio.Event] = {}  # of those that wait for their turn
         self._handing_back = 0
         self._is_stopping = False
-        self.counters: Counter[str] = Counter()
+        self._results: defaultdict[str, Counters] = defaultdict(partial(Counters, InquiryCount))
 
     def connect(
         self, name: ConnectorName[_Question, _Reply], connector: Callable[[_Question], Awaitable[_Reply]]
@@ -66,7 +69,7 @@ class Inquiries:
         """Start an inquiry; never blocks. What cannot be asked is concluded at once."""
         refusal = self._refusal(asked)
         if refusal is not None:
-            self.counters[f"{asked.inquiry.connector} refused {refusal.code.word}"] += 1
+            self._results[asked.inquiry.connector][InquiryCount.REFUSED.of(refusal.code.word)] += 1
             self._hand_back(asked, refusal)
             return
         self._last_number += 1
@@ -79,7 +82,8 @@ class Inquiries:
     def statistics(self) -> dict[str, int]:
         """How many are under way by connector, and what became of those before."""
         under_way = {f"{name} under way": count for name, count in self._of_connector.items()}
-        return dict(sorted({**self.counters, **under_way}.items()))
+        ended = {f"{name} {what}": count for name, one in self._results.items() for what, count in one.items()}
+        return dict(sorted({**ended, **under_way}.items()))
 
     def drain(self) -> None:
         """The node stops: answer what waits now, while there is still a connection."""
@@ -144,8 +148,9 @@ class Inquiries:
             return  # answered when the node began to stop
         _count_down(self._of_connector, asked.inquiry.connector)
         _count_down(self._of_asker, asked.caller.number)
-        word = outcome.code.word if isinstance(outcome, HostError) else "answered"
-        self.counters[f"{asked.inquiry.connector} {word}"] += 1
+        failure = outcome.code if isinstance(outcome, HostError) else None
+        result = InquiryCount.ANSWERED if failure is None else InquiryCount.FAILED.of(failure.word)
+        self._results[asked.inquiry.connector][result] += 1
         self._handing_back = number
         self._hand_back(asked, outcome)
         self._handing_back = 0

@@ -7,7 +7,6 @@ specification, sections 5 and 20.9.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
@@ -15,7 +14,9 @@ import trio
 
 from msg_node.bus.core.message_queue import DROPPABLE, MessageQueue, QueueBounds
 from msg_node.kernel.congestion import Congestible
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.session import Line
+from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.limits import OPEN_SECONDS, SESSION_QUEUE_BYTES
 from protofly.message import Message
@@ -96,7 +97,7 @@ class RuntimeQueue:
         "wants_late",
     )
 
-    def __init__(self, channel: MessageChannel, *, counters: Counter[str], bounds: QueueBounds | None = None) -> None:
+    def __init__(self, channel: MessageChannel, *, counters: Counters, bounds: QueueBounds | None = None) -> None:
         self.channel = channel
         self.counters = counters
         self.is_closing = False
@@ -197,7 +198,7 @@ class RuntimeQueue:
         """
         if not self.stuck_since or now - self.stuck_since < self.channel.stuck_seconds:
             return False
-        self.counters["stuck runtimes"] += 1
+        self.counters[NodeCount.STUCK_RUNTIMES] += 1
         self._give_up()
         return True
 
@@ -210,13 +211,13 @@ class RuntimeQueue:
         if waiting.take(message):
             return True, None
         if not is_answer and message.type not in DROPPABLE:
-            self.counters["overload"] += 1
+            self.counters[NodeCount.OVERLOAD] += 1
             return False, Code.OVERLOAD
         if not waiting.make_room(message) and not is_answer:
-            self.counters["dropped"] += 1
+            self.counters[NodeCount.DROPPED] += 1
             return False, None
         if waiting.size_bytes > ANSWER_BYTES:
-            self.counters["stuck runtimes"] += 1
+            self.counters[NodeCount.STUCK_RUNTIMES] += 1
             self._give_up()
             return False, Code.NOT_CONNECTED
         waiting.exceed(message)
@@ -314,7 +315,7 @@ class RuntimePort:
         silent_seconds = now - self.heard_at
         if silent_seconds > ping_seconds * (self.pings_unanswered + 1):
             if self.pings_unanswered >= queue.channel.silent_periods:
-                queue.counters["silent runtimes"] += 1
+                queue.counters[NodeCount.SILENT_RUNTIMES] += 1
                 queue.channel.drop()
                 return
             self.pings_unanswered += 1

@@ -6,7 +6,6 @@ congested destination slows down its senders. Source: design, section 3; message
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -20,8 +19,10 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
 from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
+from msg_node.kernel.counts import NodeCount
 from msg_node.requests.local_requests import LocalRequests
 from protofly import codec
+from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.message import Message
 
@@ -46,7 +47,7 @@ class SendQueues:
     def __init__(
         self,
         state: BusTables,
-        counters: Counter[str],
+        counters: Counters,
         *,
         guests: GuestBorder,
         wait_accepting: Callable[[], Awaitable[None]],
@@ -103,7 +104,7 @@ class SendQueues:
         """Queue an answer for a session, if it is still connected."""
         port = self.ports.get(sid)
         if port is None:
-            self._counters["unheard answers"] += 1
+            self._counters[NodeCount.UNHEARD_ANSWERS] += 1
             return
         reads_desc = message.is_response and port.line.dialect.reads_desc
         self.enqueue_reply(port, described(message) if reads_desc else message)
@@ -111,7 +112,7 @@ class SendQueues:
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
         """Queue a copy for a tap, if there is room for it: nobody waits for a tap."""
         is_taken = not port.queue.is_congested and port.queue.enqueue(message) is None
-        self._counters["copies for taps" if is_taken else "copies lost"] += 1
+        self._counters[NodeCount.TAP_COPIES if is_taken else NodeCount.TAP_COPIES_LOST] += 1
         self._unwritten.add(port.queue)
 
     def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
@@ -174,11 +175,11 @@ class SendQueues:
         if refused is not None and self.missed is not None and (delivered or not message.expects_reply):
             self.missed.keep(self._away(numbers), local, trio.current_time())
         if delivered:
-            self._counters["delivered"] += 1
+            self._counters[NodeCount.DELIVERED] += 1
             return None
         if message.expects_reply and not message.is_class_event:
             return refused
-        self._counters["unheard"] += 1  # events need no listener
+        self._counters[NodeCount.UNHEARD] += 1  # events need no listener
         return None
 
     def _to_guest(self, port: RuntimePort, message: Message, roles: frozenset[str]) -> Code | None:
@@ -193,8 +194,8 @@ class SendQueues:
         wanting = [
             one for one in numbers if one < 0 or ((port := ports.get(one)) is not None and port.queue.wants_late)
         ]
-        self._counters["late replies kept back"] += len(numbers) - len(wanting)
-        self._counters["late replies"] += len(wanting)
+        self._counters[NodeCount.LATE_REPLIES_KEPT_BACK] += len(numbers) - len(wanting)
+        self._counters[NodeCount.LATE_REPLIES] += len(wanting)
         return tuple(wanting)
 
     def _away(self, numbers: tuple[int, ...]) -> list[int]:

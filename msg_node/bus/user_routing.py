@@ -28,9 +28,11 @@ import trio
 from federation.link_context import Refusal
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
+from msg_node.kernel.counts import UserCount
 from msg_node.kernel.registrations import Index
 from msg_node.registries.core.user_places import UserPlaces, places_of
 from protofly import codec
+from protofly.counters import Counters
 from protofly.errors import Code, HostError, PeerError
 from protofly.guid import bare_guid
 from protofly.guid_record import GuidRecord
@@ -109,7 +111,7 @@ class UserRouting:
         self._of_sender: Counter[int] = Counter()
         self._is_stopping = False
         self._wanted, self._coming = trio.open_memory_channel[str](USER_WAITING_MESSAGES)
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(UserCount)
 
     def connect(self, record_of: RecordOf) -> None:
         """Look users up with `record_of`; before anything runs."""
@@ -156,7 +158,7 @@ class UserRouting:
 
     def statistics(self) -> dict[str, int]:
         """What waits, what is known, and what became of look-ups."""
-        return {**dict(sorted(self.counters.items())), "waiting": self._waiting_count, "known": len(self._known)}
+        return {**self.counters.shown(), "waiting": self._waiting_count, "known": len(self._known)}
 
     # Waiting.
 
@@ -167,7 +169,7 @@ class UserRouting:
             or self._waiting_bytes + size > USER_WAITING_BYTES
             or self._of_sender[waiting.number] >= USER_WAITING_PER_SENDER
         ):
-            self.counters["refused overload"] += 1
+            self.counters[UserCount.REFUSED] += 1
             return Refusal(Code.OVERLOAD)
         self._of_sender[waiting.number] += 1
         self._waiting_count += 1
@@ -182,7 +184,8 @@ class UserRouting:
     async def _look_up_all(self) -> None:
         async for guid in self._coming.clone():
             outcome = await self._look_up(guid)
-            self.counters["found" if isinstance(outcome, UserPlaces) else outcome.code.word] += 1
+            failure = outcome.code if isinstance(outcome, HostError) else None
+            self.counters[UserCount.FOUND if failure is None else UserCount.FAILED.of(failure.word)] += 1
             self._conclude(guid, outcome)
 
     async def _look_up(self, guid: str) -> UserPlaces | HostError:

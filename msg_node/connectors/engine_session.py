@@ -19,6 +19,7 @@ from msg_node.connectors.core import engine_io
 from msg_node.connectors.core.engine_io import Kind
 from msg_node.connectors.half_open import SessionLines
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
+from msg_node.kernel.counts import NodeCount
 from protofly.limits import WAITING_PACKETS
 from wire.core.websocket import PROTOCOL_ERROR, TOO_BIG, UNSUPPORTED
 
@@ -239,7 +240,7 @@ class EngineSession:
             case Kind.MESSAGE:
                 port.queue.close(TOO_BIG, "too-large")
             case Kind.BINARY:
-                port.queue.counters["binary packets"] += 1
+                port.queue.counters[NodeCount.BINARY_PACKETS] += 1
                 self.say(engine_io.error_packet("binary packets are not carried"))
                 port.queue.close(UNSUPPORTED, "binary packets are not carried")
             case Kind.CLOSE:

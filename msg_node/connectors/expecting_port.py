@@ -5,7 +5,7 @@ Source: message specification, sections 3 and 19.5.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Final
 
@@ -13,8 +13,10 @@ import trio
 
 from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.bus.runtime_port import MessageChannel, RuntimePort, RuntimeQueue
+from msg_node.kernel.counts import NodeCount
 from protofly.answer_codes import code_of
 from protofly.codec import body_members
+from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.late_replies import marked_late
 from protofly.limits import HTTP_OVERDUE_REPLIES
@@ -51,7 +53,7 @@ class ExpectingQueue(RuntimeQueue):
 
     __slots__ = ("_expected", "_overdue")
 
-    def __init__(self, channel: MessageChannel, *, counters: Counter[str], bounds: QueueBounds | None = None) -> None:
+    def __init__(self, channel: MessageChannel, *, counters: Counters, bounds: QueueBounds | None = None) -> None:
         super().__init__(channel, counters=counters, bounds=bounds)
         self._expected: dict[_Transaction, deque[Expected]] = {}
         self._overdue: OrderedDict[int, None] = OrderedDict()  # hashes: some would hold addresses of 2 kB each
@@ -112,9 +114,9 @@ class ExpectingQueue(RuntimeQueue):
 
     def _late(self, reply: Message) -> Code | None:
         if not self.wants_late:
-            self.counters["late replies kept back"] += 1
+            self.counters[NodeCount.LATE_REPLIES_KEPT_BACK] += 1
             return None
-        self.counters["late replies"] += not reply.is_late  # else it is counted already
+        self.counters[NodeCount.LATE_REPLIES] += not reply.is_late  # else it is counted already
         return super().enqueue(marked_late(reply))
 
 

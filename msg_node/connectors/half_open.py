@@ -8,12 +8,13 @@ Source: message specification, section 5.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
 import trio
 
+from msg_node.kernel.counts import NodeCount
+from protofly.counters import Counters
 from protofly.limits import HALF_OPEN, HALF_OPEN_PER_ADDRESS, LINES_PER_SESSION, OPEN_SECONDS
 from wire.byte_channel import ByteChannel
 from wire.core.address_group import address_group
@@ -30,7 +31,7 @@ class HalfOpen:
         counters: Where refused, displaced and late ones are counted.
     """
 
-    def __init__(self, counters: Counter[str]) -> None:
+    def __init__(self, counters: Counters) -> None:
         self._counters = counters
         self._table: PendingTable[Callable[[], None]] = PendingTable(
             most=HALF_OPEN, most_per_address=HALF_OPEN_PER_ADDRESS
@@ -48,11 +49,11 @@ class HalfOpen:
         """
         entry, displaced = self._table.enter(address_group(remote), end)
         if entry is None:
-            self._counters["too many half-open"] += 1
+            self._counters[NodeCount.TOO_MANY_HALF_OPEN] += 1
             return None
         self._deadlines[entry] = trio.current_time() + OPEN_SECONDS
         if displaced is not None:
-            self._counters["displaced half-open"] += 1
+            self._counters[NodeCount.DISPLACED_HALF_OPEN] += 1
             del self._deadlines[displaced]
             displaced.holder()
         return entry
@@ -73,7 +74,7 @@ class HalfOpen:
             entry, deadline = next(iter(self._deadlines.items()))
             if deadline > now:
                 return
-            self._counters["without a session"] += 1
+            self._counters[NodeCount.WITHOUT_A_SESSION] += 1
             self.leave(entry)
             entry.holder()
 

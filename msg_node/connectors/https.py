@@ -33,6 +33,7 @@ from msg_node.connectors.http_line import HttpApplication, certificate_of, is_kn
 from msg_node.connectors.http_session import EventStream, HttpSession, Poll
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.dialects import MESSAGES_PATH, TWIN_PATH, parameters_of
 from msg_node.kernel.proof import Offered
@@ -153,7 +154,7 @@ class HttpsBinding:
         for session in list(self._sessions.values()):
             session.log.forget(now - patience)
             if session.away_since is not None and now - session.away_since > patience:
-                self._reception.counters["lost polls"] += 1
+                self._reception.counters[NodeCount.LOST_POLLS] += 1
                 session.ended_because = "no stream and no poll"
                 session.end()
 
@@ -179,7 +180,7 @@ class HttpsBinding:
         """A session that nobody has a token for yet."""
         remote = address_group(remote_of(request.scope))
         if self._per_address[remote] >= HTTP_SESSIONS_PER_ADDRESS or len(self._sessions) >= SESSIONS:
-            self._reception.counters["too many http sessions"] += 1
+            self._reception.counters[NodeCount.TOO_MANY_HTTP_SESSIONS] += 1
             raise PeerError(Code.OVERLOAD, "too many sessions")
         session = HttpSession(remote, self._end)
         offered = Offered(bearer, certificate_of(request.scope))

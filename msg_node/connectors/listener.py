@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
-from collections import Counter
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
@@ -29,9 +28,11 @@ from msg_node.connectors.reception import ANY_ORIGIN, OnOpened, Reception
 from msg_node.connectors.socketio import SocketIo
 from msg_node.connectors.websocket import WebSocketChannel, serve_messages
 from msg_node.kernel.certificates import PeerCertificate, read_certificate
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.dialects import Arrival, EntryPoint, arrival_at
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect
+from protofly.counters import Counters
 from protofly.errors import PeerError, TransportError
 from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
 from wire.byte_channel import ByteChannel
@@ -80,7 +81,7 @@ class Listener:
     ) -> None:
         self._context = context
         self._acceptor = acceptor
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(NodeCount)
         self.half_open = HalfOpen(self.counters)
         self.reception = Reception(bus, options.max_bytes, options.queue, options.origins, self.counters)
         self._matrix = Matrix(self.reception)
@@ -111,10 +112,10 @@ class Listener:
                 with newcomer.scope:
                     await self._serve_newcomer(stream, newcomer, remote)
         except TransportError as exc:
-            self.counters["failed handshakes"] += 1
+            self.counters[NodeCount.FAILED_HANDSHAKES] += 1
             logger.debug("handshake with %s failed: %s", remote, exc)
         except Exception:  # a defect of ours may cost this connection, never the node
-            self.counters["internal errors"] += 1
+            self.counters[NodeCount.INTERNAL_ERRORS] += 1
             logger.exception("the connection of %s is closed", remote)
         finally:
             newcomer.opened()
@@ -126,8 +127,8 @@ class Listener:
             line, head = await self._meet(stream, newcomer)
         if line is None:
             if handshake.cancelled_caught:
-                self.counters["slow handshakes"] += 1
-                self.counters[f"slow handshakes, {newcomer.phase}"] += 1
+                self.counters[NodeCount.SLOW_HANDSHAKES] += 1
+                self.counters[NodeCount.SLOW_HANDSHAKES_BY_PHASE.of(newcomer.phase)] += 1
             return
         async with line:
             await self._receive(line, head, newcomer, remote)
@@ -178,9 +179,9 @@ class Listener:
                     line.send_nowait(websocket.data_to_send())
                 raise
             finally:
-                self.counters["broken connections"] += websocket.is_broken
+                self.counters[NodeCount.BROKEN_CONNECTIONS] += websocket.is_broken
         else:
-            self.counters["failed handshakes"] += 1
+            self.counters[NodeCount.FAILED_HANDSHAKES] += 1
         line.send_nowait(websocket.data_to_send())
 
     def _say_why(self, websocket: ServerWebSocket, newcomer: Newcomer) -> None:
@@ -223,9 +224,9 @@ class Listener:
             websocket.allow_bytes(UNPROVED_BYTES)
             websocket.accept(subprotocol=SUBPROTOCOL, is_binary=True)
             line.send_nowait(websocket.data_to_send())
-            self.counters["links"] += 1
+            self.counters[NodeCount.LINKS] += 1
             await self._acceptor.serve(line, websocket, remote=remote, on_proved=newcomer.opened)
-            self.counters["refused links"] = self._acceptor.refused
+            self.counters[NodeCount.REFUSED_LINKS] = self._acceptor.refused
             return
         offered = Offered(websocket.bearer, certificate)
         if arrival.entry in (EntryPoint.COMMAND_FRAMES, EntryPoint.QUERY):

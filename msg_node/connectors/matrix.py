@@ -22,6 +22,7 @@ from msg_node.connectors.core.command_frames import (
 )
 from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel, hand_over
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.resources import SESSION_KEY
 from msg_node.kernel.session import Dialect
@@ -126,7 +127,7 @@ class Matrix:
         return body["code"], str(body["description"]), str(body.get("reason", ""))
 
     def _refuse(self, channel: MatrixChannel, status: int, text: str, reason: str = "") -> None:
-        self._reception.counters["refused connects"] += 1
+        self._reception.counters[NodeCount.REFUSED_CONNECTS] += 1
         channel.send([connect_answer(status, text, reason=reason)])
         channel.close(POLICY, text)
 

@@ -22,6 +22,7 @@ from msg_node.connectors.mqtt_client import Arrival, BrokerMemory, BrokerOptions
 from msg_node.connectors.mqtt_presence import MqttSession, Presence
 from msg_node.connectors.reception import Reception
 from msg_node.connectors.websocket import hand_over
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.resources import SESSION_KEY
@@ -91,7 +92,7 @@ class MqttBinding:
         """Send a message to a runtime; end its session if the queue of the broker is full."""
         number = self.client.publish(self._topics.down(session.runtime_key), raw)
         if not number:
-            self._reception.counters["mqtt publications refused"] += 1
+            self._reception.counters[NodeCount.MQTT_PUBLICATIONS_REFUSED] += 1
             session.end()
             return
         self._publishers[number] = session
@@ -113,7 +114,7 @@ class MqttBinding:
         if session.is_in_doubt:
             self._presence.published(session, has_subscriber=has_subscriber, is_probe=is_probe)
         elif not has_subscriber:
-            self._reception.counters["mqtt runtimes gone"] += 1
+            self._reception.counters[NodeCount.MQTT_RUNTIMES_GONE] += 1
             session.end()
         elif session.port is not None and session.port.queue.queued:
             session.port.queue.flush()
@@ -137,12 +138,12 @@ class MqttBinding:
             name = self._topics.read(arrival.topic)
             session = None if name is None else self._sessions.get(name.runtime_key)
             if name is None:
-                self._reception.counters["mqtt topics of nobody"] += 1
+                self._reception.counters[NodeCount.MQTT_TOPICS_OF_NOBODY] += 1
             elif name.word == GONE:
                 if session is not None:
                     self._nursery.start_soon(self._end_unless_heard, session)
             elif len(arrival.payload) > self._reception.max_bytes:
-                self._reception.counters["mqtt messages too large"] += 1
+                self._reception.counters[NodeCount.MQTT_TOO_LARGE] += 1
             elif self._is_for_session(name.runtime_key, arrival, session):
                 assert session is not None
                 frames.setdefault(session, []).append(arrival.payload)
@@ -155,12 +156,12 @@ class MqttBinding:
         if session is not None:
             session.was_heard.set()
         if session is not None and session.has_handled(arrival):
-            self._reception.counters["mqtt messages repeated"] += 1
+            self._reception.counters[NodeCount.MQTT_REPEATED] += 1
             return False
         try:
             message = codec.decode(arrival.payload)[0]
         except PeerError:
-            self._reception.counters["mqtt messages broken"] += 1
+            self._reception.counters[NodeCount.MQTT_BROKEN] += 1
             return False
         is_proved = session is not None and self._speaks_for(session, arrival, message)
         if session is not None and is_proved and session.is_in_doubt:
@@ -178,7 +179,7 @@ class MqttBinding:
         return digest_of(token) == session.token_digest if token or self._needs_token else True
 
     def _refuse(self, runtime_key: str, message: Message, code: Code) -> None:
-        self._reception.counters[f"mqtt refused {code.word}"] += 1
+        self._reception.counters[NodeCount.MQTT_REFUSED.of(code.word)] += 1
         if message.expects_reply and self.client.is_connected:
             refusal = codec.refusal(message, code, source=self._node)
             self.client.publish(self._topics.down(runtime_key), refusal.raw)

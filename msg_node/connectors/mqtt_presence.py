@@ -22,6 +22,7 @@ from msg_node.bus.runtime_port import STUCK_SECONDS
 from msg_node.connectors.expecting_port import ExpectingPort
 from msg_node.connectors.mqtt_client import Arrival, BrokerMemory, MqttClient
 from msg_node.connectors.reception import Reception
+from msg_node.kernel.counts import NodeCount
 from protofly.limits import MQTT_DOUBT_SECONDS, MQTT_REPEATS_REMEMBERED, MQTT_UNACKNOWLEDGED
 
 _NO_PAYLOAD: Final = b""
@@ -160,7 +161,7 @@ class Presence:
             with trio.move_on_after(MQTT_DOUBT_SECONDS):
                 await self._probe()
             for session in self._in_doubt():
-                self._reception.counters["mqtt runtimes gone"] += 1
+                self._reception.counters[NodeCount.MQTT_RUNTIMES_GONE] += 1
                 session.end()
 
     async def _probe(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import count
@@ -12,9 +11,10 @@ from typing import Final, TypeVar
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.bus.runtime_port import MessageChannel, RuntimePort, RuntimeQueue
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect, Line
-from protofly.limits import FRAME_BYTES
+from protofly.counters import Counters
 
 ANY_ORIGIN: Final = "*"
 OnOpened = Callable[[], None]
@@ -34,10 +34,10 @@ class Reception:
     """
 
     bus: Bus
-    max_bytes: int = FRAME_BYTES
-    queue: QueueBounds = field(default_factory=QueueBounds)
-    origins: Collection[str] = (ANY_ORIGIN,)
-    counters: Counter[str] = field(default_factory=Counter)
+    max_bytes: int
+    queue: QueueBounds
+    origins: Collection[str]
+    counters: Counters
     _numbers: count[int] = field(default_factory=lambda: count(1))
 
     def admits(self, origin: str) -> bool:
@@ -54,7 +54,7 @@ class Reception:
     def welcome_as(self, kind: type[_Port], queue: RuntimeQueue, dialect: Dialect, offered: Offered) -> _Port:
         """Give a connection a port of a certain kind, with a queue of its own; see `welcome`."""
         port = kind(Line(next(self._numbers), offered, dialect), queue, now=time.time())
-        self.counters["runtimes"] += 1
+        self.counters[NodeCount.RUNTIMES] += 1
         self.bus.connected(port)
         return port
 

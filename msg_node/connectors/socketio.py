@@ -21,6 +21,7 @@ from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.half_open import Entry, HalfOpen
 from msg_node.connectors.reception import OnOpened, Reception
 from msg_node.connectors.websocket import WebSocketChannel
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect
 from protofly.limits import PAYLOAD_FRAMES, POLLING_SESSIONS_PER_ADDRESS, SESSIONS, UPGRADE_SECONDS
@@ -82,7 +83,7 @@ class SocketIo:
         session = EngineSession(secrets.token_urlsafe(engine_io.SID_BYTES), max_bytes=self.reception.max_bytes)
         entry = None if is_full else self._half_open.enter(remote, session.drop)
         if entry is None:
-            self.reception.counters["too many polling sessions"] += 1
+            self.reception.counters[NodeCount.TOO_MANY_POLLING_SESSIONS] += 1
             return None
         self._begin(session, offered, partial(self._half_open.leave, entry))
         self._polling[network] += 1
@@ -93,7 +94,7 @@ class SocketIo:
     def _begin(self, session: EngineSession, offered: Offered, on_opened: OnOpened) -> None:
         session.port = self.reception.welcome(session, Dialect.SOCKET_IO, offered, on_opened)
         self._sessions[session.sid] = session
-        self.reception.counters["socket.io sessions"] += 1
+        self.reception.counters[NodeCount.SOCKETIO_SESSIONS] += 1
 
     def _greeting(self, session: EngineSession, upgrades: list[str]) -> bytes:
         return engine_io.open_packet(session.sid, upgrades=upgrades, ping_seconds=self.reception.bus.ping_seconds)
@@ -155,7 +156,7 @@ class SocketIo:
             if rest is None:
                 session.give_up_move()
         if rest is None:
-            self.reception.counters["failed upgrades"] += 1
+            self.reception.counters[NodeCount.FAILED_UPGRADES] += 1
             socket.close(1000, "")
             return
         on_moved()

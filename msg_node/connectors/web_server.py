@@ -20,7 +20,6 @@ import errno
 import logging
 import socket
 import ssl
-from collections import Counter
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,8 @@ import trio
 
 from msg_node.connectors.core.address_rates import AddressRates
 from msg_node.connectors.http_line import Asgi, HttpApplication, read_first_head
+from msg_node.kernel.counts import SiteCount
+from protofly.counters import Counters
 from protofly.errors import SettingsError, TransportError
 from protofly.limits import (
     HANDSHAKE_SECONDS,
@@ -148,7 +149,7 @@ class WebServer:
             burst_seconds=WEB_BURST_SECONDS,
             groups=_ADDRESSES_REMEMBERED,
         )
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(SiteCount)
 
     @property
     def open_connections(self) -> int:
@@ -185,13 +186,13 @@ class WebServer:
 
     def _enter(self, group: str) -> Pending[trio.CancelScope] | None:
         if self._arrivals.take(group, trio.current_time()) > 0.0:
-            self.counters["connections too often"] += 1
+            self.counters[SiteCount.TOO_OFTEN] += 1
             return None
         entry, displaced = self._table.enter(group, trio.CancelScope())
         if entry is None:
-            self.counters["too many connections"] += 1
+            self.counters[SiteCount.TOO_MANY] += 1
         if displaced is not None:
-            self.counters["displaced connections"] += 1
+            self.counters[SiteCount.DISPLACED] += 1
             displaced.holder.cancel()
         return entry
 
@@ -202,10 +203,10 @@ class WebServer:
             with entry.holder:
                 await self._serve_requests(trio.SocketStream(sock), remote, entry.address, drains)
         except (TransportError, OSError) as exc:  # also of a socket that was reset before we looked
-            self.counters["failed handshakes"] += 1
+            self.counters[SiteCount.FAILED_HANDSHAKES] += 1
             logger.debug("handshake with %s failed: %s", remote, exc)
         except Exception:  # a defect of ours may cost this connection, never the node
-            self.counters["internal errors"] += 1
+            self.counters[SiteCount.INTERNAL_ERRORS] += 1
             logger.exception("the connection of %s is closed", remote)
         finally:
             self._table.leave(entry)
@@ -216,7 +217,7 @@ class WebServer:
         with trio.move_on_after(HANDSHAKE_SECONDS):
             line, head = await read_first_head(stream, drain_nursery=drains, context=self._listener.context)
         if line is None:
-            self.counters["slow handshakes"] += 1
+            self.counters[SiteCount.SLOW_HANDSHAKES] += 1
             return
         async with line:
             await self._application.serve(line, head, remote=remote, judge=partial(self._judge, group))
@@ -224,5 +225,5 @@ class WebServer:
 
     def _judge(self, group: str) -> float:
         wait_seconds = self._requests.take(group, trio.current_time())
-        self.counters["requests too often"] += wait_seconds > 0.0
+        self.counters[SiteCount.REQUESTS_TOO_OFTEN] += wait_seconds > 0.0
         return wait_seconds

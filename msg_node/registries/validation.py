@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -19,10 +19,12 @@ import trio
 
 from federation.link_context import Refusal
 from msg_node.kernel.catalogue_questions import CatalogueQuestion, schema_question
+from msg_node.kernel.counts import SchemaCount
 from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.resources import key_or_refuse, text_of
 from msg_node.registries.core.tables import RegistryTables
 from protofly import codec
+from protofly.counters import Counters
 from protofly.errors import HostError, PeerError
 from protofly.limits import (
     CATALOGUE_CACHE_SECONDS,
@@ -64,7 +66,7 @@ class Validation:
         self._named: OrderedDict[tuple[int, str], str] = OrderedDict()  # session, object key -> schema address
         self._known: OrderedDict[str, _Known] = OrderedDict()
         self._wanted, self._coming = trio.open_memory_channel[CatalogueQuestion](_WAITING)
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(SchemaCount)
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         """See `middleware.Step`."""
@@ -105,7 +107,7 @@ class Validation:
         try:
             self._wanted.send_nowait(question)
         except trio.WouldBlock:
-            self.counters["schemas not asked for"] += 1
+            self.counters[SchemaCount.NOT_ASKED] += 1
             return
         if known is None:
             known = self._known[address] = _Known(0.0)
@@ -142,10 +144,10 @@ class Validation:
                 with trio.fail_after(INQUIRY_SECONDS):
                     schema = await read(question)
                 seconds = CATALOGUE_CACHE_SECONDS
-                self.counters["schemas read"] += 1
+                self.counters[SchemaCount.READ] += 1
             except (HostError, trio.TooSlowError) as exc:
                 word = exc.code.word if isinstance(exc, HostError) else "timeout"
-                self.counters[f"schemas not read: {word}"] += 1
+                self.counters[SchemaCount.NOT_READ.of(word)] += 1
                 logger.warning(
                     "no schema from %s: %s", question.entry.domain, exc, extra={"domain": question.entry.domain}
                 )

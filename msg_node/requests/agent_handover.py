@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from msg_node.kernel.counts import NodeCount
 from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import handed_over
 from msg_node.requests.core.delivery_status import CANCELLED, Status, StatusReport
@@ -58,7 +59,7 @@ class AgentHandover:
                 self._queues.untaken(entries[index:])
                 self._stalled.add(queue)
                 break
-            self._recorder.counters["actions handed over"] += 1
+            self._recorder.counters[NodeCount.ACTIONS_HANDED_OVER] += 1
         if entries:
             self._send_queues.wake()
 

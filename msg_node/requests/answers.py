@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 
+from msg_node.kernel.counts import NodeCount
 from msg_node.requests.agent_handover import AgentHandover
 from msg_node.requests.cancellations import Cancellations, is_undone
 from msg_node.requests.core.delivery_status import CANCELLED, Status, StatusReport, report_of
@@ -54,14 +55,14 @@ class RequestAnswers:
         if entry is None:
             if not self._parking.finished.is_late(message, time.time()):
                 return False
-            self._recorder.counters["late answers"] += 1
+            self._recorder.counters[NodeCount.LATE_ANSWERS] += 1
             return True
         if is_domain(entry.queue):
             is_of_taker = number < 0 and self._state.links.domain(number) == entry.queue
         else:
             is_of_taker = number > 0 and self._state.owners.owner(entry.queue) == number
         if not is_of_taker or entry.status is Status.PENDING:
-            self._recorder.counters["refused answers"] += 1
+            self._recorder.counters[NodeCount.REFUSED_ANSWERS] += 1
             return True
         self._reported(entry, report_of(message), message)
         return True

@@ -6,12 +6,13 @@ What is known of them is in `core/awaited_answers`. Source: message specificatio
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable
 
 from federation.core.transactions import Tracking, tracking_of
 from federation.link_context import Refusal
+from msg_node.kernel.counts import NodeCount
 from msg_node.requests.core.awaited_answers import Answered, AwaitedAnswers
+from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.late_replies import marked_late
 from protofly.lifetime import ttl_of
@@ -26,7 +27,7 @@ class LocalRequests:
         refuse: Refuses a request to the session that it came from, by the number of that session.
     """
 
-    def __init__(self, counters: Counter[str], *, refuse: Callable[[int, Message, Refusal], None]) -> None:
+    def __init__(self, counters: Counters, *, refuse: Callable[[int, Message, Refusal], None]) -> None:
         self._counters = counters
         self._refuse = refuse
         self._awaited = AwaitedAnswers()
@@ -55,6 +56,6 @@ class LocalRequests:
         """Answer some of the requests whose time is over; returns whether there may be more."""
         overdue = self._awaited.expired(time.monotonic())
         for awaited in overdue:
-            self._counters["timeouts"] += 1
+            self._counters[NodeCount.TIMEOUTS] += 1
             self._refuse(awaited.sid, awaited.request, Refusal(Code.GATEWAY_TIMEOUT))
         return bool(overdue)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from os import urandom
 
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.identifiers import identifier
 from msg_node.kernel.seeds import Seeds
 from msg_node.requests.agent_handover import AgentHandover
@@ -111,7 +112,7 @@ class ParkedActions:
             return
         result = self.recorder.recent.about(message, sender, now)
         if result is not None:
-            self.recorder.counters["repeated requests"] += 1
+            self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
             self.recorder.senders.send_to(asker, repeated_reply(message, *result))
             return
         queue = queue or self.outbox.domain_of(message) or recipient_of(self._state, message, asker)
@@ -147,13 +148,13 @@ class ParkedActions:
         if request_id:
             entry = self._parking.find(domain, request_id)
             if entry is not None:
-                self.recorder.counters["repeated requests"] += 1
+                self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
                 if entry not in self._parking.owed:
                     self._send_queues.send_abroad(domain, status_reply(entry, waiting_report(entry)))
                 return
             finished = self._parking.finished.find(domain, request_id)
             if finished is not None:
-                self.recorder.counters["repeated requests"] += 1
+                self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
                 self._send_queues.send_abroad(domain, repeated_reply(message, request_id, finished.word))
                 return
         queue = queue or recipient_of(self._state, message, number)
@@ -228,7 +229,7 @@ class ParkedActions:
         if self._guaranteed.begin(message, [number for number in numbers if number > 0], now, seconds):
             self.is_used = True
         else:
-            self.recorder.counters["unguaranteed events"] += 1
+            self.recorder.counters[NodeCount.UNGUARANTEED_EVENTS] += 1
 
     def answered(self, message: Message, number: int) -> bool:
         """Apply the answer of a session or link. Returns False when it is about nothing here."""
@@ -258,7 +259,7 @@ class ParkedActions:
         if self._parking.is_open(entry):
             self._cancellations.ask(entry, self.agents.holder(entry.queue))
             return
-        self.recorder.counters["actions cancelled"] += 1
+        self.recorder.counters[NodeCount.ACTIONS.of(Status.CANCELLED)] += 1
         if not by_sender:
             self.recorder.senders.notify(entry, CANCELLED)
 
@@ -290,5 +291,5 @@ class ParkedActions:
                 self._send_queues.to_listeners((sid,), event, set())
                 self._send_queues.wake()
         if given_up := self._guaranteed.take_given_up():
-            self.recorder.counters["unacknowledged events"] += given_up
+            self.recorder.counters[NodeCount.UNACKNOWLEDGED_EVENTS] += given_up
         return len(due)

@@ -7,12 +7,12 @@ promises is on the disk. Source: message specification, section 19.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import count
 from secrets import randbits
 
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.service import ServiceResult
 from msg_node.requests.core.delivery_messages import status_reply, waiting_report
 from msg_node.requests.core.delivery_status import Status, StatusReport
@@ -22,6 +22,7 @@ from msg_node.requests.core.recent_results import RecentResults
 from msg_node.requests.core.tables import RequestTables
 from msg_node.requests.senders import Apply, Senders, to_nobody
 from protofly.address import domain_of
+from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.message import Message
 
@@ -43,7 +44,7 @@ class RequestRecorder:
     """
 
     def __init__(
-        self, state: RequestTables, send_queues: OutboundQueues, counters: Counter[str], *, node: str, apply: Apply
+        self, state: RequestTables, send_queues: OutboundQueues, counters: Counters, *, node: str, apply: Apply
     ) -> None:
         self._state = state
         self._parking = state.delivery.parking
@@ -60,7 +61,7 @@ class RequestRecorder:
         for entry in entries:
             if not entry.is_stored:
                 self._parking.store(entry)
-                self.counters["actions parked"] += 1
+                self.counters[NodeCount.ACTIONS_PARKED] += 1
                 self.on_parked(entry.queue)
             is_owed = entry in self._parking.owed or entry.is_invitation
             self._parking.owed.discard(entry)
@@ -76,7 +77,7 @@ class RequestRecorder:
         is_owed, now = entry in self._parking.owed, time.time()
         self._parking.finish(entry, word, now)
         self.recent.keep(entry, word, now)
-        self.counters[f"actions {word.status.value}"] += 1
+        self.counters[NodeCount.ACTIONS.of(word.status.value)] += 1
         if not ((is_owed or entry.is_invitation) and self.senders.reply(entry, word, answer)):
             self.senders.notify(entry, word)
 
@@ -88,7 +89,7 @@ class RequestRecorder:
 
     def report_again(self, entry: ParkedRequest) -> None:
         """Answer a repetition of an open request: how it stands, unless the reply to the first one is still to come."""
-        self.counters["repeated requests"] += 1
+        self.counters[NodeCount.REPEATED_REQUESTS] += 1
         if entry not in self._parking.owed:
             self.senders.send_to_sender(entry, status_reply(entry, waiting_report(entry)))
 

@@ -160,14 +160,14 @@ class Backends:
     def status(self) -> dict[str, object]:
         """How each is, for operators."""
         status: dict[str, object] = self._people.status()
-        if self._registry is not None:
-            status["registry"] = self._registry.status()
+        if self._registry is not None and self._watch is not None:
+            status["registry"] = self._registry.status() | self._watch.counters.as_members()
         if self._push is not None:
-            status["push"] = {**dict(sorted(self._push.counters.items())), "subscriptions": len(self._state.push)}
+            status["push"] = {**self._push.counters.shown(), "subscriptions": len(self._state.push)}
         if self.validation is not None:
-            status["schemas"] = dict(sorted(self.validation.counters.items()))
-        if self._broker is not None:
-            status["qos"] = self._broker.status()
+            status["schemas"] = self.validation.counters.shown()
+        if self._broker is not None and self._qos_watch is not None:
+            status["qos"] = self._broker.status() | self._qos_watch.counters.as_members()
         return status
 
 

@@ -158,12 +158,12 @@ class People:
         """How each is, for operators."""
         status: dict[str, object] = {}
         if self._global_registry is not None and self._bus is not None:
-            status["global_registry"] = dict(sorted(self._global_registry.counters.items()))
+            status["global_registry"] = self._global_registry.counters.shown()
             status["users"] = self._bus.users.statistics()
         if self._settings.identity.provider:
             status["identity"] = self._keyring.status()
         if self._tokens is not None:
-            status["tokens"] = {**dict(sorted(self._logins.counters.items())), "remembered": len(self._tokens.issued)}
+            status["tokens"] = {**self._logins.counters.shown(), "remembered": len(self._tokens.issued)}
         return status
 
     def _took_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:

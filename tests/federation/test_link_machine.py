@@ -246,9 +246,9 @@ class Histories(stateful.RuleBasedStateMachine):
         self.now += seconds
         while set(kinds(self.tell(Tick(self.now)))) & {Ended, Answer}:
             pass
-        before = (self.link.queue.waiting, self.link.queue.under_way, self.link.state, Counter(self.link.counters))
+        before = (self.link.queue.waiting, self.link.queue.under_way, self.link.state, dict(self.link.counters))
         assert self.tell(Tick(self.now)) == []
-        after = (self.link.queue.waiting, self.link.queue.under_way, self.link.state, Counter(self.link.counters))
+        after = (self.link.queue.waiting, self.link.queue.under_way, self.link.state, dict(self.link.counters))
         assert before == after
 
     @stateful.invariant()

@@ -9,7 +9,6 @@ import contextlib
 import json
 import ssl
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
@@ -48,6 +47,7 @@ from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
 from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
+from protofly.counters import Counters
 from protofly.limits import FRAME_BYTES, SESSIONS
 from protofly.message import Message
 from protofly.records import Record
@@ -365,7 +365,7 @@ class RuntimeRig:
         )
 
     @property
-    def counters(self) -> Counter[str]:
+    def counters(self) -> Counters:
         return self.bus.counters
 
     async def until(self, counter: str, number: int = 1) -> None:

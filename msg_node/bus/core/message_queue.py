@@ -6,9 +6,10 @@ answers may exceed the bounds. Source: message specification, section 20.9.
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import NamedTuple
 
+from msg_node.kernel.counts import NodeCount
+from protofly.counters import Counters
 from protofly.lifetime import aged
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
@@ -42,7 +43,7 @@ class MessageQueue:
 
     __slots__ = ("_bounds", "_counters", "_kept", "_since", "max_bytes", "max_messages", "messages", "size_bytes")
 
-    def __init__(self, bounds: QueueBounds, counters: Counter[str]) -> None:
+    def __init__(self, bounds: QueueBounds, counters: Counters) -> None:
         self._bounds = bounds
         self._counters = counters
         self.max_messages, self.max_bytes = bounds
@@ -124,7 +125,7 @@ class MessageQueue:
                 del messages[index]
                 self._kept = index
                 self.size_bytes -= len(message.raw)
-                self._counters["dropped"] += 1
+                self._counters[NodeCount.DROPPED] += 1
                 return True
         self._kept = len(messages)
         return False

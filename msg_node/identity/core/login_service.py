@@ -11,17 +11,18 @@ is behind `TOKEN_MARKS`. Source: message specification, section 13.2; RFC 9700, 
 
 from __future__ import annotations
 
-from collections import Counter
 from functools import partial
 from typing import Final, Protocol
 
 from msg_node.identity.core.assertions import Asserted
 from msg_node.identity.core.issued_tokens import TokenMark
 from msg_node.identity.core.session_tokens import IssuedToken, RenewedBeforeError, SessionTokens
+from msg_node.kernel.counts import LoginCount
 from msg_node.kernel.directories import SessionDirectory
 from msg_node.kernel.identifiers import identifier
 from msg_node.kernel.resources import Members
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, ServiceRequest, inquire
+from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS
 
@@ -59,7 +60,7 @@ class LoginService:
     def __init__(self, sessions: LoginSessions, tokens: SessionTokens | None) -> None:
         self._sessions = sessions
         self._tokens = tokens
-        self.counters: Counter[str] = Counter()
+        self.counters = Counters(LoginCount)
 
     def assertion_of(self, request: ServiceRequest, params: Members) -> str:
         """The assertion that somebody wants to log in with.
@@ -86,7 +87,7 @@ class LoginService:
         """
         runtime = self._runtime(request)
         text, issued = self._on().begin(asserted, runtime, login=identifier(request.seed, 0), now=now)
-        self.counters["logins"] += 1
+        self.counters[LoginCount.LOGINS] += 1
         return _token_answer(text, issued)
 
     def execute(self, method: str, request: ServiceRequest, params: Members) -> Answer | Inquiry:
@@ -105,15 +106,15 @@ class LoginService:
         try:
             text, issued, mark = self._on().renew(token, runtime, now=now)
         except RenewedBeforeError as exc:
-            self.counters["renewed twice"] += 1
+            self.counters[LoginCount.RENEWED_TWICE] += 1
             end_sessions(self._sessions, self._on(), exc.mark, now=now)
             return inquire(TOKEN_MARKS, exc.mark, partial(_refused, exc))
-        self.counters["refreshed"] += 1
+        self.counters[LoginCount.REFRESHED] += 1
         return inquire(TOKEN_MARKS, mark, partial(_remembered, _token_answer(text, issued)))
 
     def _revoke(self, token: str, runtime: str, now: float) -> Answer | Inquiry:
         mark = self._on().revoke(token, runtime, now=now)
-        self.counters["revoked"] += 1
+        self.counters[LoginCount.REVOKED] += 1
         end_sessions(self._sessions, self._on(), mark, now=now)
         return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
 
@@ -125,7 +126,7 @@ class LoginService:
         if not isinstance(subject, str) or not 0 < len(subject) <= _SUBJECT_CHARS:
             raise PeerError(Code.BAD_BODY, "`params.subject` is a user as tokens name them: <issuer> <user>")
         mark = self._on().revoke_all(subject, now=request.now)
-        self.counters["users revoked"] += 1
+        self.counters[LoginCount.USERS_REVOKED] += 1
         end_sessions(self._sessions, self._on(), mark, now=request.now)
         return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from msg_node.bus.core.message_queue import MessageQueue, QueueBounds
+from msg_node.kernel.counts import NodeCount
+from protofly.counters import Counters
 from protofly.message import Message
 from tests.support.runtime_rig import a_message, parsed, runtime_address
 
@@ -15,8 +15,8 @@ def an(type_: str, value: object = 1) -> Message:
     return parsed(a_message(type_, ANA, ANA, {"value": value}, id_=1))
 
 
-def queue_of(*messages: Message, counters: Counter[str] | None = None) -> MessageQueue:
-    queue = MessageQueue(QueueBounds(3, 10_000), Counter() if counters is None else counters)
+def queue_of(*messages: Message, counters: Counters | None = None) -> MessageQueue:
+    queue = MessageQueue(QueueBounds(3, 10_000), Counters(NodeCount) if counters is None else counters)
     assert all(queue.take(message) for message in messages)
     return queue
 
@@ -30,7 +30,7 @@ def test_a_full_queue_takes_nothing_and_stays_as_it_is() -> None:
 
 
 def test_the_oldest_event_makes_room_and_is_counted() -> None:
-    counters = Counter[str]()
+    counters = Counters(NodeCount)
     queue = queue_of(an("read"), an("event", "old"), an("event", "new"), counters=counters)
     assert queue.make_room(an("response"))
     assert [message.type for message in queue.messages] == ["read", "event"]

@@ -89,7 +89,7 @@ class Scene:
 
     async def fetched(self, times: int) -> None:
         """Wait until keys were fetched so often."""
-        await self.until(lambda: self.people._keyring.counters["fetched"] >= times)
+        await self.until(lambda: self.people._keyring.fetches >= times)
 
     def later(self, seconds: float) -> None:
         """Let time pass for the keyring."""

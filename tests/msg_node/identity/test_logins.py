@@ -64,7 +64,7 @@ class Scene:
     async def fetched(self) -> None:
         """Wait until the keys of the provider are there."""
         with trio.fail_after(10):
-            while not self.people._keyring.counters["fetched"]:
+            while not self.people._keyring.fetches:
                 await trio.lowlevel.checkpoint()
 
     async def ask(self, runtime: Runtime, method: str, **params: object) -> Json:
