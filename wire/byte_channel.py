@@ -45,7 +45,6 @@ class ByteChannel:
         "_sock",
         "_tls",
         "on_drained",
-        "on_failure",
         "peer_certificate",
     )
 
@@ -70,7 +69,6 @@ class ByteChannel:
         self._closed = False
         self.peer_certificate = b""
         """The far end's certificate in DER, b"" without one."""
-        self.on_failure: Callable[[], None] | None = None
         self.on_drained: Callable[[], None] | None = None
 
     @classmethod
@@ -206,7 +204,7 @@ class ByteChannel:
             try:
                 self._tls.write(data)
             except ssl.SSLError:
-                self._fail()
+                self.close()
                 return
             self._flush_tls()
         else:
@@ -224,7 +222,7 @@ class ByteChannel:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except OSError:
-                self._fail()
+                self.close()
                 return
             if sent == len(data):
                 return
@@ -245,13 +243,13 @@ class ByteChannel:
             except (BlockingIOError, InterruptedError):
                 sent = 0
             except (OSError, trio.ClosedResourceError):
-                self._fail()
+                self.close()
                 break
             # While we waited, `_send_raw` may have appended: what we joined is still the front of the list.
             self._drop_front(sent)
         if self._drained is not None:
             self._drained.set()
-        if self.on_drained is not None and not self._closed:
+        if self.on_drained is not None:
             self.on_drained()
 
     def _drop_front(self, count: int) -> None:
@@ -271,11 +269,6 @@ class ByteChannel:
         else:
             await trio.lowlevel.checkpoint()
 
-    def _fail(self) -> None:
-        self.close()
-        if self.on_failure is not None:
-            self.on_failure()
-
     def close(self) -> None:
         """Close at once; a reader that waits gets b""."""
         if self._closed:
@@ -283,6 +276,7 @@ class ByteChannel:
         self._closed = True
         self._backlog.clear()
         self._backlog_bytes = 0
+        self.on_drained = None  # it holds this object: an ended connection must not wait for the garbage collector
         if self._drained is not None:
             self._drained.set()
         trio.lowlevel.notify_closing(self._sock)

@@ -125,5 +125,6 @@ class Newcomer:
 
     def opened(self) -> None:
         """It has a session or a proof, or has ended: it counts no longer, and has no deadline. May be called again."""
-        if self._entry is not None:
-            self._half_open.leave(self._entry)
+        entry, self._entry = self._entry, None  # it refers to this object, and a cycle waits for the garbage collector
+        if entry is not None:
+            self._half_open.leave(entry)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
+import weakref
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from msg_node.freed_memory import TRIM_SECONDS, malloc_trimmer, return_freed_memory
+from msg_node.freed_memory import LONGEST_COLLECTION_SECONDS, TRIM_SECONDS, malloc_trimmer, return_freed_memory
 
 PROGRAM = """
 import ctypes
@@ -39,6 +41,13 @@ def test_a_heap_with_holes_gives_its_free_pages_back() -> None:
     assert int(done.stdout) > 30_000_000
 
 
+class Cycle:
+    """Refers to itself: only the garbage collector frees it."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
 async def test_memory_is_returned_once_a_minute(autojump_clock: MockClock) -> None:
     times: list[float] = []
 
@@ -50,3 +59,28 @@ async def test_memory_is_returned_once_a_minute(autojump_clock: MockClock) -> No
     with trio.move_on_after(3 * TRIM_SECONDS + 1):
         await return_freed_memory(trim=trim)
     assert [round(time - began) for time in times] == [60, 120, 180]
+
+
+async def test_what_is_in_a_cycle_is_freed_within_a_minute(autojump_clock: MockClock) -> None:
+    gc.disable()
+    try:
+        cycle = weakref.ref(Cycle())
+        assert cycle() is not None
+    finally:
+        gc.enable()
+    with trio.move_on_after(TRIM_SECONDS + 1):
+        await return_freed_memory(trim=lambda: True)
+    assert cycle() is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "collections"),
+    [([0.0, 0.0, 0.0], 3), ([LONGEST_COLLECTION_SECONDS] * 3, 3), ([0.0, LONGEST_COLLECTION_SECONDS + 0.001], 2)],
+)
+async def test_the_collector_is_left_alone_once_it_took_too_long(
+    autojump_clock: MockClock, seconds: list[float], collections: int
+) -> None:
+    left = list(seconds)
+    with trio.move_on_after(3 * TRIM_SECONDS + 1):
+        await return_freed_memory(collect=lambda: left.pop(0), trim=lambda: True)
+    assert len(seconds) - len(left) == collections

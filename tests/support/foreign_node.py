@@ -170,7 +170,7 @@ class ForeignNode:
     async def _converse(self, line: SocketLine) -> None:
         websocket = line.websocket
         while data := await line.stream.receive_some(READ_BYTES):
-            texts = websocket.receive(data)
+            texts = websocket.receive(bytes(data))
             if websocket.request_path is not None and line not in self._lines:
                 path, _, line.query = websocket.request_path.partition("?")
                 if not self.accepts(websocket.request_path if "?" in self.path else path):
@@ -226,7 +226,7 @@ class ForeignNode:
             case "update":
                 return {"code": 200 if body.get("resource") in self.registry else 404}
             case "delete":
-                return {"code": 200 if self.registry.pop(value.get("url"), None) else 404}
+                return {"code": 200 if self.registry.pop(str(value.get("url")), None) else 404}
         return {"code": 400}
 
     def _found(self, resource: str) -> Json:

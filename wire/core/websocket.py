@@ -122,6 +122,8 @@ class WebSocket:
             protocol.receive_data(data)
         else:
             protocol.receive_eof()
+        _drop_tracebacks(protocol.parser_exc)
+        _drop_tracebacks(protocol.handshake_exc)
         opcode = self._opcode
         for event in protocol.events_received():
             if type(event) is not Frame:
@@ -239,6 +241,13 @@ class WebSocket:
     def data_to_send(self) -> bytes:
         """One block of all bytes queued so far, b"" when there are none."""
         return b"".join(self.protocol.data_to_send())
+
+
+def _drop_tracebacks(fault: BaseException | None) -> None:
+    """Forget where faults were raised: the frames hold the connection, which would wait for the garbage collector."""
+    while fault is not None:
+        fault.__traceback__ = None
+        fault = fault.__cause__ or fault.__context__
 
 
 def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
