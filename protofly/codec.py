@@ -113,16 +113,18 @@ def decode(raw: bytes) -> list[Message]:
             id_ = _checked_id(id_)
         to, from_ = header.to, header.from_
         takes_members = False
+        # Quotation marks of a header that holds each member once, and no other: nearly every message has so many. Any
+        # further member brings two more, and has the message looked at again.
+        usual = 14 if id_ is None else 16 if id_[0] != _QUOTE else 18
         if body and raw.endswith(body, 0, -1):  # nearly always: then only the header is looked through
             quotes = raw.count(b'"', 0, -1 - len(body))
-            usual = 14 if id_ is None else 16 if id_[0] != _QUOTE else 18
             # Of the header's members the body alone is an object. Where there are no others, two braces at the end
             # close it and the message.
             if raw[-1] == _BRACE and body[-2] not in _BEFORE_NOTHING:
                 takes_members = quotes == usual or ends_with_body(raw, body)
         else:
             quotes = raw.count(b'"') - body.count(b'"')
-            usual = _quotes_once_each(id_, body)
+            usual -= 0 if body else 2  # of its name
         if (
             type(to) is str
             and 0 < len(to) <= HEADER_CHARS
@@ -163,14 +165,6 @@ def _without_halves(raw: bytes) -> bytes:
             pieces += (raw[copied:begin], b"\\ufffd")
             copied = end
     return b"".join(pieces) + raw[copied:] if pieces else raw
-
-
-def _quotes_once_each(id_: bytes | None, body: bytes) -> int:
-    """Quotation marks of a header that holds each member once, and no other: two more for any further member.
-
-    The test that nearly every message passes; those with other members are looked at again.
-    """
-    return 12 + (0 if id_ is None else 2 if id_[0] != _QUOTE else 4) + (2 if body else 0)
 
 
 def _expand(raw: bytes, header: _Header, id_: bytes | None, body: bytes, peek: BodyPeek, quotes: int) -> list[Message]:
