@@ -122,5 +122,7 @@ def read_choice(choice: StubChoice) -> VerifiedStub:
     if len(module) > MODULE_BYTES:
         raise PeerError(Code.MODULE_LIMITS, f"{choice.file} has more than {MODULE_BYTES:,} bytes", domain=choice.domain)
     facts = inspect_module(module)
-    said = ModuleStatement(name=facts.name, version=facts.version, configuration=facts.configuration)
+    said = ModuleStatement(
+        name=facts.name, version=facts.version, configuration=facts.configuration, events=facts.events
+    )
     return make_operator_stub(choice.domain, module, said, Endpoint(name=ENDPOINT_NAME, url=choice.endpoint))

@@ -16,6 +16,7 @@ from typing import Literal
 import trio
 
 from catalogue_client.core.verify import judge_running
+from federation.address_feed import ADDRESSES, AddressFeed, OurAddresses
 from federation.core.contact_trouble import Side
 from federation.core.interworking import Interworking
 from federation.core.link_counts import LinkCount
@@ -32,6 +33,7 @@ from federation.hosted_stub import HostedStub, StubInstance, host
 from federation.identity import Identity
 from federation.peer_session import REAUTHENTICATE_SECONDS
 from federation.stub_provider import DEFAULT_STUB, Package, StubProvider
+from policy.core.gate import Gate
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import (
     EXPIRED_GRACE_SECONDS,
@@ -71,6 +73,7 @@ class SupervisorContext:
     `plaintext_domains` are those whose settings say `insecure_plaintext`; `budget` bounds what any stub may spend;
     `interworking` says which stubs may be of that kind, and is given what their manifests claim; `token_readers` give
     the operator's access tokens for them, by domain. `terms`: what else holds for single domains.
+    Stubs that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
     """
 
     our_domain: str
@@ -82,6 +85,8 @@ class SupervisorContext:
     opener: LineOpener
     plaintext_domains: frozenset[str]
     budget: Budget
+    gate: Gate
+    addresses: OurAddresses
     interworking: Interworking
     terms: PeerTerms
     token_readers: Mapping[str, Callable[[], str]]
@@ -101,6 +106,7 @@ class StubSupervisor:
         self._renewal = Renewal()
         self._line_failed = trio.Event()
         self._summed_up = link.now()
+        self._feed = AddressFeed(link.domain, context.gate, context.addresses)
         self._is_chosen = link.domain in context.terms.chosen
 
     async def run(self) -> None:
@@ -323,6 +329,7 @@ class StubSupervisor:
                 times.add("authenticate", seconds)
                 link.events.stepped("authenticate", seconds)
             self._failures = 0
+            self._feed.begin()
             self._renewal.succeeded(self._link.now())
         else:
             self._not_live(state)
@@ -368,6 +375,8 @@ class StubSupervisor:
                 nursery.start_soon(self._watch_trust, stub, nursery.cancel_scope)
                 nursery.start_soon(_after_a_day, nursery.cancel_scope)
             nursery.start_soon(self._sum_up_often)
+            if ADDRESSES in stub.manifest.events:
+                nursery.start_soon(self._feed.run, hosted)
         self._lifecycle.draining()
         self._show_stub()
         hosted.drain()

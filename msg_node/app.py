@@ -80,6 +80,7 @@ from msg_node.settings.weakenings import insecure_switches
 from msg_node.site.site import Site
 from msg_node.storage.state_store import StateStore
 from msg_node.wiring import meaning
+from msg_node.wiring.allocated_addresses import AllocatedAddresses
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.mqtt import build_mqtt
 from msg_node.wiring.peer_stubs import stub_choices
@@ -254,6 +255,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         identity=identity,
         opener=LineOpener(dialler, tls_context),
         plaintext_domains=plaintext,
+        gate=gate,
+        addresses=AllocatedAddresses(state),
         interworking=state.interworking,
         terms=terms,
         token_readers=token_readers(settings),

@@ -257,6 +257,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `interworking`: a legacy is behind the stub, whose addresses are `permissions.ranges`. Source: data formats, section
     2.6. `configuration`: the JSON Schema of the settings that the operator of a host may give it; {} = any.
+    `events`: optional events of the contract that the stub wants to hear; hosts ignore those that they do not know.
     """
 
     spec: Literal["rmn-stub/1"]
@@ -274,6 +275,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     replaces: int | None = None
     interworking: bool = False
     configuration: Annotated[dict[str, Any], msgspec.Meta(max_length=16)] = {}
+    events: Annotated[list[Word], msgspec.Meta(max_length=16)] = []
 
 
 class DocumentBundle(msgspec.Struct, frozen=True, kw_only=True):

@@ -391,6 +391,7 @@ STUB_LOG_BYTES: Final = 4 << 10
 STUB_CHANNELS: Final = 8
 STUB_TIMERS: Final = 32
 STUB_CONFIGURATION_BYTES: Final = 16 << 10
+STUB_ADDRESSES: Final = 10_000  # of ours, that one stub hears of
 STUB_REQUESTS_PER_ANSWER: Final = 256  # for lines, timers and tokens, besides one for each message and data event
 STUB_USER_TOKENS: Final = 1024  # of users of one legacy service; the one used longest ago is forgotten
 

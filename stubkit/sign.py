@@ -62,6 +62,8 @@ class StubRelease:
     """The legacy addresses that it speaks for; such a stub is an interworking stub."""
     configuration: Mapping[str, Any] = field(default_factory=dict)
     """JSON Schema of the settings that operators may give it; empty: any."""
+    events: Sequence[str] = ()
+    """Optional events of the contract that it wants to hear."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +160,7 @@ def sign_manifest(
         replaces=release.replaces,
         interworking=bool(release.ranges),
         configuration=dict(release.configuration),
+        events=list(release.events),
     )
     return _signed(manifest, keys.pkg, limits.MANIFEST_BYTES)
 

@@ -249,6 +249,7 @@ def _manifest(
         needs_auth=options.needs_auth,
         ranges=options.ranges,
         configuration=facts.configuration,
+        events=facts.events,
         replaces=last or None,
     )
     manifest = sign_manifest(site.keys, module, release, now=site.now)

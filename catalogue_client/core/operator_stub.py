@@ -9,7 +9,7 @@ Source: message specification, section 18.1; foreign nodes, section 3.1.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -38,6 +38,7 @@ class ModuleStatement:
     name: str
     version: str
     configuration: Mapping[str, Any] = field(default_factory=dict)
+    events: Sequence[str] = ()
 
 
 def make_operator_stub(domain: str, module: bytes, said: ModuleStatement, endpoint: Endpoint) -> VerifiedStub:
@@ -65,6 +66,7 @@ def make_operator_stub(domain: str, module: bytes, said: ModuleStatement, endpoi
         abi=Abi(name=ABI_NAME, version=str(ABI_MAJOR)),
         permissions=Permissions(connect=[endpoint.name], clock="wall", random=True),
         configuration=dict(said.configuration),
+        events=list(said.events),
     )
     check_module(module, manifest)
     return VerifiedStub._create(  # noqa: SLF001 - besides `verify`, the one place that may

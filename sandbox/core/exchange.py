@@ -30,6 +30,8 @@ FLAG_TEXT: Final = 1
 """`data` and `send`: this is a text frame."""
 FLAG_GRANTED: Final = 1
 """`auth_token`: the token was granted; `peer_verified`: the peer's proof holds."""
+FLAG_SNAPSHOT: Final = 1
+"""`addresses`: what the stub heard before does not count any more."""
 
 
 class Event(IntEnum):
@@ -45,6 +47,7 @@ class Event(IntEnum):
     AUTH_TOKEN = 8
     PEER_VERIFIED = 9
     DRAIN = 10
+    ADDRESSES = 11
 
 
 class Action(IntEnum):

@@ -45,12 +45,13 @@ INITIALIZE: Final = "_initialize"
 
 
 class StubSection(msgspec.Struct, frozen=True, kw_only=True):
-    """JSON of the custom section `trapezoid-stub`. `configuration` is a JSON Schema; see `Manifest`."""
+    """JSON of the custom section `trapezoid-stub`. `configuration` and `events` are those of `Manifest`."""
 
     abi: int
     name: str
     version: str
     configuration: dict[str, Any] = {}
+    events: list[str] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,7 @@ class ModuleFacts:
     name: str
     version: str
     configuration: dict[str, Any]
+    events: list[str]
     functions: int
     code_bytes: int
     memory_minimum_bytes: int
@@ -192,6 +194,7 @@ def _facts(seen: _Seen) -> ModuleFacts:
         name=seen.stub.name,
         version=seen.stub.version,
         configuration=seen.stub.configuration,
+        events=seen.stub.events,
         functions=len(seen.functions),
         code_bytes=seen.code_bytes,
         memory_minimum_bytes=minimum << 16,

@@ -75,8 +75,13 @@ def peer_settings(node: ForeignNode, stub: str, *, more: str = "", path: str = "
 
 
 @asynccontextmanager
-async def peering(folder: Path, node: ForeignNode, stub: str, *, more: str = "") -> AsyncIterator[PeerSystem]:
-    """Our node beside the foreign one; `more` are further lines of the `[[peer]]` entry."""
+async def peering(
+    folder: Path, node: ForeignNode, stub: str, *, more: str = "", policy: str = ""
+) -> AsyncIterator[PeerSystem]:
+    """Our node beside the foreign one; `more` are further lines of the `[[peer]]` entry, `policy` is a policy file."""
+    if policy:
+        (folder / "policy.toml").write_text(policy)
+        more += '[policy]\nfiles = ["policy.toml"]\n'
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
         async with serving(folder, peer_settings(node, stub, more=more)) as process:

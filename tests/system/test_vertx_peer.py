@@ -12,6 +12,16 @@ from .peer_stubs import OURS, THEIRS, PeerSystem, peering
 
 STUB = "vertx_peer"
 SM = f"domain://msg-node.{THEIRS}/sm"
+OBJECTS_ONLY = """
+id = "objects-only"
+version = "1"
+rule_combining_algorithm = "first-applicable"
+
+[[rules]]
+id = "no-hyperties"
+effect = "deny"
+condition = { hook = { equals = "in" }, dstScheme = { equals = "hyperty" } }
+"""
 
 
 async def bruno_of(system: PeerSystem) -> tuple[LocalRuntime, str]:
@@ -142,3 +152,53 @@ async def test_registry_of_their_domain_is_read_through_the_stub(tmp_path: Path)
         assert (await bruno.ask("create", bruno.url, registry, entry))["code"] == 200
         answer = await system.anna.client.request("read", system.anna.hyperty, registry, {"resource": user})
         assert (answer.code, answer.value) == (200, {hyperty: entry["value"]})
+
+
+async def test_they_write_to_an_address_of_ours_that_never_wrote_to_them(tmp_path: Path) -> None:
+    node = VertxNode(THEIRS)
+    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
+        await node.wait_received(type="subscribe", resource=system.anna.hyperty)
+        bruno, hyperty = await bruno_of(system)
+        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
+        carla = await system.talker("carla")  # one that came later
+        await node.wait_received(type="subscribe", resource=carla.hyperty)
+        assert (await bruno.ask("create", hyperty, carla.hyperty, {"value": 9}))["code"] == 200
+        assert (system.anna.numbers_from(hyperty), carla.numbers_from(hyperty)) == ([8], [9])
+
+
+async def test_address_that_is_gone_is_unsubscribed_and_a_new_node_hears_of_all_again(
+    tmp_path: Path,
+) -> None:
+    node = VertxNode(THEIRS)
+    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
+        carla = await system.talker("carla")
+        await node.wait_received(type="subscribe", resource=carla.hyperty)
+        await carla.client.close()
+        await node.wait_received(type="unsubscribe", resource=carla.hyperty)
+        await node.kill()
+        await system.wait_state("disconnected")
+        await node.start()
+        await node.wait_received(type="subscribe", resource=system.anna.hyperty, count=2)
+        bruno, hyperty = await bruno_of(system)
+        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
+
+
+async def test_they_observe_an_object_of_ours_by_a_subscription_at_their_own_node(tmp_path: Path) -> None:
+    node = VertxNode(THEIRS)
+    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
+        anna = system.anna
+        [room] = await anna.client.at(OURS).allocate("comm", 1)
+        await node.wait_received(type="subscribe", resource=f"{room}/subscription")
+        bruno, _ = await bruno_of(system)
+        assert (await bruno.ask("subscribe", bruno.url, SM, {"resources": [f"{room}/changes"]}))["code"] == 200
+        await anna.client.notify("update", anna.hyperty, f"{room}/changes", {"value": 5})
+        await bruno.wait_for(lambda: bruno.numbers_from(anna.hyperty) == [5])
+
+
+async def test_they_hear_of_no_address_that_the_policy_keeps_from_them(tmp_path: Path) -> None:
+    node = VertxNode(THEIRS)
+    async with peering(tmp_path, node, STUB, more="stay_connected = true\n", policy=OBJECTS_ONLY) as system:
+        [shown] = await system.anna.client.at(OURS).allocate("comm", 1)
+        await node.wait_received(type="subscribe", resource=f"{shown}/subscription")
+        named = {one for message in node.received for one in (message.get("body") or {}).get("resources", [])}
+        assert named == {shown, f"{shown}/subscription"}

@@ -5,7 +5,8 @@
  *
  *     -> open     from the stub's address, to mn:/session   <- 200 with a token: the session is <address>/<token>
  *     -> re-open  from the session, after a lost line       <- 200, or 500: the node was started anew, so `open` again
- *     -> subscribe {"resources": [address]}                 for every address of ours that is to be reached there
+ *     -> subscribe {"resources": [address]}                 for every address of ours that is to be reached there: those that
+ *                                                           our node names, and senders that it does not name
  *     -> close    from the session                          in the end, else the node keeps the session for ever
  *
  * Ids have to be integers. Senders `hyperty:…` are learnt by the node. It never says that a message has arrived.
@@ -15,6 +16,7 @@
 #define STUB_CONFIGURATION {"type": "object", "additionalProperties": false, "properties": { \
     "runtime": {"type": "string", "maxLength": 400, "pattern": "^[a-z-]+://[!#-Z^-~]+$"}, \
     "msg_node": {"type": "string", "maxLength": 400, "pattern": "^domain://[!#-Z^-~]+$"}}}
+#define STUB_EVENTS "addresses"
 #define STUB_HAS_BATCH_END
 #include "trapezoid_stub.h"
 #include "foreign_node.h"
@@ -31,7 +33,7 @@ typedef enum { CLOSED, OPENING, ASKING, RESUMING, LIVE } session_state;
 static session_state state;
 static bool is_draining;
 static uint32_t failures, highest_sent;
-static kept_text runtime_url, token, msg_node;
+static kept_text runtime_url, token, msg_node, our_domain;
 
 static void frame_begin(void) { stub_begin(STUB_ACT_SEND, STUB_FLAG, CHANNEL); }
 static void frame_put(stub_bytes text) { stub_put(text); }
@@ -120,10 +122,36 @@ static void end_subscription(void) {
     frame_end();
 }
 
+static void name_resource(stub_bytes before, stub_bytes address, stub_bytes after) {
+    frame_put(before);
+    frame_put(address);
+    frame_put(after);
+}
+
+/* Lines of one sign: have their addresses lead here, and the changes of objects go there; or no longer. */
+static void on_addresses(stub_bytes lines, uint8_t sign, stub_bytes type) {
+    bool has_begun = false;
+    for (stub_bytes rest = lines; rest.size;) {
+        stub_bytes line = next_line(&rest);
+        if (line.size < 2 || line.data[0] != sign) continue;
+        stub_bytes address = {line.data + 1, line.size - 1};
+        if (!has_begun) begin_subscription(type);
+        name_resource(has_begun ? STUB_TEXT(",\"") : STUB_TEXT("\""), address, STUB_TEXT("\""));
+        if (!is_hyperty(address)) name_resource(STUB_TEXT(",\""), address, STUB_TEXT("/subscription\""));
+        has_begun = true;
+    }
+    if (has_begun) end_subscription();
+    observe_ours(type, kept(&msg_node), kept(&our_domain), lines, sign);
+}
+
 /* ---------------------------------------------------------------------------------------------------------------- messages */
 
 static void send_message(uint32_t number, stub_bytes json) {
     message sent = read_message(json);
+    if (stub_equal(stub_json_plain_string(sent.to), kept(&msg_node)) && is_response(&sent)) {
+        highest_sent = number; /* what our own node says to `observe_ours` */
+        return;
+    }
     if (!starts_with(sent.from, STUB_TEXT("\"hyperty:")) && learn(sent.from)) {
         begin_subscription(STUB_TEXT("subscribe"));
         frame_put(sent.from);
@@ -151,6 +179,7 @@ static void configure(stub_bytes settings) {
     stub_bytes own = stub_json_plain_string(stub_json_member(settings, STUB_TEXT("stub_url")));
     keep_text(&runtime_url, named.size ? named : own);
     named = stub_json_plain_string(stub_json_member(configuration, STUB_TEXT("msg_node")));
+    keep_text(&our_domain, stub_json_plain_string(stub_json_member(settings, STUB_TEXT("our_domain"))));
     stub_bytes domain = stub_json_plain_string(stub_json_member(settings, STUB_TEXT("peer_domain")));
     if (keep_text(&msg_node, named) && named.size) return;
     const stub_bytes before = STUB_TEXT("domain://msg-node."), after = STUB_TEXT("/sm");
@@ -190,6 +219,11 @@ static void stub_on_event(const stub_event *event) {
         break;
     case STUB_CLOSED:
         if (state != CLOSED) lose(event->bytes);
+        break;
+    case STUB_ADDRESSES:
+        if (state != LIVE) break;
+        on_addresses(event->bytes, '-', STUB_TEXT("unsubscribe"));
+        on_addresses(event->bytes, '+', STUB_TEXT("subscribe"));
         break;
     case STUB_TIMER:
         on_timer(event->arg);

@@ -83,6 +83,7 @@ class Owners:
     Attributes:
         owner: Gives the session that owns a canonical key, None when there is none; one dictionary hit.
         pools: Which addresses are lent, and which are free.
+        on_change: Called when an address has got an owner or lost it.
         watched: Keys for which something waits: the tables of those that wait.
         arrived: Those of them that got an owner by allocation or claim, since the list was last replaced.
     """
@@ -103,6 +104,7 @@ class Owners:
         self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
         self._used: OrderedDict[str, None] = OrderedDict()  # names that are not given out again while we remember
+        self.on_change: Callable[[], None] = lambda: None
         self.watched: tuple[Container[str], ...] = ()
         self.arrived: list[str] = []
 
@@ -164,6 +166,7 @@ class Owners:
             self._sid_of[key] = sid
             members.add(key)
             self._journal.put(_ADDRESSES, key, row)
+        self.on_change()
         if is_lent:  # for a new name nothing can have waited
             for key in new:
                 self._note_depth(sid, key)
@@ -262,6 +265,7 @@ class Owners:
     def _own(self, key: str, row: OwnedRow) -> None:
         self._insert(key, row)
         self._journal.put(Table.ADDRESSES, key, row)
+        self.on_change()
         self._note_arrival(key)
 
     def _insert(self, key: str, row: OwnedRow) -> None:
@@ -305,6 +309,7 @@ class Owners:
             if len(self._used) > TOMBSTONES:
                 self._used.popitem(last=False)
         self._journal.delete(Table.ADDRESSES, key)
+        self.on_change()
 
 
 @lru_cache(_CACHED_BASES)

@@ -132,6 +132,57 @@ static bool learn(stub_bytes address) {
     }
 }
 
+/* The next line of a text, without its end; the text begins behind it then. */
+static stub_bytes next_line(stub_bytes *text) {
+    uint32_t size = 0;
+    while (size < text->size && text->data[size] != '\n') size++;
+    stub_bytes line = {text->data, size};
+    uint32_t skipped = size < text->size ? size + 1 : size;
+    *text = (stub_bytes){text->data + skipped, text->size - skipped};
+    return line;
+}
+
+static bool is_hyperty(stub_bytes address) { return starts_with(address, STUB_TEXT("hyperty:")); }
+
+/*
+ * Ask our own node for the changes of objects of ours, so that they are sent to the foreign node as well: every line of `lines` with
+ * that sign, whose address is no hyperty. In the name of the foreign node's subscription manager, which would ask if it knew of us: it
+ * does not say for which objects it has listeners.
+ */
+#define OBSERVED_AT_ONCE 256u
+
+static void observe_ours(stub_bytes type, stub_bytes manager, stub_bytes our_domain, stub_bytes lines, uint8_t sign) {
+    static uint32_t asked;
+    uint32_t count = 0;
+    while (lines.size) {
+        stub_bytes line = next_line(&lines);
+        stub_bytes address = {line.data + 1, line.size ? line.size - 1 : 0};
+        if (!address.size || line.data[0] != sign || is_hyperty(address)) continue;
+        if (!count) {
+            if (!stub_begin(STUB_ACT_DELIVER, 0, 0)) return;
+            stub_put(STUB_TEXT("{\"id\":"));
+            stub_put_decimal(IDS_BASE + asked++ % IDS_BASE);
+            stub_put(STUB_TEXT(",\"type\":\""));
+            stub_put(type);
+            stub_put(STUB_TEXT("\",\"from\":\""));
+            stub_put(manager);
+            stub_put(STUB_TEXT("\",\"to\":\"domain://msg-node."));
+            stub_put(our_domain);
+            stub_put(STUB_TEXT("/sm\",\"body\":{\"resources\":["));
+        }
+        stub_put(count ? STUB_TEXT(",\"") : STUB_TEXT("\""));
+        stub_put(address);
+        stub_put(STUB_TEXT("/changes\""));
+        if (++count < OBSERVED_AT_ONCE) continue;
+        stub_put(STUB_TEXT("]}}"));
+        stub_end();
+        count = 0;
+    }
+    if (!count) return;
+    stub_put(STUB_TEXT("]}}"));
+    stub_end();
+}
+
 /* -------------------------------------------------------------------------------------------------------- writing messages */
 
 static void put_decimal(uint32_t value) {

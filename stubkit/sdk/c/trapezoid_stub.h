@@ -12,6 +12,8 @@
  *
  * With `#define STUB_CONFIGURATION {"type": "object", …}` the stub states the JSON Schema of the settings that an operator may
  * give it; they come with `start`, as its member `configuration`. (Include no other header before this one then.)
+ * With `#define STUB_EVENTS "addresses"` it hears STUB_ADDRESSES as well: lines `+address` and `-address`, each with a line feed; with
+ * STUB_FLAG, what it heard before does not count any more.
  *
  * It is called once for every event, in order; it answers by calling the `stub_…` actions below, any number of times.
  * With `#define STUB_HAS_BATCH_END` also write `static void stub_on_batch_end(void)`, called once after the last event of a call:
@@ -29,18 +31,23 @@
 #error "define STUB_NAME and STUB_VERSION before including trapezoid_stub.h"
 #endif
 
-#ifdef STUB_CONFIGURATION
 #define STUB_LITERAL_(...) #__VA_ARGS__
 #define STUB_LITERAL(...) STUB_LITERAL_(__VA_ARGS__)
-#define STUB_MORE ".ascii \", \\\"configuration\\\": \"\n.ascii " STUB_LITERAL(STUB_LITERAL(STUB_CONFIGURATION)) "\n"
+#ifdef STUB_CONFIGURATION
+#define STUB_SCHEMA ".ascii \", \\\"configuration\\\": \"\n.ascii " STUB_LITERAL(STUB_LITERAL(STUB_CONFIGURATION)) "\n"
 #else
-#define STUB_MORE ""
+#define STUB_SCHEMA ""
+#endif
+#ifdef STUB_EVENTS
+#define STUB_WANTED ".ascii \", \\\"events\\\": \"\n.ascii " STUB_LITERAL(STUB_LITERAL([STUB_EVENTS])) "\n"
+#else
+#define STUB_WANTED ""
 #endif
 
 /* The custom section by which the host recognises the module: it never has to run it to know what it is. */
 __asm__(".section \".custom_section.trapezoid-stub\",\"\",@\n"
         ".ascii \"{\\\"abi\\\": 1, \\\"name\\\": \\\"" STUB_NAME "\\\", \\\"version\\\": \\\"" STUB_VERSION "\\\"\"\n"
-        STUB_MORE
+        STUB_SCHEMA STUB_WANTED
         ".ascii \"}\"\n"
         ".text\n");
 
@@ -56,6 +63,7 @@ __asm__(".section \".custom_section.trapezoid-stub\",\"\",@\n"
 enum {
     STUB_START = 1, STUB_MESSAGE = 2, STUB_OPENED = 3, STUB_DATA = 4, STUB_CLOSED = 5,
     STUB_TIMER = 6, STUB_HTTP_RESPONSE = 7, STUB_AUTH_TOKEN = 8, STUB_PEER_VERIFIED = 9, STUB_DRAIN = 10,
+    STUB_ADDRESSES = 11,
 };
 
 enum {
