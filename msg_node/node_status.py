@@ -29,7 +29,7 @@ def node_status(node: Node) -> dict[str, object]:
         "pid": os.getpid(),
         "rss_kib": rss_kib(),
         "uptime_seconds": round(time.time() - node.started_at, 3),
-        "sessions": node.bus.live_sessions,
+        "sessions": node.bus.runtimes.live_sessions,
         "counters": _counters(node),
         "records": msgspec.to_builtins(node.records.statistics()),
         "connectors": node.bus.inquiries.statistics(),

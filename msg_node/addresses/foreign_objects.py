@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from federation.link_context import Refusal
-from msg_node.addresses.core.observers import Observers
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, SubscriptionStep, Wish
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.addresses.core.tables import AddressTables
@@ -35,7 +34,6 @@ class ForeignObjects:
 
     Args:
         node: Our node's address, named as the source of refusals.
-        observers: Follows who may observe what, here and there.
         send: Hands requests of the node's own to other domains.
         apply: Commits and answers.
     """
@@ -45,29 +43,15 @@ class ForeignObjects:
         node: str,
         state: AddressTables,
         remote: RemoteSubscriptions,
-        observers: Observers,
         *,
         send: Send,
         apply: Apply,
     ) -> None:
         self._node = node
-        self._observers = observers
         self._state = state
         self._remote = remote
         self._send = send
         self._apply = apply
-
-    def observe(self, message: Message, number: int) -> None:
-        """A message of a session or link passes by which observers come and go (`concerns_observers`).
-
-        Raises:
-            PeerError: See `Observers.passes`.
-        """
-        self._observers.passes(message, number)
-        changes = self._state.take_changes()
-        if changes:
-            self._apply(0, ServiceResult(changes=changes))
-            self.forget_unheard()
 
     def request(self, message: Message, domain: str, sid: int) -> None:
         """A session subscribes to objects of `domain`, or unsubscribes.

@@ -14,21 +14,19 @@ from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.answers import gap_word
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.resources import object_of_events
-from protofly.counters import Counters
 
 
 class Absences:
     """Sessions that are away and those that return.
 
     Args:
-        send_queues: Keep what those miss that are away.
-        counters: Those of the node: "changes caught up", "gaps told".
+        send_queues: Keep what those miss that are away. Their counters: "changes caught up", "gaps told".
     """
 
-    def __init__(self, state: BusTables, send_queues: SendQueues, counters: Counters) -> None:
+    def __init__(self, state: BusTables, send_queues: SendQueues) -> None:
         self._state = state
         self._send_queues = send_queues
-        self._counters = counters
+        self._counters = send_queues.counters
 
     def keep(self, missed: Missed | None) -> None:
         """Keep in `missed` what observers miss. What was missed before this process began is not known."""

@@ -7,13 +7,11 @@ connection, when the commit has ended. Source: design, section 6.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 
 from msg_node.bus.absences import Absences
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.runtime_port import RuntimePort
-from msg_node.bus.services import Services
+from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.service import (
     Bind,
@@ -26,42 +24,40 @@ from msg_node.kernel.service import (
     ServiceResult,
     SessionNews,
 )
-from msg_node.requests.parked_actions import ParkedActions
-from protofly.counters import Counters
-from protofly.records import Record, SessionEvent
-
-
-@dataclass(frozen=True, slots=True)
-class ConnectionDependencies:
-    """What effects on connections need of the node.
-
-    Attributes:
-        ports: The live connections by session.
-        connections: All of them by number.
-        record: Takes audit records.
-        forget: Called with each session that has ended.
-    """
-
-    state: BusTables
-    services: Services
-    ports: dict[int, RuntimePort]
-    connections: dict[int, RuntimePort]
-    absences: Absences
-    counters: Counters
-    record: Callable[[Record], None]
-    forget: Callable[[int], None]
+from msg_node.requests.agent_handover import AgentHandover
+from protofly.message import Message
+from protofly.records import SessionEvent
 
 
 class ConnectionEffects:
-    """Keeps the connections in step with the sessions."""
+    """Keeps the connections in step with the sessions.
 
-    def __init__(self, needs: ConnectionDependencies) -> None:
-        self._needs = needs
-        self._parked_actions: ParkedActions
+    Args:
+        word: Words what a connection is notified of.
+        absences: Sessions that return.
+        ended: Called with each session that has ended.
+    """
 
-    def connect(self, parked_actions: ParkedActions) -> None:
+    def __init__(
+        self,
+        state: BusTables,
+        send_queues: SendQueues,
+        absences: Absences,
+        *,
+        word: Callable[[Notice], Message],
+        ended: Sequence[Callable[[int], None]],
+    ) -> None:
+        self._state = state
+        self._send_queues = send_queues
+        self._ports, self._connections = send_queues.ports, send_queues.connections
+        self._absences = absences
+        self._word = word
+        self._ended = ended
+        self._agents: AgentHandover
+
+    def connect(self, agents: AgentHandover) -> None:
         """Set who is notified that agents arrive and leave; once, before anything runs."""
-        self._parked_actions = parked_actions
+        self._agents = agents
 
     def perform(self, result: ServiceResult) -> None:
         """Do what a step asks for at once: notices, effects, audit records."""
@@ -75,13 +71,13 @@ class ConnectionEffects:
     def committed(self, effect: Effect) -> None:
         """A step has been committed and its replies are queued: do what comes after them."""
         if isinstance(effect, CloseConnection):
-            port = self._needs.connections.get(effect.connection)
+            port = self._connections.get(effect.connection)
             if port is not None:
                 port.sid = None
                 port.queue.close(int(effect.code), effect.code.word)
         elif isinstance(effect, Bind):
-            self._needs.absences.arrived(effect.sid)
-            self._parked_actions.agents.bound(effect.sid)
+            self._absences.arrived(effect.sid)
+            self._agents.bound(effect.sid)
 
     def unbind(self, bind: Bind) -> bool:
         """Take from its connection a session that could not be stored: nobody was given its token.
@@ -89,51 +85,52 @@ class ConnectionEffects:
         Returns:
             False when it has that connection no more.
         """
-        port = self._needs.connections.get(bind.connection)
+        port = self._connections.get(bind.connection)
         if port is None or port.sid != bind.sid:
             return False
-        self._needs.ports.pop(bind.sid, None)
+        self._ports.pop(bind.sid, None)
         port.sid = None
         return True
 
     def _notify(self, notice: Notice) -> None:
         """Queue for a connection what becomes of its session; it stands in front of the close."""
-        port = self._needs.connections.get(notice.connection)
+        port = self._connections.get(notice.connection)
         if port is not None:
-            port.queue.enqueue(self._needs.services.notice(notice))
+            port.queue.enqueue(self._word(notice))
 
     def _do(self, effect: Effect) -> None:
         if isinstance(effect, Bind):
             self._bind(effect)
         elif isinstance(effect, Probe):
-            port = self._needs.connections.get(effect.connection)
+            port = self._connections.get(effect.connection)
             if port is not None:
                 port.queue.channel.ping()
         elif isinstance(effect, Ended | Parked):
-            port = self._needs.ports.pop(effect.sid, None)
+            port = self._ports.pop(effect.sid, None)
             if port is not None:
                 port.sid = None  # what follows in the same read is no session's
-            self._parked_actions.agents.lost(effect.sid)
+            self._agents.lost(effect.sid)
             if isinstance(effect, Ended):
-                self._needs.forget(effect.sid)
+                for forget in self._ended:
+                    forget(effect.sid)
 
     def _bind(self, bind: Bind) -> None:
-        port = self._needs.connections.get(bind.connection)
+        port = self._connections.get(bind.connection)
         if port is not None:
             port.sid = bind.sid
             port.on_opened()
-            session = self._needs.state.sessions.get(bind.sid)
-            port.guest_of = self._needs.state.guests.domain(bind.sid)
+            session = self._state.sessions.get(bind.sid)
+            port.guest_of = self._state.guests.domain(bind.sid)
             is_ours = session is not None and not port.guest_of
             port.roles = session.proof.roles if session is not None and is_ours else frozenset()
             port.queue.wants_late = session is not None and session.wants_late
-            self._needs.ports[bind.sid] = port
-            self._needs.absences.arriving(bind.sid)
+            self._ports[bind.sid] = port
+            self._absences.arriving(bind.sid)
 
     def _record(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""
-        self._needs.counters[NodeCount.SESSIONS.of(news.event)] += 1
-        self._needs.record(
+        self._send_queues.counters[NodeCount.SESSIONS.of(news.event)] += 1
+        self._send_queues.records.append(
             SessionEvent(
                 ts_us=int(time.time() * 1e6),
                 event=news.event,

@@ -9,48 +9,28 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
+from os import urandom
 
+from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.connection_effects import ConnectionEffects
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.inquiries import Inquiries
-from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.own_messages import OwnMessages
+from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.kernel.answers import not_stored
 from msg_node.kernel.changes import Change
 from msg_node.kernel.counts import NodeCount
-from msg_node.kernel.service import Asked, Bind, ServiceResult
+from msg_node.kernel.registrations import StatusChange
+from msg_node.kernel.seeds import Seeds
+from msg_node.kernel.service import Asked, Bind, Event, ServiceResult
 from msg_node.requests.parked_actions import ParkedActions
 from msg_node.storage.state_store import StateStore
-from protofly.counters import Counters
 from protofly.errors import HostError
 from protofly.message import Message
 
 logger = logging.getLogger("msg_node")
-
-
-@dataclass(frozen=True, slots=True)
-class EffectDependencies:
-    """What effects need of the node.
-
-    Attributes:
-        ports: The live connections by session.
-        connections: Does what concerns connections.
-        route_own: Routes a message of the node's own.
-        enqueue: Queues for one connection.
-        wake: Has all that was queued written.
-    """
-
-    state: BusTables
-    services: Services
-    store: StateStore
-    ports: dict[int, RuntimePort]
-    connections: ConnectionEffects
-    counters: Counters
-    route_own: Callable[[Message], None]
-    enqueue: Callable[[RuntimePort, Message], None]
-    wake: Callable[[], None]
 
 
 _Step = tuple[ServiceResult, Callable[[Message], None]]
@@ -78,32 +58,66 @@ class _Promise:
 class Effects:
     """Carries out what a step asks for.
 
-    Use: `apply` for each step; `with effects:` around those that one read has brought, whose changes are then handed
-    in together.
+    Use: `serve` and `apply` for each step; `with effects:` around those that one read has brought, whose changes are
+    then handed in together, with those that no step has taken.
+
+    Args:
+        state: Whose changes are stored.
+        services: Answer requests to the node itself.
+        connections: Does what concerns connections.
+        own: Sends notifications.
     """
 
-    def __init__(self, needs: EffectDependencies) -> None:
-        self._needs = needs
-        self._connections = needs.connections
+    def __init__(
+        self,
+        state: BusTables,
+        services: Services,
+        store: StateStore,
+        send_queues: SendQueues,
+        connections: ConnectionEffects,
+        own: OwnMessages,
+    ) -> None:
+        self._state = state
+        self._services = services
+        self._store = store
+        self._send_queues = send_queues
+        self._connections = connections
+        self._own = own
+        self._seeds = Seeds(urandom)
         self._inquiries: Inquiries
         self._parked_actions: ParkedActions
         self._is_gathering = False
         self._steps: list[_Step] = []
         self._changes: list[Change] = []
-        needs.store.on_called_back = self._settle
+        self._foreign: ForeignObjects
+        store.on_called_back = self._settle
 
-    def connect(self, inquiries: Inquiries, parked_actions: ParkedActions) -> None:
-        """Set what follows from effects and itself leads to further ones; once, before anything runs."""
+    def connect(self, inquiries: Inquiries, parked_actions: ParkedActions, foreign: ForeignObjects) -> None:
+        """Set what follows from steps and leads to further steps; once, before anything runs."""
         self._inquiries = inquiries
         self._parked_actions = parked_actions
-        self._connections.connect(parked_actions)
+        self._foreign = foreign
+        self._connections.connect(parked_actions.agents)
 
     def __enter__(self) -> None:
         self._is_gathering = True
 
     def __exit__(self, *_: object) -> None:
         self._is_gathering = False
-        self._submit()
+        self._changes += self._state.take_changes()
+        if self._changes or self._steps:
+            self._submit()
+
+    def serve(self, message: Message, number: int, answer: Callable[[Message], None], now: float) -> None:
+        """Have a service answer a message of a session or link.
+
+        Args:
+            message: Its sender has been checked.
+            number: Of the session or link.
+            answer: Takes the reply, if there is one, when what it promises is durable.
+            now: Seconds since the Unix epoch.
+        """
+        self.apply(self._services.handle(message, number, now=now, seed=self._seeds.next()), answer)
 
     def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
@@ -120,13 +134,11 @@ class Effects:
 
     def _submit(self) -> None:
         """Have committed what has gathered."""
-        if not self._steps:
-            return
         steps, self._steps = self._steps, []
         changes, self._changes = self._changes, []
         promise = _Promise(self, steps)
         try:
-            self._needs.store.submit(
+            self._store.submit(
                 changes, promise.kept, promise.broken, is_awaited=any(_is_awaited(result) for result, _ in steps)
             )
         except HostError as exc:
@@ -135,42 +147,50 @@ class Effects:
 
     def apply_for(self, number: int, result: ServiceResult) -> None:
         """Apply what follows for a session or link that is not at hand: a session's replies need its connection."""
-        port = self._needs.ports.get(number)
+        port = self._send_queues.ports.get(number)
         if port is None and number > 0:
             result.replies = ()
-        self.apply(result, self._needs.route_own if port is None else partial(self._needs.enqueue, port))
+        self.apply(result, self._own.send if port is None else partial(self._send_queues.enqueue_reply, port))
 
     def concluded(self, asked: Asked, outcome: object) -> None:
         """An inquiry has come to its end: answer, if the asker is still there, or ask on."""
-        result = self._needs.services.concluded(asked, outcome, now=time.time())
+        result = self._services.concluded(asked, outcome, now=time.time())
         self.apply_for(asked.caller.number, result)
+
+    def publish_statuses(self, changes: list[StatusChange]) -> None:
+        """Store the statuses of entries that another registry reports, and notify who listens."""
+        self.apply(self._services.publish_statuses(changes), self._own.send)
+
+    def publish_events(self, events: list[Event]) -> None:
+        """Store events that no request has caused, and notify who listens."""
+        self.apply(self._services.publish_events(events), self._own.send)
 
     def sweep_sessions(self) -> bool:
         """End some of the sessions that are over; whether there may be more."""
-        self._needs.state.twin.store_values()
-        return self._swept(self._needs.services.sessions.sweep(now=time.time()))
+        self._state.twin.store_values()
+        return self._swept(self._services.sessions.sweep(now=time.time()))
 
     def sweep_registry(self) -> bool:
         """Look after some registry entries that nobody has refreshed; whether there may be more."""
-        return self._swept(self._needs.services.sweep_registry(now=time.time()))
+        return self._swept(self._services.sweep_registry(now=time.time()))
 
     def _swept(self, result: ServiceResult) -> bool:
-        self.apply(result, self._needs.route_own)
+        self.apply(result, self._own.send)
         return bool(result.news or result.changes)
 
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
         """What was promised could not be made durable: say that instead."""
         logger.error("state cannot be stored: %s", error)
-        self._needs.counters[NodeCount.STORAGE_FAILURES] += 1
+        self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
         replies = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
         for asked in result.inquiries:
-            replies += self._needs.services.refused(asked, error)
+            replies += self._services.refused(asked, error)
         result.replies, result.inquiries = replies, ()
         self.leave(result, answer)
         for effect in result.effects:
             if isinstance(effect, Bind) and self._connections.unbind(effect):
-                lost = self._needs.services.sessions.connection_lost(effect.connection, now=time.time())
-                self.apply(lost, self._needs.route_own)
+                lost = self._services.sessions.connection_lost(effect.connection, now=time.time())
+                self.apply(lost, self._own.send)
 
     def leave(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """What was promised is durable (or is answered as not stored): say so."""
@@ -181,7 +201,7 @@ class Effects:
 
     def _leave_more(self, result: ServiceResult) -> None:
         for notification in result.notifications:
-            self._needs.route_own(notification)
+            self._own.send(notification)
         for asked in result.inquiries:
             self._inquiries.ask(asked)
         for effect in result.effects:
@@ -190,7 +210,8 @@ class Effects:
     def _settle(self) -> None:
         """Go on with what followed, and have all that was queued written: once for everything that became durable."""
         self._parked_actions.settle()
-        self._needs.wake()
+        self._foreign.forget_unheard()
+        self._send_queues.wake()
 
 
 def _is_awaited(result: ServiceResult) -> bool:

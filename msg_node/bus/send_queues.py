@@ -6,8 +6,9 @@ congested destination slows down its senders. Source: design, section 3; message
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import trio
 
@@ -20,11 +21,25 @@ from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
 from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
-from msg_node.requests.local_requests import LocalRequests
 from protofly import codec
 from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.message import Message
+from protofly.records import Record
+
+
+class Records(Protocol):
+    """The writer of audit records."""
+
+    @property
+    def is_accepting(self) -> bool:
+        """False while readers have to pause, so that no record is lost (settings: `records.durability`)."""
+
+    async def wait_accepting(self) -> None:
+        """Wait until `is_accepting`."""
+
+    def append(self, record: Record, /) -> None:
+        """Take a record; never blocks."""
 
 
 class SendQueues:
@@ -32,36 +47,25 @@ class SendQueues:
 
     Args:
         guests: Judges what is sent to runtimes of other domains.
-        wait_accepting: Waits until the writer takes more records (settings: `records.durability`).
-        is_accepting: Whether they do.
+        records: While it takes no more, readers pause.
 
     Attributes:
+        counters: Those of the bus.
         ports: The live connections by session.
         connections: All of them by number.
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
-        requests: Times the requests between sessions; set once, before anything runs.
         on_own: Called with what the node itself sends to which session; None: nobody needs it.
     """
 
-    def __init__(
-        self,
-        state: BusTables,
-        counters: Counters,
-        *,
-        guests: GuestBorder,
-        wait_accepting: Callable[[], Awaitable[None]],
-        is_accepting: Callable[[], bool],
-    ) -> None:
+    def __init__(self, state: BusTables, *, guests: GuestBorder, records: Records) -> None:
         self._state = state
-        self._counters = counters
         self._guests = guests
-        self._wait_accepting = wait_accepting
-        self.is_accepting = is_accepting
+        self.records = records
+        self.counters = Counters(NodeCount)
         self._federation: Federation | None = None
         self.missed: Missed | None = None
         self.on_own: Callable[[Message, int | None], None] | None = None
-        self.requests: LocalRequests
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._unwritten: set[RuntimeQueue] = set()
@@ -104,7 +108,7 @@ class SendQueues:
         """Queue an answer for a session, if it is still connected."""
         port = self.ports.get(sid)
         if port is None:
-            self._counters[NodeCount.UNHEARD_ANSWERS] += 1
+            self.counters[NodeCount.UNHEARD_ANSWERS] += 1
             return
         reads_desc = message.is_response and port.line.dialect.reads_desc
         self.enqueue_reply(port, described(message) if reads_desc else message)
@@ -112,7 +116,7 @@ class SendQueues:
     def enqueue_copy(self, port: RuntimePort, message: Message) -> None:
         """Queue a copy for a tap, if there is room for it: nobody waits for a tap."""
         is_taken = not port.queue.is_congested and port.queue.enqueue(message) is None
-        self._counters[NodeCount.TAP_COPIES if is_taken else NodeCount.TAP_COPIES_LOST] += 1
+        self.counters[NodeCount.TAP_COPIES if is_taken else NodeCount.TAP_COPIES_LOST] += 1
         self._unwritten.add(port.queue)
 
     def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
@@ -175,11 +179,11 @@ class SendQueues:
         if refused is not None and self.missed is not None and (delivered or not message.expects_reply):
             self.missed.keep(self._away(numbers), local, trio.current_time())
         if delivered:
-            self._counters[NodeCount.DELIVERED] += 1
+            self.counters[NodeCount.DELIVERED] += 1
             return None
         if message.expects_reply and not message.is_class_event:
             return refused
-        self._counters[NodeCount.UNHEARD] += 1  # events need no listener
+        self.counters[NodeCount.UNHEARD] += 1  # events need no listener
         return None
 
     def _to_guest(self, port: RuntimePort, message: Message, roles: frozenset[str]) -> Code | None:
@@ -194,8 +198,8 @@ class SendQueues:
         wanting = [
             one for one in numbers if one < 0 or ((port := ports.get(one)) is not None and port.queue.wants_late)
         ]
-        self._counters[NodeCount.LATE_REPLIES_KEPT_BACK] += len(numbers) - len(wanting)
-        self._counters[NodeCount.LATE_REPLIES] += len(wanting)
+        self.counters[NodeCount.LATE_REPLIES_KEPT_BACK] += len(numbers) - len(wanting)
+        self.counters[NodeCount.LATE_REPLIES] += len(wanting)
         return tuple(wanting)
 
     def _away(self, numbers: tuple[int, ...]) -> list[int]:
@@ -212,16 +216,16 @@ class SendQueues:
 
         Bounded, so that one slow runtime does not stop a domain.
         """
-        if not self.is_accepting():
-            await self._wait_accepting()
+        if not self.records.is_accepting:
+            await self.records.wait_accepting()
         if self.link_blockers:
             blockers, self.link_blockers = self.link_blockers, set()
             await wait_relief(blockers)
 
     async def wait_for_port(self, port: RuntimePort) -> None:
         """Let a runtime's reader pause while what it writes to is congested."""
-        if not self.is_accepting():
-            await self._wait_accepting()
+        if not self.records.is_accepting:
+            await self.records.wait_accepting()
         blockers, port.blockers = port.blockers, set()
         await wait_relief(blockers)
 

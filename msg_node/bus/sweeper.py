@@ -7,12 +7,14 @@ once: ten thousand runtimes that were cut off together, a hundred thousand entri
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import trio
 
+from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.effects import Effects
-from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.refusals import Refusals
+from msg_node.requests.parked_actions import ParkedActions
 
 SWEEP_SECONDS = 1.0
 PAUSE_SECONDS = 0.004  # between slices: two thousand entries a second, and messages hardly notice
@@ -23,27 +25,26 @@ class Sweeper:
     """Ends what has expired, every second.
 
     Args:
-        effects: Carries out what follows.
-        connections: Of all runtimes.
+        effects: End sessions and registry entries that have expired.
+        refusals: Answer requests between sessions whose time is over.
         ping_seconds: Silence after which a runtime is pinged.
-        slices: What else is to be done until nothing of it is left; each does some, and says whether there may be more.
-        ticks: What else is to be done every second.
     """
 
     def __init__(
         self,
         effects: Effects,
-        connections: Mapping[int, RuntimePort],
+        parked_actions: ParkedActions,
+        foreign: ForeignObjects,
+        refusals: Refusals,
         *,
         ping_seconds: float,
-        slices: tuple[Callable[[], bool], ...],
-        ticks: tuple[Callable[[], None], ...],
     ) -> None:
         self._effects = effects
-        self._connections = connections
+        self._parked_actions = parked_actions
+        self._foreign = foreign
+        self._refusals = refusals
+        self._connections = refusals.send_queues.connections
         self._ping_seconds = ping_seconds
-        self._slices = slices
-        self._ticks = ticks
 
     async def run(self) -> None:
         """End what has expired, ping silent runtimes, close those that do not read; until cancelled."""
@@ -52,10 +53,10 @@ class Sweeper:
             await trio.sleep_until(began + SWEEP_SECONDS)
             began = trio.current_time()
             await self._sweep(self._effects.sweep_sessions, until=began + SWEEP_SECONDS / 2)
-            for slice_ in self._slices:
-                await self._sweep(slice_, until=began + SWEEP_SECONDS * 3 / 4)
-            for tick in self._ticks:
-                tick()
+            await self._sweep(self._sweep_actions, until=began + SWEEP_SECONDS * 3 / 4)
+            await self._sweep(self._refusals.refuse_overdue, until=began + SWEEP_SECONDS * 3 / 4)
+            self._foreign.expire()
+            self._parked_actions.tick(time.time())
             await self._look_after_ports()
             await self._sweep(self._effects.sweep_registry, until=began + SWEEP_SECONDS)
 
@@ -65,6 +66,9 @@ class Sweeper:
             await trio.sleep(PAUSE_SECONDS)
             if trio.current_time() > until:
                 break
+
+    def _sweep_actions(self) -> bool:
+        return self._parked_actions.sweep(time.time())
 
     async def _look_after_ports(self) -> None:
         for number, port in enumerate(list(self._connections.values()), 1):

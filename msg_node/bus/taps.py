@@ -35,22 +35,15 @@ class Taps:
     """Hands copies to those who look on.
 
     Args:
+        send_queues: Where copies go, and what the node itself sends comes from.
         node: Our runtime address.
-
-    Attributes:
-        send_queues: Where copies go; given before anything runs.
     """
 
-    send_queues: SendQueues
-
-    def __init__(self, state: BusTables, *, node: str) -> None:
+    def __init__(self, state: BusTables, send_queues: SendQueues, *, node: str) -> None:
         self._state = state
+        self._send_queues = send_queues
         self._node = node
         self._sender = f"{node}/taps"
-
-    def connect(self, send_queues: SendQueues) -> None:
-        """Say where copies go, and hear what the node itself says; once, before anything runs."""
-        self.send_queues = send_queues
         send_queues.on_own = self.own
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
@@ -88,7 +81,7 @@ class Taps:
         return tapped
 
     def _copy(self, message: Message, origin: str, taps: list[int] | tuple[int, ...]) -> None:
-        ports = [port for sid in taps if (port := self.send_queues.ports.get(sid)) and OPERATOR in port.roles]
+        ports = [port for sid in taps if (port := self._send_queues.ports.get(sid)) and OPERATOR in port.roles]
         if not ports:
             return
         body = b'{"message":%s,"origin":%s}' % (_shown(message), msgspec.json.encode(origin))
@@ -98,7 +91,7 @@ class Taps:
                 continue
             raw = codec.encode_message(id=None, type="forward", from_=self._sender, to=to.runtime, body=body)
             copy = Message(None, "forward", self._sender, to.runtime, body, raw)
-            self.send_queues.enqueue_copy(port, copy)
+            self._send_queues.enqueue_copy(port, copy)
 
 
 def _shown(message: Message) -> bytes:

@@ -19,15 +19,15 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 import trio
 
 from federation.link_context import Refusal
+from msg_node.bus.core.awaited_users import AwaitedUsers, WaitingMessage
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.middleware import JudgeLocal
+from msg_node.bus.refusals import Refusals
 from msg_node.kernel.counts import UserCount
 from msg_node.kernel.registrations import Index
 from msg_node.registries.core.user_places import UserPlaces, places_of
@@ -41,11 +41,8 @@ from protofly.limits import (
     USER_LOOKUP_SECONDS,
     USER_LOOKUPS_AT_ONCE,
     USER_MISSING_SECONDS,
-    USER_PLACES_KNOWN,
     USER_PLACES_SECONDS,
-    USER_WAITING_BYTES,
     USER_WAITING_MESSAGES,
-    USER_WAITING_PER_SENDER,
 )
 from protofly.message import Message
 
@@ -60,66 +57,39 @@ TakeAction = Callable[[Message, int, frozenset[str], str], None]
 _NO_ROLES: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
-class _Waiting:
-    """A message that waits for a place: where it came from, and when."""
-
-    message: Message
-    number: int
-    roles: frozenset[str]
-    since: float
-
-
-@dataclass(frozen=True, slots=True)
-class _Known:
-    """What came of a look-up, and until when that counts."""
-
-    outcome: UserPlaces | HostError
-    until: float
-
-
 class UserRouting:
     """Finds users for messages.
 
     Args:
-        judge_local: The gate on our own bus; see `Bus`.
-        refuse: Reports to the sender, a session or link by its number, that a message was refused.
+        refusals: Answer what has waited and is refused.
+        judge_local: The gate on our own bus; see `middleware.JudgeLocal`.
+        take_action: Takes over actions; see `TakeAction`.
+
+    Attributes:
+        record_of: Looks users up; None while the node uses no global registry.
         clock: Seconds since some moment.
+        counters: Look-ups by their result.
     """
 
     def __init__(
         self,
         state: BusTables,
-        send_queues: SendQueues,
+        refusals: Refusals,
         *,
-        node: str,
-        judge_local: Callable[[Message, frozenset[str], int], Refusal | None],
-        refuse: Callable[[int, Message, Refusal], None],
-        clock: Callable[[], float] = time.monotonic,
+        judge_local: JudgeLocal,
+        take_action: TakeAction,
     ) -> None:
         self._state = state
-        self._send_queues = send_queues
-        self._node = node
+        self._send_queues = refusals.send_queues
         self._judge_local = judge_local
-        self._refuse = refuse
-        self._clock = clock
-        self._record_of: RecordOf | None = None
-        self._take_action: TakeAction | None = None
-        self._known: OrderedDict[str, _Known] = OrderedDict()
-        self._waiting: dict[str, list[_Waiting]] = {}
-        self._waiting_count = self._waiting_bytes = 0
-        self._of_sender: Counter[int] = Counter()
+        self._refusals = refusals
+        self._take_action = take_action
+        self._awaited = AwaitedUsers()
         self._is_stopping = False
         self._wanted, self._coming = trio.open_memory_channel[str](USER_WAITING_MESSAGES)
+        self.record_of: RecordOf | None = None
+        self.clock: Callable[[], float] = time.monotonic
         self.counters = Counters(UserCount)
-
-    def connect(self, record_of: RecordOf) -> None:
-        """Look users up with `record_of`; before anything runs."""
-        self._record_of = record_of
-
-    def connect_actions(self, take_action: TakeAction) -> None:
-        """Hand actions on to `take_action`; before anything runs."""
-        self._take_action = take_action
 
     def take(self, message: Message, number: int, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
         """Send a message to a user on, or keep it until it is known where that is; a refusal is the caller's to answer.
@@ -131,16 +101,16 @@ class UserRouting:
         """
         if self._is_stopping:
             return Refusal(Code.DRAINING)
-        waiting = _Waiting(message, number, roles, self._clock())
-        if self._record_of is None:
+        waiting = WaitingMessage(message, number, roles, self.clock())
+        if self.record_of is None:
             return self._go_on(waiting, HostError(Code.NO_ROUTE)) if message.expects_reply else None
         try:
             guid = bare_guid(message.to_key)
         except PeerError:
             return Refusal(Code.NO_ROUTE)
-        known = self._known.get(guid)
-        if known is not None and known.until > waiting.since and guid not in self._waiting:
-            return self._go_on(waiting, known.outcome)
+        known = self._awaited.known(guid, waiting.since)
+        if known is not None:
+            return self._go_on(waiting, known)
         return self._wait(guid, waiting)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -153,31 +123,20 @@ class UserRouting:
     def drain(self) -> None:
         """The node stops: answer everything that waits, and keep nothing more."""
         self._is_stopping = True
-        for guid in list(self._waiting):
+        for guid in self._awaited.guids():
             self._conclude(guid, HostError(Code.DRAINING, "the node stops"))
 
     def statistics(self) -> dict[str, int]:
         """What waits, what is known, and what became of look-ups."""
-        return {**self.counters.shown(), "waiting": self._waiting_count, "known": len(self._known)}
+        return {**self.counters.shown(), "waiting": self._awaited.count, "known": self._awaited.places}
 
     # Waiting.
 
-    def _wait(self, guid: str, waiting: _Waiting) -> Refusal | None:
-        size = len(waiting.message.raw)
-        if (
-            self._waiting_count >= USER_WAITING_MESSAGES
-            or self._waiting_bytes + size > USER_WAITING_BYTES
-            or self._of_sender[waiting.number] >= USER_WAITING_PER_SENDER
-        ):
+    def _wait(self, guid: str, waiting: WaitingMessage) -> Refusal | None:
+        if not self._awaited.has_room(waiting):
             self.counters[UserCount.REFUSED] += 1
             return Refusal(Code.OVERLOAD)
-        self._of_sender[waiting.number] += 1
-        self._waiting_count += 1
-        self._waiting_bytes += size
-        if guid in self._waiting:
-            self._waiting[guid].append(waiting)
-        else:
-            self._waiting[guid] = [waiting]
+        if self._awaited.wait(guid, waiting):
             self._wanted.send_nowait(guid)  # has room: there are no more GUIDs than messages that wait
         return None
 
@@ -189,10 +148,10 @@ class UserRouting:
             self._conclude(guid, outcome)
 
     async def _look_up(self, guid: str) -> UserPlaces | HostError:
-        assert self._record_of is not None
+        assert self.record_of is not None
         try:
             with trio.fail_after(USER_LOOKUP_SECONDS):
-                return places_of(await self._record_of(guid), self._state.domains)
+                return places_of(await self.record_of(guid), self._state.domains)
         except trio.TooSlowError:
             return HostError(Code.GATEWAY_TIMEOUT, "the global registry does not answer")
         except HostError as error:
@@ -205,32 +164,20 @@ class UserRouting:
         life_seconds = USER_MISSING_SECONDS
         if isinstance(outcome, UserPlaces):
             life_seconds = min(USER_PLACES_SECONDS, outcome.ends_at - time.time())
-        self._known[guid] = _Known(outcome, self._clock() + life_seconds)
-        self._known.move_to_end(guid)
-        if len(self._known) > USER_PLACES_KNOWN:
-            self._known.popitem(last=False)
-        for waiting in self._waiting.pop(guid, ()):
-            self._release(waiting)
+        for waiting in self._awaited.conclude(guid, outcome, self.clock() + life_seconds):
             refusal = self._go_on(waiting, outcome)
             if refusal is not None:
-                self._refuse(waiting.number, waiting.message, refusal)
+                self._refusals.refuse_later(waiting.number, waiting.message, refusal)
         self._send_queues.wake()
-
-    def _release(self, waiting: _Waiting) -> None:
-        self._waiting_count -= 1
-        self._waiting_bytes -= len(waiting.message.raw)
-        self._of_sender[waiting.number] -= 1
-        if not self._of_sender[waiting.number]:
-            del self._of_sender[waiting.number]
 
     # Going on.
 
-    def _go_on(self, waiting: _Waiting, outcome: UserPlaces | HostError) -> Refusal | None:
-        message = aged(waiting.message, self._clock() - waiting.since)
+    def _go_on(self, waiting: WaitingMessage, outcome: UserPlaces | HostError) -> Refusal | None:
+        message = aged(waiting.message, self.clock() - waiting.since)
         if message is None:
             return Refusal(Code.TIMEOUT)
-        if message.is_action and self._take_action is not None:
-            return self._keep(message, waiting, outcome, self._take_action)
+        if message.is_action:
+            return self._keep(message, waiting, outcome)
         if isinstance(outcome, HostError):
             return Refusal(outcome.code)
         hyperties = self._state.users.hyperties_of(outcome.here)
@@ -241,9 +188,7 @@ class UserRouting:
             return self._send_abroad(message, waiting, outcome.domains)
         return Refusal(Code.TEMPORARILY_UNAVAILABLE if hyperties else Code.NOT_REGISTERED)
 
-    def _keep(
-        self, message: Message, waiting: _Waiting, outcome: UserPlaces | HostError, take_action: TakeAction
-    ) -> Refusal | None:
+    def _keep(self, message: Message, waiting: WaitingMessage, outcome: UserPlaces | HostError) -> Refusal | None:
         """Hand an action on to the first place that takes it."""
         names: Sequence[tuple[Index, str]] = [(Index.GUID, message.to_key)]
         abroad: tuple[str, ...] = ()
@@ -262,7 +207,7 @@ class UserRouting:
             )
             if refused is None:
                 try:
-                    take_action(message, waiting.number, waiting.roles, place)
+                    self._take_action(message, waiting.number, waiting.roles, place)
                 except PeerError as exc:
                     refused = Refusal(exc.code)
                 else:
@@ -270,7 +215,7 @@ class UserRouting:
             refusal = refusal or refused
         return refusal or Refusal(Code.NOT_REGISTERED)
 
-    def _deliver(self, message: Message, waiting: _Waiting, numbers: tuple[int, ...]) -> Refusal | None:
+    def _deliver(self, message: Message, waiting: WaitingMessage, numbers: tuple[int, ...]) -> Refusal | None:
         if waiting.number < 0:
             code = self._send_queues.to_listeners(numbers, message, self._send_queues.link_blockers)
             return None if code is None else Refusal(code)
@@ -283,16 +228,16 @@ class UserRouting:
         if code is not None:
             return Refusal(code)
         if message.peek.ttl:
-            self._send_queues.requests.sent(message, waiting.number)
+            self._refusals.requests.sent(message, waiting.number)
         if message.wants_receipt and port is not None:
-            self._send_queues.enqueue(port, codec.response(message, 200, extra={"source": self._node}))
+            self._send_queues.enqueue(port, codec.response(message, 200, extra={"source": self._refusals.node}))
         return None
 
     def _is_ours(self, number: int) -> bool:
         """Whether a message came from a runtime of our own domain: no other is sent on abroad, or asked here again."""
         return not self._state.senders.other_domain_of(number)
 
-    def _send_abroad(self, message: Message, waiting: _Waiting, domains: tuple[str, ...]) -> Refusal | None:
+    def _send_abroad(self, message: Message, waiting: WaitingMessage, domains: tuple[str, ...]) -> Refusal | None:
         """Send to the first of the user's domains that we may and can send to."""
         refusal: Refusal | None = None
         for domain in domains:

@@ -321,7 +321,7 @@ class HttpsBinding:
         _meet(session, request)
         assert session.port is not None
         parameters = parameters_of(request.url.query)
-        runtime = self._reception.bus.runtime_of(session.port)
+        runtime = self._reception.bus.runtimes.runtime_of(session.port)
         resource = parameters.get("resource", "")
         body: dict[str, object] = {"resource": resource} if resource else {}
         body |= {name: number for name in ("page",) if (number := number_in(parameters.get(name, "")))}

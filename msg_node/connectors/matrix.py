@@ -118,7 +118,7 @@ class Matrix:
             settled.set()
 
         opening = codec.build(id=1, type="open", from_=runtime, to=SESSION_KEY)
-        self._reception.bus.ask_session(port, opening, answered, now=time.time())
+        self._reception.bus.runtimes.ask_session(port, opening, answered, now=time.time())
         await settled.wait()
         body = codec.body_members(replies[0].body)
         if body["code"] == 200:
@@ -169,12 +169,12 @@ class Matrix:
     def _obey(self, port: RuntimePort, command: Command) -> None:
         """`disconnect` of this runtime ends its session; all else is no command of an open connection."""
         bus = self._reception.bus
-        runtime = bus.runtime_of(port)
+        runtime = bus.runtimes.runtime_of(port)
         if command.word != DISCONNECT or not runtime or not _is_same(command.runtime or runtime, runtime):
             port.queue.channel.send([connect_answer(403, INVALID_HANDSHAKE)])
             return
         closing = codec.build(id=None, type="close", from_=runtime, to=SESSION_KEY)
-        bus.ask_session(port, closing, lambda _reply: None, now=time.time())
+        bus.runtimes.ask_session(port, closing, lambda _reply: None, now=time.time())
 
 
 async def _first_frames(channel: MatrixChannel) -> list[bytes]:

@@ -55,9 +55,9 @@ class Reception:
         """Give a connection a port of a certain kind, with a queue of its own; see `welcome`."""
         port = kind(Line(next(self._numbers), offered, dialect), queue, now=time.time())
         self.counters[NodeCount.RUNTIMES] += 1
-        self.bus.connected(port)
+        self.bus.runtimes.connected(port)
         return port
 
     def release(self, port: RuntimePort) -> None:
         """A connection has ended."""
-        self.bus.disconnected(port)
+        self.bus.runtimes.disconnected(port)

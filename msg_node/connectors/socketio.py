@@ -97,7 +97,9 @@ class SocketIo:
         self.reception.counters[NodeCount.SOCKETIO_SESSIONS] += 1
 
     def _greeting(self, session: EngineSession, upgrades: list[str]) -> bytes:
-        return engine_io.open_packet(session.sid, upgrades=upgrades, ping_seconds=self.reception.bus.ping_seconds)
+        return engine_io.open_packet(
+            session.sid, upgrades=upgrades, ping_seconds=self.reception.bus.options.ping_seconds
+        )
 
     async def _keep(self, session: EngineSession, network: str, entry: Entry) -> None:
         """Notify the bus when a polling session has ended, for any reason."""

@@ -87,10 +87,11 @@ async def serve_messages(bus: Bus, port: RuntimePort, channel: WebSocketChannel)
 
 async def hand_over(bus: Bus, port: RuntimePort, frames: list[bytes]) -> None:
     """Give frames to the bus as fast as it takes them."""
+    queues = bus.send_queues
     while not port.queue.is_closing:
-        frames = frames[bus.from_session(port, frames) :] if frames else frames
-        if port.blockers or not bus.is_accepting:
-            await bus.wait_for_port(port)
+        frames = frames[bus.from_sessions.take(port, frames) :] if frames else frames
+        if port.blockers or not queues.records.is_accepting:
+            await queues.wait_for_port(port)
         elif frames:
             await trio.lowlevel.checkpoint()
         if not frames:

@@ -6,30 +6,19 @@ What is known of them is in `core/awaited_answers`. Source: message specificatio
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from federation.core.transactions import Tracking, tracking_of
-from federation.link_context import Refusal
-from msg_node.kernel.counts import NodeCount
-from msg_node.requests.core.awaited_answers import Answered, AwaitedAnswers
-from protofly.counters import Counters
-from protofly.errors import Code
+from msg_node.requests.core.awaited_answers import Answered, Awaited, AwaitedAnswers
 from protofly.late_replies import marked_late
 from protofly.lifetime import ttl_of
 from protofly.message import Message
 
 
 class LocalRequests:
-    """Times requests of sessions to sessions.
+    """Times requests of sessions to sessions."""
 
-    Args:
-        counters: Those of the node: "timeouts".
-        refuse: Refuses a request to the session that it came from, by the number of that session.
-    """
-
-    def __init__(self, counters: Counters, *, refuse: Callable[[int, Message, Refusal], None]) -> None:
-        self._counters = counters
-        self._refuse = refuse
+    def __init__(self) -> None:
         self._awaited = AwaitedAnswers()
         self.session_ended = self._awaited.session_ended
 
@@ -52,10 +41,6 @@ class LocalRequests:
         """The recipient did not read a message in time. Returns whether its sender is answered here."""
         return self._awaited.ended_unread(message)
 
-    def expire(self) -> bool:
-        """Answer some of the requests whose time is over; returns whether there may be more."""
-        overdue = self._awaited.expired(time.monotonic())
-        for awaited in overdue:
-            self._counters[NodeCount.TIMEOUTS] += 1
-            self._refuse(awaited.sid, awaited.request, Refusal(Code.GATEWAY_TIMEOUT))
-        return bool(overdue)
+    def overdue(self) -> Iterable[Awaited]:
+        """Take out some of the requests whose time is over, for an answer in place of the recipient's."""
+        return self._awaited.expired(time.monotonic())

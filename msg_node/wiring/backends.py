@@ -106,7 +106,10 @@ class Backends:
         if self._relay is not None and self._registry is not None and self._settings.registry is not None:
             bus.inquiries.connect(REGISTRY, self._registry)
             self._watch = RegistryWatch(
-                self._relay, self._registry, bus.publish_statuses, poll_seconds=self._settings.registry.poll_seconds
+                self._relay,
+                self._registry,
+                bus.effects.publish_statuses,
+                poll_seconds=self._settings.registry.poll_seconds,
             )
 
         if self._qos is not None and self._broker is not None and self._settings.qos is not None:
@@ -114,7 +117,7 @@ class Backends:
             self._qos_watch = QosWatch(
                 self._qos,
                 self._broker,
-                bus.publish_events,
+                bus.effects.publish_events,
                 domain=self._settings.node.domain,
                 watch_seconds=self._settings.qos.watch_seconds,
             )
@@ -184,7 +187,7 @@ def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> W
         state.push,
         PushOptions(settings.ttl_seconds, settings.rest_seconds),
         is_away=bus.absences.is_away,
-        keep=partial(bus.publish_events, []),  # what has changed is kept with the events that it leads to: none
+        keep=partial(bus.effects.publish_events, []),  # what has changed is kept with the events that it leads to: none
     )
 
 

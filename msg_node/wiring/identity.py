@@ -130,7 +130,6 @@ class People:
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and users found; once, before anything runs."""
         self._bus = bus
-        bus.users.connect_actions(bus.parked_actions.take_found)
         bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
         if self._tokens is not None and self._token_store is not None:
             bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))
@@ -138,7 +137,7 @@ class People:
                 self._state.transitions.end_login(login, now=time.time())
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
-            bus.users.connect(self._global_registry.record)
+            bus.users.record_of = self._global_registry.record
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for users, and keep keys fresh, until cancelled."""

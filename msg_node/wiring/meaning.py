@@ -17,9 +17,11 @@ from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import UNIDENTIFIED, Identify, Refusal
 from federation.router import greeting
 from msg_node.bus import middleware
+from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.bus.taps import Taps
 from msg_node.connectors.https import HttpsOptions
+from msg_node.connectors.listener import ListenerOptions
 from msg_node.node_state import NodeState
 from msg_node.registries.validation import Validation
 from msg_node.settings.middleware import StepName, active_steps
@@ -242,6 +244,16 @@ def status_access(site: SiteSettings) -> str:
 def https_options(settings: Settings) -> HttpsOptions | None:
     """How runtimes over HTTP are served, None when they are not."""
     return HttpsOptions(settings.https.poll_seconds, settings.https.queue_messages) if settings.https.serve else None
+
+
+def listener_options(settings: Settings) -> ListenerOptions:
+    """Which runtimes may connect, and what they may send and leave unread."""
+    return ListenerOptions(
+        max_bytes=settings.limits.frame_bytes,
+        queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
+        origins=settings.listen.origins,
+        https=https_options(settings),
+    )
 
 
 def bindings(settings: Settings) -> frozenset[str]:

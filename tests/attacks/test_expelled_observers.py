@@ -183,7 +183,7 @@ async def test_nobody_but_the_reporter_takes_anybody_off(scene: Scene, form: str
             body = {"resources": scene.places, "source": scene.hyperty if "hyperty" in form else scene.bo.address}
             assert code_and_reason(await attacker.ask("unsubscribe", SM, body)) == (403, "spoofed-source")
     forged = a_message("unsubscribe", f"hyperty://{FOREIGN}/m", scene.hyperty, {"resource": room}, id_=5)
-    assert rig.bus.from_link(FOREIGN, [parsed(forged)]) == [Code.NOT_OWNER]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(forged)]) == [Code.NOT_OWNER]
     heard = [f"{room}/changes", f"{room}/children/m"]
     assert await spoken(scene) == (heard, heard[:1])
 
@@ -201,12 +201,12 @@ async def test_an_observer_abroad_is_told_through_its_node_and_writes_no_more(sc
     rig, room = scene.rig, scene.room
     source = f"runtime://{FOREIGN}/mn"
     wish = a_message("subscribe", f"{BEN}/sm", f"{room}/subscription", {"resource": room}, id_=6)
-    rig.bus.from_link(FOREIGN, [parsed(wish)])
+    rig.bus.from_links.take(FOREIGN, [parsed(wish)])
     (asked,) = await scene.ana.heard()
     await scene.ana.say(a_message("response", asked["to"], asked["from"], {"code": 200}, id_=6))
     await scene.ana.heard()
     body = {"resources": scene.places, "source": source}
-    rig.bus.from_link(FOREIGN, [parsed(a_message("subscribe", f"{source}/sm", SM, body, id_=7))])
+    rig.bus.from_links.take(FOREIGN, [parsed(a_message("subscribe", f"{source}/sm", SM, body, id_=7))])
     await scene.ana.heard()
     number = rig.state.links.number(FOREIGN)
     assert rig.state.listeners.listens(number, scene.places[0])
@@ -216,7 +216,7 @@ async def test_an_observer_abroad_is_told_through_its_node_and_writes_no_more(sc
     assert (told["from"], told["to"], told["body"]) == (f"{room}/subscription", f"{BEN}/sm", {"resource": room})
     assert rig.state.listeners.listens(number, scene.places[0]) is not rig.state.rules.require_consent
     written = a_message("create", f"{BEN}/sm", scene.places[1], {"resource": f"{BEN}/sm#1"}, id_=8)
-    assert rig.bus.from_link(FOREIGN, [parsed(written)]) == [Code.NOT_OWNER]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(written)]) == [Code.NOT_OWNER]
 
 
 async def observes_abroad(rig: RuntimeRig, *runtimes: Runtime) -> None:
@@ -224,13 +224,13 @@ async def observes_abroad(rig: RuntimeRig, *runtimes: Runtime) -> None:
         await one.say(a_message("subscribe", f"{one.address}/sm", f"{FAR_ROOM}/subscription", id_=60))
         await one.heard()
         granted = a_message("response", f"{FAR_ROOM}/subscription", f"{one.address}/sm", {"code": 200}, id_=60)
-        rig.bus.from_link(FOREIGN, [parsed(granted)])
+        rig.bus.from_links.take(FOREIGN, [parsed(granted)])
         body = {"resources": [f"{FAR_ROOM}/changes", f"{FAR_ROOM}/children/m"]}
         await one.say(a_message("subscribe", one.address, FOREIGN_SM, body, id_=61))
         await one.heard()
         for asked in [sent for sent in rig.domains.take() if sent["to"] == FOREIGN_SM]:
             answer = a_message("response", asked["to"], asked["from"], {"code": 200}, id_=asked["id"])
-            rig.bus.from_link(FOREIGN, [parsed(answer)])
+            rig.bus.from_links.take(FOREIGN, [parsed(answer)])
         while (await one.next()).get("id") != 61:
             pass
 
@@ -242,11 +242,11 @@ async def test_the_domain_of_an_object_takes_our_runtime_off_and_the_last_one_en
     await observes_abroad(rig, bo, cy)
     change = parsed(a_message("update", FAR_ROOM, f"{FAR_ROOM}/changes", {"value": 1}))
     for observer, address in ((bo, scene.hyperty), (cy, cy.address)):
-        assert rig.bus.from_link(FOREIGN, [change]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [change]) == [None]
         assert [one["type"] for one in await observer.heard()] == ["update"]
         away = a_message("unsubscribe", f"{FAR_ROOM}/subscription", address, {"resource": FAR_ROOM})
-        assert rig.bus.from_link(FOREIGN, [parsed(away)]) == [None]
-        rig.bus.from_link(FOREIGN, [change])
+        assert rig.bus.from_links.take(FOREIGN, [parsed(away)]) == [None]
+        rig.bus.from_links.take(FOREIGN, [change])
         assert [one["type"] for one in await observer.heard()] == ["unsubscribe"]
         again = {"resources": [f"{FAR_ROOM}/changes"]}
         assert code_and_reason(await observer.ask("subscribe", FOREIGN_SM, again)) == (403, "policy")
@@ -263,8 +263,8 @@ async def test_no_domain_takes_anybody_off_an_object_that_is_not_its_own(scene: 
     await observes_abroad(rig, scene.bo)
     resource = scene.room if domain == FOREIGN else FAR_ROOM
     away = a_message("unsubscribe", f"hyperty://{domain}/m", scene.hyperty, {"resource": resource})
-    assert rig.bus.from_link(domain, [parsed(away)]) == [Code.NOT_OWNER]
-    rig.bus.from_link(FOREIGN, [parsed(a_message("update", FAR_ROOM, f"{FAR_ROOM}/changes", {"value": 1}))])
+    assert rig.bus.from_links.take(domain, [parsed(away)]) == [Code.NOT_OWNER]
+    rig.bus.from_links.take(FOREIGN, [parsed(a_message("update", FAR_ROOM, f"{FAR_ROOM}/changes", {"value": 1}))])
     assert [one["type"] for one in await scene.bo.heard()] == ["update"]
 
 

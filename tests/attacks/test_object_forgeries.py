@@ -54,7 +54,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
             await observer.subscribed(*observed)
         source = f"runtime://{FOREIGN}/mn"
         wish = a_message("subscribe", f"{source}/sm", SM, {"resources": observed, "source": source}, id_=1)
-        rig.bus.from_link(FOREIGN, [parsed(wish)])
+        rig.bus.from_links.take(FOREIGN, [parsed(wish)])
         yield Scene(rig, ana, bo, cy, eve, room)
 
 
@@ -116,7 +116,7 @@ async def test_a_domain_is_the_observer_that_it_is_and_no_more(scene: Scene, typ
     for place in places(scene.room):
         for resource in (f"hyperty://{domain}/ben#1", f"{scene.bo.address}#1"):
             forged = a_message(type_, sender, place, {"resource": resource, "value": "forged"}, id_=5)
-            (code,) = scene.rig.bus.from_link(domain, [parsed(forged)])
+            (code,) = scene.rig.bus.from_links.take(domain, [parsed(forged)])
             assert code in (Code.NOT_OWNER, None)
     await silence(scene)
     await all_is_well(scene)
@@ -165,17 +165,17 @@ async def test_nobody_here_forges_the_news_of_an_object_abroad(scene: Scene, typ
     await bo.heard()
     (upstream,) = [one for one in rig.domains.take() if one["to"] == FOREIGN_SM]
     granted = a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"])
-    rig.bus.from_link(FOREIGN, [parsed(granted)])
+    rig.bus.from_links.take(FOREIGN, [parsed(granted)])
     assert (await bo.next())["body"]["code"] == 200
     for place in places(room):
         for resource in (f"{eve.address}#1", f"hyperty://{FOREIGN}/ben#1"):
             await eve.say(a_message(type_, eve.address, place, {"resource": resource}, id_=5))
             forged = a_message(type_, f"hyperty://{THIRD}/m", place, {"resource": resource}, id_=5)
-            rig.bus.from_link(THIRD, [parsed(forged)])
+            rig.bus.from_links.take(THIRD, [parsed(forged)])
     await eve.heard()
     assert await bo.heard() == []
     true = a_message("update", room, f"{room}/changes", {"value": "true"})
-    assert rig.bus.from_link(FOREIGN, [parsed(true)]) == [None]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(true)]) == [None]
     assert [one["body"]["value"] for one in await bo.heard()] == ["true"]
 
 
@@ -187,6 +187,6 @@ async def test_nobody_forges_the_state_of_somebody_else_s_entity(scene: Scene, t
         await bo.subscribed(f"{entity}/{suffix}")
         await eve.say(a_message(type_, eve.address, f"{entity}/{suffix}", {"value": "disconnected"}, id_=5))
         forged = a_message(type_, f"hyperty://{FOREIGN}/m", f"{entity}/{suffix}", {"value": "disconnected"}, id_=5)
-        rig.bus.from_link(FOREIGN, [parsed(forged)])
+        rig.bus.from_links.take(FOREIGN, [parsed(forged)])
     await eve.heard()
     assert await bo.heard() == []

@@ -172,7 +172,7 @@ async def test_a_thousand_attempts_at_a_live_runtime_leave_it_where_it_is(rig: R
     assert rig.counters["sessions refused"] == CONNECTIONS * UNPROVED_OPENS
     assert await ana.heard() == []
     assert rig.state.owners.owner(address) == rig.port_of("ana").sid
-    assert rig.bus.live_sessions == 2
+    assert rig.bus.runtimes.live_sessions == 2
     await check_served(rig, ana, bo)
 
 
@@ -182,7 +182,7 @@ async def test_sessions_beyond_the_bound_are_refused_and_those_below_it_go_on(tm
         late = [await rig.runtime() for _ in range(10)]
         for number, one in enumerate(late):
             assert code_and_reason(await one.open(f"late-{number}")) == (503, "overload")
-        assert rig.bus.live_sessions == 20
+        assert rig.bus.runtimes.live_sessions == 20
         await check_served(rig, crowd[0], crowd[19])
         await crowd[1].say(a_message("close", crowd[1].address, SESSION))
         await crowd[1].close_code()

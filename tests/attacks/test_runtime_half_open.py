@@ -107,12 +107,12 @@ async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(
         dead, bo = await rig.opened("dead"), await rig.opened("bo")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen, bo)
-            nursery.start_soon(rig.bus.run_sweeper)
+            nursery.start_soon(rig.bus.sweeper.run)
             await rig.until("sessions lost")  # nothing was read or written there, and the socket was not closed
             nursery.cancel_scope.cancel()
         assert rig.counters["silent runtimes"] == 1
-        assert rig.bus.live_sessions == 1
-        assert rig.bus.runtime_of(rig.port_of("bo")) == bo.address
+        assert rig.bus.runtimes.live_sessions == 1
+        assert rig.bus.runtimes.runtime_of(rig.port_of("bo")) == bo.address
         assert await dead.wire.read_to_end() == b"\x89\x00\x89\x00"  # asked twice
         back = await rig.runtime()
         assert (await back.ask("re-open", SESSION, from_=dead.session_address))["body"]["code"] == 200
@@ -139,7 +139,7 @@ async def test_half_open_connections_do_not_count_against_open_ones(rig: Runtime
     for number in range(5):
         await rig.opened(f"rt-{number}")
     await forgotten(rig)
-    assert rig.bus.live_sessions == 5
+    assert rig.bus.runtimes.live_sessions == 5
     assert rig.listener is not None
     assert rig.listener.counters["runtimes"] == 5
 

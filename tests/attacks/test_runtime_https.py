@@ -238,7 +238,7 @@ async def test_opens_that_are_refused_leave_nothing_behind(rig: RuntimeRig) -> N
         assert (await other.open())["body"]["code"] == 409
     assert (rig.https.live_sessions, dict(rig.https._per_address)) == (0, {})
     with trio.fail_after(10):
-        while len(rig.bus._connections) > 1:
+        while len(rig.bus.send_queues.connections) > 1:
             await trio.lowlevel.checkpoint()
 
 

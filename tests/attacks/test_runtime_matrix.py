@@ -47,7 +47,7 @@ async def connected(rig: RuntimeRig, dialect: str) -> Runtime:
 
 async def gone(rig: RuntimeRig) -> None:
     with trio.fail_after(10):
-        while rig.bus._connections:
+        while rig.bus.send_queues.connections:
             await trio.lowlevel.checkpoint()
 
 
@@ -124,7 +124,7 @@ async def test_what_follows_a_disconnect_in_the_same_breath_is_nobodys(rig: Runt
 
 async def gone_but(rig: RuntimeRig, number: int) -> None:
     with trio.fail_after(10):
-        while len(rig.bus._connections) > number:
+        while len(rig.bus.send_queues.connections) > number:
             await trio.lowlevel.checkpoint()
 
 

@@ -69,7 +69,7 @@ def hear_from_link(rig: RuntimeRig, message: Json) -> None:
     """A message of another domain; the link refuses what is no message."""
     with suppress(PeerError):
         decoded = codec.decode(as_text(message))
-        assert len(rig.bus.from_link(FOREIGN, decoded)) == len(decoded)
+        assert len(rig.bus.from_links.take(FOREIGN, decoded)) == len(decoded)
 
 
 async def speak(from_runtime: list[Json], from_link: list[Json]) -> None:

@@ -140,23 +140,23 @@ async def test_a_link_is_not_held_up_by_one_slow_runtime(rig: RuntimeRig) -> Non
         a_message("event", far, slow.address, {"value": 1}),
         a_message("read", far, slow.address, {"x": "y" * 9000}, id_=1),
     ]
-    assert rig.bus.from_link(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(one) for one in wire]) == [None, Code.OVERLOAD]
     with trio.fail_after(2):
-        await rig.bus.wait_for_room()
+        await rig.bus.send_queues.wait_for_room()
     assert port.queue.is_slow
-    rig.bus.from_link(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
+    rig.bus.from_links.take(FOREIGN, [parsed(a_message("event", far, bo.address, {"value": 2}))])
     with trio.fail_after(1):
-        await rig.bus.wait_for_room()
+        await rig.bus.send_queues.wait_for_room()
     assert [one["body"]["value"] for one in await bo.heard()] == [2]
 
 
 async def test_a_runtime_that_never_reads_is_closed_and_parked(rig: RuntimeRig) -> None:
     ana, (slow, port) = await rig.opened("ana"), await reluctant(rig)
     await clog(rig, ana, slow, port)
-    port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
+    port.check(time.time(), ping_seconds=rig.bus.options.ping_seconds)
     assert not is_closed(port)
     port.queue.stuck_since -= STUCK_SECONDS
-    port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
+    port.check(time.time(), ping_seconds=rig.bus.options.ping_seconds)
     assert is_closed(port)
     with trio.fail_after(10):
         while rig.counters["sessions lost"] < 1:
@@ -218,6 +218,6 @@ async def test_who_asks_for_ever_and_never_reads_the_answers_is_not_read_any_mor
             assert kept_bytes(port) <= MOST_BYTES
         nursery.cancel_scope.cancel()
     port.queue.stuck_since -= STUCK_SECONDS
-    port.check(time.time(), ping_seconds=rig.bus.ping_seconds)
+    port.check(time.time(), ping_seconds=rig.bus.options.ping_seconds)
     assert is_closed(port)
     assert kept_bytes(port) <= SESSION_QUEUE_BYTES

@@ -175,7 +175,7 @@ async def test_noise_right_behind_a_request_is_answered_after_it(rig: RuntimeRig
     await wire.write(f"{method} {ana.target} HTTP/1.1\r\nHost: a\r\n\r\n".encode() + noise)
     answers = (await wire.read_to_end()).split(b"HTTP/1.1 ")[1:]
     assert [one[:3] for one in answers] == [b"200" if method == "OPTIONS" else b"405", b"400"]
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
     await check_neighbours(rig)
 
 
@@ -365,12 +365,12 @@ async def test_polls_on_many_lines_whose_answers_are_not_read_keep_no_more_than_
 
 async def test_polling_sessions_that_stop_half_way_are_not_kept(rig: RuntimeRig) -> None:
     strangers = [await polling(rig, f"rt-{number}") for number in range(20)]
-    assert len(rig.bus._connections) == 20
-    for port in list(rig.bus._connections.values()):
+    assert len(rig.bus.send_queues.connections) == 20
+    for port in list(rig.bus.send_queues.connections.values()):
         port.check(port.heard_at + 31, ping_seconds=30)
     for stranger in strangers:
         await ended(rig, stranger)
-    assert not rig.bus._connections
+    assert not rig.bus.send_queues.connections
     assert not rig.socket_io._polling
     await check_neighbours(rig)
 

@@ -43,7 +43,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 async def none_left(rig: RuntimeRig) -> None:
     assert rig.listener is not None
     with trio.fail_after(10):
-        while rig.listener.half_open or rig.bus._connections or rig.socket_io._sessions:
+        while rig.listener.half_open or rig.bus.send_queues.connections or rig.socket_io._sessions:
             await trio.lowlevel.checkpoint()
 
 
@@ -159,7 +159,7 @@ async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said
 ) -> None:
     begin, path = attempt
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         wire, step = await begin(rig, path)
         began = trio.current_time()
         with trio.fail_after(20 * SOON_SECONDS):

@@ -44,7 +44,7 @@ async def check_unharmed(rig: RuntimeRig, holder: Runtime, address: str) -> None
     """The holder is live, has heard nothing, and owns what it owned."""
     assert await holder.heard() == []
     assert rig.state.owners.owner(address) == rig.port_of("ana").sid
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
 
 
 async def test_who_holds_a_runtime_by_his_own_token_loses_it_to_nobody_elses(rig: RuntimeRig) -> None:

@@ -79,7 +79,7 @@ async def upstream_says(rig: RuntimeRig, body: Json) -> Json:
     assert await ana.heard() == []
     (request,) = rig.domains.take()
     answer = a_message("response", request["to"], request["from"], body, id_=request["id"])
-    assert rig.bus.from_link(FOREIGN, [parsed(answer)]) == [None]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(answer)]) == [None]
     return await ana.next()
 
 
@@ -107,7 +107,7 @@ async def test_row_6_runtimes_of_dialect_a_get_desc_as_well_and_domains_do_not(r
     ):
         assert reply["body"]["desc"] == reply["body"]["description"]
     ask = a_message("read", f"runtime://{FOREIGN}/mn/sm", SM, id_=1)
-    rig.bus.from_link(FOREIGN, [parsed(ask)])
+    rig.bus.from_links.take(FOREIGN, [parsed(ask)])
     await ana.allocated()  # this reply is durable, so the other one is as well
     (reply,) = rig.domains.take()
     assert "description" in reply["body"]

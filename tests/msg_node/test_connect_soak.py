@@ -110,7 +110,7 @@ async def soak(rig: RuntimeRig, client: ssl.SSLContext | None) -> list[Connector
     ends_at = time.monotonic() + SOAK_SECONDS
     connectors = [Connector(rig.port, f"rt-{number}", client, ends_at) for number in range(CONNECTORS)]
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         for number in range(2):
             nursery.start_soon(flood, await rig.opened(f"flood-{number}", context=client))
         for one in connectors:

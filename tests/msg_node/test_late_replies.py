@@ -44,7 +44,7 @@ def a_reply(to: str, body: Json | None = None, *, id_: object = 7) -> Json:
 
 def late(rig: RuntimeRig, *replies: Json) -> list[Code | None]:
     """What a link brings when it knows that it comes too late."""
-    return rig.bus.from_link(FOREIGN, [marked_late(parsed(one)) for one in replies])
+    return rig.bus.from_links.take(FOREIGN, [marked_late(parsed(one)) for one in replies])
 
 
 async def bodies(runtime: BoundRuntime) -> list[Json]:
@@ -56,7 +56,7 @@ async def test_a_late_reply_comes_marked_to_who_asked_for_such_and_to_nobody_els
 ) -> None:
     ana, bob = await make("ana", {"late": True}), await make("bob")
     assert late(rig, a_reply(ana.address), a_reply(bob.address)) == [None, Code.GATEWAY_TIMEOUT]
-    rig.bus.from_link(FOREIGN, [parsed(a_reply(one.address, {"code": 200, "value": 1})) for one in (ana, bob)])
+    rig.bus.from_links.take(FOREIGN, [parsed(a_reply(one.address, {"code": 200, "value": 1})) for one in (ana, bob)])
     in_time = {"code": 200, "value": 1}
     assert await bodies(ana) == [{"code": 200, "late": True}, in_time]
     assert await bodies(bob) == [in_time]
@@ -100,7 +100,7 @@ async def test_open_and_re_open_say_what_holds_and_re_open_may_change_it(rig: Ru
 async def test_a_mark_of_the_far_end_decides_nothing(rig: RuntimeRig) -> None:
     """The member may be an application's own: what counts is what this node knows."""
     bob = await rig.opened("bob")
-    rig.bus.from_link(FOREIGN, [parsed(a_reply(bob.address, {"code": 200, "late": True}))])
+    rig.bus.from_links.take(FOREIGN, [parsed(a_reply(bob.address, {"code": 200, "late": True}))])
     assert [one["body"]["late"] for one in await bob.heard()] == [True]
     for lie in (b'"late":false', b'"l\\u0061te":false', b'"late":false,"late":null', b'"late":"later"'):
         raw = b'{"code":200,%s}' % lie
@@ -138,6 +138,6 @@ async def test_a_late_reply_to_another_domain_goes_on_marked(rig: RuntimeRig) ->
     """Their node knows who of theirs wants it."""
     bob = await rig.opened("bob")
     reply = marked_late(parsed(a_message("response", bob.address, FAR, {"code": 200}, id_=7)))
-    rig.bus._route_own(reply)
+    rig.bus.refusals.own.send(reply)
     [gone] = rig.domains.take()
     assert gone["body"] == {"code": 200, "late": True}

@@ -84,7 +84,7 @@ class BoundRuntime(ABC):
         sid = self.rig.state.sessions.by_runtime(self.address)
         assert sid is not None
         with trio.fail_after(PATIENCE_SECONDS):
-            while sid in self.rig.bus._ports:
+            while sid in self.rig.bus.send_queues.ports:
                 await trio.lowlevel.checkpoint()
 
 

@@ -57,7 +57,7 @@ class Registry:
         """Let time pass for entries, and have what follows noticed."""
         self.clock.ahead_seconds += seconds
         result = self.rig.services.sweep_registry(now=self.clock())
-        self.rig.bus._effects.apply(result, self.rig.bus._route_own)
+        self.rig.bus.effects.apply(result, self.rig.bus.refusals.own.send)
         await self.settled()
 
     async def settled(self) -> None:
@@ -124,5 +124,5 @@ async def rest_registry(
         http = BackendHttp(server.url, client_context or ssl.create_default_context(), max_bytes=BACKEND_ANSWER_BYTES)
         backend = Backend("the domain registry", http, attempt_seconds=attempt_seconds, breaker=breaker)
         rig.bus.inquiries.connect(REGISTRY, backend)
-        watch = RegistryWatch(relays[0], backend, rig.bus.publish_statuses)
+        watch = RegistryWatch(relays[0], backend, rig.bus.effects.publish_statuses)
         yield RestRegistry(rig, clock, "rest", server, peer, relays[0], backend, watch)

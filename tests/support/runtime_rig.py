@@ -23,11 +23,11 @@ from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import Refusal
 from federation.router import Federation
 from msg_node.addresses.core.allocation import Owners
-from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.bus.announcements import Announcements
-from msg_node.bus.bus import Bus
+from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
 from msg_node.bus.middleware import Step, authorisation, make_stack
 from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.send_queues import SendQueues
 from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.connectors.socketio import SocketIo
@@ -264,6 +264,9 @@ class Books:
         self.is_accepting = True
         self.room = trio.Event()
 
+    def append(self, record: Record) -> None:
+        self.records.append(record)
+
     async def wait_accepting(self) -> None:
         while not self.is_accepting:
             await self.room.wait()
@@ -317,12 +320,10 @@ class RuntimeRig:
             NodeFacts(NODE, "1"),
             at=services_at(self.state) if services_at is not None else None,
         )
-        self.remote = RemoteSubscriptions(NODE, 5000, home_of=self.state.interworking.home_of)
         self.domains = NearDomains()
         self.bus = self._make_bus(steps, ping_seconds=ping_seconds, max_hops=max_hops)
         self.parks: Parks = park_nothing
         self.bus.connect_federation(cast("Federation", self.domains))
-        self.bus.users.connect_actions(self.bus.parked_actions.take_found)
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
         self.listener: Listener | None = None
@@ -348,20 +349,17 @@ class RuntimeRig:
             return self.judge_local(message, roles)
 
         last: tuple[str, Step] = ("authorisation", authorisation(judge, self.state.guests.domain))
-        return Bus(
-            node=NODE,
-            state=self.state,
-            services=self.services,
-            store=self.store,
-            remote=self.remote,
-            guests=self.guests,
-            record=self.books.records.append,
-            stack=make_stack([*steps, last], judge),
-            wait_accepting=self.books.wait_accepting,
-            is_accepting=lambda: self.books.is_accepting,
-            ping_seconds=ping_seconds,
-            max_hops=max_hops,
-            parks=lambda message, roles, domain: self.parks(message, roles, domain),
+        return make_bus(
+            BusOptions(node=NODE, first_request=5000, ping_seconds=ping_seconds, max_hops=max_hops),
+            self.state,
+            self.services,
+            self.store,
+            SendQueues(self.state, guests=self.guests, records=self.books),
+            Judges(
+                guests=self.guests,
+                stack=make_stack([*steps, last], judge),
+                parks=lambda message, roles, domain: self.parks(message, roles, domain),
+            ),
         )
 
     @property
@@ -391,7 +389,7 @@ class RuntimeRig:
         """The node's end of a runtime's connection."""
         sid = self.state.sessions.by_runtime(runtime_address(name))
         assert sid is not None
-        return self.bus._ports[sid]
+        return self.bus.send_queues.ports[sid]
 
     async def connect(self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None) -> Wire:
         """A TCP (or TLS) connection with nothing said on it yet."""
@@ -470,12 +468,11 @@ async def runtime_rig(
         gate=gate,
     )
     restore(rig.state, store.load(), now=time.time())
-    rig.bus.foreign.restore()
-    rig.bus.parked_actions.restore()
+    rig.bus.restore()
     async with trio.open_nursery() as services:
         await services.start(store.run)
         async with trio.open_nursery() as traffic:
-            traffic.start_soon(rig.bus.run_flusher)
+            traffic.start_soon(rig.bus.send_queues.run)
             await traffic.start(rig.bus.inquiries.run)
             await traffic.start(rig.bus.users.run)
             options = ListenerOptions(max_bytes, origins=origins)

@@ -23,18 +23,12 @@ from protofly.errors import Code, PeerError
 from protofly.limits import CONSENT_REQUESTS_PER_SENDER, CONSENT_SENDERS
 from protofly.message import Message
 
-_SUBSCRIPTION = "/subscription"
-_NOT_OBSERVERS = (_SUBSCRIPTION, "/sm")
+SUBSCRIPTION = "/subscription"
+"""How addresses end at which objects are observed."""
+_NOT_OBSERVERS = (SUBSCRIPTION, "/sm")
 _SEVERAL = ""
 _Asked = tuple[str, bytes, str]
 """Who asked, with which id, whom."""
-
-
-def concerns_observers(message: Message) -> bool:
-    """True if a message may be one by which an observer comes or goes; asked about every message."""
-    return message.type == "unsubscribe" or _SUBSCRIPTION in (
-        message.from_ if message.type == "response" else message.to
-    )
 
 
 class Observers:
@@ -46,7 +40,9 @@ class Observers:
         self._asked_by: OrderedDict[int, OrderedDict[_Asked, None]] = OrderedDict()
 
     def passes(self, message: Message, number: int) -> None:
-        """A message that `concerns_observers` passes, of a session or link; its sender has been checked.
+        """A message passes by which an observer may come or go; its sender has been checked.
+
+        Those are requests of type `unsubscribe`, messages to an address of `SUBSCRIPTION`, and replies from one.
 
         Raises:
             PeerError: NOT_OWNER when somebody takes an observer off who is not the reporter; QUOTA, OVERLOAD.
@@ -54,7 +50,7 @@ class Observers:
         key = message.to_key
         if message.type == "response":
             self._replied(message)
-        elif key.endswith(_SUBSCRIPTION):
+        elif key.endswith(SUBSCRIPTION):
             self._remember(message, number)
         elif message.type == "unsubscribe":
             self._took_off(message, key, number)
@@ -107,13 +103,13 @@ class Observers:
     def _replied(self, reply: Message) -> None:
         """Take a reporter's word about a request to observe."""
         from_key, code = reply.from_key, code_of(reply)
-        if not from_key.endswith(_SUBSCRIPTION) or reply.id is None or code < 200:
+        if not from_key.endswith(SUBSCRIPTION) or reply.id is None or code < 200:
             return
         type_ = self._answered((reply.to_key, reply.id, from_key))
         if type_ != "subscribe" or not self._state.observer_rights.matters:
             return
         if code < 300:
-            object_key = from_key.removesuffix(_SUBSCRIPTION)
+            object_key = from_key.removesuffix(SUBSCRIPTION)
             observer = runtime_part(reply.to_key) or reply.to_key
             self._state.observer_rights.consents.grant(object_key, observer)
             self._state.observer_rights.expulsions.readmit(object_key, observer)

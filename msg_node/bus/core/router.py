@@ -16,7 +16,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.registrations import Index, user_named
 from msg_node.kernel.runtime_address import agent_of
 from protofly.address import destination_of, domain_of
-from protofly.errors import Code
+from protofly.errors import Code, PeerError
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
 from protofly.message import Message
 
@@ -82,6 +82,20 @@ def parked(message: Message, decision: Decision) -> Decision:
     if decision is SERVE or decision is FIND_USER or not message.is_action:
         return decision
     return Park(decision.domain if type(decision) is ToDomain else "")
+
+
+def here_only(decision: Decision) -> Decision:
+    """A decision without its part abroad, for what a guest sends.
+
+    Raises:
+        PeerError: TRANSIT when there is no other part.
+    """
+    if type(decision) is ToDomain and not decision.numbers:
+        raise PeerError(Code.TRANSIT, "messages of other domains are not carried on")
+    if isinstance(decision, Deliver | ToDomain):
+        numbers = tuple([number for number in decision.numbers if number > 0])
+        return Deliver(numbers) if numbers else DROP
+    return decision
 
 
 class Learned:

@@ -152,10 +152,10 @@ async def test_changes_of_an_object_of_another_domain_are_caught_up_as_well(tmp_
         ((_, upstream),) = rig.domains.sent
         assert upstream.id is not None
         reply = a_message("response", FOREIGN_SM, upstream.from_, {"code": 200}, id_=int(upstream.id))
-        assert rig.bus.from_link(FOREIGN, [parsed(reply)]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(reply)]) == [None]
         assert (await ana.next())["body"]["code"] == 200
         await cut(rig, ana)
-        assert rig.bus.from_link(FOREIGN, [parsed(change(room, 1))]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(change(room, 1))]) == [None]
         _, got = await back(rig, ana)
         assert versions(got) == [1]
 

@@ -309,13 +309,13 @@ def a_change(value: int) -> Message:
 async def test_a_runtime_is_answered_after_the_other_domain_and_changes_are_fanned_out(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (request,) = await subscribing(ana, rig)
-    rig.bus.from_link(FOREIGN, [from_far(request)])
+    rig.bus.from_links.take(FOREIGN, [from_far(request)])
     answer = await ana.next()
     assert (answer["id"], answer["from"], answer["body"]["code"]) == (1, FOREIGN_SM, 200)
     await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, {"resources": [CHANGES], "source": bo.address}, id_=2))
     assert (await bo.next())["body"]["code"] == 200
     assert rig.domains.take() == []
-    assert rig.bus.from_link(FOREIGN, [a_change(1), a_change(2)]) == [None, None]
+    assert rig.bus.from_links.take(FOREIGN, [a_change(1), a_change(2)]) == [None, None]
     for runtime in (ana, bo):
         assert [one["body"]["value"] for one in await runtime.heard()] == [1, 2]
 
@@ -335,18 +335,18 @@ async def test_every_observer_hears_an_object_subscribed_by_resource_and_childre
             answer: Json = {"code": 403, "reason": "not-owner"} if is_all_refused else {"code": 200}
             answer["value"] = {"refused": refused}
             reply_ = a_message("response", request["to"], request["from"], answer, id_=request["id"])
-            rig.bus.from_link(FOREIGN, [parsed(reply_)])
+            rig.bus.from_links.take(FOREIGN, [parsed(reply_)])
         heard.append(await runtime.next() if not heard or heard[-1]["id"] != number else heard.pop())
         assert (heard[-1]["id"], heard[-1]["body"]["code"]) == (number, 200)
         assert heard[-1]["body"].get("value", {}).get("refused", []) == refused
-        rig.bus.from_link(FOREIGN, [a_change(number)])
+        rig.bus.from_links.take(FOREIGN, [a_change(number)])
         assert [one["body"]["value"] for one in await runtime.heard()] == [number]
 
 
 async def test_a_wish_that_fails_leaves_nothing_behind_that_nobody_listens_to(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (request,) = await subscribing(ana, rig)
-    rig.bus.from_link(FOREIGN, [from_far(request)])
+    rig.bus.from_links.take(FOREIGN, [from_far(request)])
     await ana.next()
     body = {"resources": [CHANGES, f"{ROOM}/status"], "source": bo.address}
     await bo.say(a_message("subscribe", bo.address, FOREIGN_SM, body, id_=2))
@@ -354,7 +354,7 @@ async def test_a_wish_that_fails_leaves_nothing_behind_that_nobody_listens_to(ri
     (request,) = rig.domains.take()
     await ana.ask("unsubscribe", FOREIGN_SM, {"resources": [CHANGES]})
     assert rig.domains.take() == []
-    rig.bus.from_link(FOREIGN, [from_far(request, 503)])
+    rig.bus.from_links.take(FOREIGN, [from_far(request, 503)])
     assert (await bo.next())["body"]["code"] == 503
     (last,) = rig.domains.take()
     assert (last["type"], last["body"]["resources"]) == ("unsubscribe", [CHANGES])
@@ -363,7 +363,7 @@ async def test_a_wish_that_fails_leaves_nothing_behind_that_nobody_listens_to(ri
 async def test_upstream_ends_with_the_last_listener(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (request,) = await subscribing(ana, rig)
-    rig.bus.from_link(FOREIGN, [from_far(request)])
+    rig.bus.from_links.take(FOREIGN, [from_far(request)])
     await ana.next()
     await bo.ask("subscribe", FOREIGN_SM, {"resources": [CHANGES], "source": bo.address})
     await ana.ask("unsubscribe", FOREIGN_SM, {"resources": [CHANGES]})
@@ -372,7 +372,7 @@ async def test_upstream_ends_with_the_last_listener(rig: RuntimeRig) -> None:
     await bo.close_code()
     (last,) = rig.domains.take()
     assert (last["type"], last["body"]["resources"]) == ("unsubscribe", [CHANGES])
-    assert rig.bus.from_link(FOREIGN, [a_change(1)]) == [Code.TRANSIT]
+    assert rig.bus.from_links.take(FOREIGN, [a_change(1)]) == [Code.TRANSIT]
     assert await ana.heard() == []
 
 
@@ -387,7 +387,7 @@ async def test_a_refused_link_is_the_answer(rig: RuntimeRig) -> None:
 async def test_a_forged_answer_of_another_domain_grants_nothing(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     (request,) = await subscribing(ana, rig)
-    rig.bus.from_link("gamma.example", [from_far(request)])
+    rig.bus.from_links.take("gamma.example", [from_far(request)])
     assert await ana.heard() == []
     assert not rig.bus.foreign.is_wanted(FOREIGN)
 
@@ -397,7 +397,7 @@ async def test_a_runtime_that_left_meanwhile_leaves_nothing_behind(rig: RuntimeR
     (request,) = await subscribing(ana, rig)
     await ana.say(a_message("close", ana.session_address, "mn:/session", id_=2))
     await ana.close_code()
-    rig.bus.from_link(FOREIGN, [from_far(request)])
+    rig.bus.from_links.take(FOREIGN, [from_far(request)])
     (undone,) = rig.domains.take()
     assert undone["type"] == "unsubscribe"
     assert await bo.heard() == []
@@ -406,7 +406,7 @@ async def test_a_runtime_that_left_meanwhile_leaves_nothing_behind(rig: RuntimeR
 async def test_a_link_that_comes_back_renews_what_runtimes_listen_to(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     (request,) = await subscribing(ana, rig)
-    rig.bus.from_link(FOREIGN, [from_far(request)])
+    rig.bus.from_links.take(FOREIGN, [from_far(request)])
     rig.bus.foreign.link_is_live(FOREIGN)
     (renewal,) = rig.domains.take()
     assert (renewal["type"], renewal["body"]["resources"]) == ("subscribe", [CHANGES])
@@ -416,7 +416,7 @@ async def test_after_a_restart_the_node_still_knows_what_it_listens_to(tmp_path:
     async with runtime_rig(tmp_path) as before:
         ana = await before.opened("ana")
         (request,) = await subscribing(ana, before)
-        before.bus.from_link(FOREIGN, [from_far(request)])
+        before.bus.from_links.take(FOREIGN, [from_far(request)])
         await ana.next()
     async with runtime_rig(tmp_path) as after:
         assert after.bus.foreign.is_wanted(FOREIGN)

@@ -210,7 +210,7 @@ async def test_what_is_no_entry_of_somebody_we_talk_to_is_refused_without_asking
 
 async def test_another_domain_asks_catalogues_by_itself(rig: Rig, ana: Runtime) -> None:
     request = a_message("read", f"runtime://{FOREIGN}/rt", CHAT_ADDRESS, id_=1)
-    rig.rig.bus.from_link(FOREIGN, [parsed(request)])
+    rig.rig.bus.from_links.take(FOREIGN, [parsed(request)])
     while not rig.rig.domains.sent:
         await ana.heard()
     (reply,) = rig.rig.domains.take()

@@ -100,7 +100,7 @@ async def push_rig(folder: Path, statuses: list[int] | None = None, *, rest: flo
                 rig.state.push,
                 PushOptions(ttl_seconds=600, rest_seconds=rest),
                 is_away=rig.bus.absences.is_away,
-                keep=lambda: rig.bus.publish_events([]),
+                keep=lambda: rig.bus.effects.publish_events([]),
             )
             rig.bus.parked_actions.recorder.on_parked = push.somebody_waits
             await nursery.start(push.run)

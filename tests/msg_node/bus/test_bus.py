@@ -410,7 +410,7 @@ async def test_a_link_delivers_to_runtimes_and_is_told_what_was_refused(rig: Run
         a_message("event", far, runtime_address("nobody")),
         a_message("read", far, "plain words", id_=5),
     ]
-    codes = rig.bus.from_link(FOREIGN, [parsed(one) for one in wire])
+    codes = rig.bus.from_links.take(FOREIGN, [parsed(one) for one in wire])
     assert codes == [None, Code.NO_ROUTE, Code.TRANSIT, Code.NO_SUCH_SERVICE, None, Code.BAD_HEADER]
     assert await ana.heard() == [wire[0]]
 
@@ -426,7 +426,7 @@ async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(rig: 
         {"resources": [f"{room}/changes", f"{room}/children/m"], "source": source},
         id_=1,
     )
-    assert rig.bus.from_link(FOREIGN, [parsed(subscribe)]) == [None]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(subscribe)]) == [None]
     await bo.subscribed(
         f"{room}/changes", f"{room}/children/m"
     )  # its reply is durable, so that the earlier one is as well
@@ -436,6 +436,6 @@ async def test_changes_go_once_to_a_domain_that_listens_and_not_back_to_it(rig: 
     assert [one["body"]["value"] for one in rig.domains.take()] == [1]
     assert [one["body"]["value"] for one in await bo.heard()] == [1]
     echo = a_message("create", f"hyperty://{FOREIGN}/h", f"{room}/children/m", {"value": 2})
-    rig.bus.from_link(FOREIGN, [parsed(echo)])
+    rig.bus.from_links.take(FOREIGN, [parsed(echo)])
     assert rig.domains.take() == []
     assert [one["body"]["value"] for one in await bo.heard()] == [2]

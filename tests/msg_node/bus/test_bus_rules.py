@@ -34,7 +34,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
 
 async def from_beta(rig: RuntimeRig, message: Json) -> Code | None:
     """What comes of one message of the link to the other domain."""
-    (code,) = rig.bus.from_link(FOREIGN, [parsed(message)])
+    (code,) = rig.bus.from_links.take(FOREIGN, [parsed(message)])
     return code
 
 
@@ -178,7 +178,7 @@ async def test_what_the_node_itself_says_to_an_object_abroad_goes_there_and_to_t
     (upstream,) = rig.domains.take()
     await from_beta(rig, a_message("response", upstream["to"], upstream["from"], {"code": 200}, id_=upstream["id"]))
     await ana.next()
-    rig.bus.publish_events([Event(SM, changes, {"value": 1})])
+    rig.bus.effects.publish_events([Event(SM, changes, {"value": 1})])
     (heard,) = await ana.heard()
     (sent,) = rig.domains.take()
     assert heard["to"] == sent["to"] == changes
@@ -187,7 +187,7 @@ async def test_what_the_node_itself_says_to_an_object_abroad_goes_there_and_to_t
 async def test_what_a_link_could_not_do_is_described_for_runtimes_of_dialect_a(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     request = parsed(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", id_=3))
-    rig.bus.answer(codec.refusal(request, Code.DEPLOY_TIMEOUT, source="runtime://alpha.example/mn-1"))
+    rig.bus.refusals.answer(codec.refusal(request, Code.DEPLOY_TIMEOUT, source="runtime://alpha.example/mn-1"))
     (reply,) = await ana.heard()
     assert reply["body"]["desc"] == reply["body"]["description"] == "Gateway Timeout"
 

@@ -127,7 +127,7 @@ async def test_everything_that_was_lost_together_ends_in_one_sweep_and_is_counte
             address = runtime_address(f"x{number}")
             rig.state.lifecycle.open(Opener(address, address, -number), f"token-{number}", now=0.0)
             rig.state.lifecycle.lost(-number, now=0.0)
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         await rig.until("sessions expired", count)
         assert len(rig.state.sessions) == 0
         nursery.cancel_scope.cancel()
@@ -140,7 +140,7 @@ async def test_the_bus_goes_on_between_slices_of_a_great_sweep(tmp_path: Path, m
         for number in range(5 * REGISTRY_SWEPT_AT_ONCE):
             url, past = f"hyperty://{DOMAIN}/h-{number}", time.time() - 10
             registry.adopt(RegistryEntry(url=url, sid=0, runtime="", expires_seconds=1, refreshed_at=past))
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         left, steps = len(registry), []
         while left:
             await trio.lowlevel.checkpoint()
@@ -157,6 +157,6 @@ async def test_every_connection_is_looked_after_however_many_there_are(
     monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.01)
     async with runtime_rig(tmp_path, ping_seconds=0.0) as rig, trio.open_nursery() as nursery:
         runtimes = [await rig.opened(f"r{number}") for number in range(5)]
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         await rig.until("silent runtimes", len(runtimes))
         nursery.cancel_scope.cancel()

@@ -155,7 +155,7 @@ async def test_a_session_that_proved_nothing_writes_only_where_it_is_open_to_all
     settings = load_settings(settings_of(tmp_path, text))
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
         gate = Gate(read_policies((), mode=Mode.ENFORCE), {})
-        rig.bus._judge = build_stack(settings, unrecorded(gate), rig.state).judge
+        rig.bus.from_sessions._delivery._judge = build_stack(settings, unrecorded(gate), rig.state).judge
         ana, bob = await rig.opened("ana"), await rig.runtime(bearer="secret")
         await bob.open("bob")
         assert code_and_reason(await ana.ask("read", bob.address)) == (401, "no-credentials")
@@ -170,7 +170,9 @@ async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> No
     settings = load_settings(settings_of(tmp_path, '[policy]\nfiles = ["roles.toml"]\n'))
     credential = Credential(digest_of("secret"), runtime_address("ana"), frozenset({"viewer"}))
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
-        rig.bus._judge = build_stack(settings, unrecorded(build_gate(settings)), rig.state).judge
+        rig.bus.from_sessions._delivery._judge = build_stack(
+            settings, unrecorded(build_gate(settings)), rig.state
+        ).judge
         ana, bob = await rig.runtime(bearer="secret"), await rig.opened("bob")
         await ana.open("ana")
         refused = await ana.ask("create", ALLOCATION, {"value": {"number": 1}})

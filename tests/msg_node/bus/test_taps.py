@@ -42,8 +42,7 @@ async def tapped_rig(folder: Path, *, taps: bool = True) -> AsyncIterator[tuple[
         rules=Rules(taps=taps),
         steps=[("taps", lambda *told: made[0].step(*told))],
     ) as rig:
-        made.append(Taps(rig.state, node=NODE))
-        made[0].connect(rig.bus.send_queues)
+        made.append(Taps(rig.state, rig.bus.send_queues, node=NODE))
         yield rig, made[0]
 
 
@@ -93,10 +92,10 @@ async def test_an_operator_sees_what_other_domains_say_and_what_is_said_in_their
         ops, ana = await listening(rig), await rig.opened("ana")
         await copies(ops)
         said = a_message("update", f"comm://{FOREIGN}/room", ana.address, {"value": 1})
-        assert taps.over(rig.bus.from_link)(FOREIGN, [parsed(said)]) == [None]
+        assert taps.over(rig.bus.from_links.take)(FOREIGN, [parsed(said)]) == [None]
         assert await ana.next() == said
         asked = parsed(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", id_=1))
-        taps.over_answers(rig.bus.answer)(refusal(asked, Code.GATEWAY_TIMEOUT, source=NODE))
+        taps.over_answers(rig.bus.refusals.answer)(refusal(asked, Code.GATEWAY_TIMEOUT, source=NODE))
         assert code_and_reason(await ana.next()) == (504, "timeout")
         assert [(origin, one["type"]) for origin, one in await copies(ops)] == [(FOREIGN, "update"), (NODE, "response")]
 
@@ -175,7 +174,7 @@ async def test_another_domain_cannot_look_on(tmp_path: Path) -> None:
     async with tapped_rig(tmp_path) as (rig, _):
         sm = f"domain://msg-node.{DOMAIN}/sm"
         wish = a_message("subscribe", f"runtime://{FOREIGN}/mn/sm", sm, {"resources": ["*"]}, id_=1)
-        assert rig.bus.from_link(FOREIGN, [parsed(wish)]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(wish)]) == [None]
         await rig.opened("ana")  # what was to be stored before the answer is stored
         (refused,) = rig.domains.take()
         assert code_and_reason(refused) == (403, "not-owner")

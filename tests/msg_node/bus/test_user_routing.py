@@ -71,7 +71,7 @@ class Registry:
 async def rig_with(folder: Path, registry: Registry | None) -> AsyncIterator[tuple[RuntimeRig, Runtime]]:
     async with runtime_rig(folder, rules=Rules(resolves_users=True)) as rig:
         if registry is not None:
-            rig.bus.users.connect(registry)
+            rig.bus.users.record_of = registry
         yield rig, await rig.opened("ana")
 
 
@@ -167,13 +167,13 @@ async def test_an_action_for_a_user_is_sent_on_and_not_kept_here(tmp_path: Path)
 async def test_what_another_domain_sends_reaches_our_users_and_is_never_sent_on(tmp_path: Path) -> None:
     async with rig_with(tmp_path, Registry(record(OTHER), record(DOMAIN, OTHER))) as (rig, _):
         asker = f"hyperty://{FOREIGN}/x"
-        assert rig.bus.from_link(FOREIGN, [parsed(hello(asker))]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(hello(asker))]) == [None]
         (reply,) = await sent_abroad(rig)
         assert (reply["from"], reply["to"]) == (TO, asker)
         assert code_and_reason(reply) == (404, "not-registered")
-        rig.bus.users._known.clear()
+        rig.bus.users._awaited._known.clear()
         bo = await registered(rig, "bo")
-        assert rig.bus.from_link(FOREIGN, [parsed(hello(asker, id_=2))]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(hello(asker, id_=2))]) == [None]
         assert (await bo.next())["from"] == asker
         assert rig.domains.take() == []
 
@@ -226,10 +226,10 @@ async def test_what_is_known_is_forgotten_in_time(tmp_path: Path) -> None:
     async with rig_with(tmp_path, registry) as (rig, ana):
         assert (await ana.ask("create", TO, {}))["body"]["code"] == 404
         started = time.monotonic()
-        rig.bus.users._clock = lambda: started + USER_MISSING_SECONDS + 1
+        rig.bus.users.clock = lambda: started + USER_MISSING_SECONDS + 1
         await ana.say(hello(ana.address))
         await sent_abroad(rig)
-        rig.bus.users._clock = lambda: started + USER_MISSING_SECONDS + USER_PLACES_SECONDS + 2
+        rig.bus.users.clock = lambda: started + USER_MISSING_SECONDS + USER_PLACES_SECONDS + 2
         await ana.say(hello(ana.address))
         await sent_abroad(rig)
         assert len(registry.asked) == 3
@@ -250,7 +250,7 @@ async def test_a_message_whose_time_was_over_while_it_waited_is_answered(tmp_pat
         await ana.say(hello(ana.address, body={"ttl": 5}))
         await registry.until_asked()
         started = time.monotonic()
-        rig.bus.users._clock = lambda: started + 6
+        rig.bus.users.clock = lambda: started + 6
         registry.open.set()
         assert code_and_reason(await ana.next()) == (408, "timeout")
         assert rig.domains.take() == []
@@ -269,8 +269,8 @@ async def test_one_sender_cannot_have_everybody_waited_for(tmp_path: Path) -> No
         assert len(await sent_abroad(rig, USER_WAITING_PER_SENDER + 1)) == USER_WAITING_PER_SENDER + 1
         statistics = rig.bus.users.statistics()
         assert (statistics["waiting"], statistics["refused overload"]) == (0, 1)
-        assert not rig.bus.users._of_sender
-        assert rig.bus.users._waiting_bytes == 0
+        assert not rig.bus.users._awaited.senders
+        assert rig.bus.users._awaited.size_bytes == 0
 
 
 async def test_a_sender_that_left_is_not_answered_and_its_message_goes_on(tmp_path: Path) -> None:
@@ -307,7 +307,7 @@ async def test_without_registry_or_switch_there_is_no_way_to_a_guid(tmp_path: Pa
     registry = Registry(record(FOREIGN))
     async with runtime_rig(tmp_path, rules=Rules(resolves_users=resolves)) as rig:
         if not resolves:
-            rig.bus.users.connect(registry)
+            rig.bus.users.record_of = registry
         ana = await rig.opened("ana")
         assert code_and_reason(await ana.ask("create", TO, {})) == (404, "no-route")
         assert registry.asked == []

@@ -138,7 +138,7 @@ async def test_open_and_re_open_as_messages_change_nothing(rig: RuntimeRig, dial
         body = (await ana.ask(verb, SESSION))["body"]
         assert body["code"] == 200
         assert "runtimeToken" not in body
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ async def test_a_first_frame_that_is_no_handshake_is_refused_and_closed(rig: Run
     await ana.say_raw(first)
     assert await ana.next() == INVALID
     assert await ana.close_code() == 1008
-    assert rig.bus.live_sessions == 0
+    assert rig.bus.runtimes.live_sessions == 0
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ async def test_a_request_that_is_no_upgrade_opens_nothing(rig: RuntimeRig) -> No
     wire = await rig.connect()
     await wire.write(f"GET {query('bo')} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     assert (await wire.read_to_end()).startswith(b"HTTP/1.1 426")
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
     assert await holder.heard() == []
 
 
@@ -221,7 +221,7 @@ async def test_pages_of_origins_that_are_not_named_do_not_connect(tmp_path: Path
             runtime = await knock(rig, target, Origin=origin)
             assert runtime.websocket.is_open == is_taken
             assert ("403" in runtime.websocket.refusal) != is_taken
-            assert rig.bus.live_sessions == (is_taken and "?" in target)
+            assert rig.bus.runtimes.live_sessions == (is_taken and "?" in target)
 
 
 # Return and take-over.
@@ -360,7 +360,7 @@ async def test_disconnect_frees_everything_and_closes(rig: RuntimeRig, dialect: 
     assert [one["body"]["value"] for one in await bo.heard()] == ["last"]
     for address in (room, ana.address):
         assert (await bo.ask("read", address))["body"]["code"] == 404
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
 
 
 @pytest.mark.parametrize("frame", [{"cmd": "disconnect", "data": {"runtimeURL": runtime_address("bo")}}, connecting()])

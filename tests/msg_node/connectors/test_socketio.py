@@ -45,7 +45,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
 
 async def no_sessions_left(rig: RuntimeRig) -> None:
     with trio.fail_after(10):
-        while rig.socket_io._sessions or rig.bus._connections:
+        while rig.socket_io._sessions or rig.bus.send_queues.connections:
             await trio.lowlevel.checkpoint()
     assert not rig.socket_io._polling
 
@@ -103,7 +103,7 @@ async def test_requests_that_make_no_sense_are_answered_as_the_reference_server_
 async def test_a_request_for_a_websocket_that_is_no_upgrade_is_refused(rig: RuntimeRig, query: str) -> None:
     line = HttpLine(await rig.connect())
     assert (await line.fetch("GET", f"{PATH}&transport=websocket{query}")).status in (400, 426)
-    assert not rig.bus._connections
+    assert not rig.bus.send_queues.connections
 
 
 # A session.
@@ -147,7 +147,7 @@ async def test_there_is_no_token_and_open_and_re_open_may_be_repeated(rig: Runti
         body = (await ana.ask(verb, SESSION))["body"]
         assert (body["code"], body["desc"]) == (200, "OK")
         assert "runtimeToken" not in body
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
     await ana.say(a_message("open", runtime_address("other"), SESSION, id_=2))
     assert (await ana.next())["body"]["code"] == 409
     fresh = await polling(rig, "bo")
@@ -222,7 +222,7 @@ async def test_a_session_moves_to_a_websocket_with_everything_it_has(rig: Runtim
     assert (await socket.message())["id"] == 3
     refused = await ana.posts.fetch("POST", ana.target, body=b"1:2")
     assert (refused.status, json.loads(refused.body)["code"]) == (400, 3)
-    assert rig.bus.live_sessions == 2
+    assert rig.bus.runtimes.live_sessions == 2
     assert not rig.socket_io._polling
 
 
@@ -341,7 +341,7 @@ async def test_three_periods_without_a_ping_are_the_end(rig: RuntimeRig) -> None
 
 async def test_a_session_that_was_never_opened_is_not_kept(rig: RuntimeRig) -> None:
     await polling(rig)
-    (port,) = rig.bus._connections.values()
+    (port,) = rig.bus.send_queues.connections.values()
     port.check(time.time() + 31, ping_seconds=30)
     await no_sessions_left(rig)
 
@@ -408,4 +408,4 @@ async def test_one_line_may_carry_requests_of_many_sessions(rig: RuntimeRig) -> 
         packet = said(a_message("open", runtime.address, SESSION, id_=1))
         assert (await line.fetch("POST", runtime.target, body=encode_payload([packet]))).body == b"ok"
         assert (await runtime.next())["body"]["code"] == 200
-    assert rig.bus.live_sessions == 2
+    assert rig.bus.runtimes.live_sessions == 2

@@ -114,7 +114,7 @@ async def test_the_client_moves_to_a_websocket_and_its_session_moves_with_it(rig
         heard = [await ana.heard() for _ in range(20)]
         assert [one["data"]["body"]["value"] for one in heard] == [[number, GREETING] for number in range(20)]
         assert heard[-1]["transport"] == "websocket"
-        assert rig.bus.live_sessions == 2
+        assert rig.bus.runtimes.live_sessions == 2
 
 
 async def test_the_first_message_may_come_before_the_move_and_none_is_lost_on_the_way(rig: RuntimeRig) -> None:
@@ -158,7 +158,7 @@ async def test_a_client_that_pings_stays_and_one_that_falls_silent_is_dropped(
     tmp_path: Path, options: dict[str, Any]
 ) -> None:
     async with runtime_rig(tmp_path, ping_seconds=0.6) as rig, trio.open_nursery() as nursery:
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         async with client(rig, name="bo", mute=True, **options) as bo:
             await bo.ask("open", SESSION)
             await rig.until("sessions lost")

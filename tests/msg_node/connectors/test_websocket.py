@@ -168,7 +168,7 @@ async def test_what_is_no_upgrade_is_answered_and_closed(rig: RuntimeRig, reques
     await wire.write(request_)
     answer = await wire.read_to_end()
     assert answer[:12] == b"HTTP/1.1 " + status
-    assert rig.bus._connections == {}
+    assert rig.bus.send_queues.connections == {}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ async def test_noise_in_place_of_a_request_ends_the_connection(rig: RuntimeRig, 
     wire = await rig.connect()
     await wire.write(noise + b"\r\n\r\n")
     await wire.read_to_end()
-    assert rig.bus._connections == {}
+    assert rig.bus.send_queues.connections == {}
     assert (await rig.opened("ana")).token
 
 
@@ -186,7 +186,7 @@ async def test_a_request_without_end_is_not_waited_for(rig: RuntimeRig) -> None:
     wire = await rig.connect()
     await wire.write(b"GET /ws HTTP/1.1\r\n" + b"X: y\r\n" * 3000)
     await wire.read_to_end()
-    assert rig.bus._connections == {}
+    assert rig.bus.send_queues.connections == {}
 
 
 # Session verbs.
@@ -205,7 +205,7 @@ async def test_the_verbs_of_a_session_that_is_open_already(rig: RuntimeRig) -> N
     assert (unknown["body"]["code"], unknown["body"]["reason"]) == (405, "bad-type")
     same = await ana.ask("re-open", SESSION, from_=ana.session_address)
     assert same["body"]["code"] == 200
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
 
 
 async def test_close_frees_everything_without_a_reply(rig: RuntimeRig) -> None:
@@ -235,7 +235,7 @@ async def test_a_session_is_for_a_runtime_address_of_ours(rig: RuntimeRig, addre
     ana = await rig.runtime()
     reply = await ana.ask("open", SESSION, from_=address)
     assert reply["body"]["reason"] == reason
-    assert rig.bus.live_sessions == 0
+    assert rig.bus.runtimes.live_sessions == 0
 
 
 # Loss and return.
@@ -278,7 +278,7 @@ async def test_who_comes_back_before_his_loss_is_noticed_replaces_his_old_connec
     back = await returned(rig, ana)
     assert await ana.close_code() == 4001
     await check_holdings(back, bo, mine, theirs)
-    assert rig.bus.live_sessions == 2
+    assert rig.bus.runtimes.live_sessions == 2
 
 
 async def test_after_the_end_of_the_process_runtimes_come_back_to_what_they_had(tmp_path: Path) -> None:
@@ -313,7 +313,7 @@ async def test_the_token_of_one_runtime_opens_no_other(rig: RuntimeRig) -> None:
     for owner, other in ((short, long), (long, short)):
         reply = await thief.ask("re-open", SESSION, from_=f"{other.address}/{owner.token}")
         assert reply["body"]["code"] == 500
-    assert rig.bus.live_sessions == 2
+    assert rig.bus.runtimes.live_sessions == 2
 
 
 # Take-over.
@@ -352,7 +352,7 @@ async def test_who_proves_nothing_gets_nothing_and_the_holder_is_asked_for_a_sig
     await ana.say(a_message("ping", ana.address, SESSION, id_="alive"))
     data = await ana.wire.read()
     assert b"\x89\x00" in data  # a ping frame of the node, before or after the pong
-    assert rig.bus.live_sessions == 1
+    assert rig.bus.runtimes.live_sessions == 1
 
 
 @pytest.mark.parametrize(("answers", "code"), [(True, 409), (False, 200)])
@@ -387,15 +387,15 @@ async def test_a_session_with_a_credential_is_not_taken_without(
 
 async def test_a_connection_without_a_session_is_not_kept(rig: RuntimeRig) -> None:
     silent = await rig.runtime()
-    (port,) = rig.bus._connections.values()
-    port.check(time.time() + 31, ping_seconds=rig.bus.ping_seconds)
+    (port,) = rig.bus.send_queues.connections.values()
+    port.check(time.time() + 31, ping_seconds=rig.bus.options.ping_seconds)
     assert await silent.close_code() is None
     await until_no_connections(rig)
 
 
 async def until_no_connections(rig: RuntimeRig) -> None:
     with trio.fail_after(10):
-        while rig.bus._connections:
+        while rig.bus.send_queues.connections:
             await trio.lowlevel.checkpoint()
 
 
@@ -419,7 +419,7 @@ async def test_who_is_silent_for_three_ping_periods_is_lost(rig: RuntimeRig) -> 
 async def test_a_pong_is_a_sign_of_life(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     port = rig.port_of("ana")
-    port.check(port.heard_at + 31, ping_seconds=rig.bus.ping_seconds)
+    port.check(port.heard_at + 31, ping_seconds=rig.bus.options.ping_seconds)
     assert port.pings_unanswered == 1
     await ana.heard()
     assert port.pings_unanswered == 0

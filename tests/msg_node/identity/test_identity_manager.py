@@ -199,7 +199,7 @@ async def test_another_domain_may_have_assertions_of_our_users_checked(tmp_path:
         await at.fetched(1)
         body = {"method": "validateAssertion", "params": {"assertion": at.provider.token(now=time.time())}}
         asker = f"runtime://{FOREIGN}/rt-1"
-        assert at.rig.bus.from_link(FOREIGN, [parsed(a_message("execute", asker, IDM, body, id_=1))]) == [None]
+        assert at.rig.bus.from_links.take(FOREIGN, [parsed(a_message("execute", asker, IDM, body, id_=1))]) == [None]
         await at.until(lambda: bool(at.rig.domains.sent))
         (reply,) = at.rig.domains.take()
         assert reply["body"]["value"]["valid"] is True
@@ -374,7 +374,7 @@ async def test_a_token_is_looked_at_for_our_own_runtimes_only(tmp_path: Path, au
             assert await introspected(unknown) == {"active": False}
         body = {"method": "introspect", "params": {"token": f"{TOKEN} ana"}}
         request = a_message("execute", f"runtime://{FOREIGN}/rt", IDM, body, id_=1)
-        assert at.rig.bus.from_link(FOREIGN, [parsed(request)]) == [None]
+        assert at.rig.bus.from_links.take(FOREIGN, [parsed(request)]) == [None]
         await at.until(lambda: bool(at.rig.domains.sent))
         (reply,) = at.rig.domains.take()
         assert code_and_reason(reply) == (403, "transit")

@@ -83,8 +83,8 @@ class Scene:
 
     async def swept(self) -> None:
         """What the sweeper of a node does every second."""
-        self.rig.bus._effects.sweep_sessions()
-        self.rig.bus.wake_flusher()
+        self.rig.bus.effects.sweep_sessions()
+        self.rig.bus.send_queues.wake()
 
 
 def bearer(token: str) -> Json:
@@ -220,7 +220,7 @@ async def test_other_domains_and_their_guests_do_not_log_in_here(tmp_path: Path,
             )
         ):
             message = a_message("execute", asker, IDM, {"method": method, "params": params}, id_=number)
-            assert at.rig.bus.from_link(FOREIGN, [parsed(message)]) == [None]
+            assert at.rig.bus.from_links.take(FOREIGN, [parsed(message)]) == [None]
         with trio.fail_after(10):
             while len(at.rig.domains.sent) < 3:
                 await trio.lowlevel.checkpoint()
@@ -255,7 +255,7 @@ async def test_another_user_under_the_same_address_does_not_get_what_the_first_o
         assert code_and_reason((await at.opened("ana", stolen))[1]) == (409, "address-taken")
         await ana.wire.cut()
         with trio.fail_after(10):
-            while at.rig.bus.live_sessions:
+            while at.rig.bus.runtimes.live_sessions:
                 await trio.lowlevel.checkpoint()
         assert code_and_reason((await at.opened("ana", stolen))[1]) == (409, "address-taken")
         assert at.rig.state.owners.owner(address) is not None

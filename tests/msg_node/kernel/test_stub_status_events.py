@@ -47,7 +47,9 @@ async def operator(rig: RuntimeRig) -> Runtime:
 def stub(rig: RuntimeRig) -> StubStatus:
     """A stub whose states go where `msg_node.app` has them go."""
     return StubStatus(
-        STUB, FOREIGN, on_change=lambda status: rig.bus.publish_events(state_events(status, NODE, rig.state.listeners))
+        STUB,
+        FOREIGN,
+        on_change=lambda status: rig.bus.effects.publish_events(state_events(status, NODE, rig.state.listeners)),
     )
 
 
@@ -92,7 +94,7 @@ async def test_what_the_node_says_about_itself_is_for_operators(rig: RuntimeRig,
     eve = await rig.opened("eve")
     assert code_and_reason(await eve.subscribed(url)) == (403, "not-owner")
     ask = a_message("subscribe", f"runtime://{FOREIGN}/mn/sm", SM, {"resources": [url]}, id_=1)
-    rig.bus.from_link(FOREIGN, [parsed(ask)])
+    rig.bus.from_links.take(FOREIGN, [parsed(ask)])
     await eve.subscribed(f"{eve.address}/status")  # its reply is durable, so that the earlier one is as well
     (answer,) = rig.domains.take()
     assert (answer["body"]["code"], answer["body"]["reason"]) == (403, "not-owner")

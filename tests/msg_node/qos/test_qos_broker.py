@@ -78,7 +78,7 @@ async def broker_rig(folder: Path, peer: QosBrokerPeer | None = None) -> AsyncIt
         http = BackendHttp(server.url, ssl.create_default_context(), max_bytes=100_000)
         made = Backend("the QoS broker", http, attempt_seconds=0.2)
         rig.bus.inquiries.connect(BROKER, made)
-        watch = QosWatch(services[0], made, rig.bus.publish_events, domain=DOMAIN)
+        watch = QosWatch(services[0], made, rig.bus.effects.publish_events, domain=DOMAIN)
         yield Broker(rig, played, server, watch, services[0])
 
 
@@ -175,7 +175,7 @@ async def test_what_cannot_be_served_is_refused_and_changes_nothing(
 
 async def test_another_domain_is_not_served(broker: Broker, ana: Runtime) -> None:
     request = a_message("read", f"runtime://{FOREIGN}/rt", ADDRESS, {"resource": "/providers"}, id_=1)
-    broker.rig.bus.from_link(FOREIGN, [parsed(request)])
+    broker.rig.bus.from_links.take(FOREIGN, [parsed(request)])
     while not broker.rig.domains.sent:
         await ana.heard()
     (reply,) = broker.rig.domains.take()

@@ -48,7 +48,7 @@ async def test_our_runtimes_get_it_so_and_other_replies_as_they_are(tmp_path: Pa
         nothing: dict[str, object] = {"code": 200, "value": {"message": "Not Found"}}
         other = f"hyperty://{FOREIGN}/h"
         messages = [parsed(reply(nothing)), parsed(reply(nothing, other)), parsed(reply({"code": 200, "value": 7}))]
-        assert rig.bus.from_link(FOREIGN, messages) == [None] * 3
+        assert rig.bus.from_links.take(FOREIGN, messages) == [None] * 3
         received = [await ana.next() for _ in range(3)]
         assert [one["body"]["code"] for one in received] == [404, 200, 200]
         assert received[1]["body"] == nothing

@@ -183,7 +183,7 @@ async def test_without_a_registry_in_the_settings_the_service_is_switched_off(tm
 async def test_another_domain_is_not_served(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path, services_at=lambda _: {GLOBAL_REGISTRY_KEY: GlobalRegistryService()}) as rig:
         request = a_message("read", f"hyperty://{FOREIGN}/x", TO, {"guid": ANA.guid}, id_=1)
-        assert rig.bus.from_link(FOREIGN, [parsed(request)]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(request)]) == [None]
         with trio.fail_after(10):
             while not rig.domains.sent:
                 await trio.lowlevel.checkpoint()

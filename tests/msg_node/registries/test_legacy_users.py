@@ -59,7 +59,7 @@ class Stub:
         self._domain = domain
         rig = registry.rig
         self.address = rig.state.interworking.stub_address(domain)
-        self.leases = StubLeases(rig.state, rig.bus.publish_statuses, clock=registry.clock)
+        self.leases = StubLeases(rig.state, rig.bus.effects.publish_statuses, clock=registry.clock)
         self.leases.came(domain)
 
     async def ask_all(self, requests: Iterable[tuple[str, dict[str, object]]], *, from_: str = BO) -> list[Json]:
@@ -69,7 +69,7 @@ class Stub:
             parsed(a_message(type_, from_, ADDRESS, body, id_=number))
             for number, (type_, body) in enumerate(requests, 1)
         ]
-        assert rig.bus.from_link(self._domain, messages) == [None] * len(messages)
+        assert rig.bus.from_links.take(self._domain, messages) == [None] * len(messages)
         with trio.fail_after(PATIENCE_SECONDS):
             while len(rig.domains.sent) < len(messages):
                 await trio.lowlevel.checkpoint()
@@ -244,7 +244,7 @@ async def test_what_a_stub_registers_after_its_return_survives_the_end_of_what_i
     await stub.ask_all([("create", {"value": value}) for value in values[30:]])
     rig = registry.rig
     for _ in range(5):
-        rig.bus._effects.apply(rig.services.sweep_registry(now=registry.clock()), rig.bus._route_own)
+        rig.bus.effects.apply(rig.services.sweep_registry(now=registry.clock()), rig.bus.refusals.own.send)
     entries = [registry.rig.state.registry.get(str(value["url"])) for value in values]
     assert [entry is not None and entry.is_connected for entry in entries] == [False] * 30 + [True] * 30
     await ana.wire.cut()
@@ -313,7 +313,7 @@ async def test_other_domains_are_not_told_of_users_whom_they_cannot_reach(regist
     Stub(registry)
     rig = registry.rig
     asked = a_message("read", "runtime://beta.example/rt", ADDRESS, {"resource": "sip://carl@legacy.example"}, id_=1)
-    rig.bus.from_link("beta.example", [parsed(asked)])
+    rig.bus.from_links.take("beta.example", [parsed(asked)])
     with trio.fail_after(PATIENCE_SECONDS):
         while not rig.domains.sent:
             await trio.lowlevel.checkpoint()
@@ -350,13 +350,13 @@ async def test_runtimes_listen_to_legacy_objects_through_the_stub(tmp_path: Path
         [upstream] = rig.domains.take()
         assert (upstream["to"], upstream["body"]["resources"]) == (node, [changes])
         answer = a_message("response", node, upstream["from"], {"code": 200}, id_=upstream["id"])
-        assert rig.bus.from_link(STUB, [parsed(answer)]) == [None]
+        assert rig.bus.from_links.take(STUB, [parsed(answer)]) == [None]
         assert (await ana.next())["body"]["code"] == 200
         said = a_message("update", BO, changes, {"value": 1})
-        assert rig.bus.from_link(STUB, [parsed(said)]) == [None]
+        assert rig.bus.from_links.take(STUB, [parsed(said)]) == [None]
         assert (await ana.next())["body"]["value"] == 1
         forged = parsed(a_message("update", "hyperty://beta.example/x", changes, {"value": 2}))
-        rig.bus.from_link("beta.example", [forged])
+        rig.bus.from_links.take("beta.example", [forged])
         assert await ana.heard() == []
 
 
@@ -368,7 +368,7 @@ async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_his_
 
         async def wish(number: int) -> int:
             body = {"resources": [f"{room}/changes"], "source": BO}
-            assert rig.bus.from_link(STUB, [parsed(a_message("subscribe", BO, SM, body, id_=number))]) == [None]
+            assert rig.bus.from_links.take(STUB, [parsed(a_message("subscribe", BO, SM, body, id_=number))]) == [None]
             with trio.fail_after(PATIENCE_SECONDS):
                 while not rig.domains.sent:
                     await trio.lowlevel.checkpoint()
@@ -376,7 +376,7 @@ async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_his_
 
         assert await wish(1) == 403
         asking = a_message("subscribe", BO, f"{room}/subscription", {"resource": room}, id_=9)
-        assert rig.bus.from_link(STUB, [parsed(asking)]) == [None]
+        assert rig.bus.from_links.take(STUB, [parsed(asking)]) == [None]
         await ana.say(a_message("response", f"{room}/subscription", BO, {"code": 200}, id_=9))
         await rig.until("frames in", 3)
         rig.domains.take()

@@ -184,7 +184,7 @@ async def test_another_domain_reads_and_does_not_write(registry: Registry, ana: 
         a_message("create", asker, ADDRESS, {"value": hyperty()}, id_=2),
         a_message("read", asker, ADDRESS, {"resource": USER, "criteria": {"domain": "c.example"}}, id_=3),
     ]
-    registry.rig.bus.from_link(FOREIGN, [parsed(one) for one in messages])
+    registry.rig.bus.from_links.take(FOREIGN, [parsed(one) for one in messages])
     while len(registry.rig.domains.sent) < 3:
         await ana.heard()
     replies = {reply["id"]: reply for reply in registry.rig.domains.take()}
@@ -214,7 +214,7 @@ async def test_un_registration_disconnects_and_tells_every_subscriber_once(
 ) -> None:
     listener = await listening(registry, HYPERTY)
     await ana.subscribed(f"{HYPERTY}/registration")
-    registry.rig.bus.from_link(
+    registry.rig.bus.from_links.take(
         FOREIGN,
         [
             parsed(

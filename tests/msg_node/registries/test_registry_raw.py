@@ -63,7 +63,7 @@ async def test_other_domains_get_no_raw_answers(tmp_path: Path) -> None:
         ana = await registry.rig.opened("rt-ana")
         assert (await create(ana, hyperty()))["body"]["code"] == 200
         asked = a_message("read", f"runtime://{FOREIGN}/x", ADDRESS, {"resource": USER, "raw": True}, id_=1)
-        assert registry.rig.bus.from_link(FOREIGN, [parsed(asked)]) == [None]
+        assert registry.rig.bus.from_links.take(FOREIGN, [parsed(asked)]) == [None]
         while not registry.rig.domains.sent:
             await registry.settled()
         (reply,) = registry.rig.domains.take()

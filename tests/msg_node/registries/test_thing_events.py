@@ -110,7 +110,7 @@ async def test_other_domains_and_sessions_without_the_role_do_not_listen_to_thin
         assert code_and_reason(await watcher.subscribed(f"{AGENT}/*")) == (200, "")
         body = {"resources": [f"{AGENT}/*"], "source": f"hyperty://{FOREIGN}/h"}
         request = a_message("subscribe", f"hyperty://{FOREIGN}/h", f"domain://msg-node.{DOMAIN}/sm", body, id_=1)
-        rig.bus.from_link(FOREIGN, [parsed(request)])
+        rig.bus.from_links.take(FOREIGN, [parsed(request)])
         assert [code_and_reason(one) for one in await sent(rig)] == [(403, "not-owner")]
 
 

@@ -231,7 +231,7 @@ async def test_objects_that_the_operator_names_are_kept_as_well(tmp_path: Path) 
 async def test_the_twin_is_not_for_other_domains(rig: RuntimeRig) -> None:
     await described(rig)
     asked = parsed(a_message("read", "hyperty://beta.example/h", TWIN, {"resource": LAMP}, id_=1))
-    rig.bus.from_link("beta.example", [asked])
+    rig.bus.from_links.take("beta.example", [asked])
     while not (refusals := rig.domains.take()):
         await trio.lowlevel.checkpoint()
     [refusal] = refusals
@@ -275,7 +275,7 @@ async def test_descriptions_and_values_survive_a_restart(tmp_path: Path) -> None
         agent = await described(rig)
         await agent.say(a_message("update", LAMP, MOTION, {"value": [1, 2]}))
         await agent.heard()
-        rig.bus._effects.sweep_sessions()
+        rig.bus.effects.sweep_sessions()
     async with runtime_rig(tmp_path) as rig:
         ana = await rig.opened("ana")
         found = await read(ana, LAMP)

@@ -92,7 +92,7 @@ async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(r
     parking = rig.state.delivery.parking
     for one in range(MANY):
         request = action(f"hyperty://{FOREIGN}/h", one, ttl=TTL_SECONDS, requestId=f"d-{one:012d}")
-        assert rig.bus.from_link(FOREIGN, [parsed(request)]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(request)]) == [None]
     for entry in parking.queues.entries(AGENT):
         rig.bus.parked_actions.recorder.finish(entry, EXPIRED)
     assert parking.finished.forget_old(time.time()) == 0
@@ -155,7 +155,7 @@ async def test_the_sweeper_goes_on_until_nothing_is_over(rig: RuntimeRig, monkey
     for entry in rig.state.delivery.parking.queues.entries(AGENT):
         rig.state.delivery.parking.look_again(entry, 0.0)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(rig.bus.run_sweeper)
+        nursery.start_soon(rig.bus.sweeper.run)
         with trio.fail_after(PATIENCE_SECONDS):
             await next_of(ana, MANY)
         nursery.cancel_scope.cancel()

@@ -63,9 +63,9 @@ async def make(
 
 def expire(rig: RuntimeRig) -> None:
     """What the sweeper does every second."""
-    while rig.bus.send_queues.requests.expire():
+    while rig.bus.refusals.refuse_overdue():
         pass
-    rig.bus.wake_flusher()
+    rig.bus.send_queues.wake()
 
 
 async def asked(ana: Runtime, bo: Runtime, body: Json | None = None, *, id_: object = 5) -> Json:
@@ -134,7 +134,7 @@ async def test_nobody_else_can_end_a_request_by_answering_in_the_name_of_the_ask
     await asked(ana, bo)
     await eve.say(a_message("response", bo.address, ana.address, {"code": 200}, id_=5))
     await eve.heard()
-    rig.bus.from_link(FOREIGN, [parsed(a_message("response", f"hyperty://{FOREIGN}/h", ana.address, {}, id_=5))])
+    rig.bus.from_links.take(FOREIGN, [parsed(a_message("response", f"hyperty://{FOREIGN}/h", ana.address, {}, id_=5))])
     clock.now += 2.1
     expire(rig)
     assert [code_and_reason(one) for one in await ana.heard() if one["from"] == bo.address] == [(504, "timeout")]
@@ -188,7 +188,7 @@ async def test_an_asker_that_has_left_costs_nothing_and_its_successor_gets_nothi
     await ana.say(a_message("close", ana.session_address, SESSION, id_=6))
     await ana.close_code()
     again = await rig.opened("ana")
-    assert not rig.bus.send_queues.requests
+    assert not rig.bus.refusals.requests
     clock.now += 1e6
     expire(rig)
     assert await again.heard() == []

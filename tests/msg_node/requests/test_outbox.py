@@ -38,7 +38,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
 
 
 def from_them(rig: RuntimeRig, *messages: Json, domain: str = FOREIGN) -> list[Code | None]:
-    return rig.bus.from_link(domain, [parsed(one) for one in messages])
+    return rig.bus.from_links.take(domain, [parsed(one) for one in messages])
 
 
 async def sent(rig: RuntimeRig, number: int = 1) -> list[Json]:
@@ -60,7 +60,7 @@ async def parked_abroad(rig: RuntimeRig, ana: Runtime, id_: int = 1) -> str:
 
 def link_returns(rig: RuntimeRig) -> None:
     rig.domains.away.discard(FOREIGN)
-    rig.bus.link_is_live(FOREIGN)
+    rig.bus.from_links.link_is_live(FOREIGN)
 
 
 async def test_over_a_live_link_the_action_goes_at_once_with_its_id_and_time_and_its_answer_comes_back(
@@ -84,7 +84,7 @@ async def test_an_action_for_a_domain_that_is_away_is_parked_and_goes_once_when_
     ana = await rig.opened("ana")
     request_id = await parked_abroad(rig, ana)
     assert rig.domains.reached == [FOREIGN]
-    assert rig.bus.wants_link(FOREIGN)
+    assert rig.bus.from_links.is_wanted(FOREIGN)
     link_returns(rig)
     (request,) = await sent(rig)
     assert request["body"]["requestId"] == request_id
@@ -96,7 +96,7 @@ async def test_an_action_for_a_domain_that_is_away_is_parked_and_goes_once_when_
     assert from_them(rig, event, event) == [None, None]
     told = await ana.next()
     assert (told["from"], told["body"]["requestId"], told["body"]["value"]) == (DELIVERY, request_id, 7)
-    assert not rig.bus.wants_link(FOREIGN)
+    assert not rig.bus.from_links.is_wanted(FOREIGN)
 
 
 async def test_after_every_new_link_what_is_open_is_asked_again_under_its_id_and_ends_by_the_answer(
@@ -108,7 +108,7 @@ async def test_after_every_new_link_what_is_open_is_asked_again_under_its_id_and
     (request,) = await sent(rig)
     from_them(rig, answer_to(request, {"code": 202, "requestId": request_id, "status": "delivered"}))
     assert (await ana.next())["body"]["status"] == "delivered"
-    rig.bus.link_is_live(FOREIGN)
+    rig.bus.from_links.link_is_live(FOREIGN)
     (again,) = await sent(rig)
     assert again["body"]["requestId"] == request_id
     from_them(rig, answer_to(again, {"code": 200, "requestId": request_id, "status": "completed"}))
@@ -122,7 +122,7 @@ async def test_what_a_link_gives_back_waits_for_the_next_one(rig: RuntimeRig) ->
     link_returns(rig)
     (request,) = await sent(rig)
     rig.domains.away.add(FOREIGN)
-    rig.bus.answer(codec.refusal(parsed(request), Code.DEPLOY_TIMEOUT))
+    rig.bus.refusals.answer(codec.refusal(parsed(request), Code.DEPLOY_TIMEOUT))
     assert await ana.heard() == []
     link_returns(rig)
     assert [one["body"]["requestId"] for one in await sent(rig)] == [request_id]

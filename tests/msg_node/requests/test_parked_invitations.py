@@ -142,7 +142,7 @@ async def test_what_no_policy_parks_is_refused_as_ever(rig: RuntimeRig) -> None:
 
 async def test_an_invitation_of_another_domain_waits_and_is_answered_there(rig: RuntimeRig) -> None:
     sender = f"comm://{FOREIGN}/room-9/subscription"
-    assert rig.bus.from_link(FOREIGN, [parsed(invitation(sender))]) == [None]
+    assert rig.bus.from_links.take(FOREIGN, [parsed(invitation(sender))]) == [None]
     assert [one["body"]["code"] for one in await sent(rig)] == [100]
     bo = await bo_comes(rig)
     await bo.say(answer_to(await bo.next(), {"code": 200}))

@@ -91,11 +91,11 @@ async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain
         assert rig.domains.reached == [FOREIGN]
         assert list(rig.state.delivery.parking.queues.names()) == [FOREIGN]
         rig.domains.away.clear()
-        rig.bus.link_is_live(FOREIGN)
+        rig.bus.from_links.link_is_live(FOREIGN)
         (handed,) = await sent_abroad(rig)
         assert (handed["to"], handed["body"]["requestId"]) == (TO, reply["body"]["requestId"])
         answer = a_message("response", TO, ana.address, {"code": 200, "value": 7}, id_=5)
-        assert rig.bus.from_link(FOREIGN, [parsed(answer)]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(answer)]) == [None]
         told = await ana.next()
         assert (told["to"], told["body"]["status"]) == (f"{ana.address}/inbox", "completed")
 
@@ -107,7 +107,7 @@ async def test_an_action_for_a_user_whose_address_names_another_domain_goes_ther
         assert code_and_reason(await ana.next()) == (202, "queued")
         assert list(rig.state.delivery.parking.queues.names()) == [FOREIGN]
         third = parsed(switch(f"hyperty://{FOREIGN}/x", to=f"user://{OTHER}/bo"))
-        assert rig.bus.from_link(FOREIGN, [third]) == [Code.TRANSIT]
+        assert rig.bus.from_links.take(FOREIGN, [third]) == [Code.TRANSIT]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ async def test_another_domain_s_action_for_a_user_of_ours_is_kept_here(tmp_path:
         bo = await registered(rig, "bo", guid=TO)
         await lost(rig, bo)
         sender = f"hyperty://{FOREIGN}/x"
-        assert rig.bus.from_link(FOREIGN, [parsed(switch(sender))]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(switch(sender))]) == [None]
         (kept,) = await sent_abroad(rig)
         assert (code_and_reason(kept), kept["body"]["status"]) == ((202, "queued"), "pending")
         bo = await returned(rig, bo)
@@ -147,7 +147,7 @@ async def test_another_domain_s_action_for_a_user_of_ours_is_kept_here(tmp_path:
 
 async def test_another_domain_s_action_for_a_stranger_is_not_sent_to_a_third(tmp_path: Path) -> None:
     async with rig_with(tmp_path, Registry(record(OTHER))) as (rig, _):
-        assert rig.bus.from_link(FOREIGN, [parsed(switch(f"hyperty://{FOREIGN}/x"))]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(switch(f"hyperty://{FOREIGN}/x"))]) == [None]
         (refused,) = await sent_abroad(rig)
         assert (refused["to"], code_and_reason(refused)) == (f"hyperty://{FOREIGN}/x", (404, "not-registered"))
 

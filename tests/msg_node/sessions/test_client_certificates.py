@@ -157,7 +157,7 @@ async def test_who_comes_back_with_his_certificate_takes_his_session_over(
         assert (told["from"], told["to"], told["body"]["value"]) == ("mn:/session", f"{ANA}/status", "taken-over")
         assert await first.close_code() == 4001
         assert rig.state.owners.owner(address) == rig.port_of("ana").sid
-        assert rig.bus.live_sessions == 1
+        assert rig.bus.runtimes.live_sessions == 1
 
 
 def test_what_is_no_certificate_is_nothing() -> None:

@@ -37,7 +37,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
 
 def guarded(rig: RuntimeRig, policies: CompiledPolicies) -> None:
     decisions = unrecorded(Gate(policies))
-    rig.bus._judge = authorisation(
+    rig.bus.from_sessions._delivery._judge = authorisation(
         lambda message, roles, sid: judge_local(decisions, message, roles, sid), rig.state.guests.domain
     )
 
@@ -83,7 +83,7 @@ async def test_what_another_domain_sent_is_marked_by_our_gate_alone(rig: Runtime
     messages = [parsed(a_message("create", f"hyperty://{FOREIGN}/h", ana.address, {"value": 1})) for _ in range(3)]
     messages[0].judged(True)
     messages[1].judged(False)
-    rig.bus.from_link(FOREIGN, messages)
+    rig.bus.from_links.take(FOREIGN, messages)
     assert [one["body"] for one in await ana.heard()] == [
         {"value": 1, "auth": True},
         {"value": 1, "auth": False},

@@ -1,0 +1,319 @@
+"""Messages of runtimes: each is decoded, admitted, decided and performed, a batch at a time.
+
+A batch is what one read has brought. It comes in as one plain call; each message goes to the queues of its
+destinations, and once per scheduler round each destination gets one write. Order holds per sender and receiver; what
+cannot be delivered is answered. The clock is read once per batch. Source: design, section 3; message specification,
+section 20.2.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from functools import partial
+
+from federation.guest_border import GuestBorder
+from federation.link_context import Refusal
+from msg_node.addresses.foreign_objects import ForeignObjects
+from msg_node.bus.core.admission import Admission
+from msg_node.bus.core.router import (
+    DROP,
+    FIND_USER,
+    SERVE,
+    SOMEWHERE,
+    Decision,
+    Deliver,
+    Park,
+    Refuse,
+    Router,
+    ToDomain,
+    here_only,
+    parked,
+)
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.effects import Effects
+from msg_node.bus.middleware import Stack
+from msg_node.bus.refusals import Refusals
+from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.runtimes import Runtimes
+from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.user_routing import UserRouting
+from msg_node.kernel.answers import validator_reply
+from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.resources import SESSION_KEY
+from msg_node.registries.core.twin_service import keep_value
+from msg_node.requests.local_requests import LocalRequests
+from msg_node.requests.parked_actions import ParkedActions
+from protofly import codec
+from protofly.errors import Code, PeerError
+from protofly.limits import BROKEN_FRAMES_IN_A_ROW
+from protofly.message import Message
+from wire.core.websocket import PROTOCOL_ERROR
+
+TURN_SECONDS = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class Destinations:
+    """Where messages can go: to runtimes and links, to services, into a queue, to a user that is to be found.
+
+    Attributes:
+        effects: Serve requests to the node itself.
+        requests: Requests between sessions that wait for an answer.
+    """
+
+    send_queues: SendQueues
+    effects: Effects
+    parked_actions: ParkedActions
+    foreign: ForeignObjects
+    users: UserRouting
+    requests: LocalRequests
+
+
+class SessionDelivery:
+    """Performs what the router decided about messages of sessions.
+
+    Args:
+        stack: What each message passes first.
+        node: Address of this node, named as the source of receipts.
+    """
+
+    def __init__(self, state: BusTables, destinations: Destinations, stack: Stack, *, node: str) -> None:
+        self._state = state
+        self._twin = state.twin
+        self._judge = stack.judge
+        self._node = node
+        self._send_queues = destinations.send_queues
+        self._to_listeners = destinations.send_queues.to_listeners
+        self._effects = destinations.effects
+        self._parked_actions = destinations.parked_actions
+        self._foreign = destinations.foreign
+        self._users = destinations.users
+        self._requests = destinations.requests
+
+    def perform(self, port: RuntimePort, message: Message, decision: Decision, now: float) -> Refusal | None:
+        """Hand a message to its destination.
+
+        Args:
+            port: The connection that it came from, with a session.
+            message: It has been admitted.
+            decision: Of the router.
+            now: Seconds since the Unix epoch.
+
+        Returns:
+            A refusal, which is the caller's to answer; None when the message was taken.
+
+        Raises:
+            PeerError: Why the message is refused.
+        """
+        sid = port.sid
+        assert sid is not None
+        if message.type == "response" and self._parked_actions.is_used and self._parked_actions.answered(message, sid):
+            return None
+        if type(decision) is ToDomain:
+            domain = decision.domain
+        else:
+            domain = "" if type(decision) is Deliver else _domain_of(decision)
+        judge = self._judge
+        if judge is not None and (refusal := judge(message, sid, port.roles, domain, now)) is not None:
+            return refusal
+        if self._twin.watches:
+            keep_value(self._state, message, sid, now)
+        if type(decision) is ToDomain:
+            return self._to_domain(message, decision, sid, port)
+        refusal = None
+        if type(decision) is Deliver:
+            refusal = self._to_sessions(message, decision.numbers, sid, port, now)
+        elif decision is not DROP:
+            return self._to_node(message, decision, sid, port, now)
+        if refusal is None and message.wants_receipt:  # abroad, the link says when the far end has it
+            self._send_queues.enqueue(port, codec.response(message, 200, extra={"source": self._node}))
+        return refusal
+
+    def _to_sessions(
+        self, message: Message, numbers: tuple[int, ...], sid: int, port: RuntimePort, now: float
+    ) -> Refusal | None:
+        """Queue for those who listen here, sessions and links."""
+        if message.type == "response" and self._requests:
+            message = self._requests.came(message)
+        code = self._to_listeners(numbers, message, port.blockers, port.roles)
+        if message.type == "delete":
+            self._foreign.observed_deletion(message, numbers)
+        elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
+            self._parked_actions.guarantee(message, numbers, now)
+        if code is not None:
+            return Refusal(code)
+        if message.peek.ttl:
+            self._requests.sent(message, sid)
+        return None
+
+    def _to_domain(self, message: Message, decision: ToDomain, sid: int, port: RuntimePort) -> Refusal | None:
+        """Queue for another domain, and for those of us who listen as well, if there are any."""
+        domain = decision.domain
+        if message.to.startswith("domain://msg-node."):
+            if message.to_key.endswith("/sm") and message.type in ("subscribe", "unsubscribe"):
+                self._foreign.request(message, domain, sid)
+                return None
+            if message.to_key.endswith("address-allocation"):
+                return Refusal(Code.TRANSIT)  # addresses of our hyperties come from us; specification, section 18.4
+        refusal = self._send_queues.send_abroad(domain, message, port.roles)
+        if refusal is None:
+            link = self._send_queues.blocker(domain)
+            if link is not None:
+                port.blockers.add(link)
+            if decision.numbers:
+                self._to_listeners(decision.numbers, message, port.blockers, port.roles)
+        return refusal
+
+    def _to_node(self, message: Message, decision: Decision, sid: int, port: RuntimePort, now: float) -> Refusal | None:
+        """Let the node itself see to a message: park it, serve it, find its user, or refuse it."""
+        if type(decision) is Park:
+            self._parked_actions.take(message, sid, now, roles=port.roles)
+        elif decision is SERVE:
+            answer = partial(self._send_queues.enqueue_reply, port) if port.guest_of else port.answer
+            self._effects.serve(message, sid, answer, now)
+        elif decision is FIND_USER:
+            return self._users.take(message, sid, port.roles)
+        elif type(decision) is Refuse:
+            return Refusal(decision.code)
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Checks:
+    """What judges messages of sessions before the router decides."""
+
+    admission: Admission
+    guests: GuestBorder
+
+
+class SessionTraffic:
+    """Takes in what runtimes send.
+
+    Args:
+        checks: Asked about each message.
+        delivery: Performs decisions.
+        refusals: Answers what is refused.
+        runtimes: Serves requests about sessions.
+    """
+
+    def __init__(
+        self,
+        checks: Checks,
+        router: Router,
+        delivery: SessionDelivery,
+        refusals: Refusals,
+        runtimes: Runtimes,
+        effects: Effects,
+    ) -> None:
+        self._admission = checks.admission
+        self._guests = checks.guests
+        self._router = router
+        self._delivery = delivery
+        self._refuse = refusals.refuse
+        self._runtimes = runtimes
+        self._effects = effects
+        self._send_queues = refusals.send_queues
+        self._counters = refusals.send_queues.counters
+
+    def take(self, port: RuntimePort, frames: list[bytes]) -> int:
+        """Route what one read brought.
+
+        Returns:
+            How many frames were taken. Fewer than there are: the port is closing; or a receiver is congested, and the
+            rest is for `wait_for_port` to wait with, so that a flood finds its bound at its source; or it is time that
+            others have their turn, since some requests cost as much as a thousand messages.
+        """
+        now = time.time()
+        ends = time.monotonic() + TURN_SECONDS
+        port.heard(now)
+        queue = port.queue
+        taken = 0
+        with self._effects:
+            for raw in frames:
+                taken += 1
+                self._take_frame(port, raw, now)
+                if port.blockers or queue.is_closing or time.monotonic() > ends:
+                    break
+        if queue.is_congested and not queue.is_slow:
+            port.blockers.add(queue)  # by the answers to what it asked, which it has to read first
+        self._counters[NodeCount.FRAMES_IN] += taken
+        self._send_queues.wake()
+        return taken
+
+    def _take_frame(self, port: RuntimePort, raw: bytes, now: float) -> None:
+        try:
+            messages = codec.decode(raw)
+        except codec.BrokenMessageError as exc:
+            self._broken(port, exc)
+            return
+        port.broken_in_a_row = 0
+        if messages[0].raw is not raw and codec.repeats_members(raw):
+            self._counters[NodeCount.REPEATED_MEMBERS] += 1
+        for message in messages:
+            try:
+                sid = port.sid
+                if sid is None or message.to == SESSION_KEY or message.to_key == SESSION_KEY:
+                    self._about_session(port, message, now)
+                    continue
+                if port.guest_of:
+                    self._take_of_guest(port, message, sid, now)
+                    continue
+                admitted = self._admission.admit(message, sid, port.queue, now)
+                decision = self._router.decide(admitted, sid, now)
+                refusal = self._delivery.perform(port, admitted, decision, now)
+                if refusal is not None:
+                    self._refuse(port, admitted, refusal)
+            except PeerError as exc:
+                self._refuse(port, message, Refusal(exc.code))
+
+    def _about_session(self, port: RuntimePort, message: Message, now: float) -> None:
+        if message.to_key == SESSION_KEY:
+            self._runtimes.ask_session(port, message, port.answer, now=now)
+        else:
+            self._refuse(port, message, Refusal(Code.NO_CREDENTIALS))
+
+    def _take_of_guest(self, port: RuntimePort, message: Message, sid: int, now: float) -> None:
+        """Take a message of a runtime of another domain: the gate of its domain judges it, as it would on a link.
+
+        Nothing of it goes on to another domain, its own included: this node carries between its own domain and others,
+        never from one of them to the next. Source: message specification, sections 18.4 and 18.5.
+
+        Raises:
+            PeerError: Why it is refused; that is recorded.
+        """
+        domain = port.guest_of
+        try:
+            self._admission.check_guest(message, sid, domain, port.queue, now=now)
+        except PeerError as exc:
+            self._guests.refused(domain, message, exc.code, now)
+            raise
+        entered = self._guests.enter(domain, message, now)
+        admitted = entered.message
+        try:
+            self._admission.follow(admitted, sid)
+            decision = parked(admitted, here_only(self._router.decide(admitted, sid, now, may_park=False)))
+            refusal = self._delivery.perform(port, admitted, decision, now)
+        except PeerError as exc:
+            entered.arrived(exc.code)
+            raise
+        if refusal is not None:
+            self._refuse(port, admitted, refusal)
+        entered.arrived(None if refusal is None else refusal.code)
+
+    def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
+        """Answer a frame without a readable message. Source: message specification, section 1.7."""
+        self._counters[NodeCount.BROKEN_FRAMES] += 1
+        port.broken_in_a_row += 1
+        reply = validator_reply(exc, self._runtimes.runtime_of(port), has_desc=port.line.dialect.reads_desc)
+        if reply is not None:
+            self._send_queues.enqueue(port, reply)
+        if exc.code in (Code.BROKEN_JSON, Code.TOO_DEEP) and port.broken_in_a_row >= BROKEN_FRAMES_IN_A_ROW:
+            port.queue.close(PROTOCOL_ERROR, exc.code.word)
+
+
+def _domain_of(decision: Decision) -> str:
+    """The other domain that a message is for, `SOMEWHERE` for a user to be found, "" for ours."""
+    if type(decision) is Park:
+        return decision.domain
+    return SOMEWHERE if decision is FIND_USER else ""

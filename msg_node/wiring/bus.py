@@ -1,0 +1,102 @@
+"""Makes the message bus with the services of the node."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+
+from federation.decision_records import DecisionRecords
+from msg_node.bus.announcements import Announcements
+from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
+from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.services import Services
+from msg_node.bus.taps import Taps
+from msg_node.registries.core.stub_inventory import StubInventory
+from msg_node.services import VERSION, NodeFacts, make_services
+from msg_node.sessions.core.session_service import Announced, PermitGuest, SessionService
+from msg_node.settings.addresses import build_missed
+from msg_node.settings.model import Settings
+from msg_node.wiring import meaning
+from msg_node.wiring.backends import Backends
+from msg_node.wiring.foundation import Foundation
+
+
+def build_bus(
+    foundation: Foundation, decisions: DecisionRecords, backends: Backends, inventory: StubInventory
+) -> tuple[Bus, Taps | None]:
+    """Make the bus, with what was stored; nothing runs yet. With it come the taps, where the settings want them.
+
+    Args:
+        foundation: Settings, tables, stores.
+        decisions: The gate, and what records its decisions.
+        backends: Services that stand in front of other servers.
+        inventory: The service that lists hosted stubs.
+    """
+    settings, state, node = foundation.settings, foundation.state, foundation.node_url
+    records = foundation.records
+    guests = meaning.build_guests(settings, decisions, node, records.append, state, backends.identify)
+    send_queues = SendQueues(state, guests=guests, records=records)
+    taps = Taps(state, send_queues, node=node) if settings.subscriptions.taps else None
+    judges = Judges(
+        guests=guests,
+        stack=meaning.build_stack(settings, decisions, state, backends.identify, taps, backends.validation),
+        parks=partial(meaning.parks, decisions.gate),
+    )
+    options = BusOptions(
+        node=node,
+        first_request=_first_number(),
+        ping_seconds=settings.sessions.ping_seconds,
+        max_hops=settings.limits.max_hops,
+    )
+    permit_guest = guests.open if settings.sessions.guests else None
+    services = _build_services(foundation, decisions, backends, inventory, permit_guest)
+    bus = make_bus(options, state, services, foundation.store, send_queues, judges)
+    bus.absences.keep(build_missed(settings))
+    bus.restore()
+    backends.connect(bus)
+    return bus, taps
+
+
+def _build_services(
+    foundation: Foundation,
+    decisions: DecisionRecords,
+    backends: Backends,
+    inventory: StubInventory,
+    permit_guest: PermitGuest | None,
+) -> Services:
+    settings, state = foundation.settings, foundation.state
+    sessions = SessionService(
+        state.lifecycle,
+        state.own,
+        announced=_announced(settings),
+        permit=partial(meaning.permit_session, decisions, settings.node.domain),
+        permit_guest=permit_guest,
+    )
+    announcements = Announcements(
+        foundation.node_url,
+        state.listeners,
+        first_id=_first_number(),
+        notifies_presence=settings.sessions.presence,
+    )
+    return make_services(
+        state,
+        sessions,
+        announcements,
+        NodeFacts(foundation.node_url, VERSION, settings.catalogue.guest_stubs),
+        more={"stubs": inventory},
+        at=backends.services,
+    )
+
+
+def _announced(settings: Settings) -> Announced:
+    return Announced(
+        ("federation", "catch-up") if settings.subscriptions.catch_up_seconds else ("federation",),
+        settings.sessions.grace_seconds,
+        settings.sessions.ping_seconds,
+        settings.https.poll_seconds,
+    )
+
+
+def _first_number() -> int:
+    """Random start of a series of ids. Source: message specification, section 3."""
+    return random.SystemRandom().randrange(1, 1 << 31)

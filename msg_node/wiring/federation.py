@@ -1,0 +1,108 @@
+"""Makes the links to other domains, between the bus and the stubs."""
+
+from __future__ import annotations
+
+from secrets import token_bytes
+
+from federation.core.message_ids import MessageIds
+from federation.core.outbound_queue import QueueLimits
+from federation.decision_records import DecisionRecords
+from federation.egress import LineOpener
+from federation.link_acceptor import LinkAcceptor
+from federation.link_context import Identify, LinkContext
+from federation.router import Federation
+from federation.supervisor import SupervisorContext
+from federation.traces import Traces
+from msg_node.bus.bus import Bus
+from msg_node.bus.taps import Taps
+from msg_node.records.quarantine import Quarantine
+from msg_node.registries.core.stub_inventory import state_events
+from msg_node.registries.stub_leases import StubLeases
+from msg_node.settings.interworking import token_readers
+from msg_node.settings.peer_stubs import peer_terms
+from msg_node.wiring import meaning
+from msg_node.wiring.allocated_addresses import AllocatedAddresses
+from msg_node.wiring.discovery import Discovery
+from msg_node.wiring.foundation import Foundation
+from msg_node.wiring.trust import Trust
+from policy.core.gate import Gate
+from sandbox.core.budget import Budget
+from sandbox.host import Sandbox
+
+
+def build_supervision(
+    foundation: Foundation, discovery: Discovery, trust: Trust, gate: Gate, sandbox: Sandbox
+) -> SupervisorContext:
+    """What all supervisors of stubs share."""
+    settings = foundation.settings
+    return SupervisorContext(
+        our_domain=settings.node.domain,
+        node=foundation.node_url,
+        documents=trust.documents,
+        provider=trust.provider,
+        sandbox=sandbox,
+        identity=trust.identity,
+        opener=LineOpener(discovery.dialler, discovery.tls_context),
+        plaintext_domains=discovery.plaintext_domains,
+        gate=gate,
+        addresses=AllocatedAddresses(foundation.state),
+        interworking=foundation.state.interworking,
+        terms=peer_terms(settings),
+        token_readers=token_readers(settings),
+        budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
+    )
+
+
+def build_link_context(
+    foundation: Foundation,
+    decisions: DecisionRecords,
+    trust: Trust,
+    bus: Bus,
+    taps: Taps | None,
+    identify: Identify | None,
+) -> LinkContext:
+    """What all links share: what they may send, where they deliver, what they report."""
+    settings, state, node = foundation.settings, foundation.state, foundation.node_url
+    leases = StubLeases(state, bus.effects.publish_statuses, then=bus.from_links.link_is_live)
+    deliver, answer = bus.from_links.take, bus.refusals.answer
+    return LinkContext(
+        our_domain=settings.node.domain,
+        node=node,
+        stub_addresses=foundation.stub_addresses,
+        gate=decisions.gate,
+        ids=MessageIds(token_bytes(8)),
+        traces=Traces(),
+        deliver=deliver if taps is None else taps.over(deliver),
+        answer=answer if taps is None else taps.over_answers(answer),
+        record=foundation.records.append,
+        hides_addresses=settings.records.hash_addresses,
+        quarantine=Quarantine(settings.node.data_dir / "quarantine").keep,
+        wait_for_room=bus.send_queues.wait_for_room,
+        on_stub_state=lambda status: bus.effects.publish_events(state_events(status, node, state.listeners)),
+        on_live=leases.came,
+        on_lost=leases.went,
+        is_wanted=bus.from_links.is_wanted,
+        wake=bus.send_queues.wake,
+        identify=identify,
+        interworking=state.interworking,
+        terms=peer_terms(settings),
+        our_aliases=frozenset(settings.node.aliases),
+        listed_aliases=trust.aliases.rules.listed,
+        max_hops=settings.limits.max_hops,
+        limits=QueueLimits(
+            settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
+        ),
+    )
+
+
+def build_acceptor(foundation: Foundation, trust: Trust, federation: Federation) -> LinkAcceptor | None:
+    """What takes the links of other domains in, None when this node publishes no endpoint."""
+    settings = foundation.settings
+    if settings.publish is None:
+        return None
+    return LinkAcceptor(
+        identity=trust.identity,
+        endpoints=frozenset({settings.publish.endpoint_url}),
+        bindings=meaning.bindings(settings),
+        admit=federation.admit,
+    )

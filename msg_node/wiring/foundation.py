@@ -1,0 +1,135 @@
+"""What every other part of a node stands on: who it is, what it has stored, where it writes."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import time
+from dataclasses import dataclass
+from secrets import token_bytes
+
+from federation.core.stub_status import StubAddresses
+from msg_node.addresses.core.allocation import Owners
+from msg_node.addresses.core.subscriptions import Listeners
+from msg_node.kernel.changes import Journal
+from msg_node.kernel.own_names import OwnNames
+from msg_node.node_state import NodeState, StateParts, make_state, restore
+from msg_node.records.segment_writer import SegmentOptions
+from msg_node.records.writer import RecordsWriter, WriterOptions
+from msg_node.registries.core.twin import Twin
+from msg_node.requests.core.delivery_state import DeliveryState
+from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
+from msg_node.settings.addresses import build_pools, build_rules, kept_objects
+from msg_node.settings.delivery import build_delivery_rules
+from msg_node.settings.interworking import build_interworking
+from msg_node.settings.model import Settings
+from msg_node.settings.sessions import build_credentials
+from msg_node.site.site import Site
+from msg_node.storage.state_store import StateStore
+from protofly.address import canonical_key
+from protofly.documents import SigningKey
+from protofly.record_segments import Signer
+from protofly.records import address_key
+from stubs_cache.store import load_secret
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Foundation:
+    """The foundation of one node.
+
+    Attributes:
+        settings: Loaded and checked.
+        node_url: Our runtime address.
+        secret: Of this data directory.
+        key: Signs for the node: its published key, or one of the moment while nothing is published.
+        stub_addresses: Which address the stub of a domain has here.
+        store: Where changes become durable.
+        state: All tables, with what was stored.
+        site: Our published documents, None when the node serves none.
+        records: Writes audit records.
+    """
+
+    settings: Settings
+    node_url: str
+    secret: bytes
+    key: SigningKey
+    stub_addresses: StubAddresses
+    store: StateStore
+    state: NodeState
+    site: Site | None
+    records: RecordsWriter
+
+
+def build_foundation(settings: Settings) -> Foundation:
+    """Open what is stored, and make what writes; nothing runs yet.
+
+    Raises:
+        SettingsError: Something that the settings name cannot be used.
+        HostError: STORAGE, when the data directory cannot be used.
+    """
+    data_dir = settings.node.data_dir
+    node_url = f"runtime://{settings.node.domain}/{settings.node.name}"
+    secret = load_secret(data_dir / "secret")
+    store = StateStore(data_dir / "state.sqlite")
+    stub_addresses = StubAddresses(node_url, hashlib.sha256(b"trapezoid stub addresses\0" + secret).digest())
+    state = _restore_state(settings, store, stub_addresses)
+    site = Site.from_settings(settings) if settings.site is not None else None
+    published_key = site.node_key if site is not None else None
+    # Without a publication nobody can check who we are; then a key of the moment stands in.
+    key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
+    return Foundation(
+        settings=settings,
+        node_url=node_url,
+        secret=secret,
+        key=key,
+        stub_addresses=stub_addresses,
+        store=store,
+        state=state,
+        site=site,
+        records=_build_records(settings, key, secret),
+    )
+
+
+def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAddresses) -> NodeState:
+    journal = Journal()
+    rules = SessionRules(
+        grace_seconds=settings.sessions.grace_seconds,
+        take_over_grace_seconds=settings.sessions.take_over_grace_seconds,
+        lease_seconds=settings.sessions.lease_seconds,
+        max_sessions=settings.limits.sessions,
+        returns_by_address=settings.compat.return_by_address,
+    )
+    own = OwnNames.of(settings.own_domains, [canonical_key(stub_addresses.node)])
+    parts = StateParts(
+        transitions=SessionTransitions(journal, build_credentials(settings), rules),
+        owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
+        listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
+        journal=journal,
+        rules=build_rules(settings),
+        interworking=build_interworking(settings, stub_addresses),
+        twin=Twin(journal, objects=kept_objects(settings)),
+        delivery=DeliveryState(
+            journal,
+            build_delivery_rules(settings.delivery),
+            first_number=random.SystemRandom().randrange(1, 1 << 31),
+        ),
+    )
+    state = make_state(own, parts)
+    restore(state, store.load(), now=time.time())
+    return state
+
+
+def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> RecordsWriter:
+    chosen = settings.records
+    options = WriterOptions(
+        is_strict=chosen.durability == "strict",
+        queue_records=chosen.queue_records,
+        sync_seconds=chosen.sync_seconds,
+        segments=SegmentOptions(
+            segment_bytes=chosen.segment_bytes,
+            segment_seconds=chosen.segment_seconds,
+            address_key=address_key(secret) if chosen.hash_addresses else None,
+        ),
+    )
+    signer = Signer(node_key.key_id, node_key.sign)
+    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)

@@ -1,0 +1,70 @@
+"""What a node believes about other domains, and how it proves its own: documents, stubs, aliases, identity."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from catalogue_client.client import CatalogueClient
+from catalogue_client.trust_store import TrustStore
+from federation.aliases import Aliases
+from federation.chosen_stubs import ChosenStubs
+from federation.domain_documents import DomainDocuments
+from federation.identity import Identity
+from federation.stub_provider import StubProvider
+from msg_node.kernel.data_schemas import check_configuration
+from msg_node.wiring import meaning
+from msg_node.wiring.discovery import Discovery
+from msg_node.wiring.foundation import Foundation
+from msg_node.wiring.peer_stubs import stub_choices
+from policy.core.gate import Gate
+from sandbox.host import Sandbox
+from stubs_cache.cache import StubsCache
+from stubs_cache.stub_pins import StubPins
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What is believed, and by which proof.
+
+    Attributes:
+        documents: Verified documents of other domains.
+        provider: Verified stubs of other domains.
+        aliases: Further names of other domains.
+        identity: Proves our domains, and verifies the proofs of others.
+    """
+
+    documents: DomainDocuments
+    provider: StubProvider
+    aliases: Aliases
+    identity: Identity
+
+
+def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache: StubsCache, sandbox: Sandbox) -> Trust:
+    """Make what verifies other domains; it asks nothing yet.
+
+    Raises:
+        SettingsError: A stub that the settings choose is in no file and in no catalogue.
+    """
+    settings = foundation.settings
+    trust_store = TrustStore(settings.node.data_dir / "trust.sqlite", secret=foundation.secret)
+    client = CatalogueClient(discovery.fetcher, trust_store, our_domain=settings.node.domain)
+    documents = DomainDocuments(
+        resolver=discovery.resolver, client=client, cache=cache, anchor_of=partial(meaning.anchor_of, settings)
+    )
+    aliases = Aliases(meaning.alias_rules(settings, gate, foundation.node_url), documents.alias_trust_of)
+    identity = Identity(
+        node=foundation.node_url,
+        domains=list(settings.own_domains),
+        key=foundation.key,
+        trust_of=documents.trust_of,
+        aliases=aliases,
+    )
+    documents.notify_renewed(identity.documents_renewed)
+    chosen = ChosenStubs(
+        stub_choices(settings),
+        StubPins(settings.node.data_dir / "pinned_stubs", secret=foundation.secret),
+        check=check_configuration,
+    )
+    provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)
+    return Trust(documents=documents, provider=provider, aliases=aliases, identity=identity)
