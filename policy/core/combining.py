@@ -62,7 +62,7 @@ def combine_branches(branches: Sequence[Branch], algorithm: Algorithm) -> Evalua
 
 
 def combine_steps(steps: Sequence[Step], algorithm: Algorithm) -> Evaluate:
-    """Combine rules of one policy: at least one, and none whose predicate is `never`."""
+    """Combine rules of one policy; there is at least one."""
     ordered = sorted(steps, key=_ORDER[algorithm])
     if ordered[0].is_final:
         return constant(ordered[0].decision)

@@ -110,8 +110,7 @@ def settle(split: Split, facts: Facts) -> Predicate:
     """
     if facts.message.type in MESSAGE_TYPES:
         return _remaining((split.by_gate, split.by_type), split.rest, facts)
-    rest = tuple(part for part in (split.by_type, split.rest) if part is not always)
-    return _remaining((split.by_gate,), all_of(rest), facts)
+    return _remaining((split.by_gate,), all_of((split.by_type, split.rest)), facts)
 
 
 def _remaining(known: tuple[Predicate, ...], rest: Predicate, facts: Facts) -> Predicate:

@@ -115,6 +115,16 @@ def test_first_set_whose_target_matches_decides_alone() -> None:
     assert policies.decide(some_facts(a_message(to="hyperty://c.example/h"))).rule_id == "rest/p/y"
 
 
+def test_sets_whose_targets_are_asked_for_each_message_are_asked_in_order() -> None:
+    sets = [
+        PolicySet(id="a", policies=(Policy(id="", rules=(deny("d"),)),), target=HUGE),
+        PolicySet(id="b", policies=(Policy(id="", rules=(permit("p"),)),), target=TINY),
+        PolicySet(id="c", policies=(Policy(id="", rules=(deny("d"),)),), target=TINY),
+    ]
+    assert said(compile_policies(sets).decide(some_facts())) == ("permit", "b/p")
+    assert said(compile_policies(sets[:1]).decide(some_facts())) == ("not-applicable", "")
+
+
 def test_sets_are_asked_by_priority() -> None:
     late = PolicySet(id="late", priority=2, policies=(Policy(id="", rules=(permit("p"),)),), target=HOLDS)
     early = PolicySet(id="early", priority=1, policies=(Policy(id="", rules=(deny("d"),)),), target=HOLDS)
@@ -272,7 +282,8 @@ def test_every_fact_that_a_rule_reads_is_named() -> None:
 
 
 def test_outcomes_name_what_was_missing() -> None:
-    outcomes = one_policy(deny("d", MISSING), permit("p", HOLDS), permit("q", FAILS)).outcomes(some_facts())
+    rules = deny("d", both(MISSING, HOLDS)), permit("p", HOLDS), permit("q", FAILS)
+    outcomes = one_policy(*rules).outcomes(some_facts())
     assert [(outcome.rule_id, outcome.applies, outcome.missing) for outcome in outcomes] == [
         ("s/d", None, ("resource",)),
         ("s/p", True, ()),

@@ -87,7 +87,9 @@ def test_conditions_in_all_their_forms(condition: str, expected: str) -> None:
         ({"attribute": "time", "operator": "between", "params": [1100, 1300]}, "deny"),
         ({"attribute": "time", "operator": "greaterThan", "params": 1300}, "not-applicable"),
         ({"attribute": "weekday", "operator": "equals", "params": 1}, "deny"),
+        ({"attribute": "time", "operator": "greaterThan", "params": "11:00"}, "deny"),
         ({"attribute": "date", "operator": "equals", "params": "05/01/2026"}, "deny"),
+        ({"attribute": "date", "operator": "equals", "params": "2026-01-05"}, "deny"),
         ({"attribute": "scheme", "operator": "in", "params": ["comm", "hyperty"]}, "deny"),
         (["not", {"attribute": "scheme", "operator": "equals", "params": "comm"}], "deny"),
         (
@@ -107,6 +109,34 @@ def test_conditions_of_the_runtime_language(condition: object, expected: str) ->
         {"key": "k", "rules": [rule], "combiningAlgorithm": "firstApplicable", "lists": {"friends": ["ana"]}}
     )
     assert decide(text, "json")[0] == expected
+
+
+def runtime_condition(attribute: str, operator: str, params: object) -> PolicyText:
+    condition = {"attribute": attribute, "operator": operator, "params": params}
+    rules = [{"condition": condition, "decision": False}]
+    return PolicyText("p", json.dumps({"key": "k", "rules": rules, "lists": {"friends": ["ana"]}}), "json")
+
+
+@pytest.mark.parametrize(("user", "expected"), [("ana", Effect.DENY), ("friends", Effect.NOT_APPLICABLE)])
+def test_a_group_of_the_runtime_language_is_a_list(user: str, expected: Effect) -> None:
+    policies = load_policies([runtime_condition("source", "in", "friends")])
+    assert policies.decide(some_facts(identity_user=user, identity_verified=True)).effect is expected
+
+
+def test_a_text_of_the_runtime_language_that_is_no_date_keeps_its_slashes() -> None:
+    policies = load_policies([runtime_condition("resource", "equals", "/rooms/x")])
+    assert policies.decide(some_facts(a_message(resource="/rooms/x"))).effect is Effect.DENY
+    assert policies.decide(some_facts(a_message(resource="x-rooms-"))).effect is Effect.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize(("attribute", "params"), [("time", True), ("date", 5), ("date", "5/1"), ("time", [1100])])
+def test_values_of_the_runtime_language_that_make_no_sense_are_refused(attribute: str, params: object) -> None:
+    load_policies([runtime_condition("time", "greaterThan", 1100)])
+    with pytest.raises(SettingsError):
+        load_policies([runtime_condition(attribute, "between", params)])
+    if not isinstance(params, list):
+        with pytest.raises(SettingsError):
+            load_policies([runtime_condition(attribute, "equals", params)])
 
 
 @pytest.mark.parametrize(
@@ -176,6 +206,7 @@ def test_file_in_report_mode_is_tested_as_if_it_were_enforced() -> None:
         (with_condition('{ actionType = { in = "@nobody" } }'), 5, "unknown list"),
         (with_condition("{ allOf = 7 }"), 5, "expected a list"),
         (with_condition("7"), 5, "expected a table"),
+        (with_condition("{ identity = 7 }"), 5, 'unknown attribute "identity"'),
         ('rules = [\n  { effect = "deny" },\n  { effect = "dney" },\n]\n', 3, 'did you mean "deny"'),
         ('rules = [\n  { id = """a\nb""", effect = "deny" },\n  { effect = 7 },\n]\n', 4, "unknown effect"),
         ("[[rules]]\n[[rules]]\n# no effect\n", 1, "either an effect"),
@@ -256,6 +287,20 @@ expect = "permit"
 )
 def test_files_that_are_none_are_refused(text: str, syntax: Syntax) -> None:
     with pytest.raises(SettingsError):
+        parse(text, syntax)
+
+
+@pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_are_not_json_are_refused_wherever_they_stand(constant: str) -> None:
+    text = '{"rules": [{"effect": "deny"}], "description": %s}'
+    assert parse(text % '"x"', "json").sets
+    with pytest.raises(SettingsError, match=f"{constant} is not JSON"):
+        parse(text % constant, "json")
+
+
+@pytest.mark.parametrize(("text", "syntax"), [("", "toml"), ("", "json"), (" \n", "toml")])
+def test_an_empty_file_is_refused_as_such(text: str, syntax: Syntax) -> None:
+    with pytest.raises(SettingsError, match="the file is empty"):
         parse(text, syntax)
 
 
