@@ -93,6 +93,8 @@ UNPROVED = some_facts(MESSAGE, size_bytes=500)
         ("weekday", "equals", ["monday"], True),
         ("weekday", "in", ["Sunday", 1], True),
         ("weekday", "in", [0, 2], False),
+        ("weekday", "in", [6, "6"], False),
+        ("weekday", "equals", ["1"], True),
     ],
 )
 def test_operators(attribute: str, operator: str, parameters: list[Scalar], expected: bool | None) -> None:
@@ -128,6 +130,8 @@ def test_equals_star_fits_whatever_is_there(attribute: str) -> None:
         ("date", "equals", ["05.01.2026"]),
         ("weekday", "equals", ["caturday"]),
         ("weekday", "equals", [7]),
+        ("weekday", "equals", ["x"]),
+        ("weekday", "equals", ["01"]),
         ("weekday", "between", ["monday friday"]),
         ("identity.verified", "equals", ["perhaps"]),
         ("resource", "present", ["yes"]),

@@ -61,6 +61,20 @@ def test_indeterminate_permit_is_silence_on_the_own_bus() -> None:
     assert Gate(one_policy(permit("p", MISSING))).judge(some_facts(hook="local")).permitted
 
 
+def test_the_same_indeterminate_permit_is_judged_at_each_gate_anew() -> None:
+    gate = Gate(one_policy(permit("p", MISSING)), NAMED)
+    hooks: tuple[Hook, ...] = ("local", "out", "local", "out")
+    assert [gate.judge(some_facts(hook=hook)).permitted for hook in hooks] == [True, False, True, False]
+
+
+def test_silence_is_judged_by_the_entry_of_each_domain_anew() -> None:
+    gate = Gate(one_policy(deny("d", check("size", "moreThan", 10_000))), NAMED)
+    domains = ("b.example", "c.example", "b.example", "c.example")
+    verdicts = [gate.judge(some_facts(a_message(to=f"hyperty://{domain}/h"))) for domain in domains]
+    assert [verdict.permitted for verdict in verdicts] == [True, False, True, False]
+    assert {verdict.step for verdict in verdicts} == {Step.DEFAULT}
+
+
 @pytest.mark.parametrize("hook", [*BETWEEN_DOMAINS, "local"])
 def test_indeterminate_deny_is_a_denial_everywhere(hook: Hook) -> None:
     assert not Gate(one_policy(deny("d", MISSING)), NAMED).judge(some_facts(hook=hook)).permitted
@@ -175,6 +189,13 @@ def test_over_a_link_the_entry_of_the_sender_counts_besides_that_of_the_link(
 ) -> None:
     message = a_message(from_="hyperty://c.example/h", to="hyperty://a.example/h")
     assert Gate(NOTHING, peers).judge(some_facts(message, hook="in", link_domain="b.example")).permitted is passes
+
+
+def test_a_sender_without_a_domain_is_judged_by_the_link_alone() -> None:
+    gate = Gate(NOTHING, NAMED, allow=["b.example"])
+    message = a_message(from_="user-guid://abc", to="hyperty://a.example/h")
+    assert gate.judge(some_facts(message, hook="in", link_domain="b.example")).permitted
+    assert not gate.judge(some_facts(message, hook="in", link_domain="c.example")).permitted
 
 
 def test_domains_that_nobody_named_share_the_rate_of_the_entry_for_all() -> None:

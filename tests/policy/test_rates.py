@@ -19,6 +19,14 @@ def test_burst_passes_and_the_next_one_waits() -> None:
     assert bucket.take(100, 100.11) == 0.0
 
 
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_one_message_passes_where_the_burst_has_room_for_no_more(rate: float) -> None:
+    bucket = RateBucket(RateLimit(messages_per_second=rate))
+    assert passed(bucket, [100.0] * 3) == 1
+    assert bucket.take(100, 100.0) == pytest.approx(1.0 / rate)
+    assert bucket.take(100, 100.1 + 1.0 / rate) == 0.0
+
+
 def test_rate_is_kept_over_time() -> None:
     bucket = RateBucket(RateLimit(messages_per_second=10.0))
     assert 109 <= passed(bucket, [tick / 100 for tick in range(1000)]) <= 111  # a burst of ten, then ten per second

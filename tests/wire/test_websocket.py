@@ -185,11 +185,42 @@ def test_a_line_that_ends_between_frames_is_closed() -> None:
     assert (server.is_open, server.is_broken) == (False, False)
 
 
+def test_a_line_that_ends_right_behind_the_handshake_is_closed() -> None:
+    _, server = connected()
+    assert server.receive(b"") == []
+    assert (server.is_open, server.is_broken) == (False, False)
+
+
+def test_a_message_is_there_with_its_last_byte() -> None:
+    for payload in (b"", b"x", b"y" * 126):
+        whole = frame(1, payload)
+        for cut in range(1, len(whole)):
+            _, server = connected()
+            assert server.receive(whole[:cut]) == []
+            assert server.receive(whole[cut:]) == [payload]
+
+
+def test_nothing_is_taken_that_comes_together_with_a_close_and_behind_it() -> None:
+    _, server = connected()
+    assert server.receive(frame(1, b"x") + frame(8, b"\x03\xe8") + frame(1, b"later") + frame(1, b"later")) == [b"x"]
+    assert server.receive(frame(1, b"later")) == []
+    assert (server.is_open, server.close_code) == (False, 1000)
+
+
 def test_a_frame_without_a_mask_behind_good_ones_ends_the_connection() -> None:
     _, server = connected()
     stream = frame(1, b"x" * 200) + frame(1, b"y" * 10, masked=False) + frame(1, b"later")
     assert server.receive(stream) == [b"x" * 200]
     assert server.is_broken
+
+
+@pytest.mark.parametrize("size", [0, 1, 121, 122, 125, 126, 200, 1 << 16])
+def test_a_frame_without_a_mask_is_refused_whatever_its_size(size: int) -> None:
+    for before in ([], [b"x"], [b"x" * 200]):
+        _, server = connected()
+        stream = b"".join(frame(1, message) for message in before)
+        assert server.receive(stream + frame(1, b"y" * size, masked=False) + frame(1, b"later")) == before
+        assert server.is_broken
 
 
 def test_nothing_is_sent_once_the_connection_is_closing() -> None:
