@@ -78,14 +78,13 @@ def glob(pattern: str) -> Callable[[str], bool]:
     first, *rest = pattern.split("*")
     if not rest:
         return lambda text: text == pattern
-    *middle, last = rest
-    pieces = tuple(piece for piece in middle if piece)
-    least_chars = len(first) + len(last) + sum(map(len, pieces))
+    *pieces, last = rest
     if not pieces:
+        least_chars = len(first) + len(last)
         return lambda text: len(text) >= least_chars and text.startswith(first) and text.endswith(last)
 
     def fits(text: str) -> bool:
-        if len(text) < least_chars or not text.startswith(first) or not text.endswith(last):
+        if not text.startswith(first) or not text.endswith(last):
             return False
         at, end = len(first), len(text) - len(last)
         for piece in pieces:

@@ -34,7 +34,7 @@ from protofly.documents import (
     verify_signature,
 )
 from protofly.errors import Code, MisuseError, PeerError
-from protofly.signatures import base64url
+from protofly.signatures import base64url, domain_of_pem
 from tests.support.repository import DAY, START, PublishedDomain, moment, signing_key
 
 B = PublishedDomain()
@@ -67,6 +67,15 @@ def test_key_survives_pem_and_signs_what_its_record_verifies(alg: Any) -> None:
     assert verify_signature(key.record(), again.sign(b"data"), b"data")
     assert not verify_signature(key.record(), again.sign(b"data"), b"other")
     assert "private" not in repr(key)
+
+
+def test_a_key_file_says_whose_key_it_holds_before_the_key() -> None:
+    key = signing_key("K1")
+    named = key.to_pem("b.example")
+    assert (domain_of_pem(named), domain_of_pem(key.to_pem())) == ("b.example", "")
+    assert domain_of_pem(b"Made: today\n" + named) == "b.example"
+    assert domain_of_pem(key.to_pem() + b"Domain: c.example\n") == ""
+    assert SigningKey.from_pem("K1", named).record() == key.record()
 
 
 def test_seed_of_wrong_length_and_foreign_pem_are_refused() -> None:

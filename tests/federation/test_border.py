@@ -239,6 +239,34 @@ def test_a_message_that_was_here_before_is_a_loop() -> None:
     assert caught.value.code is Code.LOOP
 
 
+def test_a_message_that_passed_this_stub_before_is_a_loop() -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.LOOP):
+        OutwardBorder(OUR_NODE, STUB).cross(message(json.dumps({"via": ["x", STUB]})), bytes(16))
+    OutwardBorder(OUR_NODE, STUB).cross(message(json.dumps({"via": ["x", f"{STUB}0"]})), bytes(16))
+
+
+def test_a_forward_that_carries_nothing_crosses_as_it_is() -> None:
+    [outgoing] = codec.decode(b'{"id":1,"type":"forward","from":"hyperty://a.example/h","to":"comm://b.example/r"}')
+    inner, sent_id, received_id = cross(outgoing)
+    assert (inner.raw, received_id) == (outgoing.raw, sent_id)
+
+
+def test_a_message_without_a_body_and_a_trailer_keeps_its_bytes() -> None:
+    [arrived] = codec.decode(b'{ "type" : "read", "from" : "hyperty://a.example/h", "to" : "comm://b.example/r" }')
+    assert InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(arrived)[0].raw == arrived.raw
+
+
+@pytest.mark.parametrize("size", range(1, 60))
+def test_a_trailer_with_a_short_id_gives_no_short_id(size: int) -> None:
+    border = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"})))
+    for id_ in ("", "00", "0" * 30, "0" * 34):
+        arrived = message('{"a":' + "1" * size + f',"trace":"mn:{id_}","via":[]}}')
+        for _ in range(2):  # the second time its hops are known
+            inner, msg_id = border.cross(arrived)
+            assert inner.body == b'{"a":%b}' % (b"1" * size)
+            assert len(msg_id) == 16
+
+
 def test_a_message_that_travelled_too_far_is_refused() -> None:
     with pytest.raises(PeerError) as caught:
         InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(message(json.dumps({"via": ["x"] * 9})))
