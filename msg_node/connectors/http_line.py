@@ -1,9 +1,13 @@
-"""An ASGI application on lines of ours: Hypercorn reads and writes HTTP, the rules of the listener bound it.
+"""An ASGI application on lines of ours: HTTP/1.1 by h11, one request after the other, within the bounds of a listener.
 
-Hypercorn's own listener knows no client certificates and no bound for clients that drip, so only its protocol is used,
-on a line whose first request the listener has read. What it leaves to its listener is done here: head and body of a
-request have to be there in time, a client that does not read its answer is cut off, and a long body that nobody wants
-ends the line. HTTP/1.1 only: no upgrade of any kind. Framing is strict; see `wire.core.strict_http`.
+A line comes with the head of its first request, which its listener has read. A later head has to come in time, and so
+has a body; a client that does not read its answer is cut off, and a long body that nobody wants ends the line. There is
+no upgrade of any kind: such a request is served as the plain request that it is as well. Framing is strict; see
+`wire.core.strict_http`.
+
+Nothing reads ahead: bytes are read while a head is awaited, and when the application asks for more of its request. So
+a request costs no task, and what a client sends too early stays in the kernel. At most one block is held: what was read
+behind the end of a request waits for its answer.
 
 Source: RFC 9110; RFC 9112; ASGI specification (HTTP, version 2.1).
 """
@@ -13,18 +17,14 @@ from __future__ import annotations
 import logging
 import math
 import ssl
+import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any, Final, cast
+from email.utils import formatdate
+from typing import Any, Final
+from urllib.parse import unquote
 
 import h11
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
-from hypercorn.events import Closed, Event, RawData, Updated
-from hypercorn.protocol.h11 import H11Protocol
-from hypercorn.trio.task_group import TaskGroup
-from hypercorn.trio.worker_context import WorkerContext
-from hypercorn.typing import ASGIFramework, ConnectionState
 
 from msg_node.bus.runtime_port import LINE_BYTES, STUCK_SECONDS
 from msg_node.kernel.certificates import PeerCertificate
@@ -36,28 +36,23 @@ from wire.core.strict_http import StrictConnection
 logger = logging.getLogger("msg_node")
 
 Asgi = Callable[[Any, Any, Any], Awaitable[None]]
+_Message = MutableMapping[str, Any]
+_REQUESTS_PER_LINE: Final = 1000
 _LINGER_SECONDS: Final = 1.0
 _LINGER_BYTES: Final = 4 << 20
 _SHORT_BODY_BYTES: Final = 64 << 10
-_Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-_Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 _REMOTE: Final = "trapezoid.remote"
 _CERTIFICATE: Final = "trapezoid.certificate"
 _ON_KNOWN: Final = "trapezoid.on_known"
 _LINE: Final = "trapezoid.line"
 _END_OF_HEAD: Final = b"\r\n\r\n"
+_BODILESS: Final = frozenset({204, 304})
 _TOO_MANY_REQUESTS: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
 
 Judge = Callable[[], float]
 """Asked for each request before anything is done for it: 0.0, or after how many seconds it may come again."""
-
-
-class _TooManyRequestsError(Exception):
-    def __init__(self, wait_seconds: float) -> None:
-        super().__init__(wait_seconds)
-        self.wait_seconds = wait_seconds
 
 
 class HttpApplication:
@@ -76,12 +71,6 @@ class HttpApplication:
         self._app = app
         self._backlog_bytes = backlog_bytes
         self.request_seconds = request_seconds
-        self._context = WorkerContext(None)
-        self._config = Config()
-        self._config.accesslog = None
-        self._config.errorlog = None
-        self._config.include_server_header = False
-        self._config.h11_max_incomplete_size = HTTP_HEAD_BYTES
 
     async def serve(
         self,
@@ -103,32 +92,42 @@ class HttpApplication:
             on_known: To be called when the client is no stranger any more.
             judge: Which requests are refused with 429, which ends the line.
         """
-
-        async def app(scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-            scope.update({_REMOTE: remote, _CERTIFICATE: certificate, _ON_KNOWN: on_known, _LINE: line})
-            body = _Body(receive, send, scope, self.request_seconds)
+        known = {_REMOTE: remote, _CERTIFICATE: certificate, _ON_KNOWN: on_known, _LINE: line}
+        http = _HttpLine(line, head, self._backlog_bytes)
+        served = 0
+        while (request := await http.next_request()) is not None:
+            wait_seconds = judge()
+            if wait_seconds > 0.0:
+                await http.write(_TOO_MANY_REQUESTS % max(math.ceil(wait_seconds), 1))
+                break
+            served += 1
+            http.begin(request, self.request_seconds, is_last=served >= _REQUESTS_PER_LINE)
             try:
-                await self._app(scope, body.receive, body.send)
+                await self._app(_scope_of(request) | known, http.receive, http.send)
             except Exception:  # a defect of ours may cost this request, never the node
                 logger.exception("a request of %s failed", remote)
-
-        async with TaskGroup() as requests:
-            connection = _Connection(line, self._backlog_bytes)
-            connection.protocol = _Protocol(
-                ASGIWrapper(cast("ASGIFramework", app)),
-                self._config,
-                self._context,
-                requests,
-                ConnectionState({}),
-                ssl=False,  # or with: that is none of its business
-                client=None,
-                server=None,
-                send=connection.take,
-                judge=judge,
-            )
-            await connection.read(head)
-        if connection.has_unread:
+            if not await http.finish():
+                break
+        if not http.has_gone:
             await _linger(line)
+
+
+def _scope_of(request: h11.Request) -> dict[str, Any]:
+    path, _, query = request.target.partition(b"?")
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.1"},
+        "http_version": request.http_version.decode("ascii"),
+        "method": request.method.decode("ascii").upper(),
+        "scheme": "http",  # or with TLS: that is none of its business
+        "path": unquote(path.decode("ascii")),
+        "raw_path": path,
+        "query_string": query,
+        "root_path": "",
+        "headers": list(request.headers),
+        "client": None,
+        "server": None,
+    }
 
 
 def remote_of(scope: MutableMapping[str, Any]) -> str:
@@ -153,36 +152,107 @@ def is_known(scope: MutableMapping[str, Any]) -> None:
     scope[_ON_KNOWN]()
 
 
-class _Body:
-    """The body of one request between Hypercorn and the application.
+class _HttpLine:
+    """The requests of one line, one after the other.
 
-    It has to come in time. A short one is read before its answer leaves, so that further requests may follow; what
-    nobody reads of a long one is dropped while the answer leaves, else both sides could wait for each other.
+    Use: `next_request`, `begin`, then `receive` and `send` for the application, and `finish`.
+
+    Attributes:
+        has_gone: The client has ended the line, or took too long with a head: it reads nothing more.
     """
 
-    def __init__(self, receive: _Receive, send: _Send, scope: MutableMapping[str, Any], request_seconds: float) -> None:
-        self._receive = receive
-        self._send = send
-        self._deadline = trio.current_time() + request_seconds
-        named = dict(scope["headers"])
-        self._is_whole = b"transfer-encoding" not in named and named.get(b"content-length", b"0") == b"0"
+    def __init__(self, line: ByteChannel, head: bytes, backlog_bytes: int) -> None:
+        self._line = line
+        self._backlog_bytes = backlog_bytes
+        self._http = StrictConnection(h11.SERVER, max_incomplete_event_size=HTTP_HEAD_BYTES)
+        self._http.receive_data(head)
+        self._reading = trio.Lock()
+        self._writing = trio.Lock()
+        self._body_deadline = math.inf
+        self._is_bodiless = False
+        self._head = b""
+        self._is_last = False
+        self.has_gone = False
 
-    async def receive(self) -> MutableMapping[str, Any]:
+    async def next_request(self) -> h11.Request | None:
+        """The next request, once its head is there; None when there is none to be served."""
+        event: _Event = h11.ConnectionClosed()
+        try:
+            with trio.move_on_after(HTTP_KEEP_ALIVE_SECONDS):
+                event = await self._next_event()
+        except h11.RemoteProtocolError as exc:
+            await self._refuse(exc.error_status_hint)
+            return None
+        if isinstance(event, h11.Request):
+            return event
+        self.has_gone = True
+        return None
+
+    def begin(self, request: h11.Request, seconds: float, *, is_last: bool) -> None:
+        """Serve this request now; its body may take so many seconds. The last one of a line ends it."""
+        self._body_deadline = trio.current_time() + seconds
+        self._is_bodiless = request.method == b"HEAD"
+        self._is_last = is_last
+        if self._http.they_are_waiting_for_100_continue:
+            self._line.send_nowait(self._encoded(h11.InformationalResponse(status_code=100, headers=[_date()])))
+
+    async def finish(self) -> bool:
+        """End the request when its application is done with it. Returns True if another may follow."""
+        if self._http.our_state is h11.SEND_RESPONSE:
+            await self._refuse(500)
+        if self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
+            self._http.start_next_cycle()
+            return not self.has_gone
+        return False
+
+    # What comes.
+
+    @property
+    def _has_body_to_come(self) -> bool:
+        return self._http.their_state is h11.SEND_BODY
+
+    async def receive(self) -> _Message:
         """See the ASGI specification. Raises PeerError TIMEOUT when the body does not come in time."""
-        message: MutableMapping[str, Any] = {}
-        with trio.CancelScope(deadline=math.inf if self._is_whole else self._deadline):
-            message = await self._receive()
-        if not message:
-            raise PeerError(Code.TIMEOUT, "the body takes too long")
-        if message["type"] == "http.disconnect" or not message.get("more_body", False):
-            self._is_whole = True
-        return message
+        with trio.CancelScope(deadline=self._body_deadline if self._has_body_to_come else math.inf):
+            return await self._receive()
+        raise PeerError(Code.TIMEOUT, "the body takes too long")
 
-    async def send(self, message: MutableMapping[str, Any]) -> None:
-        """See the ASGI specification."""
-        if not self._is_whole and message["type"] == "http.response.start":
+    async def _receive(self) -> _Message:
+        async with self._reading:
+            try:
+                event = await self._next_event()
+            except h11.RemoteProtocolError as exc:
+                await self._refuse(exc.error_status_hint)
+                return {"type": "http.disconnect"}
+            if isinstance(event, h11.Data):
+                return {"type": "http.request", "body": bytes(event.data), "more_body": True}
+            if isinstance(event, h11.EndOfMessage):
+                return {"type": "http.request", "body": b"", "more_body": False}
+            if event is h11.PAUSED:  # the next request waits for the answer to this one
+                await trio.sleep_forever()
+            return {"type": "http.disconnect"}
+
+    async def _next_event(self) -> _Event:
+        """What the client says next. Raises h11.RemoteProtocolError when that is no HTTP."""
+        while (event := self._http.next_event()) is h11.NEED_DATA:
+            data = await self._line.receive()
+            if not data:
+                self.has_gone = True
+                return h11.ConnectionClosed()
+            self._http.receive_data(data)
+        return event
+
+    # What leaves.
+
+    async def send(self, message: _Message) -> None:
+        """See the ASGI specification.
+
+        A short body is read before its answer leaves, so that further requests may follow; what nobody reads of a long
+        one is dropped while the answer leaves, else both sides could wait for each other.
+        """
+        if self._has_body_to_come and message["type"] == "http.response.start":
             await self._read_rest()
-        if self._is_whole:
+        if not self._has_body_to_come:
             await self._send(message)
             return
         async with trio.open_nursery() as nursery:
@@ -193,106 +263,66 @@ class _Body:
     async def _read_rest(self) -> None:
         taken = 0
         with trio.move_on_after(_LINGER_SECONDS):
-            while not self._is_whole and taken <= _SHORT_BODY_BYTES:
-                message = await self._receive()
-                self._is_whole = message["type"] == "http.disconnect" or not message.get("more_body", False)
-                taken += len(message.get("body", b""))
+            while self._has_body_to_come and not self.has_gone and taken <= _SHORT_BODY_BYTES:
+                taken += len((await self._receive()).get("body", b""))
 
     async def _drop_rest(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
+    async def _send(self, message: _Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = [*message.get("headers", ()), _date()]
+            if self._is_last:
+                headers.append((b"connection", b"close"))
+            status = int(message["status"])
+            self._is_bodiless = self._is_bodiless or status in _BODILESS
+            self._head = self._encoded(h11.Response(status_code=status, headers=headers))
+            return  # it leaves with the begin of its body, in one block
+        data, self._head = self._head, b""
+        body = b"" if self._is_bodiless else bytes(message.get("body", b""))
+        if body:
+            data += self._encoded(h11.Data(data=body))
+        if not message.get("more_body", False):
+            data += self._encoded(h11.EndOfMessage())
+        await self.write(data)
 
-class _Protocol(H11Protocol):
-    """HTTP/1.1 and nothing else: strict framing, no upgrade to HTTP/2 or WebSocket, and a judge of each request."""
+    async def _refuse(self, status: int) -> None:
+        """Answer a request that is none, or is not served, if it was not answered yet."""
+        if self._http.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            return
+        headers = [(b"content-length", b"0"), (b"connection", b"close"), _date()]
+        head = self._encoded(h11.Response(status_code=status, headers=headers))
+        await self.write(head + self._encoded(h11.EndOfMessage()))
 
-    def __init__(self, *arguments: Any, judge: Judge, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self._judge = judge
-        self.connection: Any = StrictConnection(
-            h11.SERVER, max_incomplete_event_size=self.config.h11_max_incomplete_size
-        )
-
-    async def _check_protocol(self, event: h11.Request) -> None:  # noqa: ARG002 - every request counts alike
-        """Called for each request before there is anything of it. Raises _TooManyRequestsError."""
-        wait_seconds = self._judge()
-        if wait_seconds > 0.0:
-            raise _TooManyRequestsError(wait_seconds)
-
-    async def _create_stream(self, request: h11.Request) -> None:
-        """Serve an upgrade as the plain request that it is as well. Source: RFC 9110, section 7.8."""
-        plain = [(name, value) for name, value in request.headers if name != b"upgrade"]
-        if len(plain) < len(request.headers):
-            request = h11.Request(
-                method=request.method, target=request.target, headers=plain, http_version=request.http_version
-            )
-        await super()._create_stream(request)
-
-
-class _Connection:
-    """One line between its reader and Hypercorn's protocol, which is set before anything is read."""
-
-    def __init__(self, line: ByteChannel, backlog_bytes: int) -> None:
-        self._line = line
-        self._backlog_bytes = backlog_bytes
-        self._patience = trio.CancelScope(deadline=trio.current_time() + HTTP_KEEP_ALIVE_SECONDS)
-        self._is_over = False
-        self._writing = trio.Lock()
-        self.protocol: H11Protocol
-        self.has_unread = False
-        """Whether it was ended while the client may still have been writing."""
-
-    async def read(self, data: bytes) -> None:
-        """Give the protocol everything that comes, `data` first, until one side ends it.
-
-        A head has to be there in time; while a request is served there is no hurry.
-        """
+    def _encoded(self, event: h11.InformationalResponse | h11.Response | h11.Data | h11.EndOfMessage) -> bytes:
         try:
-            while data:
-                await self.protocol.handle(RawData(data))
-                data = await self._receive()
-        except _TooManyRequestsError as exc:
-            await self._write(_TOO_MANY_REQUESTS % max(math.ceil(exc.wait_seconds), 1))
-            self._end()
-        self.has_unread = self._is_over and not self._line.is_closed
-        await self.protocol.handle(Closed())
+            return self._http.send(event) or b""
+        except h11.LocalProtocolError:
+            if self._http.their_state is not h11.ERROR:
+                raise
+            return b""  # it was refused in the middle, and nobody needs the answer
 
-    async def _receive(self) -> bytes:
-        if self._is_over:
-            return b""
-        self._patience = trio.CancelScope(deadline=self._patience.deadline)
-        with self._patience:
-            return await self._line.receive()
-        return b""
-
-    async def take(self, event: Event) -> None:
-        """Do what the protocol asks for."""
-        if isinstance(event, RawData):
-            async with self._writing:
-                await self._write(event.data)
-        elif isinstance(event, Closed):
-            self._end()
-        elif isinstance(event, Updated):
-            self._patience.deadline = trio.current_time() + HTTP_KEEP_ALIVE_SECONDS if event.idle else math.inf
-
-    async def _write(self, data: bytes) -> None:
+    async def write(self, data: bytes) -> None:
         """Write at the pace of the reader; one that does not read is cut off."""
-        for start in range(0, len(data), self._backlog_bytes):
-            self._line.send_nowait(data[start : start + self._backlog_bytes])
-            if self._line.backlog_bytes >= self._backlog_bytes:
+        async with self._writing:
+            for start in range(0, len(data), self._backlog_bytes):
+                self._line.send_nowait(data[start : start + self._backlog_bytes])
+                if self._line.backlog_bytes < self._backlog_bytes:
+                    await trio.lowlevel.checkpoint()
+                    continue
                 with trio.move_on_after(STUCK_SECONDS) as patience:
                     await self._line.wait_drained()
                 if patience.cancelled_caught:
                     self._line.close()
-            else:
-                await trio.lowlevel.checkpoint()
-            if self._line.is_closed:
-                self._end()
-                return
+                    return
 
-    def _end(self) -> None:
-        self._is_over = True
-        self._patience.cancel()
+
+_Event = h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]
+
+
+def _date() -> tuple[bytes, bytes]:
+    return b"date", formatdate(time.time(), usegmt=True).encode("ascii")
 
 
 async def read_first_head(
