@@ -16,9 +16,10 @@ __all__ = [
     "LinkAcceptor",
     "LinkContext",
     "Resolver",
+    "StubHost",
     "StubProvider",
+    "StubSources",
     "StubSupervisor",
-    "SupervisorContext",
 ]
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ if TYPE_CHECKING:
     from federation.link_context import LinkContext
     from federation.resolver import Resolver
     from federation.router import Federation
+    from federation.stub_deployment import StubSources
+    from federation.stub_host import StubHost
     from federation.stub_provider import StubProvider
-    from federation.supervisor import StubSupervisor, SupervisorContext
+    from federation.supervisor import StubSupervisor
 else:
     __getattr__ = public_names(
         __name__,
@@ -47,7 +50,8 @@ else:
             "LinkContext": "federation.link_context",
             "Resolver": "federation.resolver",
             "StubSupervisor": "federation.supervisor",
-            "SupervisorContext": "federation.supervisor",
+            "StubHost": "federation.stub_host",
+            "StubSources": "federation.stub_deployment",
             "StubProvider": "federation.stub_provider",
         },
     )

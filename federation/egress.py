@@ -95,7 +95,7 @@ class LineOpener:
     tls_context: ssl.SSLContext
 
     async def open(self, url: str, *, domain: str, drain_nursery: trio.Nursery) -> ByteChannel:
-        """Open a line to the host and port of `url`, under the address rules of `domain`; only `ws` has no TLS.
+        """Open a line to the host and port of `url`, under the address rules of `domain`; `ws` and `http` have no TLS.
 
         Raises:
             PeerError: The address is refused, or TLS fails.

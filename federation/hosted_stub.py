@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 import trio
 
@@ -82,13 +82,19 @@ class StubObserver(Protocol):
         """A line of the stub could not be opened."""
 
 
+_Result = TypeVar("_Result")
+
+
 async def host(
     instance: StubInstance,
     port: LinkPort,
     observer: StubObserver,
-    until: Callable[[HostedStub], Awaitable[None]],
-) -> None:
+    until: Callable[[HostedStub], Awaitable[_Result]],
+) -> _Result:
     """Run one instance until `until` returns; then its lines are closed, and its link has a carrier less.
+
+    Returns:
+        What `until` returned.
 
     Raises:
         StubFaultError: What ended it before; the worker process may be dead as well (STUB_DIED, STUB_TIMEOUT).
@@ -98,13 +104,14 @@ async def host(
         async with trio.open_nursery() as nursery:
             hosted = HostedStub(instance, port, observer, nursery)
             nursery.start_soon(hosted.run)
-            await until(hosted)
+            result = await until(hosted)
             nursery.cancel_scope.cancel()
     except* StubFaultError as group:
         raise first_error(group) from None
     finally:
         if hosted is not None:
             port.handle(CarrierDown(hosted))
+    return result
 
 
 class HostedStub(Carrier):

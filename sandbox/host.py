@@ -167,12 +167,7 @@ class Sandbox:
         try:
             await stub.load(code)
         except BaseException:
-            await _close_shielded(stub)
+            stub.close()
             raise
         self._starts += 1
         return stub
-
-
-async def _close_shielded(stub: StubProcess) -> None:
-    with trio.CancelScope(shield=True):
-        await stub.aclose()

@@ -242,7 +242,7 @@ class StubProcess:
         try:
             return decode_reply(frame, call_count)
         except StubFaultError:
-            self._abandon()
+            self.close()
             raise
 
     def _judge(self, reply: Reply, calls: list[tuple[int, bytes]], first: int) -> ExchangeReply:
@@ -272,14 +272,14 @@ class StubProcess:
         try:
             return await self._process.ask(frame, max_reply_bytes)
         except StubFaultError as error:
-            self._abandon()
+            self.close()
             if self._is_overdue:
                 detail = f"no answer within {seconds:g} s"
                 raise StubFaultError(Code.STUB_TIMEOUT, detail, domain=self.domain, fault="deadline") from error
             error.domain = self.domain
             raise
         except BaseException:
-            self._abandon()  # cancelled half-way: the next reply would be the answer to this question
+            self.close()  # cancelled half-way: the next reply would be the answer to this question
             raise
         finally:
             self._deadline = math.inf
@@ -290,15 +290,10 @@ class StubProcess:
             self._is_overdue = True
             self._process.kill()
 
-    def _abandon(self) -> None:
-        self._process.close()
-        self._has_instance = False
-
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """End the worker. May be called again."""
         self._has_instance = False
         self._process.close()
-        await trio.lowlevel.checkpoint()
 
 
 def _missing(received: bytes | bytearray, max_reply_bytes: int) -> int:

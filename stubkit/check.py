@@ -125,7 +125,7 @@ async def _run(
         trial = Trial(stub, endpoints)
         steps = await trial.play()
     finally:
-        await stub.aclose()
+        stub.close()
     return CheckReport(
         path=str(path),
         module_bytes=len(module),

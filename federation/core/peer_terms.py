@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +14,12 @@ class PeerTerms:
         chosen: The operator chose their stub; what they publish does not count, and they cannot connect to us.
         connected: Their link is made at the start of the node, and kept while it is idle.
         plain: Nothing proves who speaks inside them: every user there may be any other.
+        plaintext: Their stub may open lines without TLS (`insecure_plaintext`).
+        token_readers: Give the operator's access token for an interworking stub, and raise SettingsError.
     """
 
     chosen: frozenset[str] = frozenset()
     connected: frozenset[str] = frozenset()
     plain: frozenset[str] = frozenset()
+    plaintext: frozenset[str] = frozenset()
+    token_readers: Mapping[str, Callable[[], str]] = field(default_factory=dict)

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Final
 
 from protofly import limits
-from protofly.errors import Code, MisuseError
-from protofly.pauses import doubling_seconds
+from protofly.errors import MisuseError
+from protofly.pauses import doubling_seconds, jittered
 
 JITTER_SHARE: Final = 0.25
 DOUBLINGS_MAX: Final = 16
@@ -113,6 +113,7 @@ class StubLifecycle:
         self._live_since: float | None = None
         self._circuit_until: float | None = None
         self._is_probing = False
+        self._failures = 0
 
     @property
     def is_circuit_open(self) -> bool:
@@ -126,10 +127,6 @@ class StubLifecycle:
     def may_start(self, now: float) -> bool:
         """A new instance is allowed now. With an open circuit this is the one probe after the rest."""
         return now >= self._next_start
-
-    def refusal(self) -> Code:
-        """Return the code that answers waiting messages while no instance may start."""
-        return Code.CIRCUIT_OPEN if self.is_circuit_open else Code.STUB_FAILED
 
     def deploying(self, detail: str = "") -> None:
         """Its package is being fetched, verified and compiled."""
@@ -158,6 +155,7 @@ class StubLifecycle:
         if state is None or self.state not in _CAN_REPORT:
             return None
         if state is StubState.LIVE:
+            self._failures = 0
             if self._live_since is None:
                 self._live_since = now
             if self._is_probing:
@@ -185,20 +183,36 @@ class StubLifecycle:
         delay = doubling_seconds(limits.RESTART_BASE_SECONDS, self._in_a_row + 1, limits.RESTART_MAX_SECONDS)
         self._in_a_row = min(self._in_a_row + 1, DOUBLINGS_MAX)
         self._next_start = now + delay * (1 + JITTER_SHARE * jitter)
-        self.failed(detail)
+        self._failed(detail)
         return Restart(self._next_start, opens_circuit=False)
 
-    def failed(self, detail: str) -> None:
-        """The deployment or the instance ended for a reason that says nothing against its code."""
-        is_deployment = self.state is StubState.DEPLOYING
-        self._move(StubState.DEPLOYMENT_FAILED if is_deployment else StubState.FAILED, detail)
+    def unreached(self, detail: str, *, draw: float) -> float:
+        """Its domain was not reached, or the far end refused us: nothing is wrong with its code.
 
-    def verify_failed(self, detail: str) -> None:
-        """What its domain publishes was refused, before it ran or while it did."""
-        self._move(StubState.VERIFY_FAILED, detail)
+        Args:
+            detail: What to show to the operator.
+            draw: A random number in [0, 1).
+
+        Returns:
+            Seconds until the next try. They double with each failure in a row, until the stub is live.
+        """
+        self._failed(detail)
+        return self._pause(limits.RECONNECT_BASE_SECONDS, limits.RECONNECT_MAX_SECONDS, draw)
+
+    def unusable(self, detail: str, *, draw: float, is_refused: bool) -> float:
+        """It cannot run: what its domain publishes `is_refused`, before or while it ran, or something failed here.
+
+        Arguments and result as for `unreached`.
+        """
+        if is_refused:
+            self._move(StubState.VERIFY_FAILED, detail)
+        else:
+            self._failed(detail)
+        return self._pause(limits.RESTART_BASE_SECONDS, limits.RESTART_MAX_SECONDS, draw)
 
     def ended(self) -> None:
         """The instance ended in good order."""
+        self._failures = 0
         self._move(StubState.DISCONNECTED)
 
     def replaced(self) -> None:
@@ -211,6 +225,14 @@ class StubLifecycle:
     def draining(self) -> None:
         """No more messages will be handed over."""
         self._move(StubState.DRAINING)
+
+    def _failed(self, detail: str) -> None:
+        is_deployment = self.state is StubState.DEPLOYING
+        self._move(StubState.DEPLOYMENT_FAILED if is_deployment else StubState.FAILED, detail)
+
+    def _pause(self, first_seconds: float, most_seconds: float, draw: float) -> float:
+        self._failures += 1
+        return jittered(doubling_seconds(first_seconds, self._failures, most_seconds), draw=draw)
 
     def _is_crashing_too_often(self, now: float) -> bool:
         is_full = len(self._recent) == limits.CRASHES_BEFORE_CIRCUIT

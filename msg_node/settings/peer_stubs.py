@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from federation.core.peer_terms import PeerTerms
+from msg_node.settings.interworking import token_readers
 from protofly.documents import EndpointUrl
 from protofly.limits import STUB_CONFIGURATION_BYTES
 
@@ -28,6 +29,8 @@ def peer_terms(settings: Settings) -> PeerTerms:
         chosen=frozenset(peer.domain for peer in settings.peer if peer.stub is not None),
         connected=frozenset(peer.domain for peer in settings.peer if peer.stay_connected),
         plain=frozenset(peer.domain for peer in settings.peer if peer.trust_class == "plain"),
+        plaintext=frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext),
+        token_readers=token_readers(settings),
     )
 
 

@@ -14,6 +14,7 @@ from federation.name_client import DnsClient
 from federation.resolver import Resolver
 from federation.router import greeting, may_talk
 from msg_node.settings.model import Settings
+from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 
 
@@ -26,14 +27,12 @@ class Discovery:
         dialler: Opens connections, and refuses internal addresses.
         fetcher: Fetches documents.
         tls_context: Verifies other domains.
-        plaintext_domains: Peers that are spoken to without TLS.
     """
 
     resolver: Resolver
     dialler: Dialler
     fetcher: LoggedFetcher
     tls_context: ssl.SSLContext
-    plaintext_domains: frozenset[str]
 
 
 def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: str) -> Discovery:
@@ -58,11 +57,10 @@ def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: st
         log=log,
     )
     tls_context = meaning.client_context(settings)
-    plaintext = frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext)
+    plaintext = peer_terms(settings).plaintext
     return Discovery(
         resolver=resolver,
         dialler=dialler,
         fetcher=LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log),
         tls_context=tls_context,
-        plaintext_domains=plaintext,
     )

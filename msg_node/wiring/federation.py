@@ -11,14 +11,14 @@ from federation.egress import LineOpener
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import Identify, LinkContext
 from federation.router import Federation
-from federation.supervisor import SupervisorContext
+from federation.stub_deployment import StubSources
+from federation.stub_host import StubHost
 from federation.traces import Traces
 from msg_node.bus.bus import Bus
 from msg_node.bus.taps import Taps
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
 from msg_node.registries.stub_leases import StubLeases
-from msg_node.settings.interworking import token_readers
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 from msg_node.wiring.allocated_addresses import AllocatedAddresses
@@ -32,25 +32,13 @@ from sandbox.host import Sandbox
 
 def build_supervision(
     foundation: Foundation, discovery: Discovery, trust: Trust, gate: Gate, sandbox: Sandbox
-) -> SupervisorContext:
-    """What all supervisors of stubs share."""
-    settings = foundation.settings
-    return SupervisorContext(
-        our_domain=settings.node.domain,
-        node=foundation.node_url,
-        documents=trust.documents,
-        provider=trust.provider,
-        sandbox=sandbox,
-        identity=trust.identity,
-        opener=LineOpener(discovery.dialler, discovery.tls_context),
-        plaintext_domains=discovery.plaintext_domains,
-        gate=gate,
-        addresses=AllocatedAddresses(foundation.state),
-        interworking=foundation.state.interworking,
-        terms=peer_terms(settings),
-        token_readers=token_readers(settings),
-        budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
-    )
+) -> StubSources:
+    """Where the stubs of other domains come from, and what runs them."""
+    settings, state = foundation.settings, foundation.state
+    budget = Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
+    opener = LineOpener(discovery.dialler, discovery.tls_context)
+    host = StubHost(sandbox, budget, opener, trust.identity, state.interworking, peer_terms(settings))
+    return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state))
 
 
 def build_link_context(

@@ -204,7 +204,7 @@ async def test_lines_and_instances_may_end_at_any_point(world: World, sandbox: S
         while not traffic.is_done:
             process = await start_worker(sandbox, link_module())
             await traffic.run(process)
-            await process.aclose()
+            process.close()
     assert numbers_of(rig.b.bus.delivered) == numbers_of(rig.a.bus.delivered) == list(range(1, count + 1))
     for bus in (rig.a.bus, rig.b.bus):
         delivered = [one for one in bus.message_records if one.role == "out"]

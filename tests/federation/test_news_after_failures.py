@@ -9,7 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from federation.supervisor import StubSupervisor, SupervisorContext
+from federation.document_news import DocumentNews
+from federation.domain_documents import DomainDocuments
+from federation.instance_watch import InstanceWatch
 from protofly.errors import Code, TransportError
 from tests.support.sides import Bus, Clock, Pair
 
@@ -54,10 +56,11 @@ class Running:
     """The watch over one running stub, in the time of the test."""
 
     def __init__(self) -> None:
-        self.documents, self.over = Documents(), trio.CancelScope()
+        self.documents = Documents()
         self.pair = Pair(a=Bus("a.example", clock=Clock(monotonic=trio.current_time)))
-        context = cast("SupervisorContext", SimpleNamespace(documents=self.documents))
-        self.supervisor = StubSupervisor(self.pair.to_b, context)
+        link, documents = self.pair.to_b, cast("DomainDocuments", self.documents)
+        self.news = DocumentNews(link.domain, documents, link.now)
+        self.instance_watch = InstanceWatch(link, documents, self.news, is_chosen=False)
         permissions = SimpleNamespace(connect=["mn"])
         self.stub: Any = SimpleNamespace(
             endpoints={"mn": an_endpoint(OLD)},
@@ -66,20 +69,25 @@ class Running:
         )
         self.replaced_at: float | None = None
 
+    @property
+    def is_replaced(self) -> bool:
+        return self.replaced_at is not None
+
     async def watch(self) -> None:
-        await self.supervisor._watch_trust(self.stub, self.over)
+        refusal = await self.instance_watch.wait_outdated(self.stub)
+        assert refusal is None
         self.replaced_at = trio.current_time()
 
     async def fails_for(self, seconds: float, *, every: float = 5.0) -> None:
         ends = trio.current_time() + seconds
         while trio.current_time() < ends and self.replaced_at is None:
-            self.supervisor.line_failed("connect-failed connect: no connection to old.b.example port 443")
+            self.news.line_failed()
             await trio.sleep(every)
 
 
 @pytest.fixture
 async def running(monkeypatch: pytest.MonkeyPatch) -> Running:
-    monkeypatch.setattr("federation.supervisor.judge_running", lambda *_args, **_named: None)
+    monkeypatch.setattr("federation.instance_watch.judge_running", lambda *_args, **_named: None)
     return Running()
 
 
@@ -94,7 +102,7 @@ async def test_a_failed_line_finds_a_moved_endpoint_at_once(
         await running.fails_for(60.0)
         assert running.replaced_at is not None
         assert running.replaced_at - began < 1.0
-        assert (running.over.cancel_called, len(running.documents.asked)) == (True, 1)
+        assert len(running.documents.asked) == 1
 
 
 async def test_documents_of_a_moment_ago_are_asked_for_when_they_may_be(
@@ -119,7 +127,7 @@ async def test_a_domain_that_is_away_is_not_hammered(
         nursery.start_soon(running.watch)
         await trio.testing.wait_all_tasks_blocked()
         await running.fails_for(HOUR_SECONDS)
-        assert not running.over.cancel_called
+        assert not running.is_replaced
         assert 5 <= len(running.documents.asked) <= 11
         running.documents.url, running.documents.is_site_down = NEW, False
         await running.fails_for(700.0)

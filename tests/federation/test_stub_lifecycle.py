@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from federation.core.stub_lifecycle import TRANSITIONS, StubLifecycle, StubState, diagram
 from protofly import limits
-from protofly.errors import Code, MisuseError
+from protofly.errors import MisuseError
 
 
 def start(life: StubLifecycle, now: float) -> None:
@@ -75,7 +75,6 @@ def test_five_crashes_in_ten_minutes_open_the_circuit_for_ten_minutes() -> None:
         now = crash(life, now)
     assert life.state is StubState.QUARANTINED
     assert life.is_circuit_open
-    assert life.refusal() is Code.CIRCUIT_OPEN
     assert life.starts_at() == now + limits.CIRCUIT_OPEN_SECONDS
     assert not life.may_start(now + limits.CIRCUIT_OPEN_SECONDS - 1)
 
@@ -196,10 +195,9 @@ def test_a_probe_starts_when_the_rest_is_over_and_not_before() -> None:
     assert not life.may_start(life.starts_at() - 0.001)
     start(life, life.starts_at())
     life.reported("in-progress", life.starts_at())
-    assert life.is_circuit_open  # only `live` closes it
-    assert life.refusal() is Code.CIRCUIT_OPEN
+    was_open = life.is_circuit_open  # only `live` closes it
     life.reported("live", life.starts_at())
-    assert life.refusal() is Code.STUB_FAILED
+    assert (was_open, life.is_circuit_open) == (True, False)
     for _ in range(4):  # what came before the rest is forgotten
         start(life, now := max(now + 1.0, life.starts_at()))
         assert not life.crashed(now, 0.0).opens_circuit
@@ -222,24 +220,54 @@ def test_a_crash_is_a_failure_with_its_reason_and_a_late_word_closes_no_circuit(
     assert life.is_circuit_open
 
 
-@pytest.mark.parametrize("event", ["deployed", "draining", "ended", "failed"])
+@pytest.mark.parametrize("event", ["deployed", "draining", "ended"])
 def test_an_event_that_the_state_does_not_allow_is_a_defect_and_changes_nothing(event: str) -> None:
     life = StubLifecycle()
     life.deploying()
-    life.verify_failed("revoked")
+    life.unusable("revoked", draw=0.5, is_refused=True)
     with pytest.raises(MisuseError, match="verify-failed cannot become"):
-        getattr(life, event)(*(["why"] if event == "failed" else []))
+        getattr(life, event)()
     assert (life.state, life.detail) == (StubState.VERIFY_FAILED, "revoked")
 
 
 def test_a_failure_before_the_stub_is_deployed_is_one_of_its_deployment() -> None:
     life = StubLifecycle()
     life.deploying()
-    life.failed("nobody answers")
+    life.unreached("nobody answers", draw=0.5)
     assert (life.state, life.detail) == (StubState.DEPLOYMENT_FAILED, "nobody answers")
     start(life, 0.0)
-    life.failed("the far end refuses us")
+    life.unreached("the far end refuses us", draw=0.5)
     assert life.state is StubState.FAILED
+
+
+def test_tries_that_reach_nobody_come_at_doubling_pauses_until_the_stub_is_live() -> None:
+    life = StubLifecycle()
+
+    def try_in_vain() -> float:
+        life.deploying()
+        return life.unreached("nobody answers", draw=0.5)
+
+    first, most = limits.RECONNECT_BASE_SECONDS, limits.RECONNECT_MAX_SECONDS
+    pauses = [try_in_vain() for _ in range(20)]
+    assert pauses == pytest.approx([min(first * 2**number, most) for number in range(20)])
+    start(life, 0.0)
+    life.reported("live", 1.0)
+    assert life.unreached("the far end refuses us", draw=0.5) == pytest.approx(first)
+
+
+def test_what_cannot_run_is_tried_at_doubling_pauses_until_an_instance_ended_in_good_order() -> None:
+    life = StubLifecycle()
+
+    def try_in_vain(*, is_refused: bool) -> float:
+        life.deploying()
+        return life.unusable("revoked", draw=0.5, is_refused=is_refused)
+
+    first = limits.RESTART_BASE_SECONDS
+    assert try_in_vain(is_refused=True) == pytest.approx(first)
+    assert try_in_vain(is_refused=False) == pytest.approx(2 * first)
+    start(life, 0.0)
+    life.ended()
+    assert try_in_vain(is_refused=True) == pytest.approx(first)
 
 
 def test_every_state_is_reached_and_left_and_a_new_deployment_is_always_possible_in_the_end() -> None:

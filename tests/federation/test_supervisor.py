@@ -9,7 +9,13 @@ import pytest
 import trio
 import trio.testing
 
-from federation.supervisor import StubSupervisor, SupervisorContext
+from federation.core.interworking import Interworking
+from federation.core.peer_terms import PeerTerms
+from federation.document_news import DocumentNews
+from federation.domain_documents import DomainDocuments
+from federation.instance_watch import InstanceWatch
+from federation.stub_deployment import StubSources
+from federation.supervisor import StubSupervisor
 from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
 from protofly.message import Message
@@ -47,9 +53,9 @@ class Rig:
     def __init__(self) -> None:
         bus = Bus("a.example", clock=Clock(monotonic=trio.current_time))
         self.pair, self.provider = Pair(a=bus), CrashingStub()
-        self.context = SimpleNamespace(provider=self.provider)
-        context = cast("SupervisorContext", self.context)
-        self.supervisor = StubSupervisor(self.pair.to_b, context)
+        host = SimpleNamespace(interworking=Interworking(), terms=PeerTerms())
+        self.sources = SimpleNamespace(provider=self.provider, documents=None, host=host, gate=bus.gate, addresses=())
+        self.supervisor = StubSupervisor(self.pair.to_b, cast("StubSources", self.sources))
 
     async def comes_and_goes(self, message: Message) -> None:
         """The other node carries the link for a moment, and does not get to the message."""
@@ -121,7 +127,7 @@ async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
 ) -> None:
     link = rig.pair.to_b
     more: dict[str, Any] = {} if ttl_seconds is None else {"ttl": ttl_seconds}
-    rig.context.provider = UnreachableDomain(*codes)
+    rig.sources.provider = UnreachableDomain(*codes)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.supervisor.run)
         for number in range(1, 4):
@@ -162,9 +168,11 @@ async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trus
 ) -> None:
     del autojump_clock
     began = trio.current_time()
-    documents = rig.context.documents = TakenBack(began + 600)
-    with trio.CancelScope() as over:
-        await rig.supervisor._watch_trust(cast("VerifiedStub", None), over)
-    assert over.cancel_called
+    taken_back, link = TakenBack(began + 600), rig.pair.to_b
+    documents = cast("DomainDocuments", taken_back)
+    watch = InstanceWatch(link, documents, DocumentNews(link.domain, documents, link.now), is_chosen=False)
+    refusal = await watch.wait_outdated(cast("VerifiedStub", None))
+    assert refusal is not None
+    assert refusal.code is Code.BROKEN_TRUST
     assert 600 <= trio.current_time() - began <= 660
-    assert documents.asked == 1  # and nobody was asked while the trust stood
+    assert taken_back.asked == 1  # and nobody was asked while the trust stood

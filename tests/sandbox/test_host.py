@@ -48,8 +48,8 @@ async def test_batch_goes_through_a_worker_and_back(sandbox: Sandbox) -> None:
     assert reply.fault is None
     assert reply.fuel > 0
     assert reply.memory_bytes == 16 * MIB
-    await stub.aclose()
-    await stub.aclose()
+    stub.close()
+    stub.close()
     assert sandbox.statistics() == {"starts": 1, "compilations": 1, "zygote_restarts": 0}
 
 
@@ -116,7 +116,7 @@ async def test_two_batches_at_once_are_our_bug(sandbox: Sandbox, nursery: trio.N
     await trio.testing.wait_all_tasks_blocked()
     with pytest.raises(MisuseError):
         await stub.exchange([message(1)])
-    await stub.aclose()
+    stub.close()
 
 
 async def test_cancelled_batch_ends_the_worker_because_its_answer_would_come_too_late(sandbox: Sandbox) -> None:
@@ -135,7 +135,7 @@ async def test_closing_while_a_batch_runs_ends_the_batch(sandbox: Sandbox, nurse
 
     async def close_soon() -> None:
         await trio.testing.wait_all_tasks_blocked()
-        await stub.aclose()
+        stub.close()
 
     nursery.start_soon(close_soon)
     with pytest.raises(StubFaultError) as caught:

@@ -1,0 +1,123 @@
+"""When a running stub has to end: nobody needs it, it may not run any more, there is a newer one, or a day is over.
+
+Source: trust and hosts, sections 2.7 (rule 7), 3.6 and 4.2.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import trio
+
+from catalogue_client.core.state import DomainTrust
+from catalogue_client.core.verify import judge_running
+from federation.core.renewal import has_moved
+from federation.document_news import DocumentNews
+from federation.domain_documents import DomainDocuments
+from federation.domain_link import DomainLink
+from federation.peer_session import REAUTHENTICATE_SECONDS
+from federation.stub_provider import DEFAULT_STUB
+from protofly.errors import Code, PeerError, TransportError
+from protofly.limits import EXPIRED_GRACE_SECONDS
+from protofly.stub import VerifiedStub
+
+logger = logging.getLogger("federation")
+
+IDLE_SECONDS: Final = 300.0
+LEAST_REFRESH_SECONDS: Final = 5.0
+TRUST_LOOK_SECONDS: Final = 60.0
+"""How long a stub may run on after the operator took back the trust that it was started with."""
+
+
+class InstanceWatch:
+    """Watches the instances of one link, one at a time.
+
+    Args:
+        link: Says whether it is needed.
+        documents: Say what its domain publishes now.
+        news: Says when they are asked before they are due.
+        is_chosen: The operator chose the stub: there are no documents and no proof to look at again.
+    """
+
+    def __init__(self, link: DomainLink, documents: DomainDocuments, news: DocumentNews, *, is_chosen: bool) -> None:
+        self._link = link
+        self._documents = documents
+        self._news = news
+        self._is_chosen = is_chosen
+        self._about = {"domain": link.domain}
+
+    async def wait_end(self, stub: VerifiedStub) -> PeerError | None:
+        """Wait until the running instance has to end; returns why no other may follow it, None when one may."""
+        refusal: PeerError | None = None
+
+        async def end_after(wait: Callable[[], Awaitable[PeerError | None]]) -> None:
+            nonlocal refusal
+            refusal = await wait()
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(end_after, self._wait_idle)
+            if not self._is_chosen:
+                nursery.start_soon(end_after, partial(self.wait_outdated, stub))
+                # A proof holds for a day: then a new instance proves itself anew.
+                nursery.start_soon(end_after, partial(trio.sleep, REAUTHENTICATE_SECONDS))
+        return refusal
+
+    async def _wait_idle(self) -> None:
+        link = self._link
+        while True:
+            await trio.sleep(IDLE_SECONDS / 10)
+            if link.is_idle and link.now() - link.last_used_seconds > IDLE_SECONDS:
+                logger.info("the link to %s is idle and is closed", link.domain, extra=self._about)
+                return
+
+    async def wait_outdated(self, stub: VerifiedStub) -> PeerError | None:
+        """Ask for newer documents in time, until the stub is revoked, has expired, or another one is to run.
+
+        Returns:
+            Why no other may run, None when one may.
+        """
+        documents, domain = self._documents, self._link.domain
+        while True:
+            # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
+            until_news = documents.seconds_until_refresh(domain)
+            with trio.move_on_after(max(LEAST_REFRESH_SECONDS, min(until_news, TRUST_LOOK_SECONDS))) as quiet:
+                await self._news.wait_due()
+            if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not documents.is_forgotten(domain):
+                continue
+            try:
+                trust = await documents.trust_of(domain, is_refresh=True)
+                code = judge_running(stub, trust, now=time.time(), grace_seconds=EXPIRED_GRACE_SECONDS)
+            except (TransportError, PeerError) as exc:
+                if self._counts_without_news(exc):
+                    continue
+                return PeerError(Code.BROKEN_TRUST, "the stub may not run any more", domain=domain)
+            why = code.word if code is not None else self._replaced_because(stub, trust)
+            if why:
+                logger.info("the stub of %s is replaced: %s", domain, why, extra=self._about)
+                return None if code is None else PeerError(code, "the stub may not run any more", domain=domain)
+
+    def _counts_without_news(self, exc: TransportError | PeerError) -> bool:
+        """What we know already counts although no news are to be had, unless the operator took back the trust."""
+        domain = self._link.domain
+        if isinstance(exc, PeerError):
+            logger.warning("news of %s are refused: %s", domain, exc, extra=self._about)
+        else:
+            logger.info("%s cannot be asked for news: %s", domain, exc, extra=self._about)
+        if not self._documents.is_forgotten(domain):
+            return True
+        logger.info("the stub of %s is stopped: the operator took back its trust", domain, extra=self._about)
+        return False
+
+    def _replaced_because(self, stub: VerifiedStub, trust: DomainTrust) -> str:
+        """Why another instance is to take over, "" when none is. While a line holds, a moved endpoint is no reason."""
+        current = trust.live.stubs.get(DEFAULT_STUB)
+        if current is not None and current.manifest_sha256 != stub.manifest_sha256:
+            return "there is a newer one"
+        if not self._link.is_live and has_moved(stub, trust):
+            return "its endpoints are others now"
+        return ""

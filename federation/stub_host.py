@@ -1,0 +1,97 @@
+"""Makes instances of stubs ready to run: a worker that has loaded the code, and what the instance may do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from federation.core.interworking import Interworking
+from federation.core.peer_terms import PeerTerms
+from federation.core.service_tokens import ServiceTokens
+from federation.core.stub_settings import StubSettings
+from federation.domain_link import DomainLink
+from federation.egress import EgressRules, LineOpener
+from federation.hosted_stub import StubInstance
+from federation.identity import Identity
+from federation.stub_provider import Package
+from sandbox.core.budget import Budget
+from sandbox.host import Sandbox, StubProcess
+
+
+@dataclass(frozen=True, slots=True)
+class StubHost:
+    """Hosts the stubs of all domains.
+
+    Attributes:
+        sandbox: Runs workers.
+        budget: Bounds what any stub may spend.
+        opener: Opens the lines of stubs.
+        identity: Signs for them, and checks what their far ends prove.
+        interworking: Says which stubs may be of that kind.
+        terms: What else holds for single domains.
+    """
+
+    sandbox: Sandbox
+    budget: Budget
+    opener: LineOpener
+    identity: Identity
+    interworking: Interworking
+    terms: PeerTerms
+
+    async def start_worker(self, package: Package) -> StubProcess:
+        """A worker with the code of a package, within what its manifest needs and the node allows.
+
+        Raises:
+            StubFaultError: See `Sandbox.start_worker`.
+        """
+        needs = package.stub.manifest.needs
+        budget = self.budget.lowered_to(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms or None)
+        return await self.sandbox.start_worker(package.stub.domain, package.code, budget)
+
+    def describe(self, package: Package, link: DomainLink) -> None:
+        """Put what runs into the inventory that operators read."""
+        stub, domain = package.stub, link.domain
+        ranges = ", ".join(map(str, self.interworking.effective(domain)))
+        link.stub.description = {
+            "name": stub.name,
+            "version": stub.version,
+            "sha256": stub.module_sha256,
+            "level": stub.level.value,
+            **({"class": "plain"} if domain in self.terms.plain else {}),
+            **({"interworking": ranges} if stub.manifest.interworking else {}),
+        }
+        link.stub.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
+
+    def instance(self, package: Package, process: StubProcess, link: DomainLink) -> StubInstance:
+        """One instance of a package for a link, which continues the streams of the link."""
+        domain = link.domain
+        admission = self.interworking.admission(domain)
+        tokens = self.interworking.tokens(domain) or ServiceTokens()
+        peer_stream, delivered = link.machine.streams.newest()
+        settings = StubSettings(
+            self.identity.domain,
+            self.identity.node,
+            link.stub.url,
+            domain,
+            link.queue.stream,
+            peer_stream,
+            delivered,
+            tokens.names,
+            package.configuration,
+        )
+        rules = EgressRules(
+            domain,
+            package.stub.endpoints,
+            domain in self.terms.plaintext,
+            tokens,
+            self.terms.token_readers.get(domain),
+        )
+        return StubInstance(
+            package.stub,
+            process,
+            settings,
+            rules,
+            self.opener,
+            self.identity,
+            link.stub.meters,
+            allows_http=admission is None or admission.allows_http,
+        )

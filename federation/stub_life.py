@@ -1,0 +1,140 @@
+"""The life of one domain's stub: each step moves the state machine, and is shown and recorded.
+
+`core/stub_lifecycle` decides which step may follow and how long to pause. The state is shown in the inventory of
+stubs, and as the state of the link while nothing else carries it.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+
+from federation.core.contact_trouble import Side
+from federation.core.link_counts import LinkCount
+from federation.core.stub_lifecycle import Restart, StubLifecycle, StubState
+from federation.domain_link import DomainLink
+from federation.stub_records import StubRecords
+from protofly.errors import StubFaultError
+from protofly.stub import VerifiedStub
+
+logger = logging.getLogger("federation")
+
+
+class StubLife:
+    """The life of the stub of one link, over all its instances.
+
+    Attributes:
+        records: Of what happens to it.
+    """
+
+    def __init__(self, link: DomainLink) -> None:
+        self.records = StubRecords(link.stub, link.records.record, link.now)
+        self._link = link
+        self._lifecycle = StubLifecycle()
+
+    @property
+    def is_circuit_open(self) -> bool:
+        """True from the crash too many until a probe went well."""
+        return self._lifecycle.is_circuit_open
+
+    def held_back_seconds(self) -> float:
+        """How long it is still to be left alone after a crash, 0 when it may start."""
+        pause_seconds = max(0.0, self._lifecycle.starts_at() - self._link.now())
+        if pause_seconds:
+            self._show_as_link()
+        return pause_seconds
+
+    # Deployment.
+
+    def deploying(self) -> None:
+        """Its package is being fetched, verified and compiled."""
+        self._lifecycle.deploying(self._link.machine.detail)
+        self._show_as_link()
+
+    def verified(self, stub: VerifiedStub) -> None:
+        """A package may run; another one than before begins with a clean record."""
+        if self._link.stub.started_sha256 != stub.module_sha256:
+            self._link.stub.started_sha256 = stub.module_sha256
+            self._lifecycle.replaced()
+            self.records.verified(stub)
+
+    def started(self) -> None:
+        """Its worker runs, and an instance of it is given its first event."""
+        self._lifecycle.deployed()
+        self._show()
+        self._lifecycle.started(self._link.now())
+        self._show()
+
+    def reported(self, text: str) -> StubState | None:
+        """It says in which state it is; returns the state, None when the word is unknown or comes too late."""
+        state = self._lifecycle.reported(text, self._link.now())
+        if state is not None:
+            detail = self._link.machine.detail = self._lifecycle.detail
+            if state is not StubState.LIVE and not self._link.is_live:
+                self._link.machine.state = state.value
+            self._show()
+            self.records.state(state.value, detail)
+        return state
+
+    def draining(self) -> None:
+        """No more messages will be handed over."""
+        self._lifecycle.draining()
+        self._show()
+
+    def ended(self) -> None:
+        """The instance ended in good order."""
+        self._lifecycle.ended()
+        self._show()
+
+    # Failures; each says how long to wait before the next try.
+
+    def unreached(self, detail: str) -> float:
+        """Its domain was not reached, or the far end refused us."""
+        pause_seconds = self._lifecycle.unreached(detail, draw=_draw())
+        self._show_as_link()
+        return pause_seconds
+
+    def unusable(self, detail: str, *, is_refused: bool) -> float:
+        """It cannot run: what its domain publishes `is_refused`, or something failed here."""
+        pause_seconds = self._lifecycle.unusable(detail, draw=_draw(), is_refused=is_refused)
+        self._show_as_link()
+        return pause_seconds
+
+    def refused_by_far_end(self, fault: StubFaultError) -> float:
+        """It failed in good order, and says why: the far end refused us."""
+        self._link.events.met(Side.REFUSAL, fault.detail)
+        self._count(fault)
+        return self.unreached(fault.detail)
+
+    def crashed(self, fault: StubFaultError) -> Restart:
+        """The instance or its worker failed."""
+        link, now = self._link, self._link.now()
+        logger.error("the stub of %s failed: %s", link.domain, fault, extra={"domain": link.domain})
+        link.events.met(Side.STUB, str(fault))
+        self._count(fault)
+        restart = self._lifecycle.crashed(now, _draw(), str(fault))
+        self._show_as_link()
+        if restart.opens_circuit:
+            self.records.circuit(restart.at - now)
+        return restart
+
+    def _count(self, fault: StubFaultError) -> None:
+        self._link.counters[LinkCount.STUB_FAULTS] += 1
+        self._link.machine.last_code = fault.code
+        self.records.fault(fault)
+
+    def _show(self) -> None:
+        """Put the state into the inventory."""
+        self._link.stub.became(self._lifecycle.state.value, self._lifecycle.detail, now=time.time())
+
+    def _show_as_link(self) -> None:
+        """The state of the stub is that of its link too, as nothing else carries it."""
+        state = self._lifecycle.state
+        shown = StubState.FAILED if state is StubState.DEPLOYMENT_FAILED else state
+        self._link.machine.state, self._link.machine.detail = shown.value, self._lifecycle.detail
+        self._show()
+
+
+def _draw() -> float:
+    return random.random()  # noqa: S311 - jitter, no secret
