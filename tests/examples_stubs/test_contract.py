@@ -30,7 +30,7 @@ def test_there_is_a_source_beside_every_module_and_the_other_way_round() -> None
     assert (
         {path.stem for path in MODULES}
         == {path.stem for path in STUBS.glob("*/*.c")}
-        == {"link", "echo", "line_translator", "legacy_chat", "vertx_peer"}
+        == {"link", "echo", "line_translator", "legacy_chat", "vertx_peer", "nodejs_peer", "nomatrix_peer"}
     )
 
 

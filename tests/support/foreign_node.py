@@ -27,7 +27,6 @@ class Line:
 
     def __init__(self) -> None:
         self.is_stuck = False
-        self.query = ""
 
     def send(self, message: Json) -> None:
         """Send one message; nothing happens on a line that is closed."""
@@ -44,6 +43,7 @@ class SocketLine(Line):
         super().__init__()
         self.stream = stream
         self.websocket = ServerWebSocket()
+        self.query = ""
         self._moved = trio.Event()
 
     def send(self, message: Json) -> None:
@@ -95,14 +95,17 @@ class ForeignNode:
 
     # What a dialect says.
 
-    def accepts(self, path: str) -> bool:
+    def accepts(self, path: str, query: str) -> bool:
         """Whether a WebSocket may be opened here."""
-        return path == self.path
+        return path == self.path and not query
+
+    def join(self, runtime: LocalRuntime) -> None:
+        """A runtime in memory connects."""
 
     def make_line(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> SocketLine:
         return SocketLine(stream)
 
-    def came(self, line: Line) -> None:
+    def came(self, line: SocketLine) -> None:
         """A line is open."""
 
     def went(self, line: Line) -> None:
@@ -173,7 +176,7 @@ class ForeignNode:
             texts = websocket.receive(bytes(data))
             if websocket.request_path is not None and line not in self._lines:
                 path, _, line.query = websocket.request_path.partition("?")
-                if not self.accepts(websocket.request_path if "?" in self.path else path):
+                if not self.accepts(path, line.query):
                     websocket.reject(403, "Invalid request path!\n")
                     await line.stream.send_all(websocket.data_to_send())
                     return
@@ -187,7 +190,7 @@ class ForeignNode:
                 await line.stream.send_all(websocket.data_to_send())
                 return
 
-    def hear(self, line: Line, text: str) -> None:
+    def hear(self, line: SocketLine, text: str) -> None:
         """Take one text of a socket."""
         if not line.is_stuck:
             self.note(text)
@@ -245,16 +248,12 @@ class LocalRuntime(Line):
         self.heard: list[Json] = []
         self._ids = count(1)
         self._moved = trio.lowlevel.ParkingLot()
-        self.answers_requests = True
+        node.join(self)
 
     def send(self, message: Json) -> None:
         self.heard.append(message)
         self._moved.unpark_all()
-        if (
-            message.get("type") not in {"response", "update"}
-            and message.get("id") is not None
-            and self.answers_requests
-        ):
+        if message.get("type") not in {"response", "update"} and message.get("id") is not None:
             body = {"code": 200, "value": (message.get("body") or {}).get("value")}
             self.say("response", message["to"], message["from"], body, id_=message["id"])
 

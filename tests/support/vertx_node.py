@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from tests.support.foreign_node import ForeignNode, Json, Line
+from tests.support.foreign_node import ForeignNode, Json, Line, LocalRuntime
 
 
 @dataclass(eq=False)
@@ -36,6 +36,9 @@ class VertxNode(ForeignNode):
         self.sessions: list[_Session] = []
         self.allocated: dict[str, _Session] = {}
         self.listeners: dict[str, list[_Session]] = {}
+
+    def join(self, runtime: LocalRuntime) -> None:
+        runtime.say("open", runtime.url, "mn:/session")
 
     def forget(self) -> None:
         self.sessions, self.allocated, self.listeners = [], {}, {}

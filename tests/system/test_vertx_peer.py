@@ -1,204 +1,48 @@
-"""A Vert.x node that publishes nothing is a partner: our node runs the stub that its operator chose for it."""
+"""What only the Vert.x node does: sessions with tokens, and integer ids."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.foreign_node import LocalRuntime
-from tests.support.runtime_rig import a_message
 from tests.support.vertx_node import VertxNode
 
-from .peer_stubs import OURS, THEIRS, PeerSystem, peering
+from .peer_stubs import THEIRS, PeerSystem, peering
+from .test_foreign_peers import bruno_of
 
 STUB = "vertx_peer"
-SM = f"domain://msg-node.{THEIRS}/sm"
-OBJECTS_ONLY = """
-id = "objects-only"
-version = "1"
-rule_combining_algorithm = "first-applicable"
-
-[[rules]]
-id = "no-hyperties"
-effect = "deny"
-condition = { hook = { equals = "in" }, dstScheme = { equals = "hyperty" } }
-"""
 
 
-async def bruno_of(system: PeerSystem) -> tuple[LocalRuntime, str]:
-    """A runtime of the foreign domain, and its hyperty."""
-    bruno = LocalRuntime(system.node, "bruno")
-    bruno.say("open", bruno.url, "mn:/session")
-    address = f"domain://msg-node.{THEIRS}/address-allocation"
-    answer = await bruno.ask("create", bruno.url, address, {"scheme": "hyperty", "value": {"number": 1}})
-    [hyperty] = answer["value"]["allocated"]
-    return bruno, hyperty
+def asked_for_sessions(system: PeerSystem) -> list[str]:
+    """What the stub said to the session service, in order."""
+    return [one["type"] for one in system.node.received if one["to"] == "mn:/session"]
 
 
-async def test_request_and_reply_pass_both_ways(tmp_path: Path) -> None:
-    async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        anna = system.anna
-        bruno, hyperty = await bruno_of(system)
-        answer = await anna.ask(hyperty, 7)
-        assert (answer.code, answer.value) == (200, 7)
-        assert bruno.numbers_from(anna.hyperty) == [7]
-        assert (await bruno.ask("create", hyperty, anna.hyperty, {"value": 8}))["code"] == 200
-        assert anna.numbers_from(hyperty) == [8]
-        link = await system.link()
-        assert link.state == "live"
-        assert (link.stub["name"], link.stub["level"], link.stub["class"]) == ("vertx_peer", "operator", "plain")
-
-
-async def test_a_hundred_messages_keep_their_order(tmp_path: Path) -> None:
+async def test_session_and_its_addresses_are_taken_up_after_a_lost_line(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
         bruno, hyperty = await bruno_of(system)
         assert (await system.anna.ask(hyperty)).is_ok
-        for number in range(1, 101):
-            await system.anna.tell(hyperty, number)
-        await bruno.wait_for(lambda: len(bruno.numbers_from(system.anna.hyperty)) == 101)
-        assert bruno.numbers_from(system.anna.hyperty) == list(range(101))
+        await system.node.cut_lines()
+        assert (await system.anna.ask(hyperty)).is_ok
+        assert asked_for_sessions(system) == ["open", "re-open"]
+        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
 
 
-async def test_text_id_comes_back_as_it_was_although_the_node_takes_integers_only(tmp_path: Path) -> None:
-    async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        _, hyperty = await bruno_of(system)
-        runtime = await system.process.opened("carla")
-        from_ = f"hyperty://{OURS}/carla"
-        for id_ in ("text-1", 2**40, 0, "7"):
-            await runtime.say(a_message("create", from_, hyperty, {"value": 1}, id_=id_))
-            reply = await runtime.next()
-            assert (reply["id"], reply["body"]["code"]) == (id_, 200)
-        assert all(isinstance(one["id"], int) and 0 < one["id"] < 2**31 for one in system.node.received)
-
-
-async def test_forged_senders_are_dropped_and_counted_and_the_link_goes_on(tmp_path: Path) -> None:
-    async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        anna = system.anna
-        bruno, hyperty = await bruno_of(system)
-        assert (await anna.ask(hyperty)).is_ok
-        forged = [f"hyperty://third.example/x{number}" for number in range(4)]
-        forged += [f"hyperty://{OURS}/boss", f"runtime://{OURS}/anna"]
-        for name in forged:
-            bruno.say("create", name, anna.hyperty, {"value": 66})
-        assert (await bruno.ask("create", hyperty, anna.hyperty, {"value": 8}))["code"] == 200
-        assert anna.numbers_from(hyperty) == [8]
-        assert not any(one.from_ in forged for one in anna.heard)
-        link = await system.link()
-        assert (link.state, link.spoofed, link.stub_faults) == ("live", len(forged), 0)
-        assert link.forged_names == dict.fromkeys(forged, 1)
-
-
-async def test_requests_go_on_after_the_node_was_killed_and_started_again(tmp_path: Path) -> None:
+async def test_session_is_opened_anew_where_the_node_does_not_know_it_any_more(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
         _, hyperty = await bruno_of(system)
         assert (await system.anna.ask(hyperty)).is_ok
         await system.node.kill()
         await system.wait_state("disconnected")
         await system.node.start()
-        bruno, hyperty = await bruno_of(system)
-        answer = await system.anna.ask(hyperty, 9)
-        assert answer.is_ok
-        types = [one["type"] for one in system.node.received if one["to"] == "mn:/session"]
-        assert types == ["open", "re-open", "open"]
-        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
-
-
-async def test_session_and_its_addresses_outlive_a_lost_line(tmp_path: Path) -> None:
-    async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        bruno, hyperty = await bruno_of(system)
+        _, hyperty = await bruno_of(system)
         assert (await system.anna.ask(hyperty)).is_ok
-        connections = system.node.connections
-        await system.node.cut_lines()
-        assert (await system.anna.ask(hyperty)).is_ok
-        assert system.node.connections == connections + 1
-        types = [one["type"] for one in system.node.received if one["to"] == "mn:/session"]
-        assert types == ["open", "re-open"]
-        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
+        assert asked_for_sessions(system) == ["open", "re-open", "open"]
 
 
-async def test_we_observe_an_object_of_theirs_also_after_their_node_was_started_anew(tmp_path: Path) -> None:
-    node = VertxNode(THEIRS)
-    async with peering(tmp_path, node, STUB) as system:
-        anna, changes = system.anna, f"comm://{THEIRS}/room/changes"
-        answer = await anna.client.request("subscribe", anna.client.runtime, SM, {"resources": [changes]})
-        assert answer.is_ok
-        bruno, hyperty = await bruno_of(system)
-        bruno.say("update", hyperty, changes, {"value": 1})
-        assert await anna.hear_numbers(hyperty, 1) == [1]
-        await node.kill()
-        await system.wait_state("disconnected")
-        await node.start()
-        await node.wait_received(type="subscribe", resource=changes, count=2)
-        bruno, hyperty = await bruno_of(system)
-        bruno.say("update", hyperty, changes, {"value": 2})
-        assert await anna.hear_numbers(hyperty, 1) == [2]
-
-
-async def test_link_that_is_to_stay_is_made_at_the_start_and_again_when_it_is_lost(tmp_path: Path) -> None:
-    node = VertxNode(THEIRS)
-    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
-        await system.wait_state("live")  # nobody had to write first
-        assert len(node.sessions) == 1
-        await node.kill()
-        await system.wait_state("disconnected")
-        await node.start()
-        await system.wait_state("live")
-
-
-async def test_registry_of_their_domain_is_read_through_the_stub(tmp_path: Path) -> None:
+async def test_node_gets_integers_whatever_the_ids_are(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        bruno, hyperty = await bruno_of(system)
-        registry, user = f"domain://registry.{THEIRS}", f"user://{THEIRS}/bruno"
-        entry = {"value": {"url": hyperty, "user": user}}
-        assert (await bruno.ask("create", bruno.url, registry, entry))["code"] == 200
-        answer = await system.anna.client.request("read", system.anna.hyperty, registry, {"resource": user})
-        assert (answer.code, answer.value) == (200, {hyperty: entry["value"]})
-
-
-async def test_they_write_to_an_address_of_ours_that_never_wrote_to_them(tmp_path: Path) -> None:
-    node = VertxNode(THEIRS)
-    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
-        await node.wait_received(type="subscribe", resource=system.anna.hyperty)
-        bruno, hyperty = await bruno_of(system)
-        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
-        carla = await system.talker("carla")  # one that came later
-        await node.wait_received(type="subscribe", resource=carla.hyperty)
-        assert (await bruno.ask("create", hyperty, carla.hyperty, {"value": 9}))["code"] == 200
-        assert (system.anna.numbers_from(hyperty), carla.numbers_from(hyperty)) == ([8], [9])
-
-
-async def test_address_that_is_gone_is_unsubscribed_and_a_new_node_hears_of_all_again(
-    tmp_path: Path,
-) -> None:
-    node = VertxNode(THEIRS)
-    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
-        carla = await system.talker("carla")
-        await node.wait_received(type="subscribe", resource=carla.hyperty)
-        await carla.client.close()
-        await node.wait_received(type="unsubscribe", resource=carla.hyperty)
-        await node.kill()
-        await system.wait_state("disconnected")
-        await node.start()
-        await node.wait_received(type="subscribe", resource=system.anna.hyperty, count=2)
-        bruno, hyperty = await bruno_of(system)
-        assert (await bruno.ask("create", hyperty, system.anna.hyperty, {"value": 8}))["code"] == 200
-
-
-async def test_they_observe_an_object_of_ours_by_a_subscription_at_their_own_node(tmp_path: Path) -> None:
-    node = VertxNode(THEIRS)
-    async with peering(tmp_path, node, STUB, more="stay_connected = true\n") as system:
-        anna = system.anna
-        [room] = await anna.client.at(OURS).allocate("comm", 1)
-        await node.wait_received(type="subscribe", resource=f"{room}/subscription")
-        bruno, _ = await bruno_of(system)
-        assert (await bruno.ask("subscribe", bruno.url, SM, {"resources": [f"{room}/changes"]}))["code"] == 200
-        await anna.client.notify("update", anna.hyperty, f"{room}/changes", {"value": 5})
-        await bruno.wait_for(lambda: bruno.numbers_from(anna.hyperty) == [5])
-
-
-async def test_they_hear_of_no_address_that_the_policy_keeps_from_them(tmp_path: Path) -> None:
-    node = VertxNode(THEIRS)
-    async with peering(tmp_path, node, STUB, more="stay_connected = true\n", policy=OBJECTS_ONLY) as system:
-        [shown] = await system.anna.client.at(OURS).allocate("comm", 1)
-        await node.wait_received(type="subscribe", resource=f"{shown}/subscription")
-        named = {one for message in node.received for one in (message.get("body") or {}).get("resources", [])}
-        assert named == {shown, f"{shown}/subscription"}
+        _, hyperty = await bruno_of(system)
+        assert (await system.anna.ask(hyperty)).is_ok
+        await system.anna.client.notify("create", system.anna.hyperty, hyperty, {"value": 1})
+        assert (await system.anna.ask(hyperty)).is_ok
+        assert all(isinstance(one["id"], int) and 0 < one["id"] < 2**31 for one in system.node.received)
