@@ -53,7 +53,7 @@ class Node:
     started_at: float
 
     def problems(self) -> list[str]:
-        """What keeps this node from doing all its work, in words."""
+        """Describe what keeps this node from doing all its work."""
         problems = []
         if self.store.statistics().last_error:
             problems.append(f"state: {self.store.statistics().last_error}")

@@ -66,7 +66,7 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateParts:
-    """What of a state is made from settings; None stands for the default. All tables share the journal."""
+    """The parts of a state that settings make; None stands for the default. All tables share the journal."""
 
     journal: Journal = field(default_factory=Journal)
     rules: Rules = field(default_factory=Rules)
@@ -79,7 +79,7 @@ class StateParts:
 
 
 class HeldBySessions:
-    """What sessions hold outside of their own table; all of it ends with the session."""
+    """The holdings of sessions in other tables; they end with the session."""
 
     def __init__(
         self, owners: Owners, listeners: Listeners, expulsions: Expulsions, leases: Leases, registry: DomainRegistry

@@ -1,4 +1,4 @@
-"""What a node says about itself at `/status`. Its readers: `interop/node_status.py`, operators, monitoring."""
+"""The status report of a node at `/status`. Its readers: `interop/node_status.py`, operators, monitoring."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _site(node: Node) -> dict[str, int]:
 
 
 def _problem(link: DomainLink) -> str:
-    """What is wrong with a link, in words for operators; "" when nothing is."""
+    """Describe the trouble of a link for operators; "" if there is none."""
     machine = link.machine
     if machine.state == "stalled":
         return f"{link.domain} is stalled: {machine.detail}"

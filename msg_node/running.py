@@ -22,7 +22,7 @@ _FLOCK = "hhqqi0q"
 
 
 class RunningNode(msgspec.Struct, frozen=True, kw_only=True):
-    """What a running node says about itself. `ports` are those of its settings."""
+    """The facts that a running node writes into its lock file. `ports` are those of its settings."""
 
     pid: int
     ports: tuple[int, ...] = ()

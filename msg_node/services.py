@@ -27,7 +27,7 @@ _OFF = ("msg-node.{}/pep", "msg-node.{}/peers", "idm.{}", "qos.{}", "qos-broker.
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """What the node says about itself to those who read `domain://msg-node.<d>`.
+    """Facts about the node for readers of `domain://msg-node.<d>`.
 
     Attributes:
         node_url: Our runtime address.

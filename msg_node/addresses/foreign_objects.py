@@ -73,7 +73,7 @@ class ForeignObjects:
         self.forget_unheard()
 
     def is_answer(self, message: Message) -> bool:
-        """Whether a message answers a request of ours."""
+        """True if a message answers a request of ours."""
         return self._remote.is_answer(message)
 
     def answered(self, message: Message, domain: str) -> None:
@@ -123,7 +123,7 @@ class ForeignObjects:
             self._send_upstream(request)
 
     def is_wanted(self, domain: str) -> bool:
-        """Whether runtimes here listen to objects of a domain."""
+        """True if runtimes here listen to objects of a domain."""
         return self._remote.holds(domain)
 
     def restore(self) -> None:

@@ -1,1 +1,1 @@
-"""What operators see and change while the node runs."""
+"""Status and changes for operators while the node runs."""

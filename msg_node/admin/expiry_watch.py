@@ -61,11 +61,11 @@ class ExpiryWatch:
         return judge_all([*self._terms, *self._live()], self._clock())
 
     def problems(self) -> list[str]:
-        """What others refuse now, in words that strangers may read."""
+        """Describe what others refuse now, in words that may be public."""
         return [one.text for one in self.judged() if one.is_failing]
 
     def warnings(self) -> list[str]:
-        """What others will refuse soon."""
+        """Describe what others will refuse soon."""
         trouble = ["expiries: the published documents cannot be read"] if self._trouble else []
         return [one.text for one in self.judged() if one.is_warning] + trouble
 
@@ -157,7 +157,7 @@ def own_certificates(settings: Settings) -> list[tuple[str, Path]]:
 
 
 def terms_on_disk(settings: Settings) -> list[Term]:
-    """What `check` and `keys expiry` can see from outside: a live document counts only while its node runs.
+    """Read the terms that `check` and `keys expiry` can see; a live document counts only while its node runs.
 
     Raises:
         HostError: A file cannot be read.

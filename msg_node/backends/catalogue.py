@@ -41,7 +41,7 @@ _Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What was found, or with `descriptor` None why nothing was; given again until then."""
+    """A cached descriptor, or with `descriptor` None the error, and until when it is used."""
 
     until: float
     descriptor: dict[str, object] | None

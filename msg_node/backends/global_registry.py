@@ -163,7 +163,7 @@ class GlobalRegistry:
         return jwt
 
     def _check_own(self, guid: str, jwt: str) -> GuidRecord:
-        """Whether a record may be stored; a registry that checks nothing must not be needed for that."""
+        """Check a record before it is written, so that a registry that checks nothing gets no false one."""
         now = self._clock()
         record = read_record(jwt, guid=guid)
         if not record.is_complete:

@@ -1,4 +1,4 @@
-"""What goes on around reservations without a request: they end, and quotas that somebody listens to are looked at.
+"""Expiry of reservations, and polling of quotas that have listeners.
 
 Source: message specification, section 14.
 """

@@ -1,4 +1,4 @@
-"""What goes on between a node and an external domain registry without a request of a runtime.
+"""Polling of an external domain registry, and reports of disconnected entries to it.
 
 The registry is asked for news of statuses, and notified which entries the end of a session has disconnected. Both are
 soft state: what is missed is made good by `expires`. Source: message specification, section 10.3.

@@ -37,7 +37,7 @@ class Announcements:
         return codec.build(id=id_, type=event.type, from_=event.from_, to=event.to, body=event.body)
 
     def presence(self, news: Iterable[SessionNews]) -> list[Message]:
-        """What subscribers of `<runtime>/status` are notified of when runtimes come and go."""
+        """Make the notifications for subscribers of `<runtime>/status` when runtimes come and go."""
         if not self._notifies_presence:
             return []
         changes = [(one.runtime_key, presence) for one in news if (presence := presence_of(one))]
@@ -82,7 +82,7 @@ class Announcements:
 
 
 def presence_of(news: SessionNews) -> str:
-    """What news of a session says about the presence of its runtime: `live`, `disconnected`, or "" for nothing."""
+    """Return the presence that news of a session means: `live`, `disconnected`, or "" for no change."""
     if news.event == "opened" or (news.event == "re-opened" and news.detail != "renewed"):
         return "live"
     return "disconnected" if news.event in ("lost", "closed") else ""

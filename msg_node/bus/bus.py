@@ -40,7 +40,7 @@ from protofly.limits import MAX_HOPS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BusOptions:
-    """What the settings say about the bus.
+    """Settings of the bus.
 
     Attributes:
         node: Address of this node.
@@ -106,7 +106,7 @@ class Bus:
 
     @property
     def counters(self) -> Counters:
-        """What happened since the start."""
+        """Counters since the start."""
         return self.send_queues.counters
 
     def connect_federation(self, federation: Federation) -> None:

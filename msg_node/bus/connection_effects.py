@@ -1,4 +1,4 @@
-"""What steps of services and sessions do to connections: bind them to sessions, probe, notify and close them.
+"""Effects of steps on connections: bind them to sessions, probe, notify and close them.
 
 All of it happens at once, except that a connection is closed, and a session that could not be stored is taken from its
 connection, when the commit has ended. Source: design, section 6.

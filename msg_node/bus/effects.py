@@ -1,4 +1,4 @@
-"""What the steps of services and sessions lead to: changes on disk first, replies and effects around them.
+"""Effects of the steps of services and sessions: changes on disk first, then replies and the rest.
 
 Effects happen at once; replies, notifications and goodbyes leave when the changes that they promise are durable.
 Source: design, section 6.
@@ -38,7 +38,7 @@ _Step = tuple[ServiceResult, Callable[[Message], None]]
 
 
 class _Promise:
-    """What leaves when some steps are durable, or is refused when they cannot be made so."""
+    """Replies that leave when their steps are durable, or are replaced by refusals if they cannot be."""
 
     __slots__ = ("_effects", "_steps")
 
@@ -179,7 +179,7 @@ class Effects:
         return bool(result.news or result.changes)
 
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
-        """What was promised could not be made durable: say that instead."""
+        """Send refusals in place of replies whose step could not be made durable."""
         logger.error("state cannot be stored: %s", error)
         self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
         replies = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
@@ -193,7 +193,7 @@ class Effects:
                 self.apply(lost, self._own.send)
 
     def leave(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
-        """What was promised is durable (or is answered as not stored): say so."""
+        """Send the replies of a step that is durable, or was answered as not stored."""
         for reply in result.replies:
             answer(reply)
         if result.notifications or result.inquiries or result.effects:
@@ -215,5 +215,5 @@ class Effects:
 
 
 def _is_awaited(result: ServiceResult) -> bool:
-    """Whether anything is to be said or done when a step is durable."""
+    """True if a reply or an effect waits until the step is durable."""
     return bool(result.replies or result.notifications or result.inquiries or result.effects)

@@ -105,7 +105,7 @@ def authentication(sessions: Sessions, open_to: Iterable[str] = ()) -> Step:
 
 
 def rate(limit: RateLimit, by_type: Sequence[TypeRate] = (), *, max_sessions: int = SESSIONS) -> Step:
-    """What one session may send, in all and of single types; it keeps its debt when it comes back.
+    """Make a step that limits the rates of a session, in all and by type; a session that comes back keeps its debt.
 
     Only the sessions that sent most recently are remembered; for all others their debt is paid.
 

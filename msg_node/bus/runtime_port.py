@@ -36,7 +36,7 @@ _NONE: list[Message] = []
 
 
 class MessageChannel(Protocol):
-    """What carries messages to one runtime: the framing of its dialect, and the line or lines below.
+    """Carries messages to one runtime: the framing of its dialect, and the line or lines below.
 
     Nothing here waits and nothing raises; what is given to a closed channel is lost, like what is under way on a line
     that breaks.
@@ -69,7 +69,7 @@ class MessageChannel(Protocol):
 
 
 class RuntimeQueue:
-    """What waits for one runtime, and writes it to the channel.
+    """Queues messages for one runtime and writes them to its channel.
 
     Args:
         channel: Carries the messages.

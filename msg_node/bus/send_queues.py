@@ -130,7 +130,7 @@ class SendQueues:
         return self._federation.reach(domain, message, roles)
 
     def is_live(self, domain: str) -> bool:
-        """Whether the link to a domain is up."""
+        """True if the link to a domain is up."""
         assert self._federation is not None
         return self._federation.is_live(domain)
 

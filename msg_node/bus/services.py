@@ -165,7 +165,7 @@ class Services:
         self.observers = observers
 
     def serves(self, key: str) -> bool:
-        """Whether a canonical key is a service of this node (`mn:/session` is asked for by itself)."""
+        """True if a canonical key is a service of this node; `mn:/session` is looked up elsewhere."""
         return key in self._services or key.startswith(self._below)
 
     @property

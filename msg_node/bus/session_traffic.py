@@ -181,7 +181,7 @@ class SessionDelivery:
 
 @dataclass(frozen=True, slots=True)
 class Checks:
-    """What judges messages of sessions before the router decides."""
+    """The checks of messages of sessions before the router decides."""
 
     admission: Admission
     guests: GuestBorder

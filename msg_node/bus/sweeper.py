@@ -1,4 +1,4 @@
-"""What time brings: sessions and registry entries that are over, answers that did not come, runtimes that are silent.
+"""Ends sessions and registry entries that expired, requests without an answer, and silent runtimes.
 
 All of it is done in slices of about a tenth of a millisecond, so that messages hardly notice, however much is over at
 once: ten thousand runtimes that were cut off together, a hundred thousand entries that nobody refreshes.

@@ -47,7 +47,7 @@ class Taps:
         send_queues.on_own = self.own
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
-        """What a session sends; see `middleware.Step`."""
+        """Copy what a session sends; a step that refuses nothing, see `middleware.Step`."""
         taps = self._state.listeners.targets(TAPS_KEY)
         if taps:
             session = self._state.sessions.get(sid)
@@ -66,7 +66,7 @@ class Taps:
         return tapped
 
     def own(self, message: Message, sid: int | None = None) -> None:
-        """What the node itself says to a session, in an answer or a refusal."""
+        """Copy what the node itself sends to a session, an answer or a refusal."""
         taps = self._state.listeners.targets(TAPS_KEY)
         if taps:
             self._copy(message, self._node, [one for one in taps if one != sid])

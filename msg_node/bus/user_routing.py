@@ -127,7 +127,7 @@ class UserRouting:
             self._conclude(guid, HostError(Code.DRAINING, "the node stops"))
 
     def statistics(self) -> dict[str, int]:
-        """What waits, what is known, and what became of look-ups."""
+        """Count what waits, what is known, and the results of look-ups."""
         return {**self.counters.shown(), "waiting": self._awaited.count, "known": self._awaited.places}
 
     # Waiting.
@@ -234,7 +234,7 @@ class UserRouting:
         return None
 
     def _is_ours(self, number: int) -> bool:
-        """Whether a message came from a runtime of our own domain: no other is sent on abroad, or asked here again."""
+        """True if a message came from a runtime of our own domain: no other is sent on abroad, or asked here again."""
         return not self._state.senders.other_domain_of(number)
 
     def _send_abroad(self, message: Message, waiting: WaitingMessage, domains: tuple[str, ...]) -> Refusal | None:

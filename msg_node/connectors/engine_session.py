@@ -31,7 +31,7 @@ class Poll(Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """What the client has not read yet of earlier answers on the same line."""
+        """Bytes of earlier answers on the same line that the client has not read yet."""
 
     def respond(self, payload: bytes) -> None:
         """Answer it; once."""

@@ -233,7 +233,7 @@ class _HttpLine:
             return {"type": "http.disconnect"}
 
     async def _next_event(self) -> _Event:
-        """What the client says next. Raises h11.RemoteProtocolError when that is no HTTP."""
+        """Wait for the next event of the client. Raises h11.RemoteProtocolError if it is not HTTP."""
         while (event := self._http.next_event()) is h11.NEED_DATA:
             data = await self._line.receive()
             if not data:

@@ -258,7 +258,7 @@ class Listener:
 
 
 def _arrival_in(head: bytes) -> Arrival:
-    """What the request line of a head asks for; whether the rest is a request is judged by those who read it."""
+    """Read the request line of a head; the rest of the head is not checked here."""
     if _END_OF_HEAD not in head:
         return Arrival(EntryPoint.NOBODY, status=400)
     parts = head.partition(b"\r\n")[0].split(b" ")

@@ -68,7 +68,7 @@ class Arrival(NamedTuple):
 
 
 class BrokerMemory(Enum):
-    """What a broker that has returned remembers: all, what it had on disk, or nothing."""
+    """State that a broker still has when it is back: all, that on its disk, or none."""
 
     KEPT = "kept"
     UNSURE = "unsure"
@@ -276,7 +276,7 @@ class MqttClient:
         self._user.lost()
 
     def _memory(self) -> BrokerMemory:
-        """What the broker remembers, as far as is known: one that ended without a notice may have been killed."""
+        """Return what the broker can still have: one that ended without a notice may have been killed."""
         if not self._has_session:
             return BrokerMemory.LOST
         return BrokerMemory.KEPT if self._ended_orderly else BrokerMemory.UNSURE

@@ -31,7 +31,7 @@ _PROBE_SECONDS: Final = 0.25
 
 
 class Publisher(Protocol):
-    """What publishes for a session."""
+    """Publishes for a session."""
 
     client: MqttClient
 

@@ -1,4 +1,4 @@
-"""What all connectors share: every runtime gets its port here, and the bus hears of its coming and going."""
+"""The part that all connectors share: it makes the port of each runtime, and reports connections to the bus."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class SocketIo:
         return None if session is None or session.is_closed else session
 
     def judge(self, method: str, parameters: Mapping[str, str], *, is_upgrade: bool) -> Trouble | None:
-        """What is wrong with a request, by the rules of the reference server; None when nothing is."""
+        """Check a request by the rules of the reference server; None if it is good."""
         if parameters.get("EIO", engine_io.PROTOCOL) != engine_io.PROTOCOL:
             return Trouble.UNKNOWN_PROTOCOL
         if parameters.get("transport") != ("websocket" if is_upgrade else "polling"):
@@ -169,7 +169,7 @@ class SocketIo:
             session.end()
 
     async def _wait_upgrade(self, session: EngineSession, socket: WebSocketChannel) -> list[bytes] | None:
-        """What came behind the upgrade packet; None when the client did something else."""
+        """Wait for the upgrade packet and return what follows it; None if the client did something else."""
         is_answered = False
         while socket.websocket.is_open:
             data = await socket.line.receive()

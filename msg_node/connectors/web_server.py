@@ -59,7 +59,7 @@ _OURS: Final = frozenset({errno.EBADF, errno.EINVAL, errno.ENOTSOCK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebBounds:
-    """What strangers may take.
+    """Limits for unknown clients.
 
     Attributes:
         connections: In all.

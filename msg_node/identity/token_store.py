@@ -1,4 +1,4 @@
-"""What has become of session tokens, on disk: what was renewed and revoked.
+"""Renewals and revocations of session tokens, on disk.
 
 A file of its own beside the state of the node: it changes a few times per hour and user, and has to outlive everything
 else that may be thrown away, sessions and addresses included. A mark is on disk before `keep` returns. Marks that say

@@ -1,1 +1,1 @@
-"""What all subjects of the node share: changes, rules, resources, identifiers, deadlines, credentials. Pure."""
+"""Shared by all subjects of the node: changes, rules, resources, identifiers, deadlines, credentials. Pure."""

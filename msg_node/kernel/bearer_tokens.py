@@ -30,7 +30,7 @@ _SUBJECT_CHARS: Final = 512
 
 @dataclass(frozen=True, slots=True)
 class IssuerRules:
-    """What the settings say about one issuer.
+    """Settings of one issuer.
 
     Attributes:
         issuer: Its name, exactly as `iss` says it.
@@ -55,7 +55,7 @@ class IssuerRules:
 
 @dataclass(frozen=True, slots=True)
 class TokenProof:
-    """What a valid token says about the opener of one runtime.
+    """The claims of a valid token about the opener of one runtime.
 
     `expires_at` is when it stops being accepted, in seconds since the Unix epoch. `is_in_full`: it names this runtime
     and not only a pattern. `token_id` is its name (`jti`), "" without one; `signed_in_at` when its
@@ -105,7 +105,7 @@ def check_claims(claims: Mapping[str, object], runtime_key: str, rules: IssuerRu
 
 
 def introspect(token: str, rules: IssuerRules, keys: Sequence[VerificationKey], *, now: float) -> TokenProof:
-    """What a token of one issuer says of its holder, whichever runtime it is for; see `check_token`.
+    """Check a token of one issuer and return its claims, whichever runtime it is for; see `check_token`.
 
     Raises:
         TokenRefusedError: With what is wrong.

@@ -24,7 +24,7 @@ _NAMES = 64
 
 @dataclass(frozen=True, slots=True)
 class PeerCertificate:
-    """What a verified certificate says about its holder.
+    """The names in a verified certificate.
 
     `sha256` is the hex digest of the whole certificate, `subject` its RFC 4514 text, `runtimes` the canonical keys of
     the runtimes that its SAN names, `expires_at` the end of its life in seconds since the Unix epoch.
@@ -50,7 +50,7 @@ class CertificateEntry:
 
     @property
     def credential(self) -> str:
-        """What is stored with sessions that it opened: the same for a renewed certificate of the same subject."""
+        """The credential of sessions that it opened: the same for a renewed certificate of the same subject."""
         return f"certificate sha256 {self.sha256}" if self.sha256 else f"certificate subject {self.subject}"
 
     def names(self, certificate: PeerCertificate) -> bool:

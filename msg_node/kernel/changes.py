@@ -1,4 +1,4 @@
-"""What must survive `kill -9`, as rows.
+"""Changes that must survive `kill -9`, as rows.
 
 The cores write changes into a journal, the state store commits them, `restore` reads them back.
 

@@ -1,4 +1,4 @@
-"""What senders wait for when a receiver does not keep up. Source: message specification, section 20.9."""
+"""The condition that senders wait for when a receiver does not keep up. Source: message specification, section 20.9."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node counts: one table for each part of its status, with the name and the meaning of every number.
+"""Counters of the node: one table for each part of its status, with the name and the meaning of each number.
 
 The names are those of `/status`, and stay; `docs/counters.md` lists them. Links have a table of their own, in
 `federation/core/link_counts.py`.

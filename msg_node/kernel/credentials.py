@@ -47,7 +47,7 @@ class Credential:
     roles: frozenset[str] = frozenset()
 
     def is_for(self, runtime_key: str) -> bool:
-        """Whether this token may open the runtime with that canonical key."""
+        """True if this token may open the runtime with that canonical key."""
         return covers(self.runtime, runtime_key)
 
 
@@ -58,7 +58,7 @@ def digest_of(token: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CertificateRules:
-    """What client certificates prove.
+    """Settings of client certificates.
 
     Attributes:
         entries: Certificates that are named in the settings.
@@ -131,7 +131,7 @@ class Credentials:
         raise PeerError(Code.NO_CREDENTIALS, "this node wants credentials")
 
     def check_connection(self, offered: Offered) -> None:
-        """Whether sessions may be opened on a connection at all.
+        """Refuse a connection on which no session may be opened.
 
         Raises:
             PeerError: NO_CREDENTIALS.
@@ -140,11 +140,11 @@ class Credentials:
             raise PeerError(Code.NO_CREDENTIALS, "this node wants a client certificate")
 
     def allows_anonymous(self, runtime_key: str) -> bool:
-        """Whether that runtime may come without any proof."""
+        """True if that runtime may open a session without any proof."""
         return covers_any(self._anonymous_runtimes, runtime_key)
 
     def is_valid(self, credential: str, runtime_key: str) -> bool:
-        """Whether a credential that once passed is still one of the settings; "" asks about somebody anonymous.
+        """True if a credential that once passed is still in the settings; "" stands for no proof.
 
         When it expires is not asked here: that is known where it is stored.
         """
@@ -225,7 +225,7 @@ class Credentials:
             raise
 
     def _check_certificate(self, certificate: PeerCertificate, runtime_key: str, now: float) -> Proven | None:
-        """What a certificate proves for a runtime; None: nothing."""
+        """Return what a certificate proves for a runtime, None if nothing."""
         if not self._takes_certificates or now >= certificate.expires_at:
             return None
         entries = [one for one in self._certificates.entries if one.names(certificate) and one.is_for(runtime_key)]

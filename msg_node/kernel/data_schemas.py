@@ -230,7 +230,7 @@ class _Weigher:
         return parts
 
     def _own(self, node: Schema) -> int:
-        """What a part costs besides those in it."""
+        """Return the cost of a part without those in it."""
         texts = [node["pattern"]] if isinstance(node.get("pattern"), str) else []
         patterns = node.get("patternProperties")
         texts += list(patterns) if isinstance(patterns, dict) else []
@@ -267,7 +267,7 @@ def _parts_of(node: Schema) -> Iterator[object]:
 
 
 def _at(source: Schema, pointer: str) -> object:
-    """What a pointer `#/a/b` leads to; None: nothing."""
+    """Follow a pointer `#/a/b`; None if it leads nowhere."""
     found: object = source
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")

@@ -44,7 +44,7 @@ class EntryPoint(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """What the first request of a connection is for.
+    """The purpose of the first request of a connection.
 
     Attributes:
         parameters: Of the query, those given exactly once.

@@ -1,4 +1,4 @@
-"""What the services of one subject may ask of the tables of another, as narrow protocols.
+"""Narrow protocols by which the services of one subject use the tables of another.
 
 Sessions, addresses, requests, registries, identity and QoS do not import each other. What they share of their tables is
 named here, and `msg_node.node_state` gives each the table of the other.
@@ -16,7 +16,7 @@ from protofly.errors import Code
 
 
 class Source(Enum):
-    """What the `from` of a message is to the session that sent it. `code` is None where it may be used.
+    """The relation of a `from` to the session that sent the message. `code` is None where it may be used.
 
     Source: message specification, section 20.3.
     """
@@ -88,7 +88,7 @@ class OwnerDirectory(Protocol):
         """Owner and key of the nearest owned address above."""
 
     def owned(self, sid: int, /) -> Sequence[OwnedAddress]:
-        """What a session owns, oldest first."""
+        """Addresses that a session owns, oldest first."""
 
     def count(self, sid: int, /) -> int:
         """How many addresses a session owns."""
@@ -117,7 +117,7 @@ class SenderDirectory(Protocol):
     """Says who may send as an address."""
 
     def source_of(self, sid: int, from_key: str, /) -> Source:
-        """What a `from` is to the session that uses it."""
+        """Return the relation of a `from` to the session that uses it."""
 
     def other_domain_of(self, number: int, /) -> str:
         """The foreign domain that a link or a guest's session speaks for, "" for a session of our own domain."""

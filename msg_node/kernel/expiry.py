@@ -22,7 +22,7 @@ _HOUR_SECONDS = 3_600.0
 
 
 class TermKind(Enum):
-    """What has a term. The value is the first word of its codes."""
+    """Kinds of things that expire. The value is the first word of its codes."""
 
     ROOT = "root"
     MANIFEST = "manifest"
@@ -103,7 +103,7 @@ class Expiry:
 
     @property
     def action(self) -> str:
-        """What to do about it, "" when nothing."""
+        """Advice for operators, "" if nothing is to be done."""
         return "" if self.state is ExpiryState.VALID else _ACTIONS[self.term.kind]
 
     @property
@@ -145,7 +145,7 @@ def judge_all(terms: Iterable[Term], now: float) -> list[Expiry]:
 
 
 def news(before: Sequence[Expiry], after: Sequence[Expiry], *, is_reminder: bool) -> list[Expiry]:
-    """What the log should say: terms whose state changed, and with `is_reminder` all that warn or fail.
+    """Return the terms to log: those whose state changed, and with `is_reminder` all that warn or fail.
 
     A term that was not there before counts as valid before: a good start is no news.
     """

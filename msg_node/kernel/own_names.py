@@ -10,7 +10,7 @@ from msg_node.kernel.resources import P2P_NAMES
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """What this node is called.
+    """Names of this node.
 
     Attributes:
         domains: Our domain and its aliases.

@@ -20,7 +20,7 @@ NOTHING_OFFERED = Offered()
 
 @dataclass(frozen=True, slots=True)
 class Proven:
-    """What is proven about a client that speaks for one runtime.
+    """The proven facts about the client of one runtime.
 
     Attributes:
         credential: What is stored of it, "" for an anonymous client.

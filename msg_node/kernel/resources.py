@@ -50,7 +50,7 @@ _UNCLAIMABLE = frozenset(
 
 
 class Shape(Enum):
-    """What kind of place an address is, by its text alone."""
+    """Kinds of addresses, by their text alone."""
 
     EVENTS = "events"  # changes, status, registration, children: for every observer
     CONTROL = "control"  # subscription, inbox: for the owner

@@ -67,7 +67,7 @@ def path_to(*parts: str, query: Mapping[str, str] | None = None) -> str:
 
 
 def refusal_of(answer: Answered, who: str) -> PeerError:
-    """What a status means that is no result.
+    """Make the error for a status that is not a result.
 
     Args:
         answer: What came.

@@ -13,7 +13,7 @@ from protofly.limits import ALLOCATION_PER_GUEST_DOMAIN
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What this node insists on.
+    """Rules of this node that settings may change.
 
     Attributes:
         learns: An address of ours that nobody owns may be used as `from`, and is then reachable for an hour.

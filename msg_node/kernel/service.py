@@ -1,4 +1,4 @@
-"""What the services of the node share: a request with its caller, an answer, and what a step asks of the bus.
+"""Types that the services of the node share: request, caller, answer, and the effects of a step.
 
 A service takes a `ServiceRequest` and gives an `Answer`, or raises a `PeerError` that becomes the refusal. It knows
 nothing about headers, dialects or commits. A service that has to ask somebody outside of this process first gives an
@@ -75,7 +75,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a service says. UNSET leaves `value` out, "" takes the default `description` of the code.
+    """The answer of a service. UNSET leaves `value` out, "" takes the default `description` of the code.
 
     `members` are further ones of the body, such as other spellings that runtimes read.
     """
@@ -114,7 +114,7 @@ NO_LANE = Lane()
 
 
 class Inquiry(msgspec.Struct, frozen=True):
-    """What is to be asked outside before there is an answer; made by `inquire`.
+    """A question to a system elsewhere that precedes the answer; made by `inquire`.
 
     Attributes:
         connector: Name of the connector that is asked.
@@ -178,7 +178,7 @@ class CloseCode(IntEnum):
 
     @property
     def word(self) -> str:
-        """What the close frame says as its reason."""
+        """The reason in the close frame."""
         return _CLOSE_WORDS.get(self, "")
 
 
@@ -263,7 +263,7 @@ class SessionNews:
 
 
 class ServiceResult(msgspec.Struct):
-    """What follows from one step.
+    """The effects of one step.
 
     Attributes:
         replies: For whom asked; when there are `changes` they leave only after the commit.

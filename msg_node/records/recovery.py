@@ -1,4 +1,4 @@
-"""What a start finds in the spool after a crash: torn segments are cut to their last whole frame and sealed.
+"""Recovery of a spool after a crash: torn segments are cut to their last whole frame and sealed.
 
 Source: pipeline study, section 8.1.
 """
@@ -74,7 +74,7 @@ class Chain:
 
     @staticmethod
     def load(spool: Path) -> Chain:
-        """What was written down, brought up to date by the manifests that are there. Raises OSError."""
+        """Read the stored chain, and bring it up to date with the manifests that exist. Raises OSError."""
         chain = Chain()
         try:
             links = msgspec.json.decode((spool / CHAIN_NAME).read_bytes(), type=dict[str, ChainLink])
@@ -193,7 +193,7 @@ def _whole_frames(data: bytes) -> tuple[int, list[_Line]]:
 
 
 def _facts(lines: list[_Line], before: ChainLink | None, name: SegmentName) -> SegmentFacts:
-    """What the lines say. A gap to the segment before, or inside, was lost."""
+    """Summarize the lines of a segment. A gap before it or inside it counts as lost."""
     follows = before is not None and before.boot == name.boot and before.segno == name.segno - 1
     first_seq = before.last_seq + 1 if before is not None and follows else lines[0].seq
     facts = SegmentFacts(first_seq=first_seq, opened_us=lines[0].ts_us)

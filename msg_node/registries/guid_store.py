@@ -30,7 +30,7 @@ _OLDEST = "DELETE FROM guid WHERE guid IN (SELECT guid FROM guid ORDER BY revoke
 
 
 class Kept(NamedTuple):
-    """What is remembered of one GUID: its record as it was signed ("" after a deletion), its mark, when it was seen."""
+    """The stored state of a GUID: its record as it was signed ("" after a deletion), its mark, when it was seen."""
 
     jwt: str
     mark: Mark
@@ -77,7 +77,7 @@ class GuidStore:
         return self._count
 
     def load(self, guid: str) -> Kept | None:
-        """What is remembered of a GUID, None for nothing.
+        """Return the stored state of a GUID, None if there is none.
 
         Raises:
             HostError: STORAGE.

@@ -47,7 +47,7 @@ _READERS = 4
 
 @dataclass(slots=True)
 class _Known:
-    """What is known about the schema at an address, until it is asked for again (monotonic, seconds)."""
+    """The cached schema of an address, and until when it is used (monotonic, seconds)."""
 
     until: float
     schema: DataSchema | None = None

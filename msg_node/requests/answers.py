@@ -1,4 +1,4 @@
-"""What recipients of requests report: agents by their answers, other nodes by answers and events.
+"""Reports of recipients of requests: answers of agents, and answers and events of other nodes.
 
 Source: message specification, sections 18.4 and 19.
 """

@@ -1,4 +1,4 @@
-"""What the settings say about addresses, subscriptions and routing: what is wrong with it, and the rules that it makes.
+"""Checks and rules from the settings of addresses, subscriptions and routing.
 
 Source: message specification, sections 7 to 9 and 20.
 """
@@ -19,7 +19,7 @@ Problem = tuple[tuple[str | int, ...], str]
 
 
 def address_problems(settings: Settings) -> Iterator[Problem]:
-    """What one field alone cannot say about `[[allocation.pool]]`."""
+    """Check the fields of `[[allocation.pool]]` against each other."""
     seen_schemes: set[str] = set()
     seen_keys: set[str] = set()
     for index, pool in enumerate(settings.allocation.pool):
@@ -34,7 +34,7 @@ def address_problems(settings: Settings) -> Iterator[Problem]:
 
 
 def twin_problems(settings: Settings) -> Iterator[Problem]:
-    """What is wrong with `[twin]`."""
+    """Check `[twin]`."""
     for index, text in enumerate(settings.twin.objects):
         try:
             key = canonical_key(text.removesuffix("/*"))
@@ -89,7 +89,7 @@ def build_pools(settings: Settings) -> Mapping[str, Sequence[str]]:
 
 
 def build_missed(settings: Settings) -> Missed | None:
-    """What keeps changes for observers that are away; None: nothing does."""
+    """Make the store of changes for observers that are away; None if it is off."""
     chosen = settings.subscriptions
     if not chosen.catch_up_seconds:
         return None

@@ -1,4 +1,4 @@
-"""What an operator may write about the bindings beside the WebSocket, and about the digital twin.
+"""Settings of the bindings beside the WebSocket, and of the digital twin.
 
 Source: message specification, sections 19.1 and 19.5.
 """

@@ -1,4 +1,4 @@
-"""What an operator may write about requests that wait, and inboxes: `[delivery]`.
+"""Settings of deferred delivery: `[delivery]`.
 
 Source: message specification, section 19.
 """

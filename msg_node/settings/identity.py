@@ -1,4 +1,4 @@
-"""What an operator may write about people: `[global_registry]`, `[identity]`.
+"""Settings of users and identity providers: `[global_registry]`, `[identity]`.
 
 Source: message specification, sections 12, 13 and 20.4.
 """
@@ -113,7 +113,7 @@ class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
-    """What one field alone cannot say about `[identity]`."""
+    """Check the fields of `[identity]` against each other."""
     for domain in identity.demand:
         if not _is_domain(domain):
             yield ("identity", "demand"), f"{domain!r} is not a domain"

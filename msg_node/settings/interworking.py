@@ -1,4 +1,4 @@
-"""What an operator may write about interworking stubs: `[[interworking]]`.
+"""Settings of interworking stubs: `[[interworking]]`.
 
 Source: message specification, section 16; feature rows LI-07 to LI-10.
 """
@@ -78,7 +78,7 @@ def _read_token(path: Path) -> str:
 
 
 def interworking_problems(settings: Settings) -> Iterator[Problem]:
-    """What types cannot say: a peer for each, ranges that are some, that are nobody else's and not ours."""
+    """Check that each entry has a peer, and ranges that are neither empty, nor ours, nor those of others."""
     peers = {peer.domain for peer in settings.peer}
     pooled = [address for pool in settings.allocation.pool for address in pool.addresses]
     seen: dict[LegacyRange, str] = {}

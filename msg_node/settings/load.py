@@ -217,7 +217,7 @@ def _convert(source: _Source, folder: Path) -> Settings | None:
 
 
 def _check_together(settings: Settings, source: _Source) -> None:
-    """What one field alone cannot say."""
+    """Check fields against each other."""
     for path, domain in (
         (("node", "domain"), settings.node.domain),
         *((("node", "aliases"), alias) for alias in settings.node.aliases),
@@ -259,7 +259,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
 
 
 def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
-    """What is wrong with the servers that the settings name."""
+    """Check the servers that the settings name."""
     yield from backend_problems("registry", settings.registry)
     yield from backend_problems("qos", settings.qos)
     yield from backend_problems("catalogue.own", settings.catalogue.own)

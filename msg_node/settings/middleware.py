@@ -1,4 +1,4 @@
-"""What an operator may write about the steps that messages pass on their way into the router: `[middleware]`.
+"""Settings of the steps that messages pass on their way into the router: `[middleware]`.
 
 Source: message specification, section 20.2; requirement R4 (router, middleware, handler).
 """
@@ -50,7 +50,7 @@ class RateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def limit(self) -> RateLimit:
-        """What all messages may, for a bucket."""
+        """The rate of all messages, for a bucket."""
         return rate_limit(self.messages_per_second, self.bytes_per_second, self.burst_seconds)
 
 
@@ -80,7 +80,7 @@ def active_steps(settings: Settings) -> tuple[StepName, ...]:
 
 
 def middleware_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What one field alone cannot say about `[middleware]`."""
+    """Check the fields of `[middleware]` against each other."""
     order = settings.middleware.order
     for index, name in enumerate(order):
         if name in order[:index]:

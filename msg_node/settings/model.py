@@ -253,7 +253,7 @@ class IssuerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def has_keys(self) -> bool:
-        """Whether its keys are here, and not those of the identity provider of that name."""
+        """True if its keys are in this section; else those of the identity provider of that name count."""
         return self.jwks is not None or bool(self.public_keys)
 
 
@@ -375,7 +375,7 @@ class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes to standard error."""
+    """Settings of the log on standard error."""
 
     level: Annotated[Literal["debug", "info", "warning", "error"], Meta(description="Least level that is printed.")] = (
         "info"

@@ -1,4 +1,4 @@
-"""What `[mqtt]` means: checks of the section, and what its files hold.
+"""Checks of `[mqtt]`, and the contents of its files.
 
 Source: message specification, section 19.5.
 """
@@ -15,7 +15,7 @@ from protofly.errors import SettingsError
 
 
 def mqtt_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
-    """What one field alone cannot say about `[mqtt]`."""
+    """Check the fields of `[mqtt]` against each other."""
     mqtt = settings.mqtt
     if mqtt is None:
         return

@@ -1,4 +1,4 @@
-"""What `[[peer]]` entries say about stubs: which one, where it connects, what it is given, how long it stays.
+"""Settings of stubs in `[[peer]]`: which one, where it connects, what it is given, how long it stays.
 
 Source: message specification, section 18.1; foreign nodes, section 3.
 """
@@ -24,7 +24,7 @@ _IN_PLAINTEXT: Final = ("ws:", "http:")
 
 
 def peer_terms(settings: Settings) -> PeerTerms:
-    """What else the entries say about single links."""
+    """Return the terms of single links in the entries."""
     return PeerTerms(
         chosen=frozenset(peer.domain for peer in settings.peer if peer.stub is not None),
         connected=frozenset(peer.domain for peer in settings.peer if peer.stay_connected),
@@ -35,7 +35,7 @@ def peer_terms(settings: Settings) -> PeerTerms:
 
 
 def peer_stub_problems(settings: Settings) -> Iterator[Problem]:
-    """What one field of an entry alone cannot say about its stub."""
+    """Check the fields of an entry about its stub against each other."""
     for index, peer in enumerate(settings.peer):
         for name, text in _problems(settings, peer):
             yield ("peer", index, name), text

@@ -1,4 +1,4 @@
-"""What an operator may write about who passes the gates between domains: `[policy]`."""
+"""Settings of the gates between domains: `[policy]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator may write about what the domain publishes, and the endpoints of its stubs: `[[publish.endpoint]]`.
+"""Settings of what the domain publishes, and of endpoints of its stubs: `[[publish.endpoint]]`.
 
 A messaging node has one, where other domains' nodes connect to it. The stub of a legacy service has others: places of
 that service, which the node that publishes it never talks to itself. Source: trust and hosts, section 3.4.
@@ -35,7 +35,7 @@ class EndpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What this domain publishes about itself. Without this table the node federates only outwards."""
+    """Settings of what this domain publishes about itself. Without this table the node federates only outwards."""
 
     keys_dir: Annotated[
         Path, Meta(description="Folder of `trapezoid keys init`; the node needs `live` and `node` keys only.")
@@ -73,7 +73,7 @@ def published_endpoints(publish: PublishSettings) -> tuple[Endpoint, ...]:
 
 
 def endpoint_problems(settings: Settings) -> Iterator[Problem]:
-    """What types cannot say: names that are there twice, lines without encryption."""
+    """Check endpoints: no name twice, no line without encryption."""
     if settings.publish is None:
         return
     seen = {settings.publish.endpoint_name}

@@ -1,4 +1,4 @@
-"""What an operator may write about waking runtimes that are away: `[push]`.
+"""Settings of wake-up calls for runtimes that are away: `[push]`.
 
 Source: feature row HM-04; RFC 8030 and 8292.
 """
@@ -45,7 +45,7 @@ def origin_of(service: PushServiceSettings) -> str:
 
 
 def push_problems(push: PushSettings | None) -> Iterator[Problem]:
-    """What one field alone cannot say about `[push]`."""
+    """Check the fields of `[push]` against each other."""
     if push is None:
         return
     if not push.subject.startswith(("mailto:", "https://")):

@@ -1,4 +1,4 @@
-"""What an operator may write about rates of single message types, for one session and for one peer.
+"""Settings of rates of single message types, for one session and for one peer.
 
 Source: feature row BU-26; trust and hosts, section 5.3, rule 8.
 """
@@ -48,7 +48,7 @@ def type_rates(entries: Sequence[TypeRateSettings]) -> tuple[TypeRate, ...]:
 
 
 def rate_problems(entries: Sequence[TypeRateSettings], place: tuple[str | int, ...]) -> Iterator[Problem]:
-    """What one field alone cannot say about the entries at a place."""
+    """Check the entries at a place against each other."""
     seen: set[str] = set()
     for index, entry in enumerate(entries):
         if entry.messages_per_second is None and entry.bytes_per_second is None:

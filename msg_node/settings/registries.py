@@ -1,4 +1,4 @@
-"""What an operator may write about the services that the node asks elsewhere: `[registry]`, `[qos]`, `[catalogue]`.
+"""Settings of services elsewhere that the node asks: `[registry]`, `[qos]`, `[catalogue]`.
 
 Source: message specification, sections 10 and 14; data formats, sections 2 and 5.
 """
@@ -83,7 +83,7 @@ class CatalogueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 def backend_problems(table: str, backend: BackendSettings | None) -> Iterator[Problem]:
-    """What one field alone cannot say about a table of this kind; `table` as it is written, with its dots."""
+    """Check the fields of a back-end against each other; `table` is its name as it is written, with dots."""
     if backend is None:
         return
     path = tuple(table.split("."))

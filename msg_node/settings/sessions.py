@@ -1,4 +1,4 @@
-"""What the settings say about proofs of runtimes: what is wrong with it, and the credentials that it makes.
+"""Checks and credentials from the settings of proofs of runtimes.
 
 Source: message specification, section 5.1.
 """
@@ -24,7 +24,7 @@ Problem = tuple[tuple[str | int, ...], str]
 
 
 def session_problems(settings: Settings) -> Iterator[Problem]:
-    """What one field alone cannot say about `[sessions]` and the client certificates of `[listen]`."""
+    """Check the fields of `[sessions]` and the client certificates of `[listen]` against each other."""
     sessions, listen = settings.sessions, settings.listen
     if listen.client_ca is not None and listen.certificate is None:
         yield ("listen", "client_ca"), "client certificates need TLS: `certificate` and `key`"

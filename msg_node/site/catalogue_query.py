@@ -1,4 +1,4 @@
-"""What an original catalogue answers: values, attributes, constraints. Pure.
+"""Answers of an original catalogue: values, attributes, constraints. Pure.
 
 Source: data formats, sections 2.2, 2.3 and 2.5.
 """

@@ -1,4 +1,4 @@
-"""What a domain publishes: the folder of `trapezoid publish`, and the `live` document that the node signs over it.
+"""The publication of a domain: the folder of `trapezoid publish`, and the `live` document that the node signs.
 
 The folder holds finished bytes only, signed elsewhere; `publication.json` lists them and is replaced last. The node
 adds what is true today, with the online key: endpoints, node keys, current stubs. Its serial grows with every signature
@@ -154,7 +154,7 @@ class SiteFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveOptions:
-    """What the settings say about `live`. Life in seconds."""
+    """Settings of the `live` document. Life in seconds."""
 
     endpoints: tuple[Endpoint, ...]
     catalogue: str
@@ -229,7 +229,7 @@ class LiveSigner:
 
 
 def _check_readable(document: Live) -> None:
-    """What readers would refuse must not leave this node."""
+    """Refuse to publish a document that readers would refuse."""
     try:
         decode_live(encode_document(document), domain=document.domain)
     except PeerError as exc:

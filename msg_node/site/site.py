@@ -86,7 +86,7 @@ class Site:
 
     @property
     def publisher(self) -> Publisher | None:
-        """What the site publishes, if anything."""
+        """The publisher of the site, None if it publishes nothing."""
         return self._publisher
 
     def make_app(self) -> Starlette:
@@ -169,7 +169,7 @@ def _is_loopback(remote: str) -> bool:
 
 
 def is_forwarded(request: Request) -> bool:
-    """Whether a request shows that a proxy has passed it on: then its client is not who the connection says.
+    """True if a proxy has passed a request on: then its client is not the one of the connection.
 
     Proxies are known by what they add, and by HTTP/1.0, in which the most used one asks unless configured otherwise.
     """

@@ -1,4 +1,4 @@
-"""What a TLS certificate file of ours says: how long, for which names, with which public key.
+"""The contents of a TLS certificate file of ours: how long, for which names, with which public key.
 
 Source: RFC 9525 (names); trust and hosts, sections 2.4 and 3.4 (which names other domains ask for).
 """

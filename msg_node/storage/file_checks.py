@@ -1,4 +1,4 @@
-"""What has to hold of the files and folders that the settings name, and the error that says so.
+"""Checks of the files and folders that the settings name, and their errors.
 
 An error names the file, carries a stable word for programs, and says what to do. Blocks for the disk.
 """

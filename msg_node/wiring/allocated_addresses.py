@@ -9,7 +9,7 @@ from protofly.address import canonical_key
 
 
 class AllocatedAddresses:
-    """What runtimes of our domain allocated or claimed; not what is lent to them, nor what guests have."""
+    """Addresses that runtimes of our domain allocated or claimed; not those lent to them, nor those of guests."""
 
     def __init__(self, state: NodeState) -> None:
         self._state = state

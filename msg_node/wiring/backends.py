@@ -41,7 +41,7 @@ from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
 
 class Backends:
-    """What the settings say is elsewhere.
+    """The systems elsewhere that the settings name.
 
     Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
 

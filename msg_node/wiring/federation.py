@@ -49,7 +49,7 @@ def build_link_context(
     taps: Taps | None,
     identify: Identify | None,
 ) -> LinkContext:
-    """What all links share: what they may send, where they deliver, what they report."""
+    """Make the parts that all links share: what they may send, where they deliver, what they report."""
     settings, state, node = foundation.settings, foundation.state, foundation.node_url
     leases = StubLeases(state, bus.effects.publish_statuses, then=bus.from_links.link_is_live)
     deliver, answer = bus.from_links.take, bus.refusals.answer
@@ -84,7 +84,7 @@ def build_link_context(
 
 
 def build_acceptor(foundation: Foundation, trust: Trust, federation: Federation) -> LinkAcceptor | None:
-    """What takes the links of other domains in, None when this node publishes no endpoint."""
+    """Make the acceptor of links of other domains, None if this node publishes no endpoint."""
     settings = foundation.settings
     if settings.publish is None:
         return None

@@ -1,4 +1,4 @@
-"""What every other part of a node stands on: who it is, what it has stored, where it writes."""
+"""The foundation of every other part of a node: its identity, its stored state, its records."""
 
 from __future__ import annotations
 

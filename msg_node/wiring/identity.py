@@ -210,7 +210,7 @@ class People:
         return Identified(True, subject, issuer) if is_user else UNIDENTIFIED
 
     def _believes(self, issuer: str) -> bool:
-        """Whether an issuer is a provider that speaks for users of ours."""
+        """True if an issuer is a provider of identities of our users."""
         rules = self._verdicts.providers.get(issuer)
         return rules is not None and not rules.domains.isdisjoint(self._own_or_any)
 

@@ -1,4 +1,4 @@
-"""What the settings mean for the components: values that only `app` puts in their places."""
+"""Values that the components take from the settings; `app` passes them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def judge_local(
 
 
 def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> bool:
-    """Whether a policy has the obligation `park` for a request whose recipient is away.
+    """True if a policy has the obligation `park` for a request whose recipient is away.
 
     `roles` are those of the sender's session; `domain` is the one that it came from, "" for our own.
     """
@@ -101,7 +101,7 @@ def build_stack(
     taps: Taps | None = None,
     validation: Validation | None = None,
 ) -> Stack:
-    """What each message of a session passes before it is delivered, as the settings order it; first, if any, taps."""
+    """Make the steps that each message of a session passes, as the settings order them; taps come first, if any."""
     chosen, judge = settings.middleware, partial(judge_local, decisions, identify=identify)
     makers: dict[StepName, Callable[[], Step]] = {
         "logging": lambda: middleware.log(chosen.logging.every),
@@ -124,7 +124,7 @@ def build_guests(
     state: NodeState,
     identify: Identify | None,
 ) -> GuestBorder:
-    """What judges runtimes of other domains that have a session here."""
+    """Make the judge of runtimes of other domains that have a session here."""
     return GuestBorder(
         GuestContext(
             our_domains=frozenset(settings.own_domains),
@@ -162,7 +162,7 @@ def permit_session(decisions: DecisionRecords, our_domain: str, message: Message
 
 
 def peer_rule(peer: PeerSettings) -> PeerRule:
-    """What a peer entry says to the gate."""
+    """Make the rule of a peer entry for the gate."""
     limit = rate_limit(peer.messages_per_second, peer.bytes_per_second, peer.burst_seconds)
     return PeerRule(default=peer.default, rate=limit, rates=type_rates(peer.rate), p2p=peer.p2p)
 
@@ -257,7 +257,7 @@ def listener_options(settings: Settings) -> ListenerOptions:
 
 
 def bindings(settings: Settings) -> frozenset[str]:
-    """What a channel to us may be bound to: the certificate that we serve."""
+    """Return what a channel to us may be bound to: the certificate that we serve."""
     if settings.listen.certificate is None:
         return frozenset({channel_binding(b"")})
     pem = settings.listen.certificate.read_text(encoding="ascii")

@@ -17,7 +17,7 @@ _INSTALLED: Final = Path(sys.prefix) / "share" / "trapezoid" / "stubs"
 
 
 def stub_choices(settings: Settings) -> list[StubChoice]:
-    """What the entries say about the stubs of single domains.
+    """Return the choices of the entries for stubs of single domains.
 
     Raises:
         SettingsError: A stub is in no file and in no catalogue.
@@ -26,7 +26,7 @@ def stub_choices(settings: Settings) -> list[StubChoice]:
 
 
 def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:
-    """What one entry says about the stub of its domain.
+    """Return the choice of one entry for the stub of its domain.
 
     Raises:
         SettingsError: The stub is in no file and in no catalogue.

@@ -1,4 +1,4 @@
-"""What a node believes about other domains, and how it proves its own: documents, stubs, aliases, identity."""
+"""The trust of a node in other domains, and the proof of its own: documents, stubs, aliases, identity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from stubs_cache.stub_pins import StubPins
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What is believed, and by which proof.
+    """Parts that decide what is trusted, and by which proof.
 
     Attributes:
         documents: Verified documents of other domains.

@@ -62,7 +62,7 @@ class OwnedRow(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """What one allocation request asks for. `seed` is fresh randomness for the names."""
+    """One request for addresses. `seed` is fresh randomness for the names."""
 
     scheme: str
     domain: str
@@ -314,7 +314,7 @@ class Owners:
 
 @lru_cache(_CACHED_BASES)
 def _bases(scheme: str, domain: str) -> tuple[str, str]:
-    """What stands before the name in a new address and in its key; the same text twice where both are equal."""
+    """Return the text before the name in a new address, and in its key; the same object if they are equal."""
     base = f"{scheme}://{domain}/"
     key_base = canonical_key(base + _ANY_NAME).removesuffix(_ANY_NAME)
     return base, base if key_base == base else key_base

@@ -31,7 +31,7 @@ _REMEMBERED_BYTES = 512
 
 
 class _Wanted(NamedTuple):
-    """What one `create` asks for."""
+    """The body of one `create`."""
 
     scheme: str
     number: int
@@ -82,7 +82,7 @@ class AllocationService:
         return Answer(value={"allocated": self._state.owners.allocate(caller.number, block)})
 
     def _read_create(self, body: bytes) -> _Wanted:
-        """What a body asks for. Runtimes ask the same again and again, so that readings of short ones are kept."""
+        """Read the body of a `create`. Results for short bodies are cached: runtimes send the same ones again."""
         members = codec.request_members(body)
         value = object_or_refuse(members, "value")
         return _Wanted(
@@ -128,7 +128,7 @@ class AllocationService:
         return answer_each(request.members, results)
 
     def _read(self, request: ServiceRequest) -> Answer:
-        """What a session owns; operators may name a runtime, an address of one, or a domain with guests here."""
+        """Answer what a session owns; operators may name a runtime, an address of one, or a domain with guests here."""
         sid: int | None = request.caller.number
         resource = text_of(request.members, "resource")
         if resource and request.caller.is_operator:
@@ -148,7 +148,7 @@ class AllocationService:
         return self._state.sessions.of_runtime(request.caller.number)
 
     def _silence(self, sids: Collection[int], released: list[str]) -> None:
-        """What is released is no longer listened to by those who owned it."""
+        """End subscriptions of former owners to what they released."""
         bases = frozenset(released)
         for sid in sids if released else ():
             if self._state.listeners.count(sid):

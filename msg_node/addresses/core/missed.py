@@ -1,4 +1,4 @@
-"""What observers miss while their line is gone: the changes of a bounded window, handed to them when they are back.
+"""Changes that observers miss while their line is gone: a bounded window, delivered when they are back.
 
 Kept are messages to `<object>/changes` and `<object>/children/…` that could not be given to a session in its grace, in
 their order. The window is bounded in time, number and bytes; what falls out of it is remembered as a gap, so that an
@@ -20,7 +20,7 @@ from protofly.message import Message
 
 
 class CatchUp(NamedTuple):
-    """What a session that is back gets.
+    """Messages and gaps for a session that is back.
 
     Attributes:
         messages: What it missed, oldest first.
@@ -35,7 +35,7 @@ class CatchUp(NamedTuple):
 
 @dataclass(slots=True)
 class _Window:
-    """What one session missed: when, and what; and of which objects it missed more."""
+    """Changes that one session missed, with their times, and objects of which it missed more."""
 
     kept: deque[tuple[float, Message]] = field(default_factory=deque)
     bytes: int = 0

@@ -40,7 +40,7 @@ _REWRITES = frozenset({"update", "delete"})
 
 
 class PartKind(Enum):
-    """What an address of an object is for."""
+    """The part of an object that an address stands for."""
 
     CHANGES = "changes"
     CHILD = "child"
@@ -76,7 +76,7 @@ OBSERVERS, REPORTER, NOBODY = Audience.OBSERVERS, Audience.REPORTER, Audience.NO
 
 @remembered(_PARTS_REMEMBERED)
 def part_of(key: str) -> Part | None:
-    """What a canonical key is to the observers of an object, None when it is nothing of the kind.
+    """Return the part of an object that a canonical key names, None if it names none.
 
     Events and properties of things of ours have rules of their own (`Router`); these are for those of other domains.
     """

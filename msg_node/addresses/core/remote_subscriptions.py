@@ -61,7 +61,7 @@ class _Upstream:
 
 @dataclass(slots=True)
 class SubscriptionStep:
-    """What follows: messages for the other domain, and wishes that were granted or refused."""
+    """The result of a step: messages for the other domain, and wishes that were granted or refused."""
 
     upstream: list[Message] = field(default_factory=list)
     granted: list[Wish] = field(default_factory=list)
@@ -283,7 +283,7 @@ class RemoteSubscriptions:
 
 
 def _kept(request: Message, members: Members) -> Message:
-    """What is needed of a request to answer it; all else in its body may be as long as a frame."""
+    """Return a request with only what its answer needs; the rest of its body may be as long as a frame."""
     body = b'{"detail":true}' if members.get("detail") is True else b""
     return Message(request.id, request.type, request.from_, request.to, body, b"")
 

@@ -48,7 +48,7 @@ class CircuitBreaker:
         self.state = Circuit.CLOSED
 
     def may_call(self, now: float) -> bool:
-        """Whether a call may be made now. True while a pause is over makes that call the trial: report its outcome."""
+        """True if a call may be made now. After a pause the first such call is the trial: report its result."""
         if self.state is Circuit.CLOSED:
             return True
         if self.state is Circuit.OPEN and now >= self._opens_until:
@@ -97,7 +97,7 @@ class RetryBudget:
         self._left = min(self._left + self._per_call, self._stock)
 
     def take(self) -> bool:
-        """Whether a call may be repeated now."""
+        """Use up one repetition, if there is any left. Returns True if a call may be repeated now."""
         if self._left < 1:
             return False
         self._left -= 1

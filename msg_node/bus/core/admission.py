@@ -1,4 +1,4 @@
-"""What a message has to fulfil before it is routed: its sender, its time, its hops.
+"""Checks of a message before it is routed: its sender, its time, its hops.
 
 A message that is admitted is safe to route: its `from` and `source` may be used by its session, it has time left, and
 members that only nodes may set are removed. What observers and reporters say to each other is followed here as well,

@@ -1,4 +1,4 @@
-"""What becomes of one message. Pure look-ups, a handful of dictionary hits each.
+"""The routing decision about one message. Pure look-ups, a handful of dictionary hits each.
 
 Order: services, owner and listeners, the session above, learned addresses, another domain, refusal. Source: message
     specification, section 20.2.
@@ -215,11 +215,11 @@ class Router:
         return Deliver(listeners) if listeners else DROP
 
     def _has_own_rules(self, key: str, owner: int | None) -> bool:
-        """Whether an address that looks like a child is an entity of its own, or belongs to a thing of ours."""
+        """True if an address that looks like a child is an entity of its own, or belongs to a thing of ours."""
         return owner is not None or (key.startswith(_THINGS) and domain_of(key) in self._state.domains)
 
     def _route_to_reporter(self, message: Message, key: str, part: Part, origin: int) -> Decision:
-        """What observers are not to hear goes to who answers for the object: a session of ours, or its domain."""
+        """Route what observers must not get to the reporter of the object: a session of ours, or its domain."""
         domain = self._destination_of(key)
         if domain and domain not in self._state.domains:
             return ToDomain(domain) if origin > 0 else _nowhere(message)
@@ -255,14 +255,14 @@ class Router:
         return FIND_USER if index is Index.GUID and origin else _nowhere(message)
 
     def _hears_itself(self, origin: int) -> bool:
-        """Whether a session gets copies of its own. Source: message specification, section 20.5."""
+        """True if a session gets copies of its own messages. Source: message specification, section 20.5."""
         if not self._state.rules.echoes:
             return False
         session = self._state.sessions.get(origin)
         return session is not None and session.dialect.reads_desc
 
     def _route_thing(self, message: Message, key: str, origin: int, listeners: tuple[int, ...]) -> Decision:
-        """What an agent says about its things goes to all who listen; what others say to them, to the agent alone.
+        """Route messages of an agent about its things to all listeners, and those of others to the agent alone.
 
         Source: message specification, section 19.1.
         """

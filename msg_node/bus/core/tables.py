@@ -1,4 +1,4 @@
-"""What the bus sees of the state of a node."""
+"""The tables of a node that the bus uses, as a protocol."""
 
 from __future__ import annotations
 

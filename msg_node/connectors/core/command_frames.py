@@ -33,7 +33,7 @@ class _Frame(msgspec.Struct, frozen=True):
 
 
 class Command(msgspec.Struct, frozen=True):
-    """What a runtime says about its connection; `runtime` is "" where it named none."""
+    """A command of a runtime about its connection; `runtime` is "" if it named none."""
 
     word: str
     runtime: str

@@ -63,7 +63,7 @@ class Trouble(Enum):
 
 
 class Kind(Enum):
-    """What a packet from a client asks for."""
+    """Kinds of packets from a client."""
 
     MESSAGE = "message"
     PING = "ping"

@@ -23,7 +23,7 @@ _WORDS: Final = frozenset({UP, GONE})
 
 
 class TopicName(NamedTuple):
-    """What a topic says: a runtime by its key, and `up` or `gone`."""
+    """The parts of a topic: the key of a runtime, and `up` or `gone`."""
 
     runtime_key: str
     word: str
@@ -46,7 +46,7 @@ class Topics:
         return [f"{self._prefix}/{domain}/+/{word}" for domain in sorted(self._domains) for word in sorted(_WORDS)]
 
     def read(self, topic: str) -> TopicName | None:
-        """What a topic says, None when it is none of ours or names no runtime of ours in its one right form."""
+        """Read a topic; None if it is not ours, or does not name a runtime of ours in its one right form."""
         if len(topic) > HEADER_CHARS or not topic.startswith(f"{self._prefix}/"):
             return None
         levels = topic[len(self._prefix) + 1 :].split("/")

@@ -1,4 +1,4 @@
-"""What went out over a return channel that may break: messages with numbers, kept for a while, to be sent again.
+"""Messages sent over a return channel that may break: numbered, and kept for a while to be sent again.
 
 HTTP does not say whether an answer was read. So each message has a number, counted from 1 for a session, and stays
 here until the runtime says up to where it has read (`acknowledge`), or for as long as it may be away. It is bounded;
@@ -32,7 +32,7 @@ class Numbered(NamedTuple):
 
 
 class Resumed(NamedTuple):
-    """What follows on a number: how many messages are missing in front of it, and the messages."""
+    """The messages after a number, and how many are missing before them."""
 
     missing: int
     messages: list[Numbered]

@@ -43,7 +43,7 @@ _ASSERTION: Final = b"assertion"
 
 @dataclass(frozen=True, slots=True)
 class ProviderRules:
-    """What the settings say about one identity provider.
+    """Settings of one identity provider.
 
     Attributes:
         issuer: Its name, exactly as `iss` says it.

@@ -116,7 +116,7 @@ class IdentityService:
         return then(self._verdicts.check(assertion, domain, now=now), now)
 
     def _introspect(self, request: ServiceRequest, params: Members) -> Answer:
-        """What a session token is worth; only for our own, since who asks gets to know whose it is."""
+        """Answer whether a session token is valid, and whose; only for our own runtimes."""
         if request.caller.is_link or request.caller.is_guest:
             raise PeerError(Code.TRANSIT, "tokens of this domain are looked at by its own runtimes")
         known = self._credentials.introspect(token_of(params, "token", "params"), now=request.now)

@@ -36,7 +36,7 @@ _PRUNED_AT_ONCE: Final = 100
 
 
 class TokenMark(msgspec.Struct, frozen=True):
-    """What is remembered of a login: whose it is, the least number that counts, and until when that matters.
+    """The stored state of a login: its user, the least valid number, and until when that matters.
 
     Of all logins of a user together: the least moment that counts, in whole seconds since the Unix epoch.
     """

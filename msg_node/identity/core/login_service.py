@@ -50,7 +50,7 @@ class LoginSessions(Protocol):
 
 
 class LoginService:
-    """What `IdentityService` asks about logins.
+    """The part of `IdentityService` that issues, renews and revokes session tokens.
 
     Args:
         sessions: Those that end with their logins.
@@ -148,7 +148,7 @@ class LoginService:
 
 
 def end_sessions(sessions: LoginSessions, tokens: SessionTokens, mark: TokenMark, *, now: float) -> None:
-    """What has ended proves nothing any more, for the sessions that were opened with it."""
+    """End the proof of sessions that were opened with a login that has ended."""
     if mark.is_of_user:
         sessions.end_credential(tokens.credential_of(mark.user), now=now)
     else:

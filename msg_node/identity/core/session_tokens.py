@@ -79,7 +79,7 @@ class RenewedBeforeError(TokenRefusedError):
 
 
 def own_rules(domain: str, domains: Iterable[str]) -> IssuerRules:
-    """What counts for tokens of our own. `domains`: ours, with the aliases."""
+    """Return the rules for tokens of our own. `domains`: ours, with the aliases."""
     return IssuerRules(
         issuer=f"domain://idm.{domain}",
         audience=f"domain://msg-node.{domain}",

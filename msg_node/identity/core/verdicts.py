@@ -1,4 +1,4 @@
-"""What is known about the assertions of messages: each is checked once, and remembered by its hash for a while.
+"""Results of checks of assertions: each is checked once, and its result is kept by its hash for a while.
 
 A verdict counts until the assertion expires, and five minutes at most; new keys of any provider make all of them void.
 How many assertions of one domain are checked per second is bounded, since a check costs up to a third of a millisecond
@@ -29,7 +29,7 @@ _MISSING: Final = "the message carries no assertion"
 
 
 class AssertionVerdict(NamedTuple):
-    """Whether a sender is who an assertion says. `user` and `issuer` are "" unless `is_verified`; else why not.
+    """The result of checking an assertion. `user` and `issuer` are "" unless `is_verified`; else why not.
 
     `stub` is where the user's provider says that the stub of the domain is, "" when it says nothing.
     """

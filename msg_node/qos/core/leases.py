@@ -24,7 +24,7 @@ _Place = TypeVar("_Place")
 
 
 class QosKind(Enum):
-    """What quotas are about; the value is its name on the wire."""
+    """Kinds of quotas; the value is the name on the wire."""
 
     AUDIO = "audio"
     VIDEO = "video"
@@ -80,7 +80,7 @@ class Leases:
         return self._leases.get(name)
 
     def reserved(self, provider: str) -> Amounts:
-        """What is reserved at a provider."""
+        """Return the amounts that are reserved at a provider."""
         total = Amounts()
         for name in self._by_provider.get(provider, ()):
             total = total.plus(self._leases[name].amounts)

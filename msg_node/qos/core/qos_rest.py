@@ -81,7 +81,7 @@ def read_credentials(answer: Answered) -> tuple[str, str]:
 
 
 def read_usage(answer: Answered) -> Amounts:
-    """What is used of each kind.
+    """Read the amounts that are in use, by kind.
 
     Raises:
         PeerError: NOT_REGISTERED when there is no such provider; BAD_REPLY; see `refusal_of`.
@@ -111,7 +111,7 @@ def read_providers(answer: Answered) -> dict[str, Amounts]:
 
 
 def check_done(answer: Answered, *, what: str) -> None:
-    """Whether an operator's verb was carried out; a redirect to a page says so as well.
+    """Check that an operator's verb was carried out; a redirect to a page means that as well.
 
     Raises:
         PeerError: NOT_REGISTERED with `what` is missing; see `refusal_of`.

@@ -51,7 +51,7 @@ _Conclude = Callable[[Answers, float], Answer | Inquiry]
 
 
 class QosTables(Protocol):
-    """What the broker's service sees of the state of a node."""
+    """The tables of a node that the service of the QoS broker uses, as a protocol."""
 
     @property
     def domains(self) -> frozenset[str]:
@@ -59,7 +59,7 @@ class QosTables(Protocol):
 
     @property
     def leases(self) -> Leases:
-        """What clients have reserved."""
+        """Reservations of clients."""
 
     @property
     def owners(self) -> OwnerDirectory:

@@ -1,4 +1,4 @@
-"""What registries of other domains answer, made readable for our runtimes.
+"""Answers of registries of other domains, made readable for our runtimes.
 
 Some nodes answer 200 whatever their registry said: nothing found comes as 200 with an empty `value`, or with one that
 holds only a `message`. Such a reply is handed on as 404. Source: message specification, section 10.6.

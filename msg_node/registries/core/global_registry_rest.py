@@ -1,4 +1,4 @@
-"""What a global registry answers over REST: several generations of servers, one meaning.
+"""Answers of a global registry over REST: several generations of servers, one meaning.
 
 Source: data formats, section 4.1; message specification, sections 12.3 and 12.4.
 """

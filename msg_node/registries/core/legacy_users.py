@@ -38,7 +38,7 @@ class LegacyUser:
     is_connected: bool
 
     def shown(self) -> dict[str, object]:
-        """What readers get."""
+        """The members for readers."""
         status = Status.LIVE if self.is_connected else Status.DISCONNECTED
         members = {"hypertyID": self.url, "userID": self.url, "resources": [], "dataSchemes": []}
         return {**members, "status": status.value, "runtime": self.stub, MARK: True}
@@ -67,7 +67,7 @@ def check_stub_entry(
 
 
 def of_stub(interworking: Interworking, domain: str, changed: Changed, *, is_hyperty: bool) -> Changed:
-    """What a stub registers, in its own name.
+    """Return what a stub registers, in its own name.
 
     Raises:
         PeerError: NOT_OWNER for a user who is not its, or a GUID.

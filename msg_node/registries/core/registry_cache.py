@@ -71,12 +71,12 @@ class RegistryCache:
 
 
 def _subjects_of(query: Query, records: list[Record]) -> set[_Subject]:
-    """What an answer is about: what was asked for, and every entry in it."""
+    """Return the subjects of an answer: that of its question, and those of every entry in it."""
     return {_subject(query.by, query.text)} | {_subject(By.URL, record.url) for record in records}
 
 
 def _subjects(entry: RegistryEntry) -> Iterator[_Subject]:
-    """What an entry can be asked for by."""
+    """Iterate over the subjects by which an entry can be found."""
     yield _subject(By.URL, entry.url)
     texts = {By.USER: entry.user, By.GUID: entry.guid, By.NAME: entry.name, By.REPORTER: entry.reporter}
     yield from (_subject(by, text) for by, text in texts.items() if text)

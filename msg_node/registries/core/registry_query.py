@@ -20,7 +20,7 @@ _ANY_OBJECT = "dataobject"
 
 
 class By(Enum):
-    """What a query names: one address, or one member of entries."""
+    """The kind of a query: by address, or by a member of entries."""
 
     URL = "url"
     USER = "user"
@@ -114,7 +114,7 @@ def address_in(resource: str, domain: str) -> str:
 
 
 def _target(resource: str, domain: str) -> tuple[By, str, str]:
-    """What is looked for, its text, and the scheme of the entries. Only the first three slashes of a path divide it."""
+    """Read a path: the kind of query, its text, and the scheme of entries. Only its first three slashes divide it."""
     if resource.startswith("/"):
         _, scheme, word, rest = (*resource.split("/", 3), "", "", "")[:4]
         by = _WORDS.get(word.lower())

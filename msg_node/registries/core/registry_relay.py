@@ -308,13 +308,13 @@ class RegistryRelay(RegistryService):
 
 
 def _wants_raw(request: ServiceRequest) -> bool:
-    """What may be in the raw answer, such as entries that nobody asked for, stays in our own domain."""
+    """True if a runtime of ours wants the raw answer; others get none, since it may hold more than they asked for."""
     is_ours = not (request.caller.is_link or request.caller.is_guest)
     return is_ours and request.members.get("raw") is True
 
 
 def _with_raw(conclude: Callable[[Answers, float], Answer | Inquiry], answers: Answers, now: float) -> Answer | Inquiry:
-    """What the last calls were answered with, beside what that means. A refusal is sent without it."""
+    """Add the raw answers of the last calls to the result. A refusal is sent without them."""
     answer = conclude(answers, now)
     if isinstance(answer, Inquiry):
         return answer

@@ -100,7 +100,7 @@ def name_call(name: str) -> Call:
 
 
 def query_calls(query: Query) -> Calls:
-    """What has to be asked for a query. An account name with a domain is asked for without it as well.
+    """Return the calls for a query. An account name with a domain is asked for without it as well.
 
     The reference server compares names with the last part of user addresses.
     """

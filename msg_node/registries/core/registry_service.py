@@ -39,7 +39,7 @@ from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
 
 
 class Findable(Protocol):
-    """What can be found: an entry of ours, or a record of another registry."""
+    """A result of a search: an entry of ours, or a record of another registry."""
 
     @property
     def url(self) -> str:
@@ -47,7 +47,7 @@ class Findable(Protocol):
 
     @property
     def is_connected(self) -> bool:
-        """Whether somebody can be reached there now."""
+        """True if the entry can be reached now."""
 
 
 _Found = TypeVar("_Found", bound=Findable)
@@ -146,7 +146,7 @@ class RegistryService:
             raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
 
     def _in_its_name(self, request: ServiceRequest, key: str, changed: Changed) -> Changed:
-        """What somebody registers, as it may: a runtime as it likes, an interworking stub in its own name.
+        """Return a registration as its sender may make it: runtimes freely, interworking stubs in their own name.
 
         Raises:
             PeerError: NOT_OWNER.
@@ -189,7 +189,7 @@ def found_answer(members: Members, query: Query, found: Sequence[_Found], show: 
 
 
 def changed_by(members: Members, value: Members) -> Changed:
-    """What an update changes; nothing at all is a keep-alive. Source: message specification, section 10.2."""
+    """Read an update; one without changes is a keep-alive. Source: message specification, section 10.2."""
     if members.get("attribute") == "status" and isinstance(members.get("value"), str):
         return Changed(status=status_of(members["value"]))
     if value and value.get("status") == Status.DISCONNECTED.value:

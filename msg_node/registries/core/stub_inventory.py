@@ -22,7 +22,7 @@ DESC_CHARS = 256
 
 
 def state_events(status: StubStatus, node: str, listeners: ListenerDirectory) -> list[Event]:
-    """What the listeners of a stub's status, and of its node's, get when it is in another state; only if there are any.
+    """Make the events for listeners of a stub's status, and of its node's; none if nobody listens.
 
     Args:
         status: The stub.

@@ -1,4 +1,4 @@
-"""What the services of registries see of the state of a node."""
+"""The tables of a node that the services of registries use, as a protocol."""
 
 from __future__ import annotations
 

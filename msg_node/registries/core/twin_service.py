@@ -34,7 +34,7 @@ _EVENT_TYPES = frozenset({"update", "event", "create"})
 
 
 class _Written(msgspec.Struct):
-    """What is kept of a body as the bytes that came."""
+    """The members of a body that are kept as the bytes that came."""
 
     value: Raw = _ABSENT
     attribute: object = ""
@@ -89,13 +89,13 @@ class AgentQueueRules(Protocol):
 
 
 class AgentQueueDirectory(Protocol):
-    """What agents announce about their queues."""
+    """Announcements of agents about their queues."""
 
     def announce(self, agent: str, queue: object, /) -> None:
         """Keep an announcement. Raises PeerError BAD_BODY or QUOTA."""
 
     def rules(self, agent: str, /) -> AgentQueueRules:
-        """What holds for the queue of an agent."""
+        """Return the rules for the queue of an agent."""
 
     def forget(self, agent: str, /) -> None:
         """Take an announcement back."""
@@ -262,7 +262,7 @@ def _description_in(message: Message) -> bytes:
 
 
 def _types_of(row: ThingRow) -> list[object]:
-    """What the description says in `@type`: one, or several."""
+    """Return `@type` of a description as a list."""
     types = codec.body_members(bytes(row.description)).get("@type")
     return types if isinstance(types, list) else [types]
 

@@ -25,7 +25,7 @@ from protofly.limits import USER_NAMES
 
 
 class UserPlaces(NamedTuple):
-    """What a record says about where its holder is.
+    """The places of a user by their GUID record.
 
     `here` are the holder's names that our own registry may know, `domains` other domains of the record, in its order;
     `ends_at`: until when the record counts, seconds since the Unix epoch.
@@ -90,11 +90,11 @@ class LocalUsers:
         return session.runtime_key  # the runtime that registered an address without owning it answers for it
 
     def is_live_for(self, names: Iterable[tuple[Index, str]], origin: int) -> bool:
-        """Whether a user with these names has a live hyperty here, other than the session that asks."""
+        """True if a user with these names has a live hyperty here, other than the session that asks."""
         return bool(self.live_numbers(self.hyperties_of(names), origin))
 
     def profile(self, user: str) -> dict[str, str]:
-        """What is registered of a user, without the hyperties; {} when there is nothing.
+        """Return what is registered of a user, without the hyperties; {} if nothing is.
 
         Raises:
             PeerError: BAD_BODY for what is no address.

@@ -1,4 +1,4 @@
-"""What agents say about their queues: how long a request waits for them, and how many they work on at a time.
+"""Queue rules that agents announce: how long a request waits, and how many they work on at a time.
 
 An agent announces it with its registration; without one it gets what the operator set. The announcement
 stays when the agent goes, since that is when it is needed. Source: message specification, section 19.2.
@@ -56,7 +56,7 @@ class AgentQueues:
         self._rows: dict[str, QueueRow] = {}
 
     def rules(self, agent: str) -> QueueRules:
-        """What holds for the queue of an agent, by its canonical key."""
+        """Return the rules for the queue of an agent, by its canonical key."""
         row = self._rows.get(agent)
         if row is None:
             return self._defaults

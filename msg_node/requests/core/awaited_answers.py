@@ -24,7 +24,7 @@ _FORGOTTEN = 1000  # deadlines of requests that are open no more; beyond these t
 
 
 class Answered(Enum):
-    """What an answer is to the requests that are known here."""
+    """The relation of an answer to the requests that are known here."""
 
     IN_TIME = "in time"
     LATE = "late"

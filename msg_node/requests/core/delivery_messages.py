@@ -124,6 +124,6 @@ def abroad_event(entry: ParkedRequest, word: StatusReport, delivery_url: str, nu
 
 
 def cancellation(entry: ParkedRequest, from_: str, to: str, number: int) -> Message:
-    """What asks the recipient of a request to leave it undone."""
+    """Make the message that asks the recipient of a request to cancel it."""
     body = {"resource": entry.request_id, "requestId": entry.request_id}
     return codec.build(id=number, type="delete", from_=from_, to=to, body=body)

@@ -1,4 +1,4 @@
-"""What is delivered later: open requests, inboxes, and what agents say about their queues, as one durable thing.
+"""State of deferred delivery: open requests, inboxes and queue rules of agents, stored together.
 
 Source: message specification, section 19.
 """
@@ -18,7 +18,7 @@ from protofly.limits import AGENT_UNANSWERED_DEFAULT, INBOX_PER_OWNER, INBOX_SEC
 
 @dataclass(frozen=True, slots=True)
 class DeliveryRules:
-    """What an operator sets; times in seconds."""
+    """Settings of deferred delivery; times in seconds."""
 
     bounds: Bounds = field(default_factory=Bounds)
     default_seconds: float = PARKED_SECONDS

@@ -1,4 +1,4 @@
-"""What becomes of a request that waits: six words, four of them final, and how they are reported.
+"""Status of a request that waits: six values, four of them final, and how they are reported.
 
 Source: message specification, section 19.2.
 """
@@ -86,7 +86,7 @@ _decode_answer = msgspec.json.Decoder(_AnswerBody).decode
 
 
 def report_of(reply: Message) -> StatusReport:
-    """What a reply of an agent, or of another node, says about the request.
+    """Read the report in a reply of an agent or another node.
 
     Below 200 it is at work on it; 202 and a status that is not final: another node keeps the request for its agent.
     """

@@ -1,4 +1,4 @@
-"""What senders are still to hear about their requests: one inbox per sender address, durable.
+"""Reports that senders have not acknowledged yet: one inbox per sender address, durable.
 
 An entry is one word about one request; a newer word takes the place of an older one. It is pushed at most once,
 as soon as its owner has a connection, and stays readable until the owner acknowledges it, a day has passed, or the
@@ -53,7 +53,7 @@ class InboxEntry:
     is_notified: bool = False
 
     def row(self) -> InboxRow:
-        """What is stored of it."""
+        """Return the row that is stored."""
         return InboxRow(
             number=self.number,
             owner=self.owner,
@@ -121,7 +121,7 @@ class Inboxes:
         return len(self._entries)
 
     def of_owner(self, owner: str) -> list[InboxEntry]:
-        """What an address has, the oldest first."""
+        """Return the entries of an address, the oldest first."""
         return list(self._of_owner.get(owner, {}).values())
 
     def owners_of(self, runtime_key: str) -> list[str]:

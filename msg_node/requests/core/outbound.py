@@ -20,7 +20,7 @@ class Receiver(Protocol):
 
     @property
     def queue(self) -> Congestible:
-        """What waits for it."""
+        """Its queue."""
 
 
 class OutboundQueues(Protocol):

@@ -138,7 +138,7 @@ class FinishedRequest(NamedTuple):
 
 
 def finished_of(entry: ParkedRequest, word: StatusReport, *, is_stored: bool) -> FinishedRequest:
-    """What is remembered of a request once it has its final answer."""
+    """Return what is kept of a request after its final answer."""
     return FinishedRequest(
         entry.request_id,
         entry.queue,

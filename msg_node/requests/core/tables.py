@@ -1,4 +1,4 @@
-"""What the services of requests see of the state of a node."""
+"""The tables of a node that the services of requests use, as a protocol."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def permit_all(_message: Message, _roles: frozenset[str]) -> None:
 
 @dataclass(slots=True)
 class SessionStep:
-    """What came of a request.
+    """The result of a request.
 
     Attributes:
         members: Body members of the reply; None: no reply.
@@ -88,7 +88,7 @@ class SessionStep:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What runtimes read about this node when their session is opened.
+    """Facts about this node for runtimes whose session is opened.
 
     Attributes:
         functions: Names of functions that not every node has.
@@ -211,7 +211,7 @@ class SessionService:
         return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
 
     def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
-        """What follows from a refusal besides the reply.
+        """Return the effects of a refusal besides its reply.
 
         A connection without a session whose proofs fail too often is closed.
         """
@@ -288,7 +288,7 @@ class SessionService:
         return is_guest
 
     def _proven_again(self, session: Session, token: str, offered: Offered, now: float) -> Proven | None:
-        """What a runtime that comes back proves this time, None when nothing."""
+        """Check the proof of a runtime that comes back, None if it has none."""
         credentials = self._transitions.credentials
         credentials.check_connection(offered)
         if token:
@@ -327,7 +327,7 @@ class SessionService:
         status_changes: list[StatusChange],
         before: Session | None,
     ) -> SessionStep:
-        """What follows from a session that is live on `connection`; `before` spoke for its runtime until now."""
+        """Return the effects of a session that is live on `connection`; `before` held its runtime until now."""
         session = self._sessions.get(opened.sid)
         assert session is not None
         self._unproved.pop(connection, None)
@@ -354,7 +354,7 @@ def _gone(session: Session) -> Effect:
 
 
 def _wants_late(members: Members) -> bool | None:
-    """Whether `body.late` asks for late replies, None when it says nothing.
+    """Read `body.late`: True if late replies are wanted, None if it is absent.
 
     Source: message specification, section 3, rule 3.
     """

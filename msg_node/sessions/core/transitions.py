@@ -42,7 +42,7 @@ from protofly.limits import PARKED_PER_RUNTIME, SESSION_GRACE_SECONDS, SESSIONS,
 
 @dataclass(frozen=True, slots=True)
 class SessionRules:
-    """What an operator sets about sessions.
+    """Settings of sessions.
 
     Attributes:
         grace_seconds: How long a lost session waits for its runtime.
