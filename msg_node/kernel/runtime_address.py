@@ -99,6 +99,6 @@ def agent_of(key: str) -> str:
 
 
 def _without_suffix(key: str) -> str:
-    """Return the base of an address, if its owner has the address as well; else the same. Source: message specification, section 20.2."""
+    """Return the base of an address that belongs to its owner as well. Source: message specification, section 20.2."""
     base, _, last = key.rpartition("/")
     return base if last in _OWNERS else key
