@@ -3,12 +3,17 @@
 A foreign domain may hand over a request again after a lost link: for its requests the final answer is stored until the
 request would have expired, and remembered with its value. All is bounded; the oldest go first. Source: message
 specification, section 19.
+
+Thousands are remembered and few are asked for, so each is one block of bytes: half of what its objects would take.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from itertools import islice
+from typing import Final
+
+import msgspec
 
 from msg_node.kernel.changes import Journal, Table
 from msg_node.requests.core.parked import FinishedRequest, TransactionKey, row_key
@@ -16,18 +21,23 @@ from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, PARKED_EXPIRED_
 from protofly.message import Message
 
 
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(FinishedRequest).decode
+
+
 class FinishedRequests:
-    """FinishedRequest requests by domain ("" for ours) and request id, and by transaction."""
+    """Requests that finished, by domain ("" for ours) and request id, and by transaction."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._finished: OrderedDict[tuple[str, str], FinishedRequest] = OrderedDict()
+        self._finished: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
         self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
 
     def find(self, domain: str, request_id: str) -> FinishedRequest | None:
         """The finished request of a domain with that id, if it is still remembered."""
-        return self._finished.get((domain, request_id))
+        found = self._finished.get((domain, request_id))
+        return None if found is None else _decode(found)
 
     def is_late(self, reply: Message, now: float) -> bool:
         """True for a second reply, within `REPEATED_SECONDS`, to a request that the first one ended."""
@@ -35,9 +45,10 @@ class FinishedRequests:
         return ended_at is not None and now - ended_at < REPEATED_SECONDS
 
     def add(self, finished: FinishedRequest) -> None:
-        """Remember a finished request; the oldest are forgotten when there are too many, or values are too large."""
-        self._finished[finished.sender.domain, finished.request_id] = finished
-        self._bytes += len(finished.word.value)
+        """Remember a finished request; the oldest are forgotten when there are too many, or they are too large."""
+        encoded = _encode(finished)
+        self._finished[finished.sender.domain, finished.request_id] = encoded
+        self._bytes += len(encoded)
         while len(self._finished) > FINISHED_REMEMBERED or self._bytes > FINISHED_BYTES:
             self._forget(next(iter(self._finished)))
 
@@ -51,13 +62,14 @@ class FinishedRequests:
 
     def forget_old(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
         """Forget those of the `most` oldest that would have expired by now. Returns how many."""
-        old = [key for key, one in islice(self._finished.items(), most) if one.expires_at <= now]
+        old = [key for key, one in islice(self._finished.items(), most) if _decode(one).expires_at <= now]
         for key in old:
             self._forget(key)
         return len(old)
 
     def _forget(self, key: tuple[str, str]) -> None:
-        finished = self._finished.pop(key)
-        self._bytes -= len(finished.word.value)
+        encoded = self._finished.pop(key)
+        self._bytes -= len(encoded)
+        finished = _decode(encoded)
         if finished.is_stored:
             self._journal.delete(Table.PARKED, row_key(finished.number))
