@@ -162,7 +162,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         supervise=lambda link: StubSupervisor(link, supervision).run(),
         max_links=settings.limits.links,
     )
-    bus.connect_federation(federation)
+    bus.send_queues.links = federation
     inventory.connect(federation.hosted_stubs)
     listener = Listener(
         bus,

@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from federation.link_context import Refusal
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, SubscriptionStep, Wish
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.answers import described
+from msg_node.kernel.links import HasLinks
 from msg_node.kernel.resources import key_or_refuse, object_of_events, text_of
 from msg_node.kernel.results import answer_each
 from msg_node.kernel.service import ServiceResult
@@ -23,8 +23,6 @@ from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
-Send = Callable[[str, Message], Refusal | None]
-"""Hands a message to another domain; a refusal says why not."""
 Apply = Callable[[int, ServiceResult], None]
 """Commits what a step changed and lets its replies leave to a session."""
 
@@ -34,7 +32,7 @@ class ForeignObjects:
 
     Args:
         node: Our node's address, named as the source of refusals.
-        send: Hands requests of the node's own to other domains.
+        outbound: Whose links take requests of the node's own.
         apply: Commits and answers.
     """
 
@@ -44,13 +42,13 @@ class ForeignObjects:
         state: AddressTables,
         remote: RemoteSubscriptions,
         *,
-        send: Send,
+        outbound: HasLinks,
         apply: Apply,
     ) -> None:
         self._node = node
         self._state = state
         self._remote = remote
-        self._send = send
+        self._outbound = outbound
         self._apply = apply
 
     def request(self, message: Message, domain: str, sid: int) -> None:
@@ -147,7 +145,7 @@ class ForeignObjects:
             self._forget(map(key_or_refuse, (*wish.urls, *wish.refused)))  # kept for it while it was under way
 
     def _send_upstream(self, request: Message) -> None:
-        refusal = self._send(domain_of(request.to), request)
+        refusal = self._outbound.links.send(domain_of(request.to), request)
         if refusal is not None:
             self.answered(codec.refusal(request, refusal.code, source=self._node), "")
 

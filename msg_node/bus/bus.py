@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federation.guest_border import GuestBorder
-from federation.router import Federation
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.absences import Absences
@@ -109,10 +108,6 @@ class Bus:
         """Counters since the start."""
         return self.send_queues.counters
 
-    def connect_federation(self, federation: Federation) -> None:
-        """Set where foreign messages go; once, before anything runs."""
-        self.send_queues.connect_federation(federation)
-
     def restore(self) -> None:
         """Go on with what was stored, after a restart."""
         self.foreign.restore()
@@ -147,22 +142,21 @@ def make_bus(
     recorder = RequestRecorder(state, send_queues, counters, node=node, apply=effects.apply)
     parked_actions = ParkedActions(state, send_queues, recorder, serves=services.serves, parks=judges.parks)
     remote = RemoteSubscriptions(node, options.first_request, home_of=state.interworking.home_of)
-    foreign = ForeignObjects(node, state, remote, send=send_queues.send_abroad, apply=effects.apply_for)
+    foreign = ForeignObjects(node, state, remote, outbound=send_queues, apply=effects.apply_for)
     effects.connect(inquiries, parked_actions, foreign)
     # Messages: admitted, decided, performed or refused.
     refusals = Refusals(node, send_queues, own, parked_actions, foreign, requests)
     users = UserRouting(state, refusals, judge_local=judges.stack.judge_local, take_action=parked_actions.take_found)
     destinations = Destinations(send_queues, effects, parked_actions, foreign, users, requests)
-    observers, max_hops = services.observers, options.max_hops
-    admission = Admission(state, router.learned, observers, counters, node=node, max_hops=max_hops)
+    admission = Admission(state, router.learned, counters, node=node, max_hops=options.max_hops)
     delivery = SessionDelivery(state, destinations, judges.stack, node=node)
     runtimes = Runtimes(state, services.sessions, effects, own, refusals)
-    checks = Checks(admission, judges.guests)
+    checks = Checks(admission, judges.guests, services.observers)
     return Bus(
         options=options,
         runtimes=runtimes,
         from_sessions=SessionTraffic(checks, router, delivery, refusals, runtimes, effects),
-        from_links=LinkTraffic(state, admission, router, destinations, own),
+        from_links=LinkTraffic(state, services.observers, router, destinations, own),
         send_queues=send_queues,
         refusals=refusals,
         effects=effects,

@@ -59,7 +59,7 @@ class Effects:
     """Carries out what a step asks for.
 
     Use: `serve` and `apply` for each step; `with effects:` around those that one read has brought, whose changes are
-    then handed in together, with those that no step has taken.
+    then handed in together. `store_rest` adds changes that no step has taken.
 
     Args:
         state: Whose changes are stored.
@@ -104,6 +104,11 @@ class Effects:
 
     def __exit__(self, *_: object) -> None:
         self._is_gathering = False
+        if self._steps:
+            self._submit()
+
+    def store_rest(self) -> None:
+        """Store what has gathered, with changes that no step has taken: those that observers leave behind."""
         self._changes += self._state.take_changes()
         if self._changes or self._steps:
             self._submit()

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import time
 
-from msg_node.bus.core.admission import Admission
+from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
+from msg_node.bus.core.admission import check_passable
 from msg_node.bus.core.router import FIND_USER, SERVE, SERVE_SESSION, Decision, Deliver, Refuse, Router, ToDomain
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.own_messages import OwnMessages
@@ -22,17 +23,17 @@ class LinkTraffic:
     """Takes in what links bring.
 
     Args:
-        admission: Follows observers; refuses messages whose time is over.
+        observers: Follows who may observe what.
         own: Sends what services reply: over the link again.
     """
 
     def __init__(
-        self, state: BusTables, admission: Admission, router: Router, destinations: Destinations, own: OwnMessages
+        self, state: BusTables, observers: Observers, router: Router, destinations: Destinations, own: OwnMessages
     ) -> None:
         self._links = state.links
         self._guests = state.guests
         self._domains = state.domains
-        self._admission = admission
+        self._observers = observers
         self._router = router
         self._own = own
         self._send_queues = destinations.send_queues
@@ -46,15 +47,14 @@ class LinkTraffic:
         now = time.time()
         number = self._links.number(domain)
         codes: list[Code | None] = []
-        with self._effects:
-            for message in messages:
-                try:
-                    readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
-                    code = self._take(domain, number, readable, now)
-                    is_parked = code is not None and self._parked_actions.parks(code, readable, number, frozenset())
-                    codes.append(None if is_parked else code)
-                except PeerError as exc:
-                    codes.append(exc.code)
+        for message in messages:
+            try:
+                readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
+                code = self._take(domain, number, readable, now)
+                is_parked = code is not None and self._parked_actions.parks(code, readable, number, frozenset())
+                codes.append(None if is_parked else code)
+            except PeerError as exc:
+                codes.append(exc.code)
         self._send_queues.wake()
         return codes
 
@@ -68,10 +68,15 @@ class LinkTraffic:
         return self._foreign.is_wanted(domain) or self._parked_actions.outbox.is_wanted(domain)
 
     def _take(self, domain: str, number: int, message: Message, now: float) -> Code | None:
-        if message.type == "response" and self._foreign.is_answer(message):
+        is_response = message.type == "response"
+        if is_response and self._foreign.is_answer(message):
             self._foreign.answered(message, domain)
             return None
-        self._admission.admit_of_link(message, number)
+        if message.type == "unsubscribe" or SUBSCRIPTION in (message.from_ if is_response else message.to):
+            self._observers.passes(message, number)
+            self._effects.store_rest()
+        if message.peek.ttl or message.type == "forward":
+            check_passable(message)
         if (self._parked_actions.is_used or message.peek.message_class) and self._parked_actions.takes_from_link(
             message, domain, number, now
         ):

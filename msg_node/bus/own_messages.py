@@ -34,4 +34,4 @@ class OwnMessages:
                 message = described(message)
             queues.to_listeners(numbers, message, set())
         if type(decision) is ToDomain:
-            queues.send_abroad(decision.domain, message)
+            queues.links.send(decision.domain, message)

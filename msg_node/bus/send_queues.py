@@ -13,14 +13,13 @@ from typing import Protocol
 import trio
 
 from federation.guest_border import GuestBorder
-from federation.link_context import Refusal
-from federation.router import Federation
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
 from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.links import OutboundLinks
 from protofly import codec
 from protofly.counters import Counters
 from protofly.errors import Code
@@ -42,6 +41,16 @@ class Records(Protocol):
         """Take a record; never blocks."""
 
 
+class Links(OutboundLinks, Protocol):
+    """Links to other domains."""
+
+    def congested_link(self, domain: str) -> Congestible | None:
+        """The link of a domain if its senders should pause."""
+
+    def flush(self) -> None:
+        """Let every link that got something hand it on."""
+
+
 class SendQueues:
     """The queues of everybody to whom messages go.
 
@@ -53,6 +62,7 @@ class SendQueues:
         counters: Those of the bus.
         ports: The live connections by session.
         connections: All of them by number.
+        links: Those to other domains; set once, before anything runs.
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
         on_own: Called with what the node itself sends to which session; None: nobody needs it.
@@ -63,7 +73,7 @@ class SendQueues:
         self._guests = guests
         self.records = records
         self.counters = Counters(NodeCount)
-        self._federation: Federation | None = None
+        self.links: Links
         self.missed: Missed | None = None
         self.on_own: Callable[[Message, int | None], None] | None = None
         self.ports: dict[int, RuntimePort] = {}
@@ -71,10 +81,6 @@ class SendQueues:
         self._unwritten: set[RuntimeQueue] = set()
         self._dirty = trio.Event()
         self.link_blockers: set[Congestible] = set()
-
-    def connect_federation(self, federation: Federation) -> None:
-        """Set where foreign messages go; once, before anything runs."""
-        self._federation = federation
 
     def closed(self, port: RuntimePort) -> None:
         """A connection has ended."""
@@ -119,26 +125,6 @@ class SendQueues:
         self.counters[NodeCount.TAP_COPIES if is_taken else NodeCount.TAP_COPIES_LOST] += 1
         self._unwritten.add(port.queue)
 
-    def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
-        """Queue for another domain; a refusal is the caller's to answer. `roles` are those of the sender's session."""
-        assert self._federation is not None
-        return self._federation.send(domain, message, roles)
-
-    def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
-        """Have another domain's link made for a message that is kept meanwhile; a refusal says that it may not go."""
-        assert self._federation is not None
-        return self._federation.reach(domain, message, roles)
-
-    def is_live(self, domain: str) -> bool:
-        """True if the link to a domain is up."""
-        assert self._federation is not None
-        return self._federation.is_live(domain)
-
-    def blocker(self, domain: str) -> Congestible | None:
-        """The link of a domain if its senders should pause."""
-        assert self._federation is not None
-        return self._federation.congested_link(domain)
-
     def to_listeners(
         self,
         numbers: tuple[int, ...],
@@ -163,7 +149,7 @@ class SendQueues:
             local = codec.as_delivered(message)
         for number in numbers:
             if number < 0:
-                refusal = self.send_abroad(self._state.links.domain(number), message, roles)
+                refusal = self.links.send(self._state.links.domain(number), message, roles)
                 code = None if refusal is None else refusal.code
             elif (port := self.ports.get(number)) is None:
                 code = Code.NOT_CONNECTED
@@ -237,11 +223,10 @@ class SendQueues:
 
     async def run(self) -> None:
         """Once per scheduler round, give every destination its block."""
-        assert self._federation is not None
         while True:
             await self._dirty.wait()
             self._dirty = trio.Event()
             queues, self._unwritten = self._unwritten, set()
             for queue in queues:
                 queue.flush()
-            self._federation.flush()
+            self.links.flush()

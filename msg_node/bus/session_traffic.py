@@ -14,6 +14,7 @@ from functools import partial
 
 from federation.guest_border import GuestBorder
 from federation.link_context import Refusal
+from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import Admission
 from msg_node.bus.core.router import (
@@ -156,9 +157,9 @@ class SessionDelivery:
                 return None
             if message.to_key.endswith("address-allocation"):
                 return Refusal(Code.TRANSIT)  # addresses of our hyperties come from us; specification, section 18.4
-        refusal = self._send_queues.send_abroad(domain, message, port.roles)
+        refusal = self._send_queues.links.send(domain, message, port.roles)
         if refusal is None:
-            link = self._send_queues.blocker(domain)
+            link = self._send_queues.links.congested_link(domain)
             if link is not None:
                 port.blockers.add(link)
             if decision.numbers:
@@ -185,6 +186,7 @@ class Checks:
 
     admission: Admission
     guests: GuestBorder
+    observers: Observers
 
 
 class SessionTraffic:
@@ -208,6 +210,7 @@ class SessionTraffic:
     ) -> None:
         self._admission = checks.admission
         self._guests = checks.guests
+        self._observers = checks.observers
         self._router = router
         self._delivery = delivery
         self._refuse = refusals.refuse
@@ -260,6 +263,9 @@ class SessionTraffic:
                     self._take_of_guest(port, message, sid, now)
                     continue
                 admitted = self._admission.admit(message, sid, port.queue, now)
+                is_response = admitted.type == "response"
+                if admitted.type == "unsubscribe" or SUBSCRIPTION in (admitted.from_ if is_response else admitted.to):
+                    self._follow(admitted, sid)
                 decision = self._router.decide(admitted, sid, now)
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
@@ -291,7 +297,9 @@ class SessionTraffic:
         entered = self._guests.enter(domain, message, now)
         admitted = entered.message
         try:
-            self._admission.follow(admitted, sid)
+            is_response = admitted.type == "response"
+            if admitted.type == "unsubscribe" or SUBSCRIPTION in (admitted.from_ if is_response else admitted.to):
+                self._follow(admitted, sid)
             decision = parked(admitted, here_only(self._router.decide(admitted, sid, now, may_park=False)))
             refusal = self._delivery.perform(port, admitted, decision, now)
         except PeerError as exc:
@@ -300,6 +308,11 @@ class SessionTraffic:
         if refusal is not None:
             self._refuse(port, admitted, refusal)
         entered.arrived(None if refusal is None else refusal.code)
+
+    def _follow(self, message: Message, sid: int) -> None:
+        """Follow a message by which an observer may come or go. Raises PeerError; see `Observers.passes`."""
+        self._observers.passes(message, sid)
+        self._effects.store_rest()
 
     def _broken(self, port: RuntimePort, exc: codec.BrokenMessageError) -> None:
         """Answer a frame without a readable message. Source: message specification, section 1.7."""

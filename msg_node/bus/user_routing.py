@@ -241,9 +241,9 @@ class UserRouting:
         """Send to the first of the user's domains that we may and can send to."""
         refusal: Refusal | None = None
         for domain in domains:
-            refused = self._send_queues.send_abroad(domain, message, waiting.roles)
+            refused = self._send_queues.links.send(domain, message, waiting.roles)
             if refused is None:
-                port, link = self._send_queues.ports.get(waiting.number), self._send_queues.blocker(domain)
+                port, link = self._send_queues.ports.get(waiting.number), self._send_queues.links.congested_link(domain)
                 if port is not None and link is not None:
                     port.blockers.add(link)
                 return None

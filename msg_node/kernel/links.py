@@ -1,12 +1,39 @@
-"""Numbers of foreign domains: a link subscribes and sends like a session, under a negative number of its own."""
+"""Links to other domains as services see them: what sends over them, and their numbers.
+
+A link subscribes and sends like a session, under a negative number of its own.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import msgspec
 
+from federation.link_context import Refusal
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+from protofly.message import Message
+
+
+class OutboundLinks(Protocol):
+    """Links to other domains."""
+
+    def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
+        """Queue for another domain; a refusal is the caller's to answer. `roles` are those of the sender's session."""
+
+    def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
+        """Have another domain's link made for a message that is kept meanwhile; a refusal says that it may not go."""
+
+    def is_live(self, domain: str) -> bool:
+        """True if the link to a domain is up."""
+
+
+class HasLinks(Protocol):
+    """Something that gets its links before anything runs."""
+
+    @property
+    def links(self) -> OutboundLinks:
+        """The links to other domains."""
 
 
 class LinkRow(msgspec.Struct, frozen=True):

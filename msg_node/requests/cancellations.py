@@ -40,9 +40,9 @@ class Cancellations:
         if is_domain(entry.queue):
             to = f"domain://msg-node.{entry.queue}/delivery"
             request = cancellation(entry, self._url, to, number)
-            if not self._send_queues.is_live(entry.queue):
+            if not self._send_queues.links.is_live(entry.queue):
                 return
-            self._send_queues.send_abroad(entry.queue, request)
+            self._send_queues.links.send(entry.queue, request)
         else:
             request = cancellation(entry, self._url, entry.request.to, number)
             self._send_queues.to_listeners((sid,) if sid else (), request, set())

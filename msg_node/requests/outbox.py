@@ -47,8 +47,8 @@ class Outbox:
         """Hand over a new request if the link is up, else want the link. A returned refusal ends the request."""
         domain = entry.queue
         self._domains.add(domain)
-        if not self._send_queues.is_live(domain):
-            return self._send_queues.reach(domain, entry.request, entry.roles)
+        if not self._send_queues.links.is_live(domain):
+            return self._send_queues.links.reach(domain, entry.request, entry.roles)
         refusal = self.hand_over(domain, now, newest=entry)
         return None if refusal is not None and refusal.code.status in NOT_NOW else refusal
 
@@ -58,10 +58,10 @@ class Outbox:
         Returns:
             Why `newest` was not taken, if it was refused.
         """
-        if not self._send_queues.is_live(domain):
+        if not self._send_queues.links.is_live(domain):
             first = self._queues.first(domain)
             if first is not None:
-                self._send_queues.reach(domain, first.request, first.roles)
+                self._send_queues.links.reach(domain, first.request, first.roles)
             return None
         number = self._state.links.number(domain)
         while entries := self._queues.take(domain, number, unanswered=OUTBOX_WINDOW):
@@ -80,7 +80,7 @@ class Outbox:
 
     def _send(self, domain: str, entry: ParkedRequest, now: float) -> Refusal | None:
         message = handed_over(entry, now, with_lifetime=True)
-        refusal = self._send_queues.send_abroad(domain, message, entry.roles)
+        refusal = self._send_queues.links.send(domain, message, entry.roles)
         if refusal is None and entry.is_cancelling:
             self._cancellations.ask(entry, 0)
         return refusal
@@ -98,7 +98,9 @@ class Outbox:
         """Try again where requests wait, and ask other nodes about those they keep; every second or so."""
         self._domains &= self._queues.names()
         for domain in list(self._domains):
-            if now >= self._ask_at.setdefault(domain, now + OUTBOX_ASK_SECONDS) and self._send_queues.is_live(domain):
+            if now >= self._ask_at.setdefault(domain, now + OUTBOX_ASK_SECONDS) and self._send_queues.links.is_live(
+                domain
+            ):
                 self._ask_at[domain] = now + OUTBOX_ASK_SECONDS
                 self._queues.ask_again(domain, only_kept=True)
             if self._queues.waiting(domain):

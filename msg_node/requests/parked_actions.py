@@ -150,12 +150,12 @@ class ParkedActions:
             if entry is not None:
                 self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
                 if entry not in self._parking.owed:
-                    self._send_queues.send_abroad(domain, status_reply(entry, waiting_report(entry)))
+                    self._send_queues.links.send(domain, status_reply(entry, waiting_report(entry)))
                 return
             finished = self._parking.finished.find(domain, request_id)
             if finished is not None:
                 self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
-                self._send_queues.send_abroad(domain, repeated_reply(message, request_id, finished.word))
+                self._send_queues.links.send(domain, repeated_reply(message, request_id, finished.word))
                 return
         queue = queue or recipient_of(self._state, message, number)
         submission = self._submission(message, queue, Sender("", domain=domain), number)

@@ -154,7 +154,7 @@ class Senders:
 
     def send_abroad(self, domain: str, message: Message) -> None:
         """Queue for another domain; what its link refuses, it asks again."""
-        self._send_queues.send_abroad(domain, message)
+        self._send_queues.links.send(domain, message)
 
 
 def to_nobody(_message: Message) -> None:

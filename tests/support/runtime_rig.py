@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import trio
 
@@ -21,7 +21,6 @@ from federation.core.interworking import Interworking
 from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import Refusal
-from federation.router import Federation
 from msg_node.addresses.core.allocation import Owners
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
@@ -323,7 +322,7 @@ class RuntimeRig:
         self.domains = NearDomains()
         self.bus = self._make_bus(steps, ping_seconds=ping_seconds, max_hops=max_hops)
         self.parks: Parks = park_nothing
-        self.bus.connect_federation(cast("Federation", self.domains))
+        self.bus.send_queues.links = self.domains
         self.judge_local: JudgeLocal = lambda _message, _roles: None
         self.port = 0
         self.listener: Listener | None = None

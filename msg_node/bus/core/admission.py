@@ -1,9 +1,7 @@
 """Checks of a message before it is routed: its sender, its time, its hops.
 
 A message that is admitted is safe to route: its `from` and `source` may be used by its session, it has time left, and
-members that only nodes may set are removed. What observers and reporters say to each other is followed here as well,
-because the right to observe begins and ends with these messages. Source: message specification, sections 1.3, 9.4,
-18.4, 18.5, 20.3 and 20.7.
+members that only nodes may set are removed. Source: message specification, sections 1.3, 18.4, 18.5, 20.3 and 20.7.
 """
 
 from __future__ import annotations
@@ -11,7 +9,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from federation.core.border import check_hops, hops_of
-from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.bus.core.router import Learned
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.counts import NodeCount
@@ -42,7 +39,6 @@ class Admission:
 
     Args:
         learned: Gains the addresses that nobody owns, by the session that uses them.
-        observers: Follows who may observe what. The changes that it makes are left in the journal.
         counters: "refused sources".
         node: Address of this node.
         max_hops: Nodes that a message may have passed.
@@ -52,7 +48,6 @@ class Admission:
         self,
         state: BusTables,
         learned: Learned,
-        observers: Observers,
         counters: Counters,
         *,
         node: str,
@@ -61,7 +56,6 @@ class Admission:
         self._state = state
         self._source_of = state.senders.source_of
         self._learned = learned
-        self._observers = observers
         self._counters = counters
         self._node = node
         self._max_hops = max_hops
@@ -96,8 +90,6 @@ class Admission:
         peek = message.peek
         if peek.source and not is_response:
             check_named_source(self._state, sid, message)
-        if message.type == "unsubscribe" or SUBSCRIPTION in (message.from_ if is_response else message.to):
-            self._observers.passes(message, sid)
         if peek.ttl or message.type == "forward":
             check_passable(message)
         if peek.via:
@@ -105,28 +97,6 @@ class Admission:
         if peek.auth or peek.session_token:
             return codec.with_body(message, codec.without_members(message.body, _FLAGS))
         return message
-
-    def admit_of_link(self, message: Message, number: int) -> None:
-        """Check a message of a link, whose senders its border has checked.
-
-        Raises:
-            PeerError: Why it is refused.
-        """
-        is_response = message.type == "response"
-        if message.type == "unsubscribe" or SUBSCRIPTION in (message.from_ if is_response else message.to):
-            self._observers.passes(message, number)
-        if message.peek.ttl or message.type == "forward":
-            check_passable(message)
-
-    def follow(self, message: Message, number: int) -> None:
-        """Follow a message of a session or link by which an observer may come or go; no effect for any other.
-
-        Raises:
-            PeerError: See `Observers.passes`.
-        """
-        is_response = message.type == "response"
-        if message.type == "unsubscribe" or SUBSCRIPTION in (message.from_ if is_response else message.to):
-            self._observers.passes(message, number)
 
     def check_guest(self, message: Message, sid: int, domain: str, delivered: DeliveredRequests, *, now: float) -> None:
         """Check the sender and the time of a message of a guest, before the gate of its domain judges it.

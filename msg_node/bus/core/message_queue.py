@@ -54,11 +54,11 @@ class MessageQueue:
 
     def take(self, message: Message) -> bool:
         """Queue a message. Returns False, without an effect, when it has no room."""
-        size = len(message.raw)
-        if len(self.messages) >= self.max_messages or self.size_bytes + size > self.max_bytes:
+        messages, size_bytes = self.messages, self.size_bytes + len(message.raw)
+        if len(messages) >= self.max_messages or size_bytes > self.max_bytes:
             return False
-        self.messages.append(message)
-        self.size_bytes += size
+        messages.append(message)
+        self.size_bytes = size_bytes
         return True
 
     def exceed(self, message: Message) -> None:

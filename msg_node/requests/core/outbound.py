@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from federation.link_context import Refusal
 from msg_node.kernel.congestion import Congestible
+from msg_node.kernel.links import OutboundLinks
 from protofly.errors import Code
 from protofly.message import Message
 
@@ -30,6 +30,10 @@ class OutboundQueues(Protocol):
     def ports(self) -> Mapping[int, Receiver]:
         """The connected runtimes by session."""
 
+    @property
+    def links(self) -> OutboundLinks:
+        """The links to other domains."""
+
     def to_listeners(
         self,
         numbers: tuple[int, ...],
@@ -41,15 +45,6 @@ class OutboundQueues(Protocol):
 
     def reply_to(self, sid: int, message: Message) -> None:
         """Queue an answer for a session, if it is still connected."""
-
-    def send_abroad(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
-        """Queue for another domain; a refusal is the caller's to answer."""
-
-    def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
-        """Have another domain's link made for a message that is kept meanwhile."""
-
-    def is_live(self, domain: str) -> bool:
-        """True if the link to a domain is up."""
 
     def wake(self) -> None:
         """Have everything that was queued written in this scheduler round."""
