@@ -69,23 +69,24 @@ class DomainLink(LinkPort):
         *,
         touched: Callable[[DomainLink], None],
     ) -> None:
+        rules, clock = context.rules, context.clock
         self.domain = domain
         self.touched = touched
-        self.stub = StubStatus(stub_url, domain, on_change=context.on_stub_state)
-        self.records = LinkRecords(domain, context)
-        self.events = LinkEvents(domain, context.record, monotonic=context.monotonic)
-        names = LinkNames(domain, context.node, context.our_aliases | {context.our_domain})
-        doubt_until = context.started_seconds + REQUEST_TTL_SECONDS
+        self.stub = StubStatus(stub_url, domain, on_change=context.observer.on_stub_state)
+        self.records = LinkRecords(domain, context.recording)
+        self.events = LinkEvents(domain, context.recording.record, monotonic=clock.monotonic)
+        names = LinkNames(domain, rules.ours.node, rules.ours.domains)
+        doubt_until = clock.started_seconds + REQUEST_TTL_SECONDS
         self.machine = LinkMachine(names, stream, context.limits, doubt_until=doubt_until)
-        self.inward = Inbound(self, context, names.our_domains)
+        self.inward = Inbound(self, rules, context.bus, context.traces)
         self.senders = PausedSenders(self.machine)
         self.need = Need()
         self.scope = trio.CancelScope()
-        self.last_used_seconds = context.monotonic()
+        self.last_used_seconds = clock.monotonic()
         self._context = context
-        self.now = context.monotonic
-        self._outward = Outbound(domain, stub_url, context, self.machine, self.records)
-        self.effects = LinkEffects(self, context)
+        self.now = clock.monotonic
+        self._outward = Outbound(domain, stub_url, rules, self.machine, self.records)
+        self.effects = LinkEffects(self, context.bus, context.observer, context.traces)
 
     # Outward.
 
@@ -143,7 +144,7 @@ class DomainLink(LinkPort):
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""
-        await self._context.wait_for_room()
+        await self._context.bus.wait_for_room()
 
     def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
         """See `LinkPort`."""
@@ -175,7 +176,7 @@ class DomainLink(LinkPort):
 
     def stub_verified(self) -> None:
         """The kind of the stub is known now: what waits and is not for such a stub is answered."""
-        now, interworking = self.now(), self._context.interworking
+        now, interworking = self.now(), self._context.rules.interworking
         event = StubVerified(partial(interworking.check_sent, self.domain))
         self.effects.perform(self.machine.handle(event, now), now)
 
@@ -188,9 +189,9 @@ class DomainLink(LinkPort):
         machine, context = self.machine, self._context
         if machine.queue.waiting or machine.queue.under_way or len(machine.replies):
             return False
-        if self.domain in context.terms.connected or context.interworking.admission(self.domain) is not None:
+        if self.domain in context.terms.connected or context.rules.interworking.admission(self.domain) is not None:
             return False
-        return not context.is_wanted(self.domain)
+        return not context.bus.is_wanted(self.domain)
 
     @property
     def is_live(self) -> bool:

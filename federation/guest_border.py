@@ -12,22 +12,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from secrets import token_bytes
 
 from federation.core.border import InwardBorder, Speaker, hops_of, id_carried
-from federation.core.interworking import INTERWORKING_TYPES, Interworking
-from federation.core.message_ids import MessageIds
+from federation.core.interworking import INTERWORKING_TYPES
 from federation.decision_records import DecisionRecords
-from federation.link_context import UNIDENTIFIED, Identify
+from federation.link_context import UNIDENTIFIED, BorderRules
 from federation.link_events import LinkEvents
-from federation.link_records import LinkRecords
+from federation.link_records import LinkRecords, Recording
 from policy.core.engine import Facts
-from policy.core.gate import Gate
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
-from protofly.limits import GATE_KNOWN_DOMAINS, MAX_HOPS
+from protofly.limits import GATE_KNOWN_DOMAINS
 from protofly.message import Message
-from protofly.records import MessageRecord, Record, envelope_digest
+from protofly.records import MessageRecord, envelope_digest
 
 CHANNEL = "guest"
 """What records say about how such a message went."""
@@ -37,28 +34,16 @@ _NO_ROLES = frozenset[str]()
 
 @dataclass(frozen=True, slots=True)
 class GuestContext:
-    """What the borders of all guests share; see `LinkContext` for the members of the same name.
+    """What the borders of all guests share.
 
     `decisions` judges their opens, and records denials within bounds. `mains` gives the main domain of each alias that
     the operator lists: its guests are judged as the link of that domain.
     """
 
-    our_domains: frozenset[str]
-    our_domain: str
-    node: str
+    rules: BorderRules
+    recording: Recording
     decisions: DecisionRecords
-    record: Callable[[Record], None]
-    identify: Identify | None = None
-    hides_addresses: bool = False
-    max_hops: int = MAX_HOPS
-    interworking: Interworking = field(default_factory=Interworking)
     mains: Mapping[str, str] = field(default_factory=dict)
-    ids: MessageIds = field(default_factory=lambda: MessageIds(token_bytes(8)))
-
-    @property
-    def gate(self) -> Gate:
-        """Judges what guests send and are sent."""
-        return self.decisions.gate
 
 
 class Entered:
@@ -83,10 +68,10 @@ class _Side:
     __slots__ = ("border", "events", "records")
 
     def __init__(self, domain: str, context: GuestContext) -> None:
-        speaker = Speaker(frozenset({domain}), context.our_domains)
-        self.border = InwardBorder(context.node, speaker, max_hops=context.max_hops)
-        self.records = LinkRecords(domain, context)
-        self.events = LinkEvents(domain, context.record)
+        speaker = Speaker(frozenset({domain}), context.rules.ours.domains)
+        self.border = InwardBorder(context.rules.ours.node, speaker, max_hops=context.rules.max_hops)
+        self.records = LinkRecords(domain, context.recording)
+        self.events = LinkEvents(domain, context.recording.record)
         self.records.carried(channel=CHANNEL, peer_node="", stub_version="")
 
 
@@ -94,6 +79,8 @@ class GuestBorder:
     """Judges and records what guests send and are sent."""
 
     def __init__(self, context: GuestContext) -> None:
+        self._rules = context.rules
+        self._our_domains = context.rules.ours.domains
         self._context = context
         self._sides: dict[str, _Side] = {}
 
@@ -105,7 +92,7 @@ class GuestBorder:
         """
         valid_domain(domain)
         domain = self._context.mains.get(domain, domain)
-        if self._context.interworking.admission(domain) is not None:
+        if self._rules.interworking.admission(domain) is not None:
             raise PeerError(Code.DOMAIN_BLOCKED, "this domain speaks through its interworking stub only", domain=domain)
         size = len(message.raw)
         facts = Facts("peer", message, domain_of(message.from_), domain, domain, size, 0, time.time())
@@ -119,31 +106,31 @@ class GuestBorder:
         Raises:
             PeerError: Why it may not enter; that is recorded.
         """
-        context, began = self._context, time.monotonic()
-        domain = context.mains.get(domain, domain)
+        rules, began = self._rules, time.monotonic()
+        domain = self._context.mains.get(domain, domain)
         side = self._side(domain)
         try:
             if message.type in INTERWORKING_TYPES:
                 raise PeerError(Code.BAD_TYPE, "only interworking stubs are sent this", domain=domain)
             inner, _ = side.border.cross(message)
             from_domain, to_domain = domain_of(inner.from_), domain_of(inner.to)
-            if from_domain in context.our_domains:  # an address of ours that it leases
+            if from_domain in self._our_domains:  # an address of ours that it leases
                 from_domain = domain
-            who = UNIDENTIFIED if context.identify is None else context.identify(inner, domain, now)
+            who = UNIDENTIFIED if rules.identify is None else rules.identify(inner, domain, now)
         except PeerError as exc:
             self.refused(domain, message, exc.code, now)
             raise
         facts = Facts(
             "in", inner, from_domain, to_domain, domain, len(message.raw), side.border.hops_crossed, now, *who
         )
-        verdict = context.gate.judge(facts)
-        msg_id = context.ids.next(now)
+        verdict = rules.gate.judge(facts)
+        msg_id = rules.ids.next(now)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = side.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             side.records.denied(entry, facts, verdict, msg_id)
             raise PeerError(verdict.code or Code.POLICY, domain=domain)
-        if context.gate.has_policies:
+        if rules.gate.has_policies:
             inner.judged(verdict.is_permitted_by_rule)
         return Entered(inner, entry, side.records, began)
 
@@ -172,22 +159,22 @@ class GuestBorder:
         Returns:
             Why the guest was not given it.
         """
-        context, now, began = self._context, time.time(), time.monotonic()
-        domain = context.mains.get(domain, domain)
+        rules, now, began = self._rules, time.time(), time.monotonic()
+        domain = self._context.mains.get(domain, domain)
         records = self._side(domain).records
         try:
             if message.type in INTERWORKING_TYPES:
-                context.interworking.check_sent(domain, message)
+                rules.interworking.check_sent(domain, message)
             hops = len(hops_of(message)) if message.peek.via else 0
             from_domain = domain_of(message.from_)
-            who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
+            who = UNIDENTIFIED if rules.identify is None else rules.identify(message, from_domain, now)
         except PeerError as exc:
             return exc.code
         facts = Facts(
             "out", message, from_domain, domain, domain, len(message.raw), hops, now, *who, roles, message.verdict
         )
-        verdict = context.gate.judge(facts)
-        policy_us, msg_id = int((time.monotonic() - began) * 1e6), context.ids.next(now)
+        verdict = rules.gate.judge(facts)
+        policy_us, msg_id = int((time.monotonic() - began) * 1e6), rules.ids.next(now)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=policy_us)

@@ -19,9 +19,10 @@ from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.link_counts import LinkCount
 from federation.core.link_machine import LinkMachine
-from federation.link_context import UNIDENTIFIED, LinkContext
+from federation.link_context import UNIDENTIFIED, BorderRules, LocalBus
 from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords
+from federation.traces import Traces
 from policy.core.engine import Facts
 from protofly import codec
 from protofly.address import domain_of
@@ -56,12 +57,14 @@ class _Side:
 class Inbound:
     """The way in of one link."""
 
-    def __init__(self, link: Near, context: LinkContext, our_domains: frozenset[str]) -> None:
+    def __init__(self, link: Near, rules: BorderRules, bus: LocalBus, traces: Traces) -> None:
         self._link = link
-        self._context = context
+        self._rules = rules
+        self._bus = bus
+        self._traces = traces
         self._replies, self._counters = link.machine.replies, link.machine.counters
-        self._our_domains = our_domains
-        self._is_legacy = context.interworking.admission(link.domain) is not None
+        self._our_domains = rules.ours.domains
+        self._is_legacy = rules.interworking.admission(link.domain) is not None
         self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
         self._side_now = self._sides[None]
         self.forged_names = ForgedNames()
@@ -90,12 +93,12 @@ class Inbound:
 
     def _border(self, domains: frozenset[str]) -> InwardBorder:
         """What may come in from now on; a stub that starts anew may speak for other addresses than the one before."""
-        legacy = self._context.interworking
+        legacy = self._rules.interworking
         is_theirs = partial(legacy.speaks_for, self._link.domain) if legacy else None
         domain = self._link.domain
-        theirs = domains | {domain} | self._context.listed_aliases(domain)
+        theirs = domains | {domain} | self._rules.listed_aliases(domain)
         speaker = Speaker(theirs, self._our_domains, is_theirs)
-        return InwardBorder(self._context.node, speaker, max_hops=self._context.max_hops)
+        return InwardBorder(self._rules.ours.node, speaker, max_hops=self._rules.max_hops)
 
     def take(self, raws: Sequence[bytes], carrier: Carrier | None, now: float) -> bool:
         """Take messages in, in order, in the names for which `carrier` speaks; `now` is monotonic seconds.
@@ -148,7 +151,7 @@ class Inbound:
             inner, msg_id = (message, msg_id) if msg_id else border.cross(message)
             from_domain = link.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
             to_domain = domain_of(inner.to)
-            identify = self._context.identify
+            identify = self._rules.identify
             who = UNIDENTIFIED if identify is None else identify(inner, link.domain, now)
         except PeerError as exc:
             link.records.refused(message, msg_id or id_carried(message), exc.code, now, size)
@@ -156,7 +159,7 @@ class Inbound:
             return
         hops = border.hops_crossed
         facts = Facts("in", inner, from_domain, to_domain, link.domain, size, hops, now, *who)
-        verdict = self._context.gate.judge(facts)
+        verdict = self._rules.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = link.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
@@ -167,9 +170,9 @@ class Inbound:
             if inner.is_response:
                 answer = self._replies.denied(inner, code, verdict.details_for_sender, time.monotonic())
                 if answer is not None:
-                    self._context.answer(answer)
+                    self._bus.answer(answer)
             return
-        if self._context.gate.has_policies:
+        if self._rules.gate.has_policies:
             inner.judged(verdict.is_permitted_by_rule)
         if inner.type == "response":
             inner = self._replies.came(inner, time.monotonic())
@@ -203,14 +206,14 @@ class Inbound:
             link.events.spoofed(message.from_, exc.code)
 
     def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
-        context, link = self._context, self._link
-        codes = context.deliver(link.domain, batch)
+        link, traces = self._link, self._traces
+        codes = self._bus.deliver(link.domain, batch)
         total_us = int((time.monotonic() - arrived) * 1e6)
         arrived_at_bus = link.records.arrived
         for message, entry, code in zip(batch, entries, codes, strict=True):
             if message.peek.trace:
-                context.traces.hop(message.trace, "link in", arrived)
-                context.traces.hop(message.trace, "bus")
+                traces.hop(message.trace, "link in", arrived)
+                traces.hop(message.trace, "bus")
             arrived_at_bus(entry, code, total_us)
             if code is not None:
                 self._counters[LinkCount.UNDELIVERABLE] += 1

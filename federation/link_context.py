@@ -1,23 +1,24 @@
-"""What all links of a node share, and the small values that pass between a link and its callers."""
+"""What links and guests of a node get from the rest of it: names, rules at the border, bus, observer, clock."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from secrets import token_bytes
 from typing import NamedTuple
 
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.peer_terms import PeerTerms
-from federation.core.stub_status import StubAddresses, StubStatus
+from federation.core.stub_status import StubStatus
+from federation.link_records import Recording
 from federation.traces import Traces
 from policy.core.gate import Gate
 from protofly.errors import Code
 from protofly.limits import MAX_HOPS
 from protofly.message import Message
-from protofly.records import Record
 
 
 class Refusal(NamedTuple):
@@ -46,43 +47,104 @@ Deliver = Callable[[str, list[Message]], list[Code | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class LinkContext:
-    """What every link of this node shares.
+class OurNames:
+    """Our side of every link.
 
-    `stub_addresses` says which address a domain's stub has here. `deliver` and `answer` lead to the bus (`answer` takes
-    a reply for a local sender), `record` writes audit records. `on_live` and `on_lost` are called when a domain has got
-    a carrier, and when it has none any more. `quarantine` keeps a deadly message for the operator. `is_wanted` is true
-    while runtimes here listen to a domain, so that its link is kept. `wake` has everything flushed in this scheduler
-    round. `wait_for_room` lets a reader pause while local receivers are congested. `identify` checks assertions, where
-    there are identity providers. `hides_addresses` says that records hash addresses. `on_stub_state` is called when a
-    stub that runs here, or was to, is in another state. `interworking` knows legacy addresses, and the stubs behind
-    them. `terms` hold for single domains. `listed_aliases` gives the aliases of a domain that the operator lists.
-    `started_seconds` is when this process started, by the clock `monotonic`.
+    Attributes:
+        domain: Our main domain.
+        node: Address of our node, in whose name it answers.
+        aliases: Further domains of ours.
     """
 
-    our_domain: str
+    domain: str
     node: str
-    stub_addresses: StubAddresses
+    aliases: frozenset[str] = frozenset()
+
+    @property
+    def domains(self) -> frozenset[str]:
+        """All domains of ours."""
+        return self.aliases | {self.domain}
+
+
+@dataclass(frozen=True, slots=True)
+class BorderRules:
+    """What holds for every message between our domain and another one.
+
+    Attributes:
+        ours: Our names.
+        gate: Judges.
+        identify: Checks assertions; None without identity providers.
+        interworking: Knows legacy addresses, and the stubs behind them.
+        listed_aliases: Aliases of a domain that the operator lists.
+        max_hops: Nodes that a message may pass.
+        ids: Makes the ids by which both sides record a message.
+    """
+
+    ours: OurNames
     gate: Gate
-    ids: MessageIds
-    traces: Traces
+    identify: Identify | None = None
+    interworking: Interworking = field(default_factory=Interworking)
+    listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
+    max_hops: int = MAX_HOPS
+    ids: MessageIds = field(default_factory=lambda: MessageIds(token_bytes(8)))
+
+
+@dataclass(frozen=True, slots=True)
+class LocalBus:
+    """The bus of our domain, as links use it.
+
+    Attributes:
+        deliver: Takes messages of a foreign domain.
+        answer: Takes a reply of ours for a local sender.
+        wait_for_room: Waits while local receivers are congested.
+        is_wanted: True while runtimes here listen to a domain, so that its link is kept.
+        wake: Has everything flushed in this scheduler round.
+    """
+
     deliver: Deliver
     answer: Callable[[Message], None]
-    record: Callable[[Record], None]
-    quarantine: Callable[[str, OutboundMessage], None]
     wait_for_room: Callable[[], Awaitable[None]]
-    on_live: Callable[[str], None]
-    on_lost: Callable[[str], None]
     is_wanted: Callable[[str], bool]
     wake: Callable[[], None]
-    limits: QueueLimits
-    identify: Identify | None = None
-    our_aliases: frozenset[str] = frozenset()
-    hides_addresses: bool = False
-    max_hops: int = MAX_HOPS
-    interworking: Interworking = field(default_factory=Interworking)
-    terms: PeerTerms = field(default_factory=PeerTerms)
-    on_stub_state: Callable[[StubStatus], None] = lambda _: None
-    listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
-    started_seconds: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkObserver:
+    """Follows what happens to links.
+
+    Attributes:
+        on_live: Called when a domain has got a carrier.
+        on_lost: Called when it has none any more.
+        on_stub_state: Called when a stub that runs here, or was to, is in another state.
+        quarantine: Keeps a message that killed the stub of a domain, for the operator.
+    """
+
+    on_live: Callable[[str], None]
+    on_lost: Callable[[str], None]
+    on_stub_state: Callable[[StubStatus], None]
+    quarantine: Callable[[str, OutboundMessage], None]
+
+
+@dataclass(frozen=True, slots=True)
+class LinkClock:
+    """The clock of links: seconds that never go back, and when this process started by it."""
+
     monotonic: Callable[[], float] = time.monotonic
+    started_seconds: float = field(default_factory=time.monotonic)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkContext:
+    """What every link of this node is made with; each part of a link gets what it needs of it.
+
+    `limits` bound what waits for one domain, `terms` hold for single domains.
+    """
+
+    rules: BorderRules
+    recording: Recording
+    bus: LocalBus
+    observer: LinkObserver
+    traces: Traces = field(default_factory=Traces)
+    limits: QueueLimits = field(default_factory=QueueLimits)
+    terms: PeerTerms = field(default_factory=PeerTerms)
+    clock: LinkClock = field(default_factory=LinkClock)

@@ -33,11 +33,12 @@ from federation.core.link_machine import (
 from federation.core.outbound_queue import OutboundMessage
 from federation.core.stub_status import StubStatus
 from federation.inbound import Inbound
-from federation.link_context import LinkContext
+from federation.link_context import LinkObserver, LocalBus
 from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords
 from federation.need import Need
 from federation.paused_senders import PausedSenders
+from federation.traces import Traces
 from protofly.errors import Code
 
 logger = logging.getLogger("federation")
@@ -67,15 +68,16 @@ class LinkEffects:
         has_traced: A message whose way is followed was sent.
     """
 
-    def __init__(self, link: Performer, context: LinkContext) -> None:
+    def __init__(self, link: Performer, bus: LocalBus, observer: LinkObserver, traces: Traces) -> None:
         self._link = link
-        self._context = context
+        self._observer = observer
+        self._traces = traces
         self._came_up = trio.Event()
         self.has_traced = False
         self._performers: dict[type, Callable[..., object]] = {
             Delivered: self._delivered,
             Ended: self._ended,
-            Answer: lambda action, _now: context.answer(action.reply),
+            Answer: lambda action, _now: bus.answer(action.reply),
             Pump: lambda action, _now: action.carrier.pump(),
             EndCarrier: lambda action, _now: action.carrier.end(),
             Probe: self._probe,
@@ -109,7 +111,7 @@ class LinkEffects:
         message = action.message.message
         self._link.records.ended(action.message, action.outcome, action.code, now)
         if message.peek.trace:
-            self._context.traces.hop(message.trace, action.outcome, now)
+            self._traces.hop(message.trace, action.outcome, now)
 
     def _probe(self, action: Probe, now: float) -> None:
         if not action.carrier.probe():
@@ -124,8 +126,8 @@ class LinkEffects:
     def _trace_delivered(self, messages: Iterable[OutboundMessage], now: float) -> None:
         for one in messages:
             if one.message.peek.trace:
-                self._context.traces.hop(one.message.trace, "stub", one.handed_seconds)
-                self._context.traces.hop(one.message.trace, "acknowledged", now)
+                self._traces.hop(one.message.trace, "stub", one.handed_seconds)
+                self._traces.hop(one.message.trace, "acknowledged", now)
 
     def _carrier_up(self, action: CameUp, _now: float) -> None:
         event = action.event
@@ -133,7 +135,7 @@ class LinkEffects:
         self._came_up.set()
         self._link.events.came_up(event.carrier.direction, peer_node=event.peer_node)
         self._mark_way()
-        self._context.on_live(self._link.domain)
+        self._observer.on_live(self._link.domain)
 
     def _carrier_down(self, down: WentDown, _now: float) -> None:
         self._link.inward.carrier_lost(down.carrier)
@@ -142,7 +144,7 @@ class LinkEffects:
         if down.was_active:
             self._link.senders.look_again()
         if down.was_last:
-            self._context.on_lost(self._link.domain)
+            self._observer.on_lost(self._link.domain)
             self._came_up = trio.Event()
             if not self._link.is_idle:
                 self._link.need.arise()
@@ -158,4 +160,4 @@ class LinkEffects:
         msg_id = message.msg_id.hex()
         about = {"domain": domain, "msg_id": msg_id, "code": Code.QUARANTINED.word}
         logger.error("message %s killed the stub of %s twice and is quarantined", msg_id, domain, extra=about)
-        self._context.quarantine(domain, message)
+        self._observer.quarantine(domain, message)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from typing import Literal, Protocol
+from dataclasses import dataclass
+from typing import Literal
 
 from federation.core.link_machine import Outcome
 from federation.core.outbound_queue import OutboundMessage
@@ -21,35 +22,32 @@ from protofly.message import Message
 from protofly.records import GateFacts, MessageRecord, Record, StubEvent, envelope_digest
 
 
-class Recording(Protocol):
-    """What the records of a link need from its node; see `LinkContext`."""
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """How links and guests are recorded.
 
-    @property
-    def our_domain(self) -> str:
-        """Our main domain."""
+    Attributes:
+        our_domain: Our main domain.
+        gate: Says which facts the policies in force read.
+        record: Takes records; never blocks.
+        hides_addresses: True when addresses are hashed on their way to the disk.
+    """
 
-    @property
-    def gate(self) -> Gate:
-        """Judges."""
-
-    @property
-    def record(self) -> Callable[[Record], None]:
-        """Takes records."""
-
-    @property
-    def hides_addresses(self) -> bool:
-        """True when records hash addresses."""
+    our_domain: str
+    gate: Gate
+    record: Callable[[Record], None]
+    hides_addresses: bool = False
 
 
 class LinkRecords:
     """The audit records of the link to one domain, or of its guests."""
 
-    def __init__(self, domain: str, context: Recording) -> None:
-        our_domain = context.our_domain
+    def __init__(self, domain: str, recording: Recording) -> None:
+        our_domain = recording.our_domain
         self._domain = domain
-        self._gate = context.gate
-        self._recorder = FactsRecorder(our_domain, domain, is_hashed=context.hides_addresses)
-        self.record = context.record
+        self._gate = recording.gate
+        self._recorder = FactsRecorder(our_domain, domain, is_hashed=recording.hides_addresses)
+        self.record = recording.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
 

@@ -14,7 +14,7 @@ from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.link_counts import LinkCount
 from federation.core.link_machine import LinkMachine
 from federation.core.outbound_queue import OutboundMessage, deadline_of
-from federation.link_context import UNIDENTIFIED, LinkContext, Refusal
+from federation.link_context import UNIDENTIFIED, BorderRules, Refusal
 from federation.link_records import LinkRecords
 from policy.core.engine import Facts
 from policy.core.gate import Step, Verdict
@@ -36,22 +36,22 @@ class Outbound:
     Args:
         domain: The foreign domain.
         stub_url: Address of its stub on our node.
-        context: What all links share.
+        rules: Hold for every message between our domain and another one.
         machine: Says whether it takes messages now.
         records: Gets what is not even queued.
     """
 
     def __init__(
-        self, domain: str, stub_url: str, context: LinkContext, machine: LinkMachine, records: LinkRecords
+        self, domain: str, stub_url: str, rules: BorderRules, machine: LinkMachine, records: LinkRecords
     ) -> None:
         self._domain = domain
-        self._context = context
+        self._rules = rules
         self._machine = machine
         self._records = records
-        self._border = OutwardBorder(context.node, stub_url, max_hops=context.max_hops)
-        self._our_domains = context.our_aliases | {context.our_domain}
+        self._border = OutwardBorder(rules.ours.node, stub_url, max_hops=rules.max_hops)
+        self._our_domains = rules.ours.domains
         self._we = Speaker(self._our_domains)
-        self._is_legacy = context.interworking.admission(domain) is not None
+        self._is_legacy = rules.interworking.admission(domain) is not None
 
     def judged(self, message: Message, roles: frozenset[str], started: float) -> OutboundMessage | Refusal:
         """Judge one message of ours and make it ready; a refusal is recorded, and the caller's to answer.
@@ -61,11 +61,11 @@ class Outbound:
             roles: Those of its sender's session.
             started: Now, in monotonic seconds.
         """
-        context, domain = self._context, self._domain
+        rules, domain = self._rules, self._domain
         now = time.time()
         try:
             if self._is_legacy or message.type in INTERWORKING_TYPES:
-                message = context.interworking.handed_over(domain, message, token_hex(16))
+                message = rules.interworking.handed_over(domain, message, token_hex(16))
             via_length = len(hops_of(message)) if message.peek.via else 0
             from_domain = domain_of(message.from_)
             if message.type != "response" and (
@@ -74,22 +74,22 @@ class Outbound:
                 check_speaks_for(message, self._we)  # what the far end would take for a forgery of ours
             if message.type == FORWARD and message.body:
                 message = codec.with_body(message, cleaned_forward(message.body, self._we.may_use))
-            who = UNIDENTIFIED if context.identify is None else context.identify(message, from_domain, now)
+            who = UNIDENTIFIED if rules.identify is None else rules.identify(message, from_domain, now)
         except PeerError as exc:
             return Refusal(exc.code)
         facts = Facts(
             "out", message, from_domain, domain, domain, len(message.raw), via_length, now, *who, roles, message.verdict
         )
-        verdict = context.gate.judge(facts)
+        verdict = rules.gate.judge(facts)
         policy_us = int((time.monotonic() - started) * 1e6)
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             self._machine.counters[LinkCount.DENIED] += 1
-            self._records.kept_back(facts, verdict, context.ids.next(now), code, outcome="denied", policy_us=policy_us)
+            self._records.kept_back(facts, verdict, rules.ids.next(now), code, outcome="denied", policy_us=policy_us)
             return Refusal(code, verdict.details_for_sender)
         if verdict.decision.shadow:
             self._records.decided(facts, verdict)
-        msg_id = context.ids.next(now)
+        msg_id = rules.ids.next(now)
         try:
             outbound = self._made_ready(message, msg_id, verdict, now, started)
         except PeerError as exc:
@@ -106,10 +106,10 @@ class Outbound:
         """
         if not request.expects_reply:
             return None
-        reply = refusal_abroad(request, code, detail, node=self._context.node, our_domains=self._our_domains)
+        reply = refusal_abroad(request, code, detail, node=self._rules.ours.node, our_domains=self._our_domains)
         now = time.time()
         try:
-            return self._made_ready(reply, self._context.ids.next(now), _OWN_WORDS, now, started)
+            return self._made_ready(reply, self._rules.ids.next(now), _OWN_WORDS, now, started)
         except PeerError:
             self._machine.counters[LinkCount.REFUSED] += 1
             return None

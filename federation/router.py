@@ -14,7 +14,7 @@ import trio
 
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
-from federation.core.stub_status import StubStatus
+from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import LinkContext, Refusal
@@ -38,6 +38,7 @@ class Federation:
 
     Args:
         decisions: Judges, and records what the gate `peer` decides.
+        stub_addresses: Says which address the stub of a domain has here.
         supervise: Runs the stub of one link for as long as it is needed; started once per link.
         max_links: Links at once. A peer that the settings name for itself gets its own in any case: whatever number of
             domains others have, they do not cut it off.
@@ -47,11 +48,15 @@ class Federation:
         self,
         context: LinkContext,
         decisions: DecisionRecords,
+        stub_addresses: StubAddresses,
         *,
         supervise: Callable[[DomainLink], Awaitable[None]],
         max_links: int = MAX_LINKS,
     ) -> None:
         self._context = context
+        self._rules = context.rules
+        self._wake = context.bus.wake
+        self._stub_addresses = stub_addresses
         self.decisions = decisions
         self._supervise = supervise
         self._max_links = max_links
@@ -76,7 +81,7 @@ class Federation:
         while links:
             unfinished = []
             for link in links:
-                if link.tick(self._context.monotonic()):
+                if link.tick(self._context.clock.monotonic()):
                     unfinished.append(link)
                     await trio.sleep(PAUSE_SECONDS)
             links = unfinished
@@ -86,8 +91,8 @@ class Federation:
 
         Those are interworking stubs, and stubs that the settings keep connected.
         """
-        node = self._context.node
-        for domain in (*self._context.interworking.domains, *sorted(self._context.terms.connected)):
+        node = self._rules.ours.node
+        for domain in (*self._rules.interworking.domains, *sorted(self._context.terms.connected)):
             try:
                 (self._links.get(domain) or self._open(domain, greeting(node, node))).need.arise()
             except PeerError as exc:
@@ -120,7 +125,7 @@ class Federation:
     def reach(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         """Have the link of a domain made, for a message that somebody keeps until it is up.
 
-        A refusal says that the message may not go there. While it is kept, its domain is wanted (`LinkContext`).
+        A refusal says that the message may not go there. While it is kept, its domain is wanted (`LocalBus`).
         """
         try:
             link = self._links.get(domain) or self._open(domain, message)
@@ -141,7 +146,7 @@ class Federation:
             return Refusal(exc.code)
         verdict = self.decisions.gate.judge(facts)
         if not verdict.permitted:
-            code, msg_id = verdict.code or Code.POLICY, self._context.ids.next(facts.now)
+            code, msg_id = verdict.code or Code.POLICY, self._rules.ids.next(facts.now)
             link.records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=0)
             return Refusal(code)
         if verdict.decision.shadow:
@@ -157,7 +162,7 @@ class Federation:
 
     def _touched(self, link: DomainLink) -> None:
         self._dirty.add(link)
-        self._context.wake()
+        self._wake()
 
     def flush(self) -> None:
         """Let every link that got something hand it to its carrier."""
@@ -178,11 +183,11 @@ class Federation:
             PeerError: AUTH_POLICY when our policy does not talk to that domain, OVERLOAD when there are too many links.
         """
         domain = claims.iss
-        if self._context.interworking.admission(domain) is not None:
+        if self._rules.interworking.admission(domain) is not None:
             raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
         if domain in self._context.terms.chosen:
             raise PeerError(Code.AUTH_POLICY, "this domain speaks through the stub chosen here only", domain=domain)
-        probe = greeting(claims.node, self._context.node)
+        probe = greeting(claims.node, self._rules.ours.node)
         try:
             link = self._links.get(domain) or self._open(domain, probe)
         except PeerError as exc:
@@ -206,7 +211,7 @@ class Federation:
         is_named = self.decisions.gate.names(domain)  # they are as many as the operator wrote
         if len(self._links) >= self._max_links and not self._drop_idle() and not is_named:
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
-        stub_url = self._context.stub_addresses.of(domain)
+        stub_url = self._stub_addresses.of(domain)
         link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)
         link.need.asked_by = message.from_
         self._links[domain] = link

@@ -159,6 +159,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     federation = Federation(
         links,
         decisions,
+        foundation.stub_addresses,
         supervise=lambda link: StubSupervisor(link, supervision).run(),
         max_links=settings.limits.links,
     )

@@ -23,11 +23,8 @@ from rich.console import Console
 from rich.table import Table
 
 from federation.core.message_ids import MessageIds
-from federation.core.outbound_queue import OutboundMessage, QueueLimits
-from federation.core.stub_status import StubAddresses
-from federation.link_context import LinkContext
-from federation.link_records import LinkRecords
-from federation.traces import Traces
+from federation.core.outbound_queue import OutboundMessage
+from federation.link_records import LinkRecords, Recording
 from msg_node.records.stream import Stream
 from pipeline.synth.traffic import read_policy
 from policy.core.engine import Facts
@@ -75,7 +72,7 @@ class _Bench:
     def __init__(self, messages: int) -> None:
         self.records: list[Record] = []
         self._gate = Gate(read_policy("deployed")[1])
-        self._records = LinkRecords("b.example", self._context())
+        self._records = LinkRecords("b.example", Recording("a.example", self._gate, self.records.append))
         self._records.carried(channel="stub", peer_node="runtime://b.example/mn-1", stub_version="ab" * 32)
         ids, rng, now = MessageIds(b"12345678"), random.Random(1), float(_BOOT // 1000)
         self.leaving: list[_Judged] = []
@@ -93,26 +90,6 @@ class _Bench:
         )
         digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
         return _Judged(facts, self._gate.judge(facts), msg_id, digest)
-
-    def _context(self) -> LinkContext:
-        return LinkContext(
-            our_domain="a.example",
-            node="runtime://a.example/mn-1",
-            stub_addresses=StubAddresses("runtime://a.example/mn-1"),
-            gate=self._gate,
-            ids=MessageIds(b"12345678"),
-            traces=Traces(),
-            deliver=lambda _domain, messages: [None] * len(messages),
-            answer=lambda _message: None,
-            record=self.records.append,
-            quarantine=lambda _domain, _pending: None,
-            wait_for_room=_never,
-            on_live=lambda _domain: None,
-            on_lost=lambda _domain: None,
-            is_wanted=lambda _domain: False,
-            wake=lambda: None,
-            limits=QueueLimits(),
-        )
 
     def pending(self) -> list[OutboundMessage]:
         """Messages under way, as the link queues them."""
@@ -205,10 +182,6 @@ def _message(rng: random.Random, number: int, source: str, target: str) -> Messa
         to=f"hyperty://{target}.example/h-{int(240 * rng.random() ** 2.2):03x}",
         body={"value": "x" * int(rng.lognormvariate(5.7, 1))},
     )
-
-
-async def _never() -> None:
-    """There is always room here."""
 
 
 def main() -> int:

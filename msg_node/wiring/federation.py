@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from secrets import token_bytes
-
-from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import QueueLimits
 from federation.decision_records import DecisionRecords
 from federation.egress import LineOpener
 from federation.link_acceptor import LinkAcceptor
-from federation.link_context import Identify, LinkContext
+from federation.link_context import BorderRules, Identify, LinkContext, LinkObserver, LocalBus, OurNames
+from federation.link_records import Recording
 from federation.router import Federation
 from federation.stub_deployment import StubSources
 from federation.stub_host import StubHost
-from federation.traces import Traces
 from msg_node.bus.bus import Bus
 from msg_node.bus.taps import Taps
 from msg_node.records.quarantine import Quarantine
@@ -53,33 +50,34 @@ def build_link_context(
     settings, state, node = foundation.settings, foundation.state, foundation.node_url
     leases = StubLeases(state, bus.effects.publish_statuses, then=bus.from_links.link_is_live)
     deliver, answer = bus.from_links.take, bus.refusals.answer
+    ours = OurNames(settings.node.domain, node, frozenset(settings.node.aliases))
     return LinkContext(
-        our_domain=settings.node.domain,
-        node=node,
-        stub_addresses=foundation.stub_addresses,
-        gate=decisions.gate,
-        ids=MessageIds(token_bytes(8)),
-        traces=Traces(),
-        deliver=deliver if taps is None else taps.over(deliver),
-        answer=answer if taps is None else taps.over_answers(answer),
-        record=foundation.records.append,
-        hides_addresses=settings.records.hash_addresses,
-        quarantine=Quarantine(settings.node.data_dir / "quarantine").keep,
-        wait_for_room=bus.send_queues.wait_for_room,
-        on_stub_state=lambda status: bus.effects.publish_events(state_events(status, node, state.listeners)),
-        on_live=leases.came,
-        on_lost=leases.went,
-        is_wanted=bus.from_links.is_wanted,
-        wake=bus.send_queues.wake,
-        identify=identify,
-        interworking=state.interworking,
-        terms=peer_terms(settings),
-        our_aliases=frozenset(settings.node.aliases),
-        listed_aliases=trust.aliases.rules.listed,
-        max_hops=settings.limits.max_hops,
+        BorderRules(
+            ours,
+            decisions.gate,
+            identify,
+            state.interworking,
+            listed_aliases=trust.aliases.rules.listed,
+            max_hops=settings.limits.max_hops,
+        ),
+        Recording(ours.domain, decisions.gate, foundation.records.append, settings.records.hash_addresses),
+        LocalBus(
+            deliver=deliver if taps is None else taps.over(deliver),
+            answer=answer if taps is None else taps.over_answers(answer),
+            wait_for_room=bus.send_queues.wait_for_room,
+            is_wanted=bus.from_links.is_wanted,
+            wake=bus.send_queues.wake,
+        ),
+        LinkObserver(
+            on_live=leases.came,
+            on_lost=leases.went,
+            on_stub_state=lambda status: bus.effects.publish_events(state_events(status, node, state.listeners)),
+            quarantine=Quarantine(settings.node.data_dir / "quarantine").keep,
+        ),
         limits=QueueLimits(
             settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
         ),
+        terms=peer_terms(settings),
     )
 
 

@@ -14,7 +14,8 @@ from federation.core.auth import channel_binding
 from federation.core.resolution import PeerEntry
 from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import UNIDENTIFIED, Identify, Refusal
+from federation.link_context import UNIDENTIFIED, BorderRules, Identify, OurNames, Refusal
+from federation.link_records import Recording
 from federation.router import greeting
 from msg_node.bus import middleware
 from msg_node.bus.core.message_queue import QueueBounds
@@ -125,20 +126,12 @@ def build_guests(
     identify: Identify | None,
 ) -> GuestBorder:
     """Make the judge of runtimes of other domains that have a session here."""
-    return GuestBorder(
-        GuestContext(
-            our_domains=frozenset(settings.own_domains),
-            our_domain=settings.node.domain,
-            node=node_url,
-            decisions=decisions,
-            record=record,
-            identify=identify,
-            hides_addresses=settings.records.hash_addresses,
-            max_hops=settings.limits.max_hops,
-            interworking=state.interworking,
-            mains={alias: peer.domain for peer in settings.peer for alias in peer.aliases},
-        )
-    )
+    domain, gate = settings.node.domain, decisions.gate
+    ours = OurNames(domain, node_url, frozenset(settings.own_domains))
+    rules = BorderRules(ours, gate, identify, state.interworking, max_hops=settings.limits.max_hops)
+    recording = Recording(domain, gate, record, settings.records.hash_addresses)
+    mains = {alias: peer.domain for peer in settings.peer for alias in peer.aliases}
+    return GuestBorder(GuestContext(rules, recording, decisions, mains))
 
 
 def _schema_step(validation: Validation | None) -> Step:

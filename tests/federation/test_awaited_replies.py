@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 import msgspec
 
 from federation.core.awaited_replies import AwaitedReplies, LinkNames
+from federation.core.link_counts import LinkCount
 from protofly import codec
+from protofly.counters import Counters
 from protofly.message import Message
 
 ANA, ROOM = "hyperty://a.example/ana", "comm://a.example/room"
 ELSEWHERE = "comm://alias.example/room"
 
 
-def awaited() -> tuple[AwaitedReplies, Counter[str]]:
-    counters: Counter[str] = Counter()
+def awaited() -> tuple[AwaitedReplies, Counters]:
+    counters = Counters(LinkCount)
     names = LinkNames("b.example", "runtime://a.example/mn-1", frozenset({"a.example"}))
     return AwaitedReplies(names, doubt_until=0.0, counters=counters), counters
 

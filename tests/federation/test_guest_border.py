@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import Identified
+from federation.link_context import BorderRules, Identified, OurNames
+from federation.link_records import Recording
 from federation.router import greeting, may_talk
 from policy.core.engine import CompiledPolicies, Mode, Rule
 from policy.core.gate import Gate, PeerRule
@@ -33,14 +34,13 @@ ROLES: Final = frozenset({"operator"})
 def border_of(gate: Gate, records: list[Record], *, verified: bool = False) -> GuestBorder:
     return GuestBorder(
         GuestContext(
-            our_domains=frozenset({OURS}),
-            our_domain=OURS,
-            node=node_of(OURS),
-            decisions=DecisionRecords(gate, records.append),
-            record=records.append,
-            identify=(lambda _message, _domain, _now: Identified(True, "bo@b.example", "idp.example"))
-            if verified
-            else None,
+            BorderRules(
+                OurNames(OURS, node_of(OURS)),
+                gate,
+                (lambda _message, _domain, _now: Identified(True, "bo@b.example", "idp.example")) if verified else None,
+            ),
+            Recording(OURS, gate, records.append),
+            DecisionRecords(gate, records.append),
         )
     )
 
@@ -270,12 +270,10 @@ def test_guests_of_a_listed_alias_are_judged_as_the_link_of_the_main_domain() ->
     gate = Gate(one_policy(permit("link", test("linkDomain", "equals", THEIRS))), {})
     records: list[Record] = []
     context = GuestContext(
-        our_domains=frozenset({OURS}),
-        our_domain=OURS,
-        node=node_of(OURS),
-        decisions=unrecorded(gate),
-        record=records.append,
-        mains={"alias.example": THEIRS},
+        BorderRules(OurNames(OURS, node_of(OURS)), gate),
+        Recording(OURS, gate, records.append),
+        unrecorded(gate),
+        {"alias.example": THEIRS},
     )
     raw = b'{"id":1,"type":"read","from":"hyperty://alias.example/h","to":"hyperty://a.example/h"}'
     (message,) = codec.decode(raw)

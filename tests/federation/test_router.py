@@ -14,6 +14,7 @@ from federation.core.auth import Claims
 from federation.core.carrier import Accepted
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
+from federation.core.stub_status import StubAddresses
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import Refusal
@@ -57,6 +58,7 @@ class Rig:
         self.federation = Federation(
             self.bus.context,
             DecisionRecords(gate, self.bus.records.append),
+            StubAddresses(node_of("a.example"), b"a.example"),
             supervise=self.supervisors.supervise,
             max_links=max_links,
         )

@@ -20,7 +20,8 @@ import trio
 from federation.core.interworking import Interworking
 from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import Refusal
+from federation.link_context import BorderRules, OurNames, Refusal
+from federation.link_records import Recording
 from msg_node.addresses.core.allocation import Owners
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
@@ -332,12 +333,11 @@ class RuntimeRig:
         record = self.books.records.append
         return GuestBorder(
             GuestContext(
-                our_domains=self.state.domains,
-                our_domain=DOMAIN,
-                node=NODE,
-                decisions=DecisionRecords(self.gate, record),
-                record=record,
-                interworking=self.state.interworking,
+                BorderRules(
+                    OurNames(DOMAIN, NODE, self.state.domains), self.gate, interworking=self.state.interworking
+                ),
+                Recording(DOMAIN, self.gate, record),
+                DecisionRecords(self.gate, record),
             )
         )
 

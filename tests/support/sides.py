@@ -13,9 +13,9 @@ from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.peer_terms import PeerTerms
-from federation.core.stub_status import StubAddresses
 from federation.domain_link import DomainLink
-from federation.link_context import Identify, LinkContext
+from federation.link_context import BorderRules, Identify, LinkClock, LinkContext, LinkObserver, LocalBus, OurNames
+from federation.link_records import Recording
 from federation.traces import Traces
 from policy.core.gate import Gate, PeerRule
 from protofly.codec import body_members, build, decode
@@ -80,30 +80,34 @@ class Bus:
 
     @property
     def context(self) -> LinkContext:
+        ours = OurNames(self.domain, node_of(self.domain), self.aliases.ours)
         return LinkContext(
-            our_domain=self.domain,
-            node=node_of(self.domain),
-            stub_addresses=StubAddresses(node_of(self.domain), self.domain.encode()),
-            gate=self.gate,
-            ids=MessageIds(self.domain.encode()[:8].ljust(8)),
-            traces=self.traces,
-            deliver=self._deliver,
-            answer=self.answers.append,
-            record=self.records.append,
-            quarantine=lambda _domain, pending: self.quarantined.append(pending),
-            wait_for_room=lambda: self.room.wait(),
-            on_live=self.came_live.append,
-            on_lost=lambda _domain: None,
-            is_wanted=lambda _domain: False,
-            wake=lambda: None,
-            limits=self.limits,
-            identify=self.identify,
-            interworking=self.interworking,
-            terms=self.terms,
-            our_aliases=self.aliases.ours,
-            listed_aliases=self.aliases.listed,
-            started_seconds=self.clock.started_seconds,
-            monotonic=lambda: self.clock.monotonic(),
+            BorderRules(
+                ours,
+                self.gate,
+                self.identify,
+                self.interworking,
+                self.aliases.listed,
+                ids=MessageIds(self.domain.encode()[:8].ljust(8)),
+            ),
+            Recording(self.domain, self.gate, self.records.append),
+            LocalBus(
+                deliver=self._deliver,
+                answer=self.answers.append,
+                wait_for_room=lambda: self.room.wait(),
+                is_wanted=lambda _domain: False,
+                wake=lambda: None,
+            ),
+            LinkObserver(
+                on_live=self.came_live.append,
+                on_lost=lambda _domain: None,
+                on_stub_state=lambda _status: None,
+                quarantine=lambda _domain, pending: self.quarantined.append(pending),
+            ),
+            self.traces,
+            self.limits,
+            self.terms,
+            LinkClock(lambda: self.clock.monotonic(), self.clock.started_seconds),
         )
 
     def _deliver(self, _domain: str, messages: list[Message]) -> list[Code | None]:
