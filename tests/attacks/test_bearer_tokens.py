@@ -164,7 +164,7 @@ def test_a_good_token_with_one_other_letter_is_refused_or_the_same(position: int
         assert gate().check(Offered(changed), ANA, now=NOW) == gate().check(Offered(good), ANA, now=NOW)
 
 
-def test_whoever_tries_tokens_is_sent_away() -> None:
+def test_a_client_that_tries_tokens_is_sent_away() -> None:
     rig = StateRig(gate=gate())
     for attempt in range(1, UNPROVED_OPENS + 1):
         result = rig.session_verb("open", ANA, 1, {"credentials": {"token": f"guess {attempt}"}})
@@ -174,7 +174,7 @@ def test_whoever_tries_tokens_is_sent_away() -> None:
     assert [news.event for news in result.news] == ["refused"]
 
 
-def test_whoever_tries_session_tokens_is_sent_away() -> None:
+def test_a_client_that_tries_session_tokens_is_sent_away() -> None:
     rig = StateRig()
     _, token = rig.open("rt-ana", 1)
     for attempt in range(UNPROVED_OPENS):

@@ -59,7 +59,7 @@ async def test_module_changed_by_hand_is_dropped_counted_and_fetched_again(
 async def test_documents_changed_by_hand_are_dropped_and_counted(
     world: World, cache: StubsCache, tmp_path: Path
 ) -> None:
-    await world.supply()
+    await world.provide()
     assert world.bundle is not None
     await cache.put_documents(world.bundle)
     path = file_of(tmp_path, Kind.DOCUMENTS, documents_key("b.example"))
@@ -72,7 +72,7 @@ async def test_documents_changed_by_hand_are_dropped_and_counted(
 async def test_documents_of_one_domain_under_the_name_of_another_are_dropped(
     world: World, cache: StubsCache, tmp_path: Path
 ) -> None:
-    await world.supply()
+    await world.provide()
     assert world.bundle is not None
     await cache.put_documents(world.bundle)
     theirs = file_of(tmp_path, Kind.DOCUMENTS, documents_key("b.example"))
@@ -113,7 +113,7 @@ async def test_rollback_is_refused_by_the_cached_documents_when_the_marks_are_go
 ) -> None:
     old = world.b.files[world.b.location.well_known_url]
     world.b.publish_live()
-    await world.supply()
+    await world.provide()
     world.store.close()
     remove_marks(tmp_path)
     world.restart()
@@ -122,13 +122,13 @@ async def test_rollback_is_refused_by_the_cached_documents_when_the_marks_are_go
         await world.refresh()
     assert caught.value.code is Code.ROLLBACK
     world.b.publish_live()
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
 
 
 async def test_rollback_is_refused_by_the_marks_when_the_cache_is_gone(world: World) -> None:
     old = world.b.files[world.b.location.well_known_url]
     world.b.publish_live()
-    await world.supply()
+    await world.provide()
     world.bundle = None
     world.modules.clear()
     world.restart()
@@ -142,11 +142,11 @@ async def test_older_manifest_planted_under_the_hash_of_the_accepted_one_does_no
     """The domain signed it once, and has not revoked it: only the hash says that it is not the accepted one."""
     old_code, new_code = MODULE + b"\0\x02\x01a", MODULE + b"\0\x02\x01b"
     world.b.publish_stub(serial=1, code=old_code)
-    old = await world.supply()
+    old = await world.provide()
     world.b.publish_stub(serial=2, code=new_code)
-    accepted = await world.supply()
+    accepted = await world.provide()
     world.b.publish_stub(serial=3, code=MODULE, permissions=Permissions(connect=["mn", "other"], storage_bytes=1))
-    assert (await world.supply()).serial == 2  # the update is held
+    assert (await world.provide()).serial == 2  # the update is held
     trust, state = await world.refresh(), world.state()
     assert state is not None
     manifests = {**dict(trust.manifests), accepted.manifest_sha256: old.manifest_envelope}
@@ -165,7 +165,7 @@ async def test_cached_document_of_another_domains_keys_raises_no_mark(world: Wor
     forger = World(tmp_path / "forger")
     forger.b.publish_root(live_keys=("L2",))
     forger.b.publish_live(serial=10**6)
-    await forger.supply()
+    await forger.provide()
     world.bundle = forger.bundle
     assert (await world.refresh()).live.serial == 1
     forger.close()

@@ -45,7 +45,7 @@ async def refused_and_nothing_changed(world: World, code: Code) -> None:
     """The next refresh is refused with `code`; memory stays, and what was accepted before goes on."""
     before = world.state()
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is code
     assert caught.value.domain == "b.example"
     assert world.state() == before
@@ -59,13 +59,13 @@ async def refused_and_nothing_changed(world: World, code: Code) -> None:
 
 
 async def test_manifest_served_as_live_document_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.files[world.b.location.well_known_url] = world.b.manifest_raw
     await refused_and_nothing_changed(world, Code.PAYLOAD_TYPE)
 
 
 async def test_payload_type_changed_after_signing_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     url = world.b.location.well_known_url
     signed_as_manifest = world.b.publish_live(payload_type=MANIFEST_TYPE)
     world.b.files[url] = signed_as_manifest.replace(MANIFEST_TYPE.encode(), LIVE_TYPE.encode())
@@ -73,7 +73,7 @@ async def test_payload_type_changed_after_signing_is_refused(world: World) -> No
 
 
 async def test_payload_changed_after_signing_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     envelope = json.loads(world.b.publish_live())
     payload = base64.b64decode(envelope["payload"]).replace(b"mn.b.example", b"mn.evil.test")
     envelope["payload"] = base64.b64encode(payload).decode()
@@ -85,26 +85,26 @@ async def test_payload_changed_after_signing_is_refused(world: World) -> None:
 
 
 async def test_signature_by_an_unknown_key_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_live(signed_by=(signing_key("X9"),))
     await refused_and_nothing_changed(world, Code.TOO_FEW_SIGNATURES)
 
 
 async def test_signature_under_a_known_id_by_an_unknown_key_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_live(signed_by=(signing_key("L1", of="evil.example"),))
     await refused_and_nothing_changed(world, Code.TOO_FEW_SIGNATURES)
 
 
 @pytest.mark.parametrize("role", ["P1", "K1"])
 async def test_signature_by_the_right_key_of_another_role_is_refused(world: World, role: str) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_live(signed_by=(world.b.keys[role],))
     await refused_and_nothing_changed(world, Code.TOO_FEW_SIGNATURES)
 
 
 async def test_documents_of_another_domain_are_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     other = PublishedDomain("c.example")
     world.b.files[world.b.location.well_known_url] = other.files[other.location.well_known_url]
     await refused_and_nothing_changed(world, Code.TOO_FEW_SIGNATURES)
@@ -126,7 +126,7 @@ async def test_threshold_is_not_met_by_one_key_signing_twice(world: World) -> No
     await refused_and_nothing_changed(world, Code.TOO_FEW_SIGNATURES)
     world.b.publish_root(root_keys=("K1", "K2"), threshold=2)
     world.b.publish_live()
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
 
 
 async def test_threshold_cannot_be_met_by_one_key_under_two_ids(world: World) -> None:
@@ -149,7 +149,7 @@ def test_one_key_under_two_ids_counts_as_one_signer() -> None:
 async def test_extra_invalid_signatures_beside_enough_valid_ones_do_no_harm(world: World) -> None:
     strangers = tuple(signing_key(name, of="evil.example") for name in ("L1", "X1", "X2"))
     world.b.publish_live(signed_by=(*strangers, world.b.keys["L1"]))
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
 
 
 def test_signatures_without_a_hint_cost_a_bounded_number_of_checks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +167,7 @@ def test_signatures_without_a_hint_cost_a_bounded_number_of_checks(monkeypatch: 
 
 
 async def test_flood_of_signatures_is_refused_before_any_is_checked(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_live(signed_by=(world.b.keys["L1"],) * 33)
     await refused_and_nothing_changed(world, Code.ENVELOPE_MALFORMED)
 
@@ -269,14 +269,14 @@ BAD_JSON = {
 
 @pytest.mark.parametrize("payload", BAD_JSON.values(), ids=BAD_JSON.keys())
 async def test_broken_json_inside_a_valid_envelope_is_refused(world: World, payload: bytes) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_live(payload=payload)
     await refused_and_nothing_changed(world, Code.DOCUMENT_MALFORMED)
 
 
 @pytest.mark.parametrize("raw", BAD_JSON.values(), ids=BAD_JSON.keys())
 async def test_broken_json_instead_of_an_envelope_is_refused(world: World, raw: bytes) -> None:
-    await world.supply()
+    await world.provide()
     world.b.files[world.b.location.well_known_url] = raw
     await refused_and_nothing_changed(world, Code.ENVELOPE_MALFORMED)
 

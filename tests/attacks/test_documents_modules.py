@@ -26,7 +26,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 async def refused(world: World, code: Code) -> None:
     """Refused with `code`; no mark was raised for what could not be had."""
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is code
     state = world.state()
     assert state is not None
@@ -82,7 +82,7 @@ HOSTILE = {
 @pytest.mark.parametrize(("inside", "code"), HOSTILE.values(), ids=HOSTILE.keys())
 async def test_well_signed_hostile_module_is_refused_by_the_gate(world: World, inside: bytes, code: Code) -> None:
     world.b.publish_stub(serial=2, code=b"\0asm\x01\0\0\0" + inside)
-    stub = await world.supply()
+    stub = await world.provide()
     with pytest.raises(PeerError) as caught:
         inspect_module(stub.module)
     assert caught.value.code is code
@@ -101,33 +101,33 @@ async def test_well_signed_hostile_module_is_refused_by_the_gate(world: World, i
 async def test_broken_source_package_is_refused(world: World, package: dict[str, object]) -> None:
     serve_instead(world, json.dumps(package).encode())
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code in {Code.DOCUMENT_MALFORMED, Code.DIGEST_MISMATCH}
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 async def test_failed_update_lets_the_old_version_go_on(world: World, is_restarted: bool) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_stub(serial=2, code=MODULE + b"\0\x01\0")
     serve_instead(world, b"garbage")
     if is_restarted:
         world.restart()
-    assert (await world.supply()).serial == 1
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
+    assert (await world.provide()).serial == 1
     state = world.state()
     assert state is not None
     assert state.stubs["bNodeStub"].serial == 1
     serve_instead(world, world.b.code)
-    assert (await world.supply()).serial == 2
+    assert (await world.provide()).serial == 2
 
 
 async def test_failed_update_does_not_bring_back_a_revoked_version(world: World) -> None:
-    old = await world.supply()
+    old = await world.provide()
     world.b.publish_stub(serial=2, code=MODULE + b"\0\x01\0", is_named_by_live=False)
     world.b.publish_live(revoked=Revoked(modules=[old.module_sha256]))
     serve_instead(world, b"garbage")
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is Code.DIGEST_MISMATCH
 
 

@@ -21,7 +21,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 async def test_running_module_that_was_revoked_has_to_stop_at_the_next_refresh(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     trust = await world.refresh()
     assert judge_running(stub, trust, now=START, grace_seconds=0) is None
     world.b.publish_live(revoked=Revoked(modules=[stub.module_sha256]))
@@ -33,14 +33,14 @@ async def test_running_module_that_was_revoked_has_to_stop_at_the_next_refresh(w
 
 
 async def test_running_stub_below_the_minimum_serial_has_to_stop(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     world.b.publish_live(revoked=Revoked(min_serial={"bNodeStub": 2}))
     trust = await world.refresh()
     assert judge_running(stub, trust, now=START, grace_seconds=0) is Code.REVOKED
 
 
 async def test_running_stub_ends_after_its_documents_and_the_grace(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     trust = await world.refresh()
     ends = START + 2 * DAY
     assert judge_running(stub, trust, now=ends + DAY - 1, grace_seconds=DAY) is None
@@ -48,16 +48,16 @@ async def test_running_stub_ends_after_its_documents_and_the_grace(world: World)
 
 
 async def test_revoked_package_key_spoils_an_otherwise_valid_manifest(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     world.b.publish_live(revoked=Revoked(keys=["P1"]))
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is Code.REVOKED
     assert judge_running(stub, await world.refresh(), now=START, grace_seconds=0) is Code.REVOKED
     world.b.rotate_root(pkg_keys=("P1", "P2"))
     world.b.publish_stub(serial=2, signed_by=(world.b.keys["P2"],), is_named_by_live=False)
     world.b.publish_live(revoked=Revoked(keys=["P1"]))
-    assert (await world.supply()).serial == 2
+    assert (await world.provide()).serial == 2
 
 
 async def test_revoked_key_under_a_second_id_stays_revoked(world: World) -> None:
@@ -67,7 +67,7 @@ async def test_revoked_key_under_a_second_id_stays_revoked(world: World) -> None
     world.b.publish_stub(serial=1, signed_by=(world.b.keys["P3"],), is_named_by_live=False)
     world.b.publish_live(revoked=Revoked(keys=["P1"]))
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is Code.REVOKED
 
 

@@ -31,7 +31,7 @@ async def refused(world: World, code: Code, *, root_version: int = 1) -> None:
 
 
 async def test_chain_is_followed_one_version_at_a_time(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.rotate_root(root_keys=("K2",))
     world.b.rotate_root(root_keys=("K1", "K2"), threshold=2)
     world.b.publish_live()
@@ -41,7 +41,7 @@ async def test_chain_is_followed_one_version_at_a_time(world: World) -> None:
 
 
 async def test_root_that_skips_a_version_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     skipping = world.b.rotate_root(version=3)
     world.b.publish_live()
     world.b.files[world.b.location.root_url(2)] = skipping
@@ -49,14 +49,14 @@ async def test_root_that_skips_a_version_is_refused(world: World) -> None:
 
 
 async def test_missing_link_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.rotate_root(version=3)
     world.b.publish_live()
     await refused(world, Code.HTTP_STATUS)
 
 
 async def test_same_version_with_other_bytes_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_root(live_keys=("L2",))
     world.b.publish_live(signed_by=(world.b.keys["L1"],))
     await refused(world, Code.MIX_AND_MATCH)
@@ -64,31 +64,31 @@ async def test_same_version_with_other_bytes_is_refused(world: World) -> None:
 
 async def test_lower_version_is_refused(world: World) -> None:
     old_root, old_live = world.b.root_raw, world.b.files[world.b.location.well_known_url]
-    await world.supply()
+    await world.provide()
     world.b.rotate_root()
     world.b.publish_live()
-    await world.supply()
+    await world.provide()
     world.b.files[world.b.location.root_url(1)] = old_root
     world.b.files[world.b.location.well_known_url] = old_live
     await refused(world, Code.ROLLBACK, root_version=2)
 
 
 async def test_next_root_signed_only_by_the_old_keys_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.rotate_root(root_keys=("K2",), signed_by=("K1",))
     world.b.publish_live()
     await refused(world, Code.TOO_FEW_SIGNATURES)
 
 
 async def test_next_root_signed_only_by_the_new_keys_is_broken_trust(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.rotate_root(root_keys=("K2",), signed_by=("K2",))
     world.b.publish_live()
     await refused(world, Code.BROKEN_TRUST)
 
 
 async def test_more_rotations_than_the_limit_are_refused_without_fetching_them(world: World) -> None:
-    await world.supply()
+    await world.provide()
     for _ in range(limits.ROOT_STEPS + 1):
         world.b.rotate_root()
     world.b.publish_live()
@@ -98,7 +98,7 @@ async def test_more_rotations_than_the_limit_are_refused_without_fetching_them(w
 
 
 async def test_as_many_rotations_as_the_limit_are_followed(world: World) -> None:
-    await world.supply()
+    await world.provide()
     for _ in range(limits.ROOT_STEPS):
         world.b.rotate_root()
     world.b.publish_live()
@@ -115,7 +115,7 @@ async def test_claimed_version_far_ahead_costs_one_request(world: World) -> None
 
 
 async def test_expired_final_root_is_refused_and_an_expired_one_on_the_way_is_not(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.rotate_root(expires=moment(world.b.now - DAY))
     world.b.publish_live()
     await refused(world, Code.DOCUMENT_EXPIRED, root_version=2)
@@ -138,7 +138,7 @@ async def test_endless_history_before_a_pin_is_walked_back_a_limited_way(world: 
 
 @pytest.mark.parametrize("interrupted_at", [2, 3, 4])
 async def test_interruption_after_each_step_and_restart_continues_there(world: World, interrupted_at: int) -> None:
-    await world.supply()
+    await world.provide()
     world.b.rotate_root(root_keys=("K2",))
     world.b.rotate_root(root_keys=("K1",))
     world.b.rotate_root(root_keys=("K2",))

@@ -82,8 +82,8 @@ async def accepted(scene: Scene, observer: Runtime, *, type_: str = "subscribe",
     assert [one["body"]["code"] for one in await observer.heard()] == [code]
 
 
-async def told_to_go(scene: Scene, form: str) -> None:
-    """The reporter takes bo off; bo is told so."""
+async def expelled(scene: Scene, form: str) -> None:
+    """The reporter takes bo off; bo is notified."""
     if form == "message":
         body: Json = {"resource": scene.room}
         await scene.ana.say(a_message("unsubscribe", scene.ana.address, scene.hyperty, body, id_=71))
@@ -92,8 +92,8 @@ async def told_to_go(scene: Scene, form: str) -> None:
         source = scene.hyperty if form == "sm, hyperty" else scene.bo.address
         body = {"resources": scene.places, "source": source}
         assert code_and_reason(await scene.ana.ask("unsubscribe", SM, body)) == (200, "")
-    (told,) = await scene.bo.heard()
-    assert (told["type"], told["body"]["resource"]) == ("unsubscribe", scene.room)
+    (notice,) = await scene.bo.heard()
+    assert (notice["type"], notice["body"]["resource"]) == ("unsubscribe", scene.room)
 
 
 async def spoken(scene: Scene) -> tuple[list[str], list[str]]:
@@ -112,7 +112,7 @@ FORMS: Final = ["message", "sm, hyperty", "sm, runtime"]
 @pytest.mark.parametrize("form", FORMS)
 async def test_who_is_taken_off_hears_says_and_gets_nothing_more(scene: Scene, form: str) -> None:
     bo, room = scene.bo, scene.room
-    await told_to_go(scene, form)
+    await expelled(scene, form)
     assert await spoken(scene) == ([], [f"{room}/changes"])
     for place in scene.places:
         assert code_and_reason(await bo.subscribed(place)) == (403, "policy")
@@ -127,7 +127,7 @@ async def test_who_is_taken_off_hears_says_and_gets_nothing_more(scene: Scene, f
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_who_is_accepted_anew_hears_again(scene: Scene, form: str) -> None:
-    await told_to_go(scene, form)
+    await expelled(scene, form)
     await accepted(scene, scene.bo)
     assert code_and_reason(await scene.bo.subscribed(*scene.places)) == (200, "")
     heard = [f"{scene.room}/changes", f"{scene.room}/children/m"]
@@ -136,14 +136,14 @@ async def test_who_is_accepted_anew_hears_again(scene: Scene, form: str) -> None
 
 @pytest.mark.parametrize(("type_", "code"), [("unsubscribe", 200), ("read", 200), ("execute", 200), ("subscribe", 403)])
 async def test_no_other_answer_of_the_reporter_lets_anybody_in(scene: Scene, type_: str, code: int) -> None:
-    await told_to_go(scene, "message")
+    await expelled(scene, "message")
     await accepted(scene, scene.bo, type_=type_, code=code)
     assert code_and_reason(await scene.bo.subscribed(*scene.places[:1])) == (403, "policy")
 
 
 async def test_a_new_session_or_a_restart_lets_nobody_in(tmp_path: Path) -> None:
     async with staged(tmp_path) as scene:
-        await told_to_go(scene, "message")
+        await expelled(scene, "message")
         token, mine = scene.ana.session_address, scene.bo.address
         await scene.bo.say(a_message("close", mine, SESSION))
         await scene.rig.until("sessions closed")
@@ -197,7 +197,7 @@ async def test_the_reporter_does_not_take_itself_off(scene: Scene) -> None:
 # Over links.
 
 
-async def test_an_observer_abroad_is_told_through_its_node_and_writes_no_more(scene: Scene) -> None:
+async def test_an_observer_abroad_is_notified_through_its_node_and_writes_no_more(scene: Scene) -> None:
     rig, room = scene.rig, scene.room
     source = f"runtime://{FOREIGN}/mn"
     wish = a_message("subscribe", f"{BEN}/sm", f"{room}/subscription", {"resource": room}, id_=6)
@@ -212,8 +212,8 @@ async def test_an_observer_abroad_is_told_through_its_node_and_writes_no_more(sc
     assert rig.state.listeners.listens(number, scene.places[0])
     gone = {"resources": scene.places, "source": f"{BEN}/sm"}
     assert code_and_reason(await scene.ana.ask("unsubscribe", SM, gone)) == (200, "")
-    (told,) = [one for one in rig.domains.take() if one["type"] == "unsubscribe"]
-    assert (told["from"], told["to"], told["body"]) == (f"{room}/subscription", f"{BEN}/sm", {"resource": room})
+    (notice,) = [one for one in rig.domains.take() if one["type"] == "unsubscribe"]
+    assert (notice["from"], notice["to"], notice["body"]) == (f"{room}/subscription", f"{BEN}/sm", {"resource": room})
     assert rig.state.listeners.listens(number, scene.places[0]) is not rig.state.rules.require_consent
     written = a_message("create", f"{BEN}/sm", scene.places[1], {"resource": f"{BEN}/sm#1"}, id_=8)
     assert rig.bus.from_links.take(FOREIGN, [parsed(written)]) == [Code.NOT_OWNER]

@@ -69,12 +69,12 @@ async def guest(rig: RuntimeRig, address: str = BO, token: str = "beta") -> Runt
 
 
 def decisions(rig: RuntimeRig) -> list[tuple[str, bool, str | None, str | None]]:
-    found = [one for one in rig.books.records if isinstance(one, DecisionRecord)]
+    found = [one for one in rig.records.taken if isinstance(one, DecisionRecord)]
     return [(one.hook, one.permitted, one.link_domain, one.reason) for one in found]
 
 
-def told(rig: RuntimeRig) -> list[tuple[str, str, str | None]]:
-    found = [one for one in rig.books.records if isinstance(one, MessageRecord)]
+def recorded(rig: RuntimeRig) -> list[tuple[str, str, str | None]]:
+    found = [one for one in rig.records.taken if isinstance(one, MessageRecord)]
     return [(one.role, one.outcome, one.outcome_code) for one in found]
 
 
@@ -103,10 +103,10 @@ async def test_what_may_not_come_in_over_the_link_does_not_come_in_by_a_guest(tm
             assert code_and_reason(await bo.ask("delete", room, from_=sender)) == (403, "policy")
         assert await ana.heard() == []
         assert decisions(rig) == [("in", False, FOREIGN, "policy")] * 2
-        assert told(rig)[-1] == ("in", "denied", "policy")
+        assert recorded(rig)[-1] == ("in", "denied", "policy")
         await bo.say(a_message("read", BO, room, id_=1))
         assert [one["type"] for one in await wait(ana, bo)] == ["read"]
-        assert told(rig)[-1] == ("in", "delivered", None)
+        assert recorded(rig)[-1] == ("in", "delivered", None)
 
 
 async def wait(one: Runtime, other: Runtime) -> list[Json]:
@@ -229,7 +229,7 @@ async def test_a_guest_speaks_for_nobody_but_its_domain(tmp_path: Path, sender: 
             await bo.say(a_message(type_, BO, ana.address, {"source": sender}, id_=1))
         await bo.heard()
         assert [one for one in await ana.heard() if one["type"] == type_] == []
-        assert {outcome for _, outcome, _ in told(rig)} == {"rejected"}
+        assert {outcome for _, outcome, _ in recorded(rig)} == {"rejected"}
         await other.say(a_message("event", other.address, ana.address, {"value": 2}))
         assert [one["body"]["value"] for one in await wait(ana, other) if one["from"] == other.address] == [2]
 

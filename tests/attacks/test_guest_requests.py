@@ -54,7 +54,7 @@ async def test_a_stub_that_asks_for_thousands_of_things_at_once_is_ended(rig: St
     assert rig.fault.code is Code.STUB_OUTPUT
 
 
-async def test_a_stub_that_comes_and_goes_all_the_time_is_ended_and_does_not_fill_the_books(rig: StubRig) -> None:
+async def test_a_stub_that_comes_and_goes_all_the_time_is_ended_and_does_not_fill_the_records(rig: StubRig) -> None:
     process = ScriptedProcess(lambda _event: [status("live"), status("disconnected")] * STUB_STATES_PER_SECOND)
     async with rig.running(process):
         with trio.fail_after(PATIENCE_SECONDS):

@@ -63,7 +63,9 @@ def test_flags_inside_do_not_cross_in_either_direction(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", FORMS)
 @pytest.mark.parametrize("forged", FORGED)
-def test_a_message_inside_in_the_name_of_another_reaches_nobody_and_its_sender_is_told(kind: str, forged: str) -> None:
+def test_a_message_inside_in_the_name_of_another_reaches_nobody_and_its_sender_is_notified(
+    kind: str, forged: str
+) -> None:
     for message in (inner(forged), inner(source=forged)):
         pair = Pair()
         back = pair.back()
@@ -137,7 +139,7 @@ def test_too_many_messages_inside_each_other_are_refused(levels: int, is_refused
 
 @pytest.mark.parametrize("value", ["", 7, None, [], {}])
 @pytest.mark.parametrize("member", ["from", "source"])
-def test_a_carried_sender_that_is_no_text_is_refused_whoever_may_be_used(member: str, value: object) -> None:
+def test_a_carried_sender_that_is_no_text_is_refused_by_every_rule(member: str, value: object) -> None:
     message = inner(value) if member == "from" else inner(source=value)
     body = json.dumps({"message": message}).encode()
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):

@@ -218,14 +218,14 @@ def silent_line(port: int, source: str) -> socket.socket:
 
 
 def byes(lines: list[socket.socket]) -> list[bytes]:
-    """What each line was told, if its connection has been ended."""
-    told = []
+    """What each line received, if its connection has been ended."""
+    received = []
     for line in lines:
         with contextlib.suppress(BlockingIOError):
             data = line.recv(65_536)
             if b"auth-limit" in data:
-                told.append(data)
-    return told
+                received.append(data)
+    return received
 
 
 @asynccontextmanager

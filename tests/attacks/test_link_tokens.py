@@ -349,7 +349,7 @@ def _token_of(attack: Attack, domain: str, counter: str) -> bytes:
 
 
 async def _verdicts(attack: Attack, answers: Callable[[str], list[bytes]], *, asks: bool = True) -> list[int]:
-    """What the stub is told when it hands these answers to its host and then says that it is live."""
+    """What the stub receives when it hands these answers to its host and then says that it is live."""
 
     def script(event: GuestEvent) -> Answer:
         if event.op == Event.START:
@@ -408,7 +408,7 @@ async def test_a_stub_that_says_live_without_a_verified_peer_gets_and_delivers_n
 
 
 def live_stub(attack: Attack, then: Callable[[GuestEvent], Answer]) -> ScriptedProcess:
-    """A stub that proves its peer honestly, says live, and then does as told."""
+    """A stub that proves its peer honestly, says live, and then does as it is asked."""
 
     def script(event: GuestEvent) -> Answer:
         if event.op == Event.START:

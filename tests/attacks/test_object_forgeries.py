@@ -122,7 +122,7 @@ async def test_a_domain_is_the_observer_that_it_is_and_no_more(scene: Scene, typ
     await all_is_well(scene)
 
 
-async def test_who_is_refused_is_told_so_and_an_event_without_id_is_dropped(scene: Scene) -> None:
+async def test_who_is_refused_is_notified_and_an_event_without_id_is_dropped(scene: Scene) -> None:
     eve, room = scene.eve, scene.room
     for type_, place in (("invite", "changes"), ("update", "children/messages"), ("create", "children/messages")):
         refused = await eve.ask(type_, f"{room}/{place}", {"resource": f"{scene.bo.address}#1"})

@@ -1,8 +1,8 @@
 """Defects of other nodes and runtimes that would be attacks here; each has a test that ours does not have it.
 
 Most stand beside the rule that they break, in `tests/contradictions`: a session handed out without proof (row 42),
-status told to one listener only or without a change (36, 37), keys taken for addresses and release by anybody (13, 16),
-lists inside `value` and blocks of zero (15, 12), the id 0 (2), the last rule deciding (49), 200 for an empty
+status reported to one listener only or without a change (36, 37), keys taken for addresses and release by anybody (13,
+16), lists inside `value` and blocks of zero (15, 12), the id 0 (2), the last rule deciding (49), 200 for an empty
 subscription (20), unknown addresses in silence (40), services that policies do not see (52), an un-registration taken
 for a keep-alive (30), data objects that cannot be deleted (33). Here are the others.
 """

@@ -124,7 +124,7 @@ async def test_others_have_their_turn_between_dear_requests_of_one_read(
     assert max(after - before for before, after in pairwise(turns)) <= 2  # one before it, one behind it
 
 
-async def test_who_asks_for_more_than_he_reads_is_closed_once_and_asked_nothing_more(rig: RuntimeRig) -> None:
+async def test_who_asks_for_more_than_it_reads_is_closed_once_and_asked_nothing_more(rig: RuntimeRig) -> None:
     eve, bo, cleo = [await rig.opened(name) for name in ("eve", "bo", "cleo")]
     for first in range(0, SUBSCRIPTIONS_PER_SESSION, RESOURCES_ENTRIES):
         await eve.ask("subscribe", SM, {"resources": rooms(RESOURCES_ENTRIES, first=first)})

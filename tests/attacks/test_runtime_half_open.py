@@ -12,7 +12,7 @@ import trio
 import trustme
 
 from msg_node.bus import sweeper
-from msg_node.connectors import listener as door_module
+from msg_node.connectors import listener as listener_module
 from protofly.limits import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, Wire, a_message, runtime_rig
 
@@ -43,7 +43,7 @@ async def forgotten(rig: RuntimeRig) -> None:
 async def test_an_upgrade_that_does_not_end_is_given_up(
     rig: RuntimeRig, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.02)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.02)
     wire = await rig.connect()
     await wire.write(start)
     assert await wire.read_to_end() == b""
@@ -58,7 +58,7 @@ async def test_an_upgrade_that_does_not_end_is_given_up(
 async def test_a_tls_handshake_that_does_not_end_is_given_up(
     tmp_path: Path, server_context: ssl.SSLContext, start: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.02)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.02)
     async with runtime_rig(tmp_path, context=server_context) as rig:
         wire = await rig.connect()
         await wire.write(start)
@@ -83,7 +83,7 @@ async def drip(wire: Wire, byte: bytes) -> bytes:
 async def test_an_upgrade_that_drips_is_given_up_as_soon_as_one_that_stops(
     rig: RuntimeRig, byte: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(door_module, "HANDSHAKE_SECONDS", 0.05)
+    monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.05)
     wire = await rig.connect()
     await wire.write(STARTS[2] + b"X: ")
     with trio.fail_after(10):

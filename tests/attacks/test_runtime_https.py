@@ -56,7 +56,7 @@ async def forgotten(rig: RuntimeRig) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "guess", "x" * 10_000])
-async def test_nobody_speaks_without_a_token_of_his_own(rig: RuntimeRig, token: str) -> None:
+async def test_nobody_speaks_without_a_token_of_their_own(rig: RuntimeRig, token: str) -> None:
     await opened_http(rig)
     other = await http_runtime(rig)
     other.token = token
@@ -255,7 +255,7 @@ async def test_one_session_has_a_bounded_number_of_posts_under_way(
     assert refusal(await ana.post(AN_EVENT)) == (429, "quota")
 
 
-async def test_who_does_not_read_his_stream_loses_it_and_costs_a_bounded_queue(
+async def test_who_does_not_read_its_stream_loses_it_and_costs_a_bounded_queue(
     rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(http_line, "STUCK_SECONDS", 0.1)

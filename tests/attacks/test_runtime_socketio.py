@@ -210,7 +210,7 @@ async def test_requests_in_a_row_without_waiting_are_served_or_end_the_line(rig:
     assert await ana.poll() == [b"3"] * 20
     await wire.write(f"GET {ana.target} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
     await trio.testing.wait_all_tasks_blocked()
-    await wire.write(ping)  # nobody speaks while he waits for an answer
+    await wire.write(ping)  # nobody speaks while it waits for an answer
     assert await wire.read_to_end() == b""
     await ended(rig, ana)
     await check_neighbours(rig)

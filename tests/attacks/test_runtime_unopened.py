@@ -171,7 +171,7 @@ async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said
     assert rig.listener.counters["internal errors"] == 0
 
 
-async def test_a_websocket_without_a_session_is_told_why_it_is_closed(rig: RuntimeRig, short: None) -> None:
+async def test_a_websocket_without_a_session_learns_why_it_is_closed(rig: RuntimeRig, short: None) -> None:
     runtime = await rig.runtime()
     assert await runtime.close_code() == 1008
     assert rig.listener is not None
@@ -236,7 +236,7 @@ async def test_when_all_places_are_taken_the_address_with_the_most_gives_one(
     assert rig.counters["displaced half-open"] == 13
 
 
-async def test_a_displaced_websocket_is_told_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_displaced_websocket_is_asked_to_try_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(half_open, "HALF_OPEN", 2)
     async with runtime_rig(tmp_path) as rig:
         first, second = await rig.runtime(), await rig.runtime()

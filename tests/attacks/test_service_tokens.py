@@ -154,7 +154,7 @@ async def test_replaced_file_counts_from_the_next_request(tmp_path: Path) -> Non
     ("content", "mode"),
     [(b"", 0o600), (b"a b", 0o600), (b"a\r\nX-Evil: 1", 0o600), (b"\xff\xfe", 0o600), (SECRET.encode(), 0o644)],
 )
-async def test_file_that_cannot_be_used_costs_the_request_and_tells_nobody_its_content(
+async def test_file_that_cannot_be_used_costs_the_request_and_shows_nobody_its_content(
     tmp_path: Path, content: bytes, mode: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -47,7 +47,7 @@ async def check_unharmed(rig: RuntimeRig, holder: Runtime, address: str) -> None
     assert rig.bus.runtimes.live_sessions == 1
 
 
-async def test_who_holds_a_runtime_by_his_own_token_loses_it_to_nobody_elses(rig: RuntimeRig) -> None:
+async def test_who_holds_a_runtime_by_its_own_token_loses_it_to_nobody_elses(rig: RuntimeRig) -> None:
     ana = await rig.runtime()
     assert (await ana.open("ana", bearer()))["body"]["code"] == 200
     address = await ana.allocated()
@@ -67,7 +67,7 @@ async def test_who_holds_a_runtime_by_his_own_token_loses_it_to_nobody_elses(rig
     await check_unharmed(rig, ana, address)
 
 
-async def test_whoever_guesses_is_sent_away_and_the_next_one_served(rig: RuntimeRig) -> None:
+async def test_a_client_that_guesses_is_sent_away_and_the_next_one_served(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     address = await ana.allocated()
     eve = await rig.runtime()

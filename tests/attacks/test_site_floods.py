@@ -56,7 +56,7 @@ async def test_address_that_does_not_hear_429_gets_no_connection_any_more(tmp_pa
         assert (await rig.ask()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_refused_address_is_served_again_after_the_time_it_was_told() -> None:
+async def test_refused_address_is_served_again_after_the_announced_time() -> None:
     async with web_rig(requests_per_second=20) as rig:
         while (answer := await rig.ask(address=EVE)).startswith(b"HTTP/1.1 200 "):
             pass

@@ -49,7 +49,7 @@ async def test_second_refresh_asks_for_the_live_document_only(world: World) -> N
 
 
 async def test_warm_start_needs_no_network_at_all(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     world.restart()
     world.fetcher.requests.clear()
     assert world.bundle is not None
@@ -61,7 +61,7 @@ async def test_warm_start_needs_no_network_at_all(world: World) -> None:
 
 
 async def test_warm_start_with_stale_documents_asks_again_unless_nobody_answers(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.clock.now += 1.9 * DAY
     assert world.bundle is not None
     assert world.client.restore(world.b.location, world.anchor, world.bundle) is None
@@ -75,7 +75,7 @@ async def test_warm_start_with_stale_documents_asks_again_unless_nobody_answers(
 
 
 async def test_cache_alone_is_no_trust_anchor(world: World, tmp_path: Path) -> None:
-    await world.supply()
+    await world.provide()
     stranger = World(tmp_path / "other node")
     assert world.bundle is not None
     assert stranger.client.restore(world.b.location, world.anchor, world.bundle) is None
@@ -83,7 +83,7 @@ async def test_cache_alone_is_no_trust_anchor(world: World, tmp_path: Path) -> N
 
 
 async def test_cached_times_that_no_fetch_can_have_produced_are_not_believed(world: World) -> None:
-    await world.supply()
+    await world.provide()
     assert world.bundle is not None
     far = msgspec.structs.replace(world.bundle, fresh_until=START + 365 * DAY)
     assert world.client.restore(world.b.location, world.anchor, far) is None
@@ -206,7 +206,7 @@ async def test_module_is_taken_from_the_next_place_when_the_first_lies(world: Wo
     places = ["https://mirror.example/stub.wasm", "https://catalogue.b.example/stub.wasm"]
     world.b.publish_stub(serial=2, urls=places)
     world.b.files[places[0]] = MODULE[:-1] + b"x"
-    assert (await world.supply()).module == MODULE
+    assert (await world.provide()).module == MODULE
     assert world.fetcher.requests[-2:] == places
 
 
@@ -217,50 +217,50 @@ async def test_module_inside_an_original_source_package_is_unpacked(world: World
         "sourceCode": base64.b64encode(MODULE).decode(),
     }
     world.b.files[world.b.manifest.module.urls[0]] = json.dumps(package).encode()
-    assert (await world.supply()).module == MODULE
+    assert (await world.provide()).module == MODULE
 
 
 async def test_planted_module_in_the_cache_is_ignored_and_fetched_again(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     world.modules[stub.module_sha256] = b"\0asm\x01\0\0\0 planted"
-    assert (await world.supply()).module == MODULE
+    assert (await world.provide()).module == MODULE
 
 
 async def test_planted_manifest_in_the_cache_is_ignored_and_fetched_again(world: World) -> None:
-    stub = await world.supply()
+    stub = await world.provide()
     assert world.bundle is not None
     world.bundle = msgspec.structs.replace(world.bundle, manifests={stub.manifest_sha256: b"{}"})
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
 
 
 async def test_held_update_lets_the_old_version_go_on_until_the_operator_approves(world: World) -> None:
-    await world.supply()
+    await world.provide()
     wants_more = Permissions(connect=["mn", "other"], clock="monotonic", random=True, auth=True)
     world.b.publish_stub(serial=2, code=MODULE + b"\0\x01\0", permissions=wants_more)
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
     state = world.state()
     assert state is not None
     assert state.held["bNodeStub"].excess == ["connect other"]
     await world.store.approve("b.example", "bNodeStub")
-    assert (await world.supply()).serial == 2
+    assert (await world.provide()).serial == 2
     state = world.state()
     assert state is not None
     assert state.held == {}
 
 
 async def test_held_update_without_a_cached_predecessor_is_refused(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.bundle = None
     world.b.publish_stub(serial=2, permissions=Permissions(connect=["mn", "other"]))
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is Code.PERMISSIONS_HELD
 
 
 async def test_growth_inside_a_pre_approved_policy_is_accepted(world: World) -> None:
-    await world.supply()
+    await world.provide()
     world.b.publish_stub(serial=2, permissions=Permissions(connect=["mn", "other"]))
-    stub = await world.supply(PermissionsPolicy(endpoints=frozenset({"mn", "other"}), is_growth_approved=True))
+    stub = await world.provide(PermissionsPolicy(endpoints=frozenset({"mn", "other"}), is_growth_approved=True))
     assert stub.serial == 2
 
 
@@ -299,7 +299,7 @@ async def test_module_larger_than_this_host_takes_is_refused_before_it_is_fetche
     reference = ModuleReference(sha256="0" * 64, size=limits.MODULE_BYTES + 1, urls=["https://b.example/big.wasm"])
     world.b.publish_stub(serial=2, module=reference)
     with pytest.raises(PeerError) as caught:
-        await world.supply()
+        await world.provide()
     assert caught.value.code is Code.MODULE_LIMITS
     assert "https://b.example/big.wasm" not in world.fetcher.requests
 
@@ -313,7 +313,7 @@ async def test_cancelled_refresh_leaves_no_lock_and_no_mark(world: World) -> Non
     assert world.state() is None
     world.fetcher.on_request = lambda _url: None
     world.fetcher.is_patient = False
-    assert (await world.supply()).serial == 1
+    assert (await world.provide()).serial == 1
 
 
 async def test_refreshes_of_one_domain_at_the_same_time_agree(world: World) -> None:

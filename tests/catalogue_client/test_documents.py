@@ -166,7 +166,7 @@ def test_stub_is_chosen_by_entry_then_by_name_then_by_what_fits() -> None:
     assert select_stub(live_with(a=reference("x", 1), b=reference("x", 2)), "x").serial == 2
 
 
-def test_no_stub_and_no_fitting_stub_are_told_apart() -> None:
+def test_no_stub_and_no_fitting_stub_are_distinguished() -> None:
     for stubs, wanted in (({}, "default"), ({"a": reference("x", 1)}, "y")):
         with pytest.raises(PeerError) as caught:
             select_stub(live_with(**stubs), wanted)

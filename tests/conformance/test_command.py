@@ -120,7 +120,7 @@ def test_junit_is_xml_whatever_the_node_wrote(tmp_path: Path) -> None:
     assert "the specification (section" in (failure.text or "")
 
 
-def test_certificates_are_checked_unless_told_otherwise(tmp_path: Path) -> None:
+def test_certificates_are_checked_unless_switched_off(tmp_path: Path) -> None:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

@@ -175,7 +175,7 @@ async def test_what_is_no_message_is_a_finding(spoil: Spoil, words: str) -> None
     assert words in outcome.problem
 
 
-async def test_silence_is_told_apart_from_a_wrong_reply() -> None:
+async def test_silence_is_distinguished_from_a_wrong_reply() -> None:
     outcome = await verdict_on(is_silent)
     assert outcome.verdict is Verdict.NO_ANSWER
     assert outcome.is_finding

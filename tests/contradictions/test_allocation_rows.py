@@ -87,7 +87,7 @@ async def test_row_15_the_list_may_be_inside_value(rig: RuntimeRig, member: str)
     assert await owned(ana) == set()
 
 
-async def test_row_16_nobody_else_releases_and_is_told_what_was_refused(rig: RuntimeRig) -> None:
+async def test_row_16_nobody_else_releases_and_learns_what_was_refused(rig: RuntimeRig) -> None:
     ana, eve = await rig.opened("ana"), await rig.opened("eve")
     mine = await block(ana, 2, key="block")
     reply = await eve.ask("delete", ALLOCATION, {"resource": "block", "childrenResources": mine})

@@ -1,6 +1,6 @@
 """Message specification, section 21: services behind connectors. One test per row.
 
-Where this node runs no such connector, the rule is that the request is served by its right name and told so, with its
+Where this node runs no such connector, the rule is that the request is served by its right name and answered, with its
 header mirrored, instead of being lost or sent away.
 """
 
@@ -32,7 +32,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
         yield running
 
 
-async def told(rig: RuntimeRig, type_: str, to: str, body: Json) -> tuple[int, str]:
+async def answered(rig: RuntimeRig, type_: str, to: str, body: Json) -> tuple[int, str]:
     """Code and reason of the answer; its header mirrors the request."""
     ana = await rig.opened("ana")
     reply = await ana.ask(type_, to, body)
@@ -55,7 +55,10 @@ async def test_row_63_the_identity_manager_of_the_domain_is_served_and_a_provide
 @pytest.mark.parametrize("element", ["qos", "qos-broker"])
 async def test_row_64_the_quality_broker_has_two_names(rig: RuntimeRig, element: str) -> None:
     to = f"domain://{element}.{DOMAIN}"
-    assert await told(rig, "execute", to, {"method": "reserve", "params": {"cspKey": "k"}}) == (501, "connector-off")
+    assert await answered(rig, "execute", to, {"method": "reserve", "params": {"cspKey": "k"}}) == (
+        501,
+        "connector-off",
+    )
 
 
 async def test_row_65_the_status_of_actions_has_its_own_address(rig: RuntimeRig) -> None:
@@ -87,7 +90,7 @@ def test_row_67_execute_without_a_class_is_a_call(body: Json, *, is_rpc: bool) -
 
 async def test_row_75_records_of_the_global_registry_are_not_taken_unchecked(rig: RuntimeRig) -> None:
     header = {"alg": "ES256", "typ": "JWT"}
-    assert await told(rig, "create", "global://registry/", {"value": {"jwt": header}}) == (501, "connector-off")
+    assert await answered(rig, "create", "global://registry/", {"value": {"jwt": header}}) == (501, "connector-off")
 
 
 @pytest.mark.parametrize("name", ["token", "accessToken"])

@@ -60,8 +60,8 @@ async def test_row_2_a_message_without_id_gets_none_and_no_reply(rig: RuntimeRig
 async def test_row_2_the_node_itself_never_writes_the_id_0(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     rig.bus.drain()
-    told = await ana.next()
-    assert (type(told["id"]), told["id"] > 0) == (int, True)
+    notice = await ana.next()
+    assert (type(notice["id"]), notice["id"] > 0) == (int, True)
 
 
 async def test_row_3_a_list_of_recipients_is_split_into_one_text_each(rig: RuntimeRig) -> None:
@@ -73,7 +73,7 @@ async def test_row_3_a_list_of_recipients_is_split_into_one_text_each(rig: Runti
 
 
 async def upstream_says(rig: RuntimeRig, body: Json) -> Json:
-    """What a runtime is told when the other domain answers its subscription with `body`."""
+    """What a runtime hears when the other domain answers its subscription with `body`."""
     ana = await rig.opened("ana")
     await ana.say(a_message("subscribe", ana.address, FOREIGN_SM, {"resources": [f"{ROOM}/changes"]}, id_=1))
     assert await ana.heard() == []
@@ -83,12 +83,12 @@ async def upstream_says(rig: RuntimeRig, body: Json) -> Json:
     return await ana.next()
 
 
-@pytest.mark.parametrize(("code", "told"), [("200", 200), ("2XX", 200), (200, 200), ("error", 500), ("404", 404)])
+@pytest.mark.parametrize(("code", "expected"), [("200", 200), ("2XX", 200), (200, 200), ("error", 500), ("404", 404)])
 async def test_row_4_codes_are_read_in_every_form_and_written_as_numbers(
-    rig: RuntimeRig, code: object, told: int
+    rig: RuntimeRig, code: object, expected: int
 ) -> None:
     reply = await upstream_says(rig, {"code": code})
-    assert (type(reply["body"]["code"]), reply["body"]["code"]) == (int, told)
+    assert (type(reply["body"]["code"]), reply["body"]["code"]) == (int, expected)
 
 
 @pytest.mark.parametrize("member", ["code", "Code", "responseCode", "errorCode"])
@@ -121,19 +121,19 @@ async def test_row_26_a_reply_comes_from_the_text_that_was_asked(rig: RuntimeRig
         assert (reply["from"], reply["to"], reply["body"]["code"]) == (to, ana.address, 200)
 
 
-async def test_row_27_of_two_recipients_the_last_counts_and_a_missing_sender_is_told(rig: RuntimeRig) -> None:
+async def test_row_27_of_two_recipients_the_last_counts_and_a_missing_sender_is_notified(rig: RuntimeRig) -> None:
     ana, bo, cy = [await rig.opened(name) for name in ("ana", "bo", "cy")]
     twice = f'{{"id":1,"type":"create","from":"{ana.address}","to":"{bo.address}","to":"{cy.address}"}}'
     await ana.say_raw(twice.encode())
     await ana.heard()
     assert await bo.heard() == []
     (raw,) = cy.websocket.receive(await cy.wire.read())
-    assert bytes(raw).count(b'"to"') == 1  # so that whoever reads the first one agrees with us
+    assert bytes(raw).count(b'"to"') == 1  # so that one that reads the first agrees with us
     assert rig.counters["repeated members"] == 1
     await ana.say({"id": 2, "type": "create", "to": bo.address})
-    told = await ana.next()
-    assert (told["id"], told["from"], told["to"]) == (2, "mn:/validator", ana.address)
-    assert (told["body"]["code"], told["body"]["reason"], told["body"]["value"]) == (
+    notice = await ana.next()
+    assert (notice["id"], notice["from"], notice["to"]) == (2, "mn:/validator", ana.address)
+    assert (notice["body"]["code"], notice["body"]["reason"], notice["body"]["value"]) == (
         400,
         "bad-header",
         {"member": "from"},

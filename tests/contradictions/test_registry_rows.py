@@ -104,7 +104,7 @@ async def test_row_34_missing_members_are_filled_in_or_named(rig: RuntimeRig) ->
     assert (shown["status"], shown["expires"] > 0) == ("live", True)
 
 
-async def told(rig: RuntimeRig, suffix: str) -> list[Json]:
+async def events_at(rig: RuntimeRig, suffix: str) -> list[Json]:
     """What a listener to `<hyperty>/<suffix>` hears when that is un-registered."""
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
@@ -113,16 +113,16 @@ async def told(rig: RuntimeRig, suffix: str) -> list[Json]:
     return await bo.heard()
 
 
-async def test_row_35_changes_of_status_are_told_at_registration(rig: RuntimeRig) -> None:
-    (event,) = await told(rig, "registration")
+async def test_row_35_changes_of_status_are_reported_at_registration(rig: RuntimeRig) -> None:
+    (event,) = await events_at(rig, "registration")
     assert event["body"]["value"] == "disconnected"
 
 
 async def test_row_35_and_not_at_changes(rig: RuntimeRig) -> None:
-    assert await told(rig, "changes") == []
+    assert await events_at(rig, "changes") == []
 
 
-async def test_row_36_every_listener_is_told(rig: RuntimeRig) -> None:
+async def test_row_36_every_listener_is_notified(rig: RuntimeRig) -> None:
     ana, bo, cy = [await rig.opened(name) for name in ("ana", "bo", "cy")]
     (url,) = await registered(ana)
     for runtime in (bo, cy):
@@ -131,7 +131,7 @@ async def test_row_36_every_listener_is_told(rig: RuntimeRig) -> None:
     assert [len(await runtime.heard()) for runtime in (bo, cy)] == [1, 1]
 
 
-async def test_row_37_only_real_changes_are_told_and_always_with_a_value(rig: RuntimeRig) -> None:
+async def test_row_37_only_real_changes_are_reported_and_always_with_a_value(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
     await bo.subscribed(f"{url}/registration")
@@ -143,7 +143,7 @@ async def test_row_37_only_real_changes_are_told_and_always_with_a_value(rig: Ru
     assert [one["body"]["value"] for one in await bo.heard()] == ["disconnected", "live"]
 
 
-async def test_row_38_the_reason_tells_which_408_it_is(rig: RuntimeRig) -> None:
+async def test_row_38_the_reason_says_which_408_it_is(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     (url,) = await registered(ana)
     await ana.ask("update", REGISTRY, {"resource": url, "value": "disconnected", "attribute": "status"})

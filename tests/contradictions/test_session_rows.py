@@ -43,7 +43,7 @@ async def test_row_42_nobody_gets_the_session_of_another_by_opening_again(rig: R
     assert ana.token not in json.dumps(reply)
 
 
-async def test_row_42_who_proves_who_he_is_gets_his_session_under_a_new_token(tmp_path: Path) -> None:
+async def test_row_42_who_proves_an_identity_gets_its_session_under_a_new_token(tmp_path: Path) -> None:
     credential = Credential(digest_of("proof"), runtime_address("ana"))
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
         body = {"credentials": {"kind": "bearer", "token": "proof"}}

@@ -1,7 +1,7 @@
 """`python -m tests.delivery.kill_points --points 50`: kill a node amid traffic, again and again; nothing may be lost.
 
-Exit status 0 when nothing acknowledged was lost, nothing was handed over again after its end, no end was told twice,
-and every granted registration is there; 1 otherwise.
+Exit status 0 when nothing acknowledged was lost, nothing was handed over again after its end, no end was reported
+twice, and every granted registration is there; 1 otherwise.
 """
 
 from __future__ import annotations

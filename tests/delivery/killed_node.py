@@ -57,7 +57,7 @@ class Ledger:
     life: int = 0
     acknowledged: dict[str, int] = field(default_factory=dict)  # request id -> number of the action
     words: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
-    told: Counter[str] = field(default_factory=Counter)  # by an answer or an event, not by reading the inbox
+    reported: Counter[str] = field(default_factory=Counter)  # by an answer or an event, not by reading the inbox
     handed: defaultdict[str, list[int]] = field(default_factory=lambda: defaultdict(list))  # request id -> lives
     confirmed: set[str] = field(default_factory=set)  # request ids whose end was seen by the sender
     after_confirmation: list[str] = field(default_factory=list)
@@ -70,7 +70,7 @@ class Ledger:
         if body["code"] == 202:
             self.acknowledged[body["requestId"]] = message["id"]
         else:
-            self.told[body["requestId"]] += body["status"] not in ("pending", "delivered")
+            self.reported[body["requestId"]] += body["status"] not in ("pending", "delivered")
             self.ended(body)
 
     def ended(self, body: Json) -> None:
@@ -95,9 +95,9 @@ class Ledger:
         several = [one for one, words in self.words.items() if len(words) > 1]
         if several:
             found.append(f"{len(several)} actions ended in two ways: {several[:3]}")
-        twice = [one for one, count in self.told.items() if count > 1]
+        twice = [one for one, count in self.reported.items() if count > 1]
         if twice:
-            found.append(f"{len(twice)} ends were told twice: {twice[:3]}")
+            found.append(f"{len(twice)} ends were reported twice: {twice[:3]}")
         repeated = [one for one, lives in self.handed.items() if len(lives) > len(set(lives))]
         if repeated:
             found.append(f"{len(repeated)} actions were handed over twice to one session: {repeated[:3]}")
@@ -276,7 +276,7 @@ class Trial:
             self.ledger.answered(message)
         elif message["to"].endswith("/inbox"):
             if message["body"]["status"] not in ("pending", "delivered"):
-                self.ledger.told[message["body"]["requestId"]] += 1
+                self.ledger.reported[message["body"]["requestId"]] += 1
             self.ledger.ended(message["body"])
 
     async def _read_inbox(self) -> None:
@@ -289,7 +289,7 @@ class Trial:
             self.sender._waiting.clear()
             seen = [one for one in entries if one["status"] not in ("pending", "delivered")]
             for one in seen:
-                if not self.ledger.told[one["requestId"]]:
+                if not self.ledger.reported[one["requestId"]]:
                     self.ledger.ended(one)
             if not seen:
                 return

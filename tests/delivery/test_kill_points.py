@@ -48,11 +48,11 @@ def test_two_different_ends_are_a_fault() -> None:
     assert ledger.faults() == ["1 actions ended in two ways: ['d-1']"]
 
 
-def test_being_told_an_end_twice_is_a_fault() -> None:
+def test_an_end_that_is_reported_twice_is_a_fault() -> None:
     ledger = Ledger()
     for _ in range(2):
         ledger.answered({"id": 1, "body": final()})
-    assert ledger.faults() == ["1 ends were told twice: ['d-1']"]
+    assert ledger.faults() == ["1 ends were reported twice: ['d-1']"]
 
 
 def test_handing_over_after_the_end_or_twice_to_one_session_is_a_fault_and_after_a_kill_it_is_none() -> None:

@@ -34,7 +34,7 @@ class ChatGuest(Guest):
     def ring(self, timer: int) -> list[GuestAction]:
         return self.call(GuestEvent(Event.TIMER, timer, b""))
 
-    def told(self, number: int, to: str = "chat://bo@legacy.example", type_: str = "create") -> list[GuestAction]:
+    def handed(self, number: int, to: str = "chat://bo@legacy.example", type_: str = "create") -> list[GuestAction]:
         header = {"id": number, "type": type_, "from": "hyperty://a.example/ana", "to": to}
         return self.call(message(number, json.dumps({**header, "body": {"value": "hi\n"}}).encode()))
 
@@ -97,7 +97,7 @@ def test_users_and_rooms_are_registered_and_ended(live: ChatGuest) -> None:
     assert (value["url"], value["user"]) == ("hyperty://chat.legacy.example/bo", "chat://bo@legacy.example")
     assert room["body"]["value"]["url"] == "comm://chat.legacy.example/lobby"
     assert gone["body"] == {"resource": value["url"], "attribute": "status", "value": "disconnected"}
-    assert fates(live.told(1, "chat://bo@legacy.example", "response")) == [(Action.ACCEPTED, 1)]
+    assert fates(live.handed(1, "chat://bo@legacy.example", "response")) == [(Action.ACCEPTED, 1)]
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_users_and_rooms_are_registered_and_ended(live: ChatGuest) -> None:
     ],
 )
 def test_message_is_shown_and_answered_when_the_service_says_so(live: ChatGuest, to: str) -> None:
-    actions = live.told(7, to)
+    actions = live.handed(7, to)
     assert sent(actions) == ['SAY bo 7 create hyperty://a.example/ana {"value": "hi\\n"}\n']
     assert fates(actions) == []
     actions = live.data("OK 7\n")
@@ -122,24 +122,24 @@ def test_message_is_shown_and_answered_when_the_service_says_so(live: ChatGuest,
 
 
 def test_nothing_is_accepted_before_what_came_earlier(live: ChatGuest) -> None:
-    live.told(1)
-    live.told(2)
-    assert fates(live.told(3, type_="response")) == []
-    live.told(4)
+    live.handed(1)
+    live.handed(2)
+    assert fates(live.handed(3, type_="response")) == []
+    live.handed(4)
     assert fates(live.data("OK 2\n")) == []
     assert fates(live.data("NO 1\n")) == [(Action.REFUSED, 1), (Action.ACCEPTED, 3)]
     assert fates(live.data("OK 4\n")) == [(Action.ACCEPTED, 4)]
 
 
 def test_unknown_addresses_and_too_many_messages_are_refused(live: ChatGuest) -> None:
-    assert fates(live.told(1, "domain://msg-node.chat.legacy.example/x")) == [(Action.REFUSED, 1)]
+    assert fates(live.handed(1, "domain://msg-node.chat.legacy.example/x")) == [(Action.REFUSED, 1)]
     for number in range(2, 66):
-        assert sent(live.told(number))
-    assert fates(live.told(66)) == [(Action.REFUSED, 66)]
+        assert sent(live.handed(number))
+    assert fates(live.handed(66)) == [(Action.REFUSED, 66)]
 
 
 def test_subscriptions_are_granted_by_the_stub(live: ChatGuest) -> None:
-    actions = live.told(1, "domain://msg-node.chat.legacy.example/sm", "subscribe")
+    actions = live.handed(1, "domain://msg-node.chat.legacy.example/sm", "subscribe")
     assert delivered(actions)[0]["body"] == {"code": 200}
     assert fates(actions) == [(Action.ACCEPTED, 1)]
 
@@ -156,12 +156,12 @@ def test_names_that_could_be_taken_for_others_are_left_out(live: ChatGuest, name
 
 
 def test_a_lost_line_is_opened_again_and_everything_comes_again(live: ChatGuest) -> None:
-    live.told(1)
+    live.handed(1)
     actions = live.call(GuestEvent(Event.CLOSED, LINES, b"closed"))
     assert statuses(actions) == ["disconnected closed"]
     assert [one.op for one in live.ring(RECONNECT)] == [Action.OPEN]
     live.opened()
-    assert sent(live.told(1))
+    assert sent(live.handed(1))
     assert fates(live.data("OK 1\n")) == [(Action.ACCEPTED, 1)]
 
 
@@ -213,6 +213,6 @@ def test_no_lines_trap(chunks: list[str], tokens: tuple[str, ...]) -> None:
     for number, text in enumerate(chunks, 1):
         raw = text.encode("utf-8", "replace")
         guest.call(GuestEvent(Event.DATA, LINES, raw), message(number, raw), GuestEvent(Event.HTTP_RESPONSE, API, raw))
-        guest.told(number + 100, text)
+        guest.handed(number + 100, text)
         guest.call(GuestEvent(Event.TIMER, number % 4, b""), GuestEvent(Event.CLOSED, number % 3, raw))
         guest.opened()

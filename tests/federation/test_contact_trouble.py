@@ -65,7 +65,7 @@ def test_an_ordinary_end_is_no_refusal(text: str) -> None:
     assert (trouble.met(Side.REFUSAL, text, NOW), trouble.text(NOW)) == ("", "")
 
 
-def test_a_stub_that_repeats_what_its_line_told_it_changes_nothing() -> None:
+def test_a_stub_that_repeats_what_its_line_said_changes_nothing() -> None:
     trouble = ContactTrouble("b.example")
     assert trouble.met(Side.LINE, "connect-failed 192.0.2.1:443", NOW)
     assert trouble.met(Side.REFUSAL, "connect-failed 192.0.2.1:443", NOW) == ""

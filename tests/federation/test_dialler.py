@@ -89,7 +89,7 @@ async def test_nobody_listening_fails_with_what_was_tried_and_asks_again_next_ti
     assert names.asked.count("A mn.b.example") == 2
 
 
-async def test_name_without_address_and_silent_servers_are_told_apart() -> None:
+async def test_name_without_address_and_silent_servers_are_distinguished() -> None:
     dialler = Dialler(ScriptedNames())
     with pytest.raises(DiscoveryError, check=has(Code.NO_SUCH_DOMAIN)):
         await dialler.connect("mn.b.example", 443, domain="b.example")

@@ -55,7 +55,7 @@ def test_what_the_gate_denies_is_refused_and_written_down() -> None:
     assert (pair.to_b.queue.waiting, pair.a.answers) == (0, [])
 
 
-def test_the_rule_that_denied_is_told_to_our_own_sender() -> None:
+def test_the_rule_that_denied_is_named_to_our_own_sender() -> None:
     policies = one_policy(deny("no-reading", condition("actionType", "equals", "read")), permit("rest"))
     pair = Pair(a=Bus("a.example", gate=Gate(policies)))
     assert pair.to_b.send(request(1)) == Refusal(Code.POLICY, {"rule": "s/no-reading"})

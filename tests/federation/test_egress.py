@@ -192,7 +192,7 @@ async def test_a_server_that_falls_silent_is_asked_once_and_then_left(mock_clock
         assert (await ours.wait_for(Event.CLOSED)).payload.startswith(b"timeout")
 
 
-async def test_the_close_code_of_the_server_is_told() -> None:
+async def test_the_close_code_of_the_server_is_reported() -> None:
     async def leave(line: ByteChannel) -> None:
         websocket = await accept(line)
         websocket.close(4007, "enough")
@@ -204,7 +204,7 @@ async def test_the_close_code_of_the_server_is_told() -> None:
         assert (await ours.wait_for(Event.CLOSED)).payload == b"closed 4007"
 
 
-async def test_a_cut_line_is_told_and_the_number_is_free_again() -> None:
+async def test_a_cut_line_is_reported_and_the_number_is_free_again() -> None:
     async def cut(line: ByteChannel) -> None:
         await accept(line)
         line.close()
@@ -218,7 +218,7 @@ async def test_a_cut_line_is_told_and_the_number_is_free_again() -> None:
         assert caught.value.code is Code.STUB_DENIED
 
 
-async def test_closing_says_goodbye_and_tells_the_guest() -> None:
+async def test_closing_says_goodbye_and_notifies_the_guest() -> None:
     codes: list[int | None] = []
 
     async def wait(line: ByteChannel) -> None:
@@ -319,7 +319,7 @@ async def test_a_stream_of_bytes_goes_both_ways() -> None:
     async with lines(shout, rules=rules) as ours:
         ours.open(kind=ChannelKind.TCP_TLS)
         assert (await ours.wait_for(Event.OPENED)).payload == b""
-        ours.egress.send(1, [b"he", b"llo"])
+        ours.egress.send(1, [b"hel", b"lo"])
         assert (await ours.wait_for(Event.CLOSED)).payload == b"closed"
         assert ours.data == b"HELLO"
     assert ours.dialler.asked == [("mn.b.example", 7777, "b.example")]
@@ -405,7 +405,7 @@ def test_the_tests_use_real_checks_of_certificates() -> None:
     assert client_context().verify_mode is ssl.CERT_REQUIRED
 
 
-async def test_a_ping_tells_whether_a_silent_server_is_there() -> None:
+async def test_a_ping_shows_whether_a_silent_server_is_there() -> None:
     async with lines(accept_and_listen) as ours:
         assert (ours.egress.heard_seconds, ours.egress.probe()) == (0.0, False)  # no line, nobody to ask
         ours.open()

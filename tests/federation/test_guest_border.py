@@ -139,27 +139,27 @@ def messages(draw: st.DrawFn, *, from_domain: str, to_domain: str) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode()
 
 
-def as_told(records: Sequence[Record]) -> list[tuple[object, ...]]:
+def as_reported(records: Sequence[Record]) -> list[tuple[object, ...]]:
     """What the records say about messages and decisions, but for ids, times and the way."""
-    told: list[tuple[object, ...]] = []
+    rows: list[tuple[object, ...]] = []
     for one in records:
         if isinstance(one, MessageRecord):
             if one.reason == "node":
                 continue  # our link's own words; a guest is answered on its connection
-            told.append(
+            rows.append(
                 (
                     *(one.role, one.decision, one.outcome, one.outcome_code, one.rule_id, one.reason, one.policy_rev),
                     *(one.src_domain, one.dst_domain, one.src_key, one.dst_key, one.msg_type, one.digest, one.facts),
                 )
             )
         elif isinstance(one, DecisionRecord):
-            told.append(
+            rows.append(
                 (
                     *(one.hook, one.effect, one.permitted, one.rule_id, one.reason, one.src_domain, one.dst_domain),
                     *(one.link_domain, one.src_key, one.dst_key, one.msg_type, one.shadow, one.obligations),
                 )
             )
-    return told
+    return rows
 
 
 @given(setting=SETTINGS, raws=st.lists(messages(from_domain=THEIRS, to_domain=OURS), min_size=1, max_size=5))
@@ -178,7 +178,7 @@ def test_what_a_guest_sends_gets_the_verdict_of_its_link(setting: Setting, raws:
         entered.arrived(None)
         passed.append((entered.message.raw, entered.message.verdict))
     assert [(message.raw, message.verdict) for message in bus.delivered] == passed
-    assert sorted(map(repr, as_told(records))) == sorted(map(repr, as_told(bus.records)))
+    assert sorted(map(repr, as_reported(records))) == sorted(map(repr, as_reported(bus.records)))
 
 
 @given(
@@ -205,8 +205,8 @@ def test_what_a_guest_is_sent_gets_the_verdict_of_its_link(
         verdicts = [one if one in gate_codes else None for one in (code, None if refusal is None else refusal.code)]
         assert verdicts[0] == verdicts[1]
         assert (code is None) == (given_[-1:] != [] and given_.pop() is message)
-    decided = [[one for one in told if isinstance(one, DecisionRecord)] for told in (records, bus.records)]
-    assert as_told(decided[0]) == as_told(decided[1])
+    decided = [[one for one in rows if isinstance(one, DecisionRecord)] for rows in (records, bus.records)]
+    assert as_reported(decided[0]) == as_reported(decided[1])
 
 
 @given(setting=SETTINGS)

@@ -64,7 +64,7 @@ def accepting(event: GuestEvent) -> Answer:
     return [act(Action.ACCEPTED, event.arg)] if event.op == Event.MESSAGE else []
 
 
-async def test_the_first_event_tells_the_stub_where_it_is(free: StubRig) -> None:
+async def test_the_first_event_says_where_the_stub_is(free: StubRig) -> None:
     process = ScriptedProcess()
     free.link.inbound([], "f" * 32)
     async with free.running(process):

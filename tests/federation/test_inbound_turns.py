@@ -44,7 +44,7 @@ async def most_between_turns(count_now: Callable[[], int], until: int) -> int:
 
 
 async def taken(pair: Pair, turns: InboundTurns, messages: list[tuple[int, bytes]]) -> int:
-    """Take messages in beside somebody else; what is the most that was taken between two of his turns."""
+    """Take messages in beside somebody else; what is the most that was taken between two of its turns."""
     turns.begin()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(turns.take, messages, STREAM, pair.to_b)

@@ -160,7 +160,7 @@ def test_domain_of_the_host_does_not_speak_for_what_was_granted_to_a_stub(sender
 
 
 @given(sender=st.from_regex(r"\A(sip|tel|slack|hyperty):(//)?[a-z+@.0-9/]{1,24}\Z"))
-def test_whoever_passes_is_of_the_domain_or_of_a_range(sender: str) -> None:
+def test_a_sender_that_passes_is_of_the_domain_or_of_a_range(sender: str) -> None:
     made = interworking("sip://legacy.example", "tel:+4930*")
     try:
         border(made, STUB).check_sender(decoded(text(from_=sender)))
@@ -238,7 +238,7 @@ def test_stub_that_comes_back_with_fewer_ranges_speaks_for_fewer() -> None:
     assert [one.from_ for one in bus.delivered] == ["tel:+49301", BO]
 
 
-# The door.
+# Who is let in.
 
 
 async def test_admitted_stub_runs_from_the_start_and_is_never_idle(nursery: trio.Nursery) -> None:

@@ -45,7 +45,7 @@ def test_silence_while_nothing_is_owed_is_rest() -> None:
     assert not watch.is_stalled
 
 
-def test_whoever_is_heard_in_time_is_not_stalled() -> None:
+def test_a_node_that_is_heard_in_time_is_not_stalled() -> None:
     watch = LineWatch()
     now = 0.0
     while now < 100.0:
@@ -134,10 +134,10 @@ def test_a_stalled_line_is_seen_by_operators_and_senders_and_ends_by_itself(capl
     assert near.link.machine.silent_seconds(near.now) >= STALLED_SECONDS
     near.passes(REQUEST_TTL_SECONDS)
     [answer] = near.bus.answers
-    told = body_members(answer.body)
-    assert (near.bus.answer_codes, told["source"]) == ([Code.GATEWAY_TIMEOUT], "runtime://a.example/mn-1")
-    assert "b.example is stalled: nothing heard for 15 s" in str(told["description"])
-    assert told["value"] == {"link": "stalled", "silentSeconds": 15.0}
+    members = body_members(answer.body)
+    assert (near.bus.answer_codes, members["source"]) == ([Code.GATEWAY_TIMEOUT], "runtime://a.example/mn-1")
+    assert "b.example is stalled: nothing heard for 15 s" in str(members["description"])
+    assert members["value"] == {"link": "stalled", "silentSeconds": 15.0}
     near.hears()
     near.passes(STEP)
     assert (near.link.state, near.link.machine.detail, near.link.counters["stalls"]) == ("live", "", 1)

@@ -1,4 +1,4 @@
-"""Who sends a message, as a link tells its gate: what this node verified, and nothing that the message claims."""
+"""Who sends a message, as a link reports it to its gate: what this node verified, and no claim of the message."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_what_a_message_carries_is_not_its_sender_s_word() -> None:
     assert [(one.msg_type, one.permitted) for one in pair.a.decisions] == [("forward", False)]
 
 
-def test_a_refusal_for_a_user_by_guid_is_given_in_his_name() -> None:
+def test_a_refusal_for_a_user_by_guid_is_given_in_their_name() -> None:
     request = build(id=1, type="read", from_="hyperty://b.example/bo", to=f"user-guid://{'A' * 43}", body={})
     reply = refusal_abroad(
         request, Code.NOT_REGISTERED, "", node="runtime://a.example/mn-1", our_domains=frozenset({"a.example"})

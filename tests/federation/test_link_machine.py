@@ -170,7 +170,7 @@ class Histories(stateful.RuleBasedStateMachine):
         self.replied: set[bytes] = set()
         self.under_way: list[OutboundMessage] = []
 
-    def tell(self, event: LinkEvent) -> list[LinkAction]:
+    def feed(self, event: LinkEvent) -> list[LinkAction]:
         actions = self.link.handle(event, self.now)
         for action in actions:
             match action:
@@ -187,20 +187,20 @@ class Histories(stateful.RuleBasedStateMachine):
     def submit(self, *, is_request: bool, ttl: float) -> None:
         self.count += 1
         message = outbound((request if is_request else chat)(self.count), at=self.now, ttl=ttl)
-        actions = self.tell(message)
+        actions = self.feed(message)
         if Rejected not in kinds(actions):
             self.taken[self.count] = message
 
     @stateful.rule(origin=st.sampled_from(["", "x", "y"]))
     def carrier_up(self, origin: str) -> None:
         if len(self.link.carriers) < 3:
-            self.tell(CarrierUp(Line(origin), "n"))
+            self.feed(CarrierUp(Line(origin), "n"))
             self.under_way = list(self.link.queue._under_way)
 
     @stateful.rule(index=st.integers(0, 2))
     def carrier_down(self, index: int) -> None:
         if index < len(self.link.carriers):
-            self.tell(CarrierDown(self.link.carriers[index]))
+            self.feed(CarrierDown(self.link.carriers[index]))
             self.under_way = list(self.link.queue._under_way)
 
     @stateful.rule(most=st.integers(1, 5))
@@ -211,13 +211,13 @@ class Histories(stateful.RuleBasedStateMachine):
     @stateful.rule(index=st.integers(0, 3))
     def accept(self, index: int) -> None:
         if index < len(self.under_way):
-            self.tell(Accepted(self.under_way[index].number))
+            self.feed(Accepted(self.under_way[index].number))
             del self.under_way[: index + 1]
 
     @stateful.rule(index=st.integers(0, 3))
     def refuse(self, index: int) -> None:
         if index < len(self.under_way):
-            self.tell(Refused(self.under_way.pop(index).number, Code.NO_ROUTE, ""))
+            self.feed(Refused(self.under_way.pop(index).number, Code.NO_ROUTE, ""))
 
     @stateful.rule(index=st.integers(0, 3))
     def die(self, index: int) -> None:
@@ -226,11 +226,11 @@ class Histories(stateful.RuleBasedStateMachine):
             convicted = self.link.queue.suspect([message.number])
             if convicted is not None:
                 self.under_way.remove(convicted)
-                self.tell(Convicted(convicted))
+                self.feed(Convicted(convicted))
 
     @stateful.rule()
     def give_up(self) -> None:
-        self.tell(GiveUp(Code.CIRCUIT_OPEN, ""))
+        self.feed(GiveUp(Code.CIRCUIT_OPEN, ""))
         self.under_way.clear()
 
     @stateful.rule()
@@ -239,15 +239,15 @@ class Histories(stateful.RuleBasedStateMachine):
             if int(message.id or b"") % 3 == 0:
                 raise PeerError(Code.BAD_TYPE)
 
-        self.tell(StubVerified(check))
+        self.feed(StubVerified(check))
 
     @stateful.rule(seconds=st.floats(0.0, 20.0))
     def tick(self, seconds: float) -> None:
         self.now += seconds
-        while set(kinds(self.tell(Tick(self.now)))) & {Ended, Answer}:
+        while set(kinds(self.feed(Tick(self.now)))) & {Ended, Answer}:
             pass
         before = (self.link.queue.waiting, self.link.queue.under_way, self.link.state, dict(self.link.counters))
-        assert self.tell(Tick(self.now)) == []
+        assert self.feed(Tick(self.now)) == []
         after = (self.link.queue.waiting, self.link.queue.under_way, self.link.state, dict(self.link.counters))
         assert before == after
 
@@ -271,7 +271,7 @@ class Histories(stateful.RuleBasedStateMachine):
         assert self.link.queue.is_carried == bool(self.link.carriers)
 
     def teardown(self) -> None:
-        self.tell(GiveUp(Code.OVERLOAD, ""))
+        self.feed(GiveUp(Code.OVERLOAD, ""))
         assert set(self.ended) == set(self.taken)
 
 

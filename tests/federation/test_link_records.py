@@ -1,4 +1,4 @@
-"""Every way in which a message can end leaves exactly one record in the book of the side where it ended."""
+"""Every way in which a message can end leaves exactly one record in the records of the side where it ended."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def endings(bus: Bus) -> list[tuple[str, str, str | None, str | None]]:
     ],
     ids=["default", "list", "policy"],
 )
-def test_what_our_gate_denies_is_in_our_book_with_the_step_that_said_so(gate: Gate, ending: tuple[str, ...]) -> None:
+def test_what_our_gate_denies_is_in_our_records_with_the_step_that_said_so(gate: Gate, ending: tuple[str, ...]) -> None:
     pair = Pair(a=Bus("a.example", gate=gate))
     pair.to_b.send(request(1))
     [record] = pair.a.message_records
@@ -75,7 +75,7 @@ def test_a_message_that_arrives_is_in_both_records_with_one_id_and_one_digest() 
     assert received.facts.via_length == 2
 
 
-def test_what_their_gate_denies_is_denied_in_their_book_and_delivered_in_ours() -> None:
+def test_what_their_gate_denies_is_denied_in_their_records_and_delivered_in_ours() -> None:
     pair = Pair(b=Bus("b.example", gate=Gate(one_policy(deny("no-chat")))))
     carrier = live(pair)
     pair.to_b.send(chat(1))
@@ -96,7 +96,7 @@ def test_what_their_gate_denies_is_denied_in_their_book_and_delivered_in_ours() 
     ],
     ids=["spoofed", "bad-body", "loop"],
 )
-def test_what_is_turned_away_before_our_gate_is_rejected_in_our_book(raw: bytes, code: str) -> None:
+def test_what_is_turned_away_before_our_gate_is_rejected_in_our_records(raw: bytes, code: str) -> None:
     pair = Pair()
     live(pair)
     pair.to_b.inbound(inbound(raw), "")
@@ -168,7 +168,7 @@ def test_a_message_that_nobody_here_takes_is_undeliverable() -> None:
     assert endings(pair.b) == [("in", "undeliverable", "not-registered", "default")]
 
 
-def test_our_own_words_are_in_the_book_and_pass_no_gate() -> None:
+def test_our_own_words_are_in_the_records_and_pass_no_gate() -> None:
     policies = one_policy(deny("no-reading", condition("actionType", "equals", "read")))
     pair = Pair(b=Bus("b.example", gate=Gate(policies)))
     carrier, back = live(pair), pair.back()
@@ -183,7 +183,7 @@ def test_our_own_words_are_in_the_book_and_pass_no_gate() -> None:
     assert (own.msg_type, own.reason, own.policy_rev, own.rule_id) == ("response", "node", None, None)
 
 
-def test_every_judged_message_in_either_book_can_be_judged_again_from_its_record() -> None:
+def test_every_judged_message_in_either_records_can_be_judged_again_from_its_record() -> None:
     """The self-check of a replay, over real links: policies that read what stands in the message itself."""
     policies = one_policy(
         deny("private", both(condition("resource", "present", True), condition("resource", "like", "/private/*"))),

@@ -23,7 +23,7 @@ def pending(name: str = "x", *, at: float = 0.0, size: int = 100, ttl: float = 1
     return OutboundMessage(message, b"x" * size, b"", "", 0, at, "", "", 0, ttl)
 
 
-def live_leg(limits: QueueLimits = LIMITS) -> OutboundQueue:
+def live_queue(limits: QueueLimits = LIMITS) -> OutboundQueue:
     queue = OutboundQueue(STREAM, limits)
     queue.is_carried = True
     return queue
@@ -70,7 +70,7 @@ def test_what_may_not_go_after_all_leaves_the_queue_and_makes_room() -> None:
 
 
 def test_what_was_handed_back_and_may_not_go_any_more_takes_nobodys_place() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 4)
     queue.take_batch(10, 10_000, 0.0)
     queue.carrier_lost(1.0)
@@ -104,7 +104,7 @@ def test_messages_that_wait_without_a_carrier_ask_senders_to_pause() -> None:
 
 
 def test_what_a_lost_carrier_gave_back_asks_nobody_to_pause() -> None:
-    queue = live_leg()
+    queue = live_queue()
     for _ in range(3):
         assert queue.submit(pending(size=2_000)) is None
     queue.take_batch(10, 10_000, 0.0)
@@ -117,7 +117,7 @@ def test_what_a_lost_carrier_gave_back_asks_nobody_to_pause() -> None:
 
 
 def test_bytes_under_way_ask_senders_to_pause() -> None:
-    queue = live_leg()
+    queue = live_queue()
     assert queue.submit(pending(size=4_000)) is None
     queue.take_batch(10, 10_000, 0.0)
     assert not asks_to_pause(queue)  # exactly half of the window
@@ -128,7 +128,7 @@ def test_bytes_under_way_ask_senders_to_pause() -> None:
 
 
 def test_only_what_waits_can_be_taken() -> None:
-    queue = live_leg()
+    queue = live_queue()
     found = [queue.may_take]
     submit(queue, 1)
     found.append(queue.may_take)
@@ -139,7 +139,7 @@ def test_only_what_waits_can_be_taken() -> None:
 
 def test_when_the_numbers_are_used_up_only_what_has_one_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outbound_queue, "LAST_NUMBER", 2)
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 4)
     assert queue.take_batch(10, 10_000, 1.0) == batch[:2]
     assert (queue.is_exhausted, queue.may_take, queue.take_batch(10, 10_000, 1.0)) == (True, False, [])
@@ -154,7 +154,7 @@ def test_when_the_numbers_are_used_up_only_what_has_one_goes(monkeypatch: pytest
 
 
 def test_a_batch_stays_inside_the_window() -> None:
-    queue = live_leg()
+    queue = live_queue()
     submit(queue, 8)
     assert len(queue.take_batch(100, 450, 0.0)) == 4
     assert len(queue.take_batch(100, 10_000, 0.0)) == 4
@@ -163,14 +163,14 @@ def test_a_batch_stays_inside_the_window() -> None:
 
 
 def test_a_message_larger_than_the_batch_goes_alone() -> None:
-    queue = live_leg()
+    queue = live_queue()
     queue.submit(pending(size=900))
     queue.submit(pending())
     assert len(queue.take_batch(10, 100, 0.0)) == 1
 
 
 def test_what_was_accepted_leaves_in_order() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 3)
     queue.take_batch(10, 10_000, 0.0)
     assert queue.accepted(2) == batch[:2]
@@ -179,7 +179,7 @@ def test_what_was_accepted_leaves_in_order() -> None:
 
 
 def test_what_a_lost_carrier_had_goes_again_with_the_same_numbers() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 4)
     queue.take_batch(2, 10_000, 0.0)
     queue.carrier_lost(5.0)
@@ -189,7 +189,7 @@ def test_what_a_lost_carrier_had_goes_again_with_the_same_numbers() -> None:
 
 
 def test_what_the_far_end_has_already_is_not_handed_over_again() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 3)
     queue.take_batch(10, 10_000, 0.0)
     queue.carrier_lost(5.0)
@@ -218,7 +218,7 @@ def test_a_short_life_ends_the_waiting_earlier() -> None:
 
 
 def test_a_message_that_kills_alone_twice_is_convicted() -> None:
-    queue = live_leg()
+    queue = live_queue()
     [killer] = submit(queue, 1)
     queue.take_batch(10, 10_000, 0.0)
     assert queue.suspect([1]) is None
@@ -230,7 +230,7 @@ def test_a_message_that_kills_alone_twice_is_convicted() -> None:
 
 
 def test_only_what_the_stub_held_is_suspected() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 3)
     queue.take_batch(10, 10_000, 0.0)
     assert queue.suspect([2]) is None
@@ -240,13 +240,13 @@ def test_only_what_the_stub_held_is_suspected() -> None:
 
 
 def test_a_batch_takes_what_just_fits() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 3)
     assert queue.take_batch(10, 200, 0.0) == batch[:2]
 
 
 def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 3)
     queue.take_batch(10, 10_000, 0.0)
     assert queue.suspect([1, 2, 3]) is None
@@ -263,7 +263,7 @@ def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
 
 
 def test_a_refused_message_leaves_and_the_others_stay() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 3)
     queue.take_batch(10, 10_000, 0.0)
     assert queue.refused(2) is batch[1]
@@ -272,7 +272,7 @@ def test_a_refused_message_leaves_and_the_others_stay() -> None:
 
 
 def test_giving_up_returns_everything_oldest_first() -> None:
-    queue = live_leg()
+    queue = live_queue()
     batch = submit(queue, 4)
     queue.take_batch(2, 10_000, 0.0)
     assert queue.abandon() == batch
@@ -284,7 +284,7 @@ def test_a_life_time_that_is_no_number_counts_as_none() -> None:
     assert deadline_of(message) == 15.0
 
 
-class LegMachine(RuleBasedStateMachine):
+class QueueMachine(RuleBasedStateMachine):
     """Any order of events: each message leaves exactly once, in order, with one number for ever."""
 
     def __init__(self) -> None:
@@ -352,4 +352,4 @@ class LegMachine(RuleBasedStateMachine):
             assert self.numbers.setdefault(one.digest, one.number) == one.number
 
 
-TestLegMachine = LegMachine.TestCase
+TestQueueMachine = QueueMachine.TestCase

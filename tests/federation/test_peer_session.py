@@ -102,7 +102,7 @@ async def test_what_is_no_hello_ends_the_connection_with_a_reason(rig: LinkRig, 
     assert (rig.link.state, rig.documents.asked) == ("created", {})
 
 
-async def test_who_knocks_all_the_time_is_refused_each_time_and_does_not_fill_the_log(
+async def test_who_connects_all_the_time_is_refused_each_time_and_does_not_fill_the_log(
     rig: LinkRig, caplog: pytest.LogCaptureFixture
 ) -> None:
     acceptor, count = rig.endpoint.acceptor, 2 * REFUSALS_LOGGED_PER_MINUTE
@@ -137,7 +137,7 @@ async def test_hello_and_token_must_name_the_same_node(rig: LinkRig, members: di
     assert rig.link.state == "created"
 
 
-async def test_a_domain_that_policy_does_not_talk_to_is_told_so(rig: LinkRig) -> None:
+async def test_a_domain_that_policy_does_not_talk_to_is_notified(rig: LinkRig) -> None:
     rig.endpoint.refusal = PeerError(Code.AUTH_POLICY, "no", domain="a.example")
     async with rig.client() as client:
         client.say_hello()

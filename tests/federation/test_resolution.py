@@ -1,4 +1,4 @@
-"""The cursor from a domain's name to the place of its documents, told answers by hand."""
+"""The cursor from a domain's name to the place of its documents, given its answers by hand."""
 
 import pytest
 from hypothesis import given, settings

@@ -260,7 +260,7 @@ async def test_queries_connections_and_urls_make_one_chain_of_attempts(clock: Cl
         ("https://[", DiscoveryStep.MODULE),
     ],
 )
-def test_url_tells_the_step(url: str, step: DiscoveryStep) -> None:
+def test_url_shows_the_step(url: str, step: DiscoveryStep) -> None:
     assert step_of_url(url) is step
 
 

@@ -1,4 +1,4 @@
-"""The door to other domains: one link per domain, opened when policy lets it, supervised once, ticked."""
+"""The way to other domains: one link per domain, opened when policy lets it, supervised once, ticked."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ async def test_a_node_that_comes_first_opens_the_link(rig: Rig) -> None:
     assert rig.supervisors.started == ["b.example"]
 
 
-async def test_a_node_of_a_domain_that_policy_does_not_talk_to_is_told_so(nursery: trio.Nursery) -> None:
+async def test_a_node_of_a_domain_that_policy_does_not_talk_to_is_notified(nursery: trio.Nursery) -> None:
     rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
     with pytest.raises(PeerError) as caught:
         rig.federation.admit(claims_of("c.example"))
@@ -256,13 +256,13 @@ async def test_senders_pause_for_a_congested_link_unless_it_is_known_to_be_slow(
     assert rig.federation.congested_link("b.example") is None
 
 
-def test_the_gate_peer_is_asked_about_the_domain_whoever_writes() -> None:
+def test_the_gate_peer_is_asked_about_the_domain_and_not_the_sender() -> None:
     decisions = DecisionRecords(Gate(peers={"b.example": PeerRule()}), lambda _: None)
     assert may_talk(decisions, "b.example", greeting(node_of("a.example"), node_of("a.example")))
     assert not may_talk(decisions, "c.example", greeting(node_of("b.example"), node_of("a.example")))
 
 
-async def test_a_refusal_before_there_is_a_link_is_recorded_whoever_came_first(nursery: trio.Nursery) -> None:
+async def test_a_refusal_before_there_is_a_link_is_recorded_in_either_order(nursery: trio.Nursery) -> None:
     rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
     message = chat(1, to="c.example")
     rig.federation.send("c.example", message)

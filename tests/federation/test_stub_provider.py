@@ -105,7 +105,7 @@ def steps(times: StepTimes) -> list[str]:
     return [name for name, _ in times.steps]
 
 
-async def test_first_contact_goes_all_the_way_and_tells_each_step(rig: Rig) -> None:
+async def test_first_contact_goes_all_the_way_and_reports_each_step(rig: Rig) -> None:
     times = StepTimes()
     package = await rig.provider.package("b.example", times)
     assert package.stub.domain == "b.example"
@@ -281,12 +281,12 @@ async def test_what_makes_the_cache_too_large_is_let_go_at_once(rig: Rig, monkey
     sweeps, swept = trio.open_memory_channel[int](100)
     evict = rig.cache.evict
 
-    async def told(*, kept: Collection[str]) -> list[Eviction]:
+    async def reported(*, kept: Collection[str]) -> list[Eviction]:
         evictions = await evict(kept=kept)
         sweeps.send_nowait(len(evictions))
         return evictions
 
-    monkeypatch.setattr(rig.cache, "evict", told)
+    monkeypatch.setattr(rig.cache, "evict", reported)
     async with trio.open_nursery() as nursery:
         await nursery.start(rig.provider.run_sweeper, tuple)
         await rig.provider.package("b.example", StepTimes())
@@ -298,7 +298,9 @@ async def test_what_makes_the_cache_too_large_is_let_go_at_once(rig: Rig, monkey
     assert (await rig.provider.package("b.example", StepTimes())).stub.domain == "b.example"
 
 
-async def test_a_cache_that_cannot_be_swept_is_told_and_tried_again(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_cache_that_cannot_be_swept_is_reported_and_tried_again(
+    rig: Rig, caplog: pytest.LogCaptureFixture
+) -> None:
     folder = rig.folder / "stubs" / "compiled"
     folder.rmdir()
     async with trio.open_nursery() as nursery:
@@ -316,7 +318,7 @@ async def test_the_time_of_the_next_refresh_is_known(rig: Rig) -> None:
     assert rig.documents.seconds_until_refresh("b.example") == pytest.approx(first - 100)
 
 
-async def test_whoever_asks_for_news_again_and_again_gets_the_same_answer(rig: Rig) -> None:
+async def test_a_peer_that_asks_for_news_again_and_again_gets_the_same_answer(rig: Rig) -> None:
     """Strangers with forged tokens of a permitted peer's can make us ask."""
     await rig.documents.trust_of("b.example", is_refresh=False)
     asked = len(rig.requests)

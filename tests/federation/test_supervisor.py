@@ -1,4 +1,4 @@
-"""When the stub of a domain is tried again, and what its senders are told while it is not."""
+"""When the stub of a domain is tried again, and what its senders hear while it is not."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def test_a_message_without_an_id_answers_nothing() -> None:
     open_ = Transactions()
     open_.started(request(), 0.0, 15.0)
     open_.addressed(request(), 0.0)
-    assert open_.is_open(reply(request(2), 200))  # of those who were told
+    assert open_.is_open(reply(request(2), 200))  # of those that were notified
     assert not open_.is_open(without_id)
     assert not open_.is_asked(without_id)
     assert not open_.replied(without_id, 1.0)
@@ -109,13 +109,13 @@ def test_a_provisional_code_in_any_form_restarts_the_timer(code: str) -> None:
 
 
 def test_observers_may_acknowledge_in_the_name_of_the_object_for_a_minute() -> None:
-    told = request(to="comm://a.example/r/changes")
+    notified = request(to="comm://a.example/r/changes")
     transactions = Transactions()
-    transactions.addressed(told, 0.0)
-    assert [transactions.is_open(reply(told, 200)) for _ in range(2)] == [True, True]
+    transactions.addressed(notified, 0.0)
+    assert [transactions.is_open(reply(notified, 200)) for _ in range(2)] == [True, True]
     assert not transactions.is_open(reply(request(to="comm://a.example/other/changes"), 200))
     assert transactions.expired(ADDRESSED_SECONDS) == []
-    assert not transactions.is_open(reply(told, 200))
+    assert not transactions.is_open(reply(notified, 200))
 
 
 def test_who_was_addressed_is_remembered_within_bounds() -> None:
@@ -147,17 +147,17 @@ def test_what_is_answered_by_rule_is_tracked(type_: str, to: str, tracking: Trac
     assert tracking_of(codec.build(id=None, type=type_, from_="hyperty://a.example/h", to=to)) is _NOTHING
 
 
-def test_of_many_that_are_over_a_few_are_told_at_a_time_and_each_once() -> None:
+def test_of_many_that_expired_a_few_are_answered_at_a_time_and_each_once() -> None:
     open_ = Transactions()
     for number in range(10):
         open_.started(request(number), number / 10, 15.0)
     assert open_.replied(reply(request(4), 200), 1.0)
     assert open_.replied(reply(request(5), 183), 2.0)
-    told = []
+    notified = []
     while some := open_.expired(16.5, most=3):
         assert len(some) <= 3
-        told += [one.id for one in some]
-    assert told == [str(number).encode() for number in range(10) if number not in (4, 5)]
+        notified += [one.id for one in some]
+    assert notified == [str(number).encode() for number in range(10) if number not in (4, 5)]
     assert open_.expired(17.0) == [remembered(5)]
     assert len(open_) == 0
 

@@ -25,7 +25,7 @@ _SHOWN_LINES: Final = 30
 
 
 def main(arguments: list[str]) -> int:
-    """Fuzz and tell."""
+    """Fuzz and report."""
     parser = argparse.ArgumentParser(prog="./run fuzz", description="Holds the promises of all borders.")
     parser.add_argument("--seconds", type=int, default=60, help="for each target (default: 60)")
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: all of {', '.join(TARGETS)}")
@@ -60,8 +60,8 @@ def fuzz(target: Target, folder: Path, seconds: int) -> bool:
     print(f"  {tried} inputs, {len(list(corpus.iterdir()))} of them kept for what they reach", flush=True)
     if ended.returncode == 0:
         return True
-    told = [line for line in lines if not line.startswith(("#", "INFO", "stat::"))]
-    print("\n".join(f"  {line}" for line in told[:_SHOWN_LINES]))
+    shown = [line for line in lines if not line.startswith(("#", "INFO", "stat::"))]
+    print("\n".join(f"  {line}" for line in shown[:_SHOWN_LINES]))
     for artifact in sorted(found.iterdir()):
         print(f"  {artifact}; a line for tests/fuzz/test_found.py:")
         print(f"    ({target.name!r}, {artifact.read_bytes()!r}),")

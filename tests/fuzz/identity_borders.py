@@ -28,7 +28,7 @@ PROVIDER: Final = ProviderRules("https://login.a.example", frozenset({"node"}), 
 
 
 def check_record(data: bytes) -> None:
-    """Any text is refused; what the holder's key has signed is a record of his GUID, or is refused.
+    """Any text is refused; what the holder's key has signed is a record of its GUID, or is refused.
 
     The first byte says what the rest is: a whole record, or the dataset of one that is well signed.
     """

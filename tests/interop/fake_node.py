@@ -1,6 +1,6 @@
 """A tiny messaging node for tests of the harness itself: two domains in one process, no link, no policy but one rule.
 
-It keeps just enough of the specification for a group chat, and it can be told to lose, double, delay or change
+It keeps just enough of the specification for a group chat, and it can be set to lose, double, delay or change
 messages.
 """
 

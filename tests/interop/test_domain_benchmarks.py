@@ -263,7 +263,7 @@ async def test_beside_each_attack_a_pair_loses_nothing_and_the_node_counts_what_
             await attacker.stop()
 
 
-def test_what_neighbours_notice_is_told_for_each_attack() -> None:
+def test_what_neighbours_notice_is_reported_for_each_attack() -> None:
     shape = neighbours_shape()
     assert shape.variants == (ALONE, *ATTACKS)
     waits = dict(zip(shape.variants, (1.0, 1.1, 1.5, 0.9), strict=True))

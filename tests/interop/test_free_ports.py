@@ -64,8 +64,8 @@ def test_more_ports_than_there_are_is_an_error() -> None:
 def test_where_the_kernel_hands_out_all_or_does_not_say_there_are_ports_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str | None
 ) -> None:
-    told = tmp_path / "range"
+    handed_out = tmp_path / "range"
     if text is not None:
-        told.write_text(text)
-    monkeypatch.setattr(module, "_HANDED_OUT", told)
+        handed_out.write_text(text)
+    monkeypatch.setattr(module, "_HANDED_OUT", handed_out)
     assert len(free_ports(3)) == 3

@@ -29,8 +29,8 @@ async def played(
     nodes = FakeNodes(scene.domains, mischief)
     async with trio.open_nursery() as nursery:
         port = await nursery.start(nodes.run)
-        doors = {domain: AccessPoint(url=f"ws://127.0.0.1:{port}/ws") for domain in scene.domains}
-        chat = GroupChat(scene, doors, trace="t1", on_step=steps.append)
+        access_points = {domain: AccessPoint(url=f"ws://127.0.0.1:{port}/ws") for domain in scene.domains}
+        chat = GroupChat(scene, access_points, trace="t1", on_step=steps.append)
         with trio.fail_after(20):
             await chat.run()
         yield chat, steps
@@ -95,13 +95,13 @@ async def test_reversed_messages_are_counted(scene: Scene) -> None:
 
 
 async def test_a_change_after_leaving_is_uncalled_for_or_unexpected(scene: Scene) -> None:
-    def echo_farewell(message: Message) -> list[Message]:
+    def echo_goodbye(message: Message) -> list[Message]:
         if message["type"] == "event":
             change = {"type": "update", "from": "comm://x", "to": message["to"], "body": {"value": "late"}}
             return [message, change]
         return [message]
 
-    async with played(scene, echo_farewell) as (chat, _):
+    async with played(scene, echo_goodbye) as (chat, _):
         assert len(chat.uncalled_for) == len(scene.observers)
         assert not chat.is_faultless
 

@@ -62,7 +62,7 @@ def test_a_message_nobody_sent_is_unexpected() -> None:
 
 
 @given(arrivals=st.lists(st.integers(0, 12), max_size=40))
-def test_books_always_balance(arrivals: list[int]) -> None:
+def test_sent_and_received_always_balance(arrivals: list[int]) -> None:
     flow = Ledger().flow("alice", "bob", "chat")
     speak(flow, 10)
     for number in arrivals:

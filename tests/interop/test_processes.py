@@ -18,7 +18,7 @@ async def test_a_child_that_ends_before_it_is_ready_is_reported_with_its_log(tmp
     assert await child.stop() == 1
 
 
-async def test_a_relay_gets_ready_and_ends_when_it_is_told_to(tmp_path: Path) -> None:
+async def test_a_relay_gets_ready_and_ends_when_it_is_asked_to(tmp_path: Path) -> None:
     child = Child(["benchmarks.relay", "{}"], log_file=tmp_path / "log")
     await child.start()
     ready = await child.wait_ready()

@@ -55,7 +55,7 @@ def nodes() -> dict[str, NodeStatus]:
 
 
 def a_chat(scene: Scene, *, arrived: int, refused_with: str = "policy") -> GroupChat:
-    """The books of a chat, without the chat."""
+    """The records of a chat, without the chat."""
     ledger = Ledger()
     flow = ledger.flow("alice", "bob", "chat", crosses=True)
     for number in range(1, 4):

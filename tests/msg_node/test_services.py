@@ -191,11 +191,11 @@ def test_sessions_that_end_together_let_go_what_they_held_in_pieces(rig: StateRi
     assert pieces == [2 * (1 + each), 2 * (1 + each), 1 + each]
 
 
-def test_sessions_are_told_before_the_node_stops(rig: StateRig) -> None:
+def test_sessions_are_notified_before_the_node_stops(rig: StateRig) -> None:
     sid, _ = rig.open("rt-ana", 1)
-    told = rig.services.sessions.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
-    assert told.keys() == {sid}
-    message = told[sid]
+    notices = rig.services.sessions.draining(f"runtime://{DOMAIN}/mn-2", [sid, 99])
+    assert notices.keys() == {sid}
+    message = notices[sid]
     assert (message.type, message.from_, message.to) == ("update", "mn:/session", f"{ANA}/status")
     assert json.loads(message.body) == {"value": "draining", "resource": f"runtime://{DOMAIN}/mn-2"}
 
@@ -245,7 +245,7 @@ def test_registry_spellings_are_one_service(rig: StateRig) -> None:
         assert (reply.from_, body_of(reply)["reason"]) == (to, "not-registered")
 
 
-def test_node_tells_what_it_is(rig: StateRig) -> None:
+def test_node_says_what_it_is(rig: StateRig) -> None:
     sid, _ = rig.open("rt-ana", 1)
     value = rig.reply(sid, f"domain://msg-node.{DOMAIN}", "read")["value"]
     assert isinstance(value, dict)

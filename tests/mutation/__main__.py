@@ -40,7 +40,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
 
 
 def main(words: list[str]) -> int:
-    """Draw, try, tell."""
+    """Draw, try, report."""
     arguments = _arguments(words)
     console = Console()
     try:

@@ -101,8 +101,8 @@ def test_a_target_holds_by_its_share_and_without_a_guard_among_the_survivors() -
 
 
 @pytest.mark.long
-def test_the_command_tells_what_no_test_notices_and_writes_no_file_of_the_checkout(tmp_path: Path) -> None:
-    module, told = ROOT / "stubs_cache/core/eviction.py", tmp_path / "told.json"
+def test_the_command_reports_what_no_test_notices_and_writes_no_file_of_the_checkout(tmp_path: Path) -> None:
+    module, report_file = ROOT / "stubs_cache/core/eviction.py", tmp_path / "report.json"
     before, began = module.read_bytes(), time.time()
     command = [
         sys.executable,
@@ -112,10 +112,10 @@ def test_the_command_tells_what_no_test_notices_and_writes_no_file_of_the_checko
         "--sample",
         "6",
         "--json",
-        str(told),
+        str(report_file),
     ]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    [facts] = msgspec.json.decode(told.read_bytes())
+    [facts] = msgspec.json.decode(report_file.read_bytes())
     assert ended.returncode == (0 if facts["holds"] else 1), ended.stderr
     assert facts["noticed"] + facts["late"] + facts["survived"] + facts["equivalent"] == 6
     assert facts["noticed"] >= 4

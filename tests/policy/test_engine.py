@@ -176,12 +176,14 @@ def test_policy_that_does_not_apply_hides_no_indeterminate_one() -> None:
 
 
 def test_denial_says_why_and_carries_the_obligations_of_its_effect() -> None:
-    def told(name: str, on: Effect = Effect.DENY) -> tuple[Obligation, ...]:
+    def obliged(name: str, on: Effect = Effect.DENY) -> tuple[Obligation, ...]:
         return (Obligation(on=on, name=name, value=name),)
 
-    rule = Rule(id="r", effect=Effect.DENY, obligations=told("rule"))
-    policy = Policy(id="p", rules=(rule,), obligations=told("policy") + told("other", Effect.PERMIT))
-    decision = compile_policies([PolicySet(id="s", policies=(policy,), obligations=told("set"))]).decide(some_facts())
+    rule = Rule(id="r", effect=Effect.DENY, obligations=obliged("rule"))
+    policy = Policy(id="p", rules=(rule,), obligations=obliged("policy") + obliged("other", Effect.PERMIT))
+    decision = compile_policies([PolicySet(id="s", policies=(policy,), obligations=obliged("set"))]).decide(
+        some_facts()
+    )
     assert decision.reason is Code.POLICY
     assert [obligation.name for obligation in decision.obligations] == ["rule", "policy", "set"]
 
@@ -230,7 +232,7 @@ def test_rules_on_gate_domains_and_type_are_settled_once_and_stay_right() -> Non
     ],
     ids=["no-policies", "no-rules", "no-rules-under-a-target"],
 )
-def test_target_with_nothing_below_it_still_tells_messages_apart(empty: PolicySet) -> None:
+def test_target_with_nothing_below_it_still_distinguishes_messages(empty: PolicySet) -> None:
     behind = PolicySet(id="behind", policies=(Policy(id="", rules=(permit("p"),)),))
     policies = compile_policies([empty, behind])
     for _ in range(2):  # the second time out of the prepared programs

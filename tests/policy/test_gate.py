@@ -88,7 +88,7 @@ def test_exception_in_a_rule_is_a_counted_denial() -> None:
     assert gate.judge(some_facts()).permitted
 
 
-def test_report_mode_is_told_and_changes_nothing() -> None:
+def test_report_mode_is_shown_and_changes_nothing() -> None:
     gate = Gate(one_policy(deny("d", mode=Mode.REPORT)), NAMED)
     verdict = gate.judge(some_facts())
     assert verdict.permitted

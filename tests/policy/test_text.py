@@ -48,7 +48,7 @@ def test_original_message_node_file_is_read_as_it_is() -> None:
     assert [(obligation.name, obligation.value) for obligation in sunday.obligations] == [("log", "blocked")]
 
 
-def test_runtime_language_file_tells_where_its_meaning_changes() -> None:
+def test_runtime_language_file_shows_where_its_meaning_changes() -> None:
     file = parse_policy_file(read_policy_text(EXAMPLES / "quiet-evenings.json"))
     assert len(file.notes) == 3
     assert any("verified" in note for note in file.notes)

@@ -148,7 +148,7 @@ _HOSTS = st.sampled_from(
 
 
 @given(_HOSTS, st.integers(-1, 70_000), st.sampled_from(["", "bo@", "b:o@"]), st.text("ab/:[]@", max_size=6))
-def test_host_port_and_user_are_told_apart_whatever_stands_behind_them(
+def test_host_port_and_user_are_distinguished_whatever_stands_behind_them(
     host: str, port: int, user: str, path: str
 ) -> None:
     bare = canonical_key(f"comm://{host}/")

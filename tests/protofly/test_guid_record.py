@@ -369,7 +369,7 @@ def test_record_that_is_of_no_use_says_why(changes: dict[str, Any], now: float, 
         (Flaw.FUTURE, Code.BAD_REPLY, Code.BAD_BODY),
     ],
 )
-def test_reader_blames_the_registry_and_writer_himself(flaw: Flaw, reader: Code, writer: Code) -> None:
+def test_reader_blames_the_registry_and_writer_itself(flaw: Flaw, reader: Code, writer: Code) -> None:
     error = RecordError(flaw, "x")
     assert (error.code, error.of_writer().code) == (reader, writer)
 

@@ -33,7 +33,7 @@ def message(type_: str = "create", to: str = "thing://a.example/t", *, id: int |
         ("create", "thing://a.example/t/events/hot", {"class": "action"}, False),
     ],
 )
-def test_events_are_told_by_class_or_address(type_: str, to: str, body: dict[str, Any], is_event: bool) -> None:
+def test_events_are_recognised_by_class_or_address(type_: str, to: str, body: dict[str, Any], is_event: bool) -> None:
     assert message(type_, to, **body).is_class_event is is_event
 
 
@@ -86,12 +86,12 @@ def test_a_receipt_is_wanted_by_its_true_alone(type_: str, id_: int | None, rece
         ("read", "thing://a.example/t/events/hot", 1, True),
     ],
 )
-def test_what_is_told_is_not_answered_unless_a_receipt_is_wanted(
+def test_what_is_only_sent_is_not_answered_unless_a_receipt_is_wanted(
     type_: str, to: str, id_: int | None, expects: bool
 ) -> None:
     assert message(type_, to, id=id_).expects_reply is expects
-    is_told = type_ not in ("response", "event", "pong") and id_ is not None
-    assert message(type_, to, id=id_, receipt=True).expects_reply is is_told
+    is_notified = type_ not in ("response", "event", "pong") and id_ is not None
+    assert message(type_, to, id=id_, receipt=True).expects_reply is is_notified
 
 
 def test_a_late_reply_is_marked_once_whatever_its_body_said() -> None:

@@ -16,7 +16,7 @@ from sandbox.engine_version import EngineVersion, engine_version, library_versio
 TEXT = b"BUG: \xc0\nversion: %s\n\nThis is a bug in Wasmtime that"
 
 
-def test_the_installed_engine_tells_both_versions() -> None:
+def test_the_installed_engine_reports_both_versions() -> None:
     engine = engine_version()
     assert engine.package == version("wasmtime")
     assert engine == EngineVersion("50.0.0", "50.0.1"), "a new engine: read docs/dependencies.md, The engine's own risk"
@@ -51,7 +51,7 @@ def test_the_version_stands_in_front_of_the_text_about_defects(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("content", [b"\x7fELF", b"version: 1.2.3\n", b"This is a bug in Wasmtime", TEXT % b"x"])
-def test_a_library_that_does_not_tell_is_named_by_its_hash(tmp_path: Path, content: bytes) -> None:
+def test_a_library_without_a_version_is_named_by_its_hash(tmp_path: Path, content: bytes) -> None:
     one, other = tmp_path / "one", tmp_path / "other"
     one.write_bytes(content)
     other.write_bytes(content + b"!")

@@ -124,8 +124,8 @@ def test_requests_of_one_answer_are_bounded_by_what_was_heard() -> None:
         ledger.begin_answer(heard)
         for _ in range(limits.STUB_REQUESTS_PER_ANSWER + heard):
             ledger.count_request(Action.SET_TIMER, 0.0)
-        for tells in (Action.REFUSED, Action.LOG):
-            ledger.count_request(tells, 0.0)  # what it only tells does not count
+        for code in (Action.REFUSED, Action.LOG):
+            ledger.count_request(code, 0.0)  # what it only says does not count
         with pytest.raises(StubFaultError) as caught:
             ledger.count_request(Action.SET_TIMER, 0.0)
         assert caught.value.code is Code.STUB_OUTPUT

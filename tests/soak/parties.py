@@ -30,20 +30,22 @@ _LOST = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, TransportE
 class Party:
     """One runtime of one domain, which answers 200 to every request and comes back whenever its line ends."""
 
-    def __init__(self, account: Account, door: Callable[[], AccessPoint], domain: str, name: str) -> None:
+    def __init__(self, account: Account, access_point: Callable[[], AccessPoint], domain: str, name: str) -> None:
         self.account = account
         self.domain = domain
         self.runtime = f"runtime://{domain}/{name}"
         self.hyperty = ""
         self.on_event: Callable[[Incoming], None] = lambda _: None
         self.is_up = trio.Event()
-        self._door = door
+        self._access_point = access_point
         self._to_answer, self._requests = trio.open_memory_channel[Incoming](math.inf)
         self.client = self._new_client()
 
     def _new_client(self) -> RuntimeClient:
-        door = self._door()
-        return RuntimeClient(url=door.url, runtime=self.runtime, ssl_context=door.ssl_context, on_message=self._take)
+        access_point = self._access_point()
+        return RuntimeClient(
+            url=access_point.url, runtime=self.runtime, ssl_context=access_point.ssl_context, on_message=self._take
+        )
 
     async def stay(self) -> None:
         """Hold the session until cancelled; after a refusal to re-open it, open a new one."""
@@ -240,14 +242,14 @@ class RawRuntime:
         self._websocket = websocket
 
     @classmethod
-    async def open(cls, door: AccessPoint, runtime: str) -> RawRuntime:
+    async def open(cls, access_point: AccessPoint, runtime: str) -> RawRuntime:
         """Connect and open a session."""
-        port = int(door.url.rpartition(":")[2].partition("/")[0])
+        port = int(access_point.url.rpartition(":")[2].partition("/")[0])
         tcp = await trio.open_tcp_stream("127.0.0.1", port)
         stream: trio.abc.Stream = tcp
-        if door.ssl_context is not None:
-            stream = trio.SSLStream(tcp, door.ssl_context, server_hostname="127.0.0.1", https_compatible=True)
-        one = cls(stream, ClientWebSocket(door.url, is_binary=False))
+        if access_point.ssl_context is not None:
+            stream = trio.SSLStream(tcp, access_point.ssl_context, server_hostname="127.0.0.1", https_compatible=True)
+        one = cls(stream, ClientWebSocket(access_point.url, is_binary=False))
         await one._stream.send_all(one._websocket.data_to_send())
         while not one._websocket.is_open:
             one._websocket.receive(bytes(await one._stream.receive_some(65_536)))
@@ -264,9 +266,9 @@ class RawRuntime:
         await trio.aclose_forcefully(self._stream)
 
 
-async def hold_handshakes(door: AccessPoint, number: int, seconds: float) -> None:
+async def hold_handshakes(access_point: AccessPoint, number: int, seconds: float) -> None:
     """Open so many TCP connections that say nothing, and hold them."""
-    port = int(door.url.rpartition(":")[2].partition("/")[0])
+    port = int(access_point.url.rpartition(":")[2].partition("/")[0])
     async with trio.open_nursery() as nursery:
 
         async def hold() -> None:
@@ -280,10 +282,10 @@ async def hold_handshakes(door: AccessPoint, number: int, seconds: float) -> Non
             nursery.start_soon(hold)
 
 
-async def misbehave(door: AccessPoint, runtime: str, acts: Callable[[RawRuntime], Awaitable[None]]) -> None:
+async def misbehave(access_point: AccessPoint, runtime: str, acts: Callable[[RawRuntime], Awaitable[None]]) -> None:
     """One bare session that does something and vanishes."""
     with suppress(*_LOST, ssl.SSLError):
-        one = await RawRuntime.open(door, runtime)
+        one = await RawRuntime.open(access_point, runtime)
         try:
             await acts(one)
         finally:

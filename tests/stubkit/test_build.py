@@ -54,7 +54,7 @@ def test_mistake_in_the_source_is_the_compilers_complaint_and_the_old_module_sta
     assert output.read_bytes() == b"old"
 
 
-def test_source_without_name_is_told_to_define_one(tmp_path: Path) -> None:
+def test_source_without_name_is_asked_to_define_one(tmp_path: Path) -> None:
     source = tmp_path / "anonymous.c"
     source.write_text('#include "trapezoid_stub.h"\n')
     with pytest.raises(SettingsError, match="define STUB_NAME and STUB_VERSION"):

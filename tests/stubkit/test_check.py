@@ -63,7 +63,9 @@ async def trial_of(body: str, folder: Path) -> CheckReport:
         ('stub_status(STUB_TEXT("live"));stub_deliver(0, event->bytes);', "delivers something that is no message"),
     ],
 )
-async def test_stub_that_breaks_the_contract_is_told_where(body: str, complaint: str, tmp_path: Path) -> None:
+async def test_stub_that_breaks_the_contract_is_reported_with_the_place(
+    body: str, complaint: str, tmp_path: Path
+) -> None:
     report = await trial_of(body, tmp_path)
     assert not report.is_good
     assert complaint in "; ".join(step.complaint for step in report.steps)

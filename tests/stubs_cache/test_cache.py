@@ -77,7 +77,7 @@ async def test_eviction_removes_the_least_recently_used_and_keeps_the_running(tm
     assert cache.statistics().evictions == 2
 
 
-async def test_writes_beyond_the_room_are_told_until_there_is_room_again(tmp_path: Path) -> None:
+async def test_writes_beyond_the_room_are_reported_until_there_is_room_again(tmp_path: Path) -> None:
     cache = StubsCache(tmp_path / "cache", secret=SECRET, max_bytes=250)
     for number in range(3):
         await cache.put_module(bytes([number]) * 100)

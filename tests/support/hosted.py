@@ -138,4 +138,4 @@ async def start_worker(sandbox: Sandbox, module: bytes, budget: Budget = LINK_BU
 
 async def stub_rig(world: World, documents: Documents, *, bus: Bus | None = None) -> StubRig:
     """A rig for the stub that b.example publishes in this world."""
-    return StubRig(await world.supply(), documents, bus=bus)
+    return StubRig(await world.provide(), documents, bus=bus)

@@ -1,4 +1,4 @@
-"""A runtime that speaks dialect A in HTTP requests, one by one, and does only what it is told."""
+"""A runtime that speaks dialect A in HTTP requests, one by one, and does only what a test asks."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ class Documents:
 
 
 class LinkEndpoint:
-    """What a node of b.example does at its door for links: TLS, upgrade, then the product's acceptor."""
+    """What a node of b.example does for links: TLS, upgrade, then the product's acceptor."""
 
     def __init__(self, documents: Documents, *, bus: Bus | None = None, certificate: trustme.LeafCert | None = None):
         self.documents = documents

@@ -56,7 +56,7 @@ class NodePeer:
         self._process = process
         self._received = b""
 
-    async def tell(self, **command: Any) -> None:
+    async def order(self, **command: Any) -> None:
         assert self._process.stdin is not None
         with trio.fail_after(_PATIENCE_SECONDS):
             await self._process.stdin.send_all(json.dumps(command).encode() + b"\n")

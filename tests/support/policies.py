@@ -70,7 +70,7 @@ def a_message(
 
 
 def some_facts(message: Message | None = None, *, hook: Hook = "out", **others: object) -> Facts:
-    """Facts about a message from a.example to b.example, or as told."""
+    """Facts about a message from a.example to b.example, or as given."""
     message = message if message is not None else a_message()
     from_domain, to_domain = _domain(message.from_), _domain(message.to)
     values: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""A socket.io client that speaks packet by packet, over long-polling or a WebSocket, and does only what it is told."""
+"""A socket.io client that speaks packet by packet, over long-polling or a WebSocket, and does only what a test asks."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ async def engine_socket(rig: RuntimeRig, *, sid: str = "", origin: str = "") -> 
 
 
 async def polling(rig: RuntimeRig, name: str = "ana", **headers: str) -> PollingRuntime:
-    """A runtime that has shaken hands and was told so, without a session."""
+    """A runtime that has shaken hands and knows that it has, without a session."""
     gets, posts = HttpLine(await rig.connect()), HttpLine(await rig.connect())
     answer = await gets.fetch("GET", f"{PATH}&transport=polling&t=abc&b64=1", headers=headers)
     (greeting,) = answer.packets

@@ -61,7 +61,7 @@ class Registry:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until all that happened so far is durable, and has been told."""
+        """Wait until all that happened so far is durable, and has been reported."""
         is_durable = trio.Event()
         self.rig.store.submit([], is_durable.set)
         await is_durable.wait()

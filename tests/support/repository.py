@@ -122,7 +122,7 @@ class PublishedDomain:
         return raw
 
     def rotate_root(self, *, signed_by: tuple[str, ...] | None = None, **changes: Any) -> bytes:
-        """Serve the next root version, signed by the old and the new root keys unless told otherwise."""
+        """Serve the next root version, signed by the old and the new root keys unless given otherwise."""
         old = tuple(self.root.roles.root.keys)
         new = changes.get("root_keys", old)
         everyone = tuple(dict.fromkeys((*old, *new)))
@@ -289,6 +289,6 @@ class World:
         self.bundle = trust.bundle([stub])
         return stub
 
-    async def supply(self, policy: PermissionsPolicy | None = None) -> VerifiedStub:
+    async def provide(self, policy: PermissionsPolicy | None = None) -> VerifiedStub:
         """Refresh, then fetch the default stub."""
         return await self.fetch_stub(await self.refresh(), policy)

@@ -256,11 +256,11 @@ class NearDomains:
         return [json.loads(message.raw) for _, message in sent]
 
 
-class Books:
+class RecordList:
     """Takes records; `is_accepting` says whether it takes more."""
 
     def __init__(self) -> None:
-        self.records: list[Record] = []
+        self.taken: list[Record] = []
         self.is_accepting = True
         self.room = trio.Event()
 
@@ -308,7 +308,7 @@ class RuntimeRig:
             interworking=interworking or Interworking(),
         )
         self.state = make_state(OwnNames.of({DOMAIN, ALIAS}, {NODE}), parts)
-        self.books = Books()
+        self.records = RecordList()
         self.gate = gate or Gate(peers={"*": PeerRule()})
         self.guests = self._make_guest_border()
         self.services = make_services(
@@ -330,7 +330,7 @@ class RuntimeRig:
         self._wires: list[Wire] = []
 
     def _make_guest_border(self) -> GuestBorder:
-        record = self.books.records.append
+        record = self.records.taken.append
         return GuestBorder(
             GuestContext(
                 BorderRules(
@@ -353,7 +353,7 @@ class RuntimeRig:
             self.state,
             self.services,
             self.store,
-            SendQueues(self.state, guests=self.guests, records=self.books),
+            SendQueues(self.state, guests=self.guests, records=self.records),
             Judges(
                 guests=self.guests,
                 stack=make_stack([*steps, last], judge),

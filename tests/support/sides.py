@@ -1,4 +1,4 @@
-"""Both sides of one domain pair, without a node around them: real links, with lists in place of bus and books."""
+"""Both sides of one domain pair, without a node around them: real links, with lists in place of bus and records."""
 
 from __future__ import annotations
 

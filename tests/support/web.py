@@ -1,4 +1,4 @@
-"""A site of ours under test, and clients of it that do only what they are told, from addresses of the loopback net."""
+"""A site of ours under test, and clients of it that do only what a test asks, from addresses of the loopback net."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ class LinkLine:
                 return frame
         raise AssertionError(f"the line ended before {kind.name}")
 
-    async def last_word(self) -> str:
+    async def close_reason(self) -> str:
         """With which word the other side ends the line; whatever else it sends before is left aside."""
         word = ""
         with suppress(trio.BrokenResourceError):

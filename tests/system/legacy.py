@@ -27,7 +27,7 @@ domain = "{STUB_DOMAIN}"
 
 
 class LegacyChat(ForeignDomain):
-    """Its users are in `users`; what they were told is in `said`, as the words of each line."""
+    """Its users are in `users`; what they heard is in `said`, as the words of each line."""
 
     def __init__(self, authority: DevelopmentAuthority, domain: str = STUB_DOMAIN) -> None:
         super().__init__(domain, authority)
@@ -70,13 +70,13 @@ class LegacyChat(ForeignDomain):
     async def _answer(self, words: list[str]) -> None:
         if words == ["WHO"]:
             self.who_asked += 1
-            await self.tell(*(f"HERE {user}" for user in self.users))
+            await self.say(*(f"HERE {user}" for user in self.users))
         elif words[0] == "SAY":
             self.said.append(words[1:])
             self.moved.unpark_all()
-            await self.tell(f"{'OK' if words[1] in self.users else 'NO'} {words[2]}")
+            await self.say(f"{'OK' if words[1] in self.users else 'NO'} {words[2]}")
 
-    async def tell(self, *lines: str) -> None:
+    async def say(self, *lines: str) -> None:
         """Send lines to the stub; the line is there."""
         assert self._lines is not None
         await self._lines.send_all("".join(f"{line}\n" for line in lines).encode())

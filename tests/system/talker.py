@@ -1,4 +1,4 @@
-"""A runtime as a test needs it: one hyperty, a memory of what it was told, and 200 to every request."""
+"""A runtime as a test needs it: one hyperty, a memory of what it heard, and 200 to every request."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ PATIENCE_SECONDS = 20.0
 class Talker:
     """One runtime of one domain. `heard` is everything but answers, in order of arrival."""
 
-    def __init__(self, door: AccessPoint, runtime: str) -> None:
+    def __init__(self, access_point: AccessPoint, runtime: str) -> None:
         self.heard: list[Incoming] = []
         self.hyperty = ""
         self.domain = runtime.split("/")[2]
-        self.client = RuntimeClient(url=door.url, runtime=runtime, ssl_context=door.ssl_context, on_message=self._hear)
+        self.client = RuntimeClient(
+            url=access_point.url, runtime=runtime, ssl_context=access_point.ssl_context, on_message=self._hear
+        )
         self._moved = trio.lowlevel.ParkingLot()
         self._to_answer, self._requests = trio.open_memory_channel[Incoming](math.inf)
 
@@ -45,7 +47,7 @@ class Talker:
             try:
                 await self.client.respond(request, {"code": 200, "value": request.body.get("value")})
             except TransportError:
-                continue  # the node is gone: whoever asked learns it from somebody else
+                continue  # the node is gone: the one that asked learns it from another
 
     async def wait_for(self, condition: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
         """Until something that arrives makes `condition` true."""
@@ -53,7 +55,7 @@ class Talker:
             while not condition():
                 await self._moved.park()
 
-    async def tell(self, to: str, number: int) -> None:
+    async def post(self, to: str, number: int) -> None:
         """A numbered event: nobody answers it."""
         await self.client.notify("create", self.hyperty, to, {"value": number})
 
@@ -62,7 +64,7 @@ class Talker:
         return await self.client.request("create", self.hyperty, to, {"value": number})
 
     def numbers_from(self, sender: str) -> list[int]:
-        """The numbers of what `sender` told, in order of arrival."""
+        """The numbers of what `sender` sent, in order of arrival."""
         return [cast("int", one.body["value"]) for one in self.heard if one.from_ == sender and "value" in one.body]
 
     async def hear_numbers(self, sender: str, count: int) -> list[int]:

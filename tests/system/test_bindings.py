@@ -85,15 +85,15 @@ def message(type_: str, to: str, from_: str = ANA, **body: object) -> dict[str, 
     return {"id": 1, "type": type_, "from": from_, "to": to, "body": body}
 
 
-async def test_a_session_moves_from_https_to_mqtt_on_a_real_node_that_tells_its_operator(tmp_path: Path) -> None:
+async def test_a_session_moves_from_https_to_mqtt_on_a_real_node_that_informs_its_operator(tmp_path: Path) -> None:
     needs_broker()
     (tmp_path / "broker").mkdir()
     broker = Broker(tmp_path / "broker")
     await broker.start()
     try:
         async with a_node(tmp_path, broker) as ready:
-            door = ready["listen"].replace("ws://", "http://").removesuffix("/ws")
-            async with httpx.AsyncClient(base_url=door) as http, a_client(ready["site"]) as site:
+            url = ready["listen"].replace("ws://", "http://").removesuffix("/ws")
+            async with httpx.AsyncClient(base_url=url) as http, a_client(ready["site"]) as site:
                 await until_ready(site, problem="")
                 opened = (await http.post("/messages", json=message("open", "mn:/session"))).json()
                 token = opened["body"]["runtimeToken"]

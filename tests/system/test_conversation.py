@@ -51,7 +51,7 @@ async def test_the_conversation_is_faultless_cold_and_again_after_a_restart_with
     assert warm.first_contact_ns < cold.first_contact_ns
 
 
-async def test_each_message_is_in_both_books_once_with_one_id_and_digest_and_the_books_are_sealed_on_sigterm(
+async def test_each_message_is_in_both_records_once_with_one_id_and_digest_and_the_records_are_sealed_on_sigterm(
     tmp_path: Path,
 ) -> None:
     async with running_system(tmp_path) as system:
@@ -60,8 +60,8 @@ async def test_each_message_is_in_both_books_once_with_one_id_and_digest_and_the
             await system.wait_link(node, lambda one: one.accepted == one.sent)
         with trio.fail_after(5):
             assert await system.laboratory.stop_nodes() == {"a.example": 0, "b.example": 0}
-        books = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
-    entries = {domain: read_records(spool, MessageRecord) for domain, spool in books.items()}
+        spools = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
+    entries = {domain: read_records(spool, MessageRecord) for domain, spool in spools.items()}
     for ours, theirs in (("a.example", "b.example"), ("b.example", "a.example")):
         left = by_id(one for one in entries[ours] if one.role == "out")
         came = by_id(one for one in entries[theirs] if one.role == "in")
@@ -76,7 +76,7 @@ async def test_each_message_is_in_both_books_once_with_one_id_and_digest_and_the
             )
         assert all(one.rule_id or one.reason == "node" for one in left.values())
         assert sum(1 for one in left.values() if one.msg_type == "create") >= MESSAGES_EACH
-    check_seals(books)
+    check_seals(spools)
 
 
 def by_id(entries: Iterable[MessageRecord]) -> dict[str, MessageRecord]:
@@ -88,7 +88,7 @@ def by_id(entries: Iterable[MessageRecord]) -> dict[str, MessageRecord]:
     return found
 
 
-async def test_a_message_that_the_far_gate_denies_can_be_found_in_both_books(tmp_path: Path) -> None:
+async def test_a_message_that_the_far_gate_denies_can_be_found_in_both_records(tmp_path: Path) -> None:
     async with running_system(tmp_path) as system:
         anna, _ = await system.couple()
         body = {"value": {"url": anna.hyperty, "user": "user://a.example/anna"}}
@@ -102,9 +102,9 @@ async def test_a_message_that_the_far_gate_denies_can_be_found_in_both_books(tmp
     assert [one.outcome for one in theirs if one.msg_id == denial.msg_id] == ["denied"]
 
 
-def check_seals(books: dict[str, Path]) -> None:
+def check_seals(spools: dict[str, Path]) -> None:
     """Every segment is closed, and has a signed manifest that counts its records."""
-    for spool in books.values():
+    for spool in spools.values():
         assert not list(spool.glob("*.open"))
         manifests = [
             msgspec.json.decode(path.read_bytes(), type=SegmentManifest) for path in spool.glob("*.manifest.json")

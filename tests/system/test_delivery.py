@@ -1,4 +1,4 @@
-"""Actions between two real nodes, each of them killed: parked, done once, told once."""
+"""Actions between two real nodes, each of them killed: parked, done once, reported once."""
 
 from __future__ import annotations
 

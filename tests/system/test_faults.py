@@ -1,4 +1,4 @@
-"""Workers and nodes die, or stop, in the middle of traffic: nothing is lost, doubled or out of order, all is told."""
+"""Workers and nodes die, or stop, amid traffic: nothing is lost, doubled or out of order, all is reported."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def speak(talker: Talker, to: str, *, last: int = EVENTS) -> None:
     """Numbered messages; every twentieth is a request, so that less is under way than may wait without a carrier."""
     for number in range(1, last + 1):
         if number % REQUEST_EVERY:
-            await talker.tell(to, number)
+            await talker.post(to, number)
         else:
             answer = await talker.ask(to, number)
             assert answer.is_ok, answer
@@ -102,7 +102,7 @@ async def test_when_b_is_killed_waiting_requests_are_delivered_or_answered_and_t
         answers: dict[int, Answer] = {}
         async with trio.open_nursery() as nursery:
             for number in range(1, HURT_AFTER + 1):
-                await anna.tell(bruno.hyperty, number)
+                await anna.post(bruno.hyperty, number)
             await bruno.hear_numbers(anna.hyperty, HURT_AFTER // 2)
             await system.kill(system.b)
             nursery.start_soon(ask_many, anna, bruno.hyperty, answers)

@@ -1,4 +1,4 @@
-"""Somebody of a.example knows only the GUID of somebody of b.example, and reaches him: two nodes, a global registry."""
+"""A user of a.example knows only the GUID of one of b.example, and reaches them: two nodes, a global registry."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ USER = "user://idp.example/bruno"
 @asynccontextmanager
 async def global_registry(folder: Path) -> AsyncIterator[str]:
     """The laboratory's registry as a process; its address."""
-    told = [sys.executable, "-m", "trapezoid", "serve-global-registry", "--store", str(folder / "guids.sqlite")]
-    process = await trio.lowlevel.open_process([*told, "--port", "0"], stdout=PIPE)
+    command = [sys.executable, "-m", "trapezoid", "serve-global-registry", "--store", str(folder / "guids.sqlite")]
+    process = await trio.lowlevel.open_process([*command, "--port", "0"], stdout=PIPE)
     try:
         assert process.stdout is not None
         line = b""
@@ -120,7 +120,7 @@ async def test_who_cannot_be_found_or_may_not_be_reached_is_answered_for(tmp_pat
 
 
 @pytest.mark.long
-async def test_a_domain_whose_user_is_not_there_says_so_in_his_name(tmp_path: Path) -> None:
+async def test_a_domain_whose_user_is_not_there_says_so_in_their_name(tmp_path: Path) -> None:
     async with (
         global_registry(tmp_path) as registry,
         running_system(tmp_path / "laboratory") as system,

@@ -136,7 +136,7 @@ async def make_it_look_again(frontier: Frontier, foreign: ForeignDomain) -> str:
         frontier.node.domain, frontier.node.ports.listen, frontier.authority.client_context()
     )
     async with line.stream:
-        return await line.last_word()
+        return await line.close_reason()
 
 
 NEWS: dict[str, tuple[Spoil, str]] = {

@@ -83,7 +83,7 @@ async def test_when_a_line_breaks_with_a_full_window_what_follows_waits_and_noth
         foreign.peer.acknowledges, foreign.behaviour = False, hangs_up
         somebody = f"hyperty://{foreign.domain}/h-1"
         for number in range(1, WINDOW + 1):
-            await frontier.anna.tell(somebody, number)
+            await frontier.anna.post(somebody, number)
         with trio.fail_after(5):
             await foreign.peer.hear(WINDOW + 1)
         foreign.peer.heard.clear()
@@ -91,7 +91,7 @@ async def test_when_a_line_breaks_with_a_full_window_what_follows_waits_and_noth
         await wait_until(lambda: frontier.link(foreign), lambda one: one.state != "live")
         foreign.peer.acknowledges, foreign.behaviour = True, foreign.peer.serve
         for number in range(WINDOW + 1, WINDOW + 50):
-            await frontier.anna.tell(somebody, number)
+            await frontier.anna.post(somebody, number)
         answer = await frontier.ask(foreign, WINDOW + 50)
         assert answer.is_ok, answer
         values = [one["body"]["value"] for one in foreign.peer.heard]

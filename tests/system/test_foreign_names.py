@@ -64,7 +64,7 @@ async def test_three_lies_over_a_line_that_the_peer_opened_are_dropped_recorded_
         async with line.stream:
             await line.send(*encode_messages(list(enumerate(lies(foreign, frontier), 1))))
             with trio.fail_after(5):
-                assert await line.last_word() == "spoofed-source"
+                assert await line.close_reason() == "spoofed-source"
         assert (await frontier.link(foreign)).spoofed == 3
         await check_aftermath(frontier, foreign)
 
@@ -76,8 +76,8 @@ async def test_two_lies_are_dropped_and_the_line_goes_on(tmp_path: Path) -> None
             frontier.node.domain, frontier.node.ports.listen, frontier.authority.client_context()
         )
         async with line.stream:
-            told = lies(foreign, frontier)
-            await line.send(*encode_messages(list(enumerate([told[1], told[2], told[4]], 1))))
+            forged = lies(foreign, frontier)
+            await line.send(*encode_messages(list(enumerate([forged[1], forged[2], forged[4]], 1))))
             assert await frontier.anna.hear_numbers(f"hyperty://{foreign.domain}/h-1", 1) == [2]
             assert (await line.receive_kind(FrameKind.ACK)).arg == 3
         assert (await frontier.link(foreign)).spoofed == 2

@@ -79,7 +79,7 @@ async def test_a_hundred_messages_keep_their_order(tmp_path: Path, dialect: Dial
         bruno, hyperty = await bruno_of(system)
         assert (await system.anna.ask(hyperty)).is_ok
         for number in range(1, 101):
-            await system.anna.tell(hyperty, number)
+            await system.anna.post(hyperty, number)
         await bruno.wait_for(lambda: len(bruno.numbers_from(system.anna.hyperty)) == 101)
         assert bruno.numbers_from(system.anna.hyperty) == list(range(101))
 

@@ -71,10 +71,10 @@ def forgery(name: str, anna: str, number: int) -> list[bytes]:
     """One name in every place: as sender of each kind of message, and as source of an honest sender."""
     mine = {"type": "create", "from": "hyperty://liar.foreign.example/h-1", "to": anna, "body": {"source": name}}
     answer = {"id": number, "type": "response", "from": name, "to": anna, "body": {"code": 200}}
-    told = {"type": "update", "from": name, "to": anna, "body": {"value": "forged"}}
+    event = {"type": "update", "from": name, "to": anna, "body": {"value": "forged"}}
     return [
         message(name, anna, id_=number, value="forged"),
-        *(json.dumps(one).encode() for one in (told, answer, mine)),
+        *(json.dumps(one).encode() for one in (event, answer, mine)),
     ]
 
 
@@ -106,7 +106,7 @@ async def reason_of_refusal(frontier: Frontier, foreign: ForeignDomain) -> str:
     )
     with trio.fail_after(5):
         async with line.stream:
-            return await line.last_word()
+            return await line.close_reason()
 
 
 @pytest.mark.parametrize("claimed", ["a.example", "A.example", "a.example."])

@@ -98,7 +98,7 @@ async def test_a_message_that_kills_its_stub_twice_is_quarantined_and_answered(t
 
 
 @pytest.mark.long
-async def test_after_five_crashes_the_circuit_opens_and_senders_are_told_at_once(tmp_path: Path) -> None:
+async def test_after_five_crashes_the_circuit_opens_and_senders_are_notified_at_once(tmp_path: Path) -> None:
     async with running_frontier(tmp_path, "hopeless") as frontier:
         foreign = await frontier.add("hopeless")
         foreign.publish(module=HOSTILE["trapping"][0])

@@ -30,7 +30,7 @@ async def test_users_of_a_legacy_write_to_ours_and_are_written_to(tmp_path: Path
         assert '"value":7' in words[4]
         assert (await anna.ask(f"chat:bo@{HOST}", 8)).is_ok
         assert (await anna.ask(f"hyperty://{STUB_DOMAIN}/bo", 9)).is_ok
-        await legacy.tell(f'MSG bo {anna.hyperty} Hello "Anna"')
+        await legacy.say(f'MSG bo {anna.hyperty} Hello "Anna"')
         await anna.wait_for(lambda: any(one.from_ == BO for one in anna.heard))
         assert anna.heard[-1].body["value"] == {"content": 'Hello "Anna"'}
         unknown = await anna.ask(f"chat://carl@{HOST}")
@@ -119,14 +119,14 @@ async def test_legacy_users_and_their_rooms_are_registered_while_their_stub_live
     async with running_legacy(tmp_path) as (frontier, legacy):
         anna = frontier.anna
         await wait_status(frontier, bo, "live")
-        await legacy.tell("ROOM bo lobby", "HERE carl")
+        await legacy.say("ROOM bo lobby", "HERE carl")
         await wait_status(frontier, room, "live")
         await listen(frontier, bo)
 
         def news() -> list[object]:
             return [one.body.get("value") for one in anna.heard if one.to == f"{bo}/registration"]
 
-        await legacy.tell("GONE carl")
+        await legacy.say("GONE carl")
         await wait_status(frontier, f"hyperty://{STUB_DOMAIN}/carl", "disconnected")
         os.kill((await frontier.link(legacy)).worker_pid or 0, signal.SIGKILL)
         await anna.wait_for(lambda: news() == ["disconnected"])
@@ -145,7 +145,7 @@ async def test_changes_of_a_legacy_room_reach_those_who_subscribed_at_its_stub(t
         anna, node = frontier.anna, f"domain://msg-node.{STUB_DOMAIN}/sm"
         answer = await anna.client.request("subscribe", anna.client.runtime, node, {"resources": [changes]})
         assert answer.is_ok
-        await legacy.tell(f"MSG bo {changes} news")
+        await legacy.say(f"MSG bo {changes} news")
         await anna.wait_for(lambda: any(one.to == changes and one.from_ == BO for one in anna.heard))
         await frontier.assert_unharmed()
 
@@ -180,7 +180,7 @@ def with_token(legacy: LegacyChat, folder: Path) -> str:
 
 async def test_stub_reads_its_roster_with_a_token_that_it_never_sees(tmp_path: Path) -> None:
     async with running_legacy(tmp_path, "") as (frontier, legacy):
-        legacy.users = []  # nobody is told over the lines
+        legacy.users = []  # nobody hears it over the lines
         legacy.serve_roster("HERE dora", "HERE emil")
         await use_settings(frontier, with_token(legacy, tmp_path))
         await wait_status(frontier, f"hyperty://{STUB_DOMAIN}/emil", "live")

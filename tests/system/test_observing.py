@@ -84,7 +84,7 @@ insecure_plaintext = true
             async def refusal() -> tuple[int, str] | None:
                 """What a broken change is answered: nothing while the step has not got the schema yet."""
                 await bo.say(a_message("update", room, f"{room}/changes", {"attribute": "topic", "value": 1}, id_=7))
-                told = [one for one in await bo.heard() if one["id"] == 7]
-                return code_and_reason(told[0]) if told else None
+                reported = [one for one in await bo.heard() if one["id"] == 7]
+                return code_and_reason(reported[0]) if reported else None
 
-            await wait_until(refusal, lambda told: told == (422, "schema"))
+            await wait_until(refusal, lambda reported: reported == (422, "schema"))

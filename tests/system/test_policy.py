@@ -33,7 +33,9 @@ async def test_an_unnamed_domain_is_denied_before_anybody_is_asked_about_it(tmp_
         assert (await anna.ask(bruno.hyperty)).is_ok
 
 
-async def test_a_domain_on_the_deny_list_is_told_so_at_once_and_the_lists_are_read_at_the_start(tmp_path: Path) -> None:
+async def test_a_domain_on_the_deny_list_is_notified_at_once_and_the_lists_are_read_at_the_start(
+    tmp_path: Path,
+) -> None:
     async with running_system(tmp_path) as system:
         anna, bruno = await system.couple()
         await system.change_settings(system.a, old="[policy]\n", new='[policy]\ndeny = ["*.example"]\n')
@@ -47,7 +49,7 @@ async def test_a_domain_on_the_deny_list_is_told_so_at_once_and_the_lists_are_re
         assert (await anna.ask(bruno.hyperty)).is_ok
 
 
-async def test_a_denial_names_its_rule_to_our_own_runtimes_and_in_the_books(tmp_path: Path) -> None:
+async def test_a_denial_names_its_rule_to_our_own_runtimes_and_in_the_records(tmp_path: Path) -> None:
     policies = tmp_path / "policies"
     shutil.copytree(POLICIES, policies)
     policy = policies / "a.example.policy.toml"
@@ -68,7 +70,7 @@ async def test_a_denial_names_its_rule_to_our_own_runtimes_and_in_the_books(tmp_
 SLOW = 'domain = "b.example"\nmessages_per_second = 5.0'  # ten at once
 
 
-async def test_who_speaks_too_often_is_told_when_to_try_again(tmp_path: Path) -> None:
+async def test_who_speaks_too_often_learns_when_to_try_again(tmp_path: Path) -> None:
     async with running_system(tmp_path) as system:
         await system.change_settings(system.a, old='domain = "b.example"', new=SLOW)
         anna, bruno = await system.couple()
@@ -85,12 +87,12 @@ async def test_who_speaks_too_often_is_told_when_to_try_again(tmp_path: Path) ->
         assert len(bruno.heard) - 1 - granted in (0, 1)
 
 
-async def test_who_asks_is_told_at_once_when_the_reply_is_denied(tmp_path: Path) -> None:
+async def test_who_asks_is_notified_at_once_when_the_reply_is_denied(tmp_path: Path) -> None:
     async with running_system(tmp_path) as system:
         await system.change_settings(system.a, old='domain = "b.example"', new=SLOW)
         anna, bruno = await system.couple()
         for number in range(1, 31):
-            await bruno.tell(anna.hyperty, number)
+            await bruno.post(anna.hyperty, number)
         await system.wait_link(system.a, lambda one: one.denied > 0)
         with trio.fail_after(1):
             answer = await anna.ask(bruno.hyperty)

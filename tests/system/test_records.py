@@ -38,7 +38,7 @@ def everything_in(spool: Path) -> bytes:
     return found
 
 
-async def test_with_hashed_addresses_no_byte_in_any_book_names_anybody_or_says_what_was_said(tmp_path: Path) -> None:
+async def test_with_hashed_addresses_no_byte_in_any_record_names_anybody_or_says_what_was_said(tmp_path: Path) -> None:
     async with running_system(tmp_path) as system:
         for node in (system.a, system.b):
             await system.change_settings(node, old="[[peer]]", new=HASHED)
@@ -48,15 +48,15 @@ async def test_with_hashed_addresses_no_byte_in_any_book_names_anybody_or_says_w
             await anna.client.request("create", anna.hyperty, to, {"value": SECRET, "resource": SECRET})
         await anna.client.notify("create", "hyperty://b.example/forged", bruno.hyperty, {"value": SECRET})
         await system.laboratory.stop_nodes()
-        books = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
+        spools = {node.domain: node.folder.data / "records" for node in (system.a, system.b)}
         people = [anna.hyperty, bruno.hyperty, "anna", "bruno", "forged", SECRET]
-        for spool in books.values():
+        for spool in spools.values():
             content = everything_in(spool)
             assert content.count(b'"node"') > 5
             for name in people:
                 assert name.encode() not in content, name
-        ours, theirs = (read_records(spool, MessageRecord) for spool in books.values())
-        sessions = read_records(books["a.example"], SessionEvent)
+        ours, theirs = (read_records(spool, MessageRecord) for spool in spools.values())
+        sessions = read_records(spools["a.example"], SessionEvent)
     assert {one.src_key.partition(":")[0] for one in ours} >= {"hyperty"}
     assert all(one.runtime_key.startswith("runtime:") for one in sessions)
     denied = [one for one in theirs if one.outcome == "denied"]
@@ -89,12 +89,12 @@ def _are(count: int, events: list[PolicyEvent]) -> bool:
     return len(events) == count
 
 
-async def test_policies_and_stubs_tell_of_themselves(tmp_path: Path) -> None:
+async def test_policies_and_stubs_are_recorded(tmp_path: Path) -> None:
     async with running_system(tmp_path) as system:
         await system.couple()
         spool, file = system.a.folder.data / "records", system.a.folder.policy
 
-        async def told() -> list[PolicyEvent]:
+        async def policy_events() -> list[PolicyEvent]:
             return read_records(spool, PolicyEvent)
 
         good = file.read_text()
@@ -105,9 +105,9 @@ async def test_policies_and_stubs_tell_of_themselves(tmp_path: Path) -> None:
         ):
             file.write_text(text)
             os.kill(system.a.pid, signal.SIGHUP)
-            await wait_until(told, partial(_are, count))
+            await wait_until(policy_events, partial(_are, count))
         await system.laboratory.stop_nodes()
-        start, same, changed, refused = await told()
+        start, same, changed, refused = await policy_events()
         stubs = read_records(spool, StubEvent)
         sent = [one for one in read_records(spool, MessageRecord) if one.role == "out" and one.channel == "stub"]
     assert (start.cause, start.before, start.files) == ("start", None, (str(file),))

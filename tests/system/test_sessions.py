@@ -105,9 +105,9 @@ async def test_a_session_ends_with_its_token_and_goes_on_with_a_fresh_one(tmp_pa
         assert reply["body"]["code"] == 200
         assert reply["body"]["session"]["expires"] <= 2
         room = await ana.allocated()
-        told = await ana.next()
-        assert told["to"] == f"{ANA}/status"
-        assert told["body"] == {"value": "expired", "reason": "bad-token"}
+        notice = await ana.next()
+        assert notice["to"] == f"{ANA}/status"
+        assert notice["body"] == {"value": "expired", "reason": "bad-token"}
         assert await ana.close_code() == 4401
         _, code = await node.returned(ana)
         assert code == 500

@@ -1,4 +1,4 @@
-"""A real node process that is asked to stop amid requests: whoever waits is answered first."""
+"""A real node process that is asked to stop amid requests: those that wait are answered first."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ async def test_an_operator_reads_the_stubs_that_a_node_hosts_and_nobody_else_doe
         spoil(refused)
         assert (await frontier.ask(frontier.good)).is_ok
         assert (await frontier.ask(refused)).code == 502
-        told = [(one["from"], one["body"]["resource"], one["body"]["value"]) for one in await ops.heard()]
+        events = [(one["from"], one["body"]["resource"], one["body"]["value"]) for one in await ops.heard()]
         found = await lines(ops)
         assert set(found) == {"good", "refused"}
         assert re.fullmatch(r"sha256-[0-9a-f]{64}", found["good"].pop("package"))
@@ -70,12 +70,12 @@ async def test_an_operator_reads_the_stubs_that_a_node_hosts_and_nobody_else_doe
         urls = {found[name].pop("url") for name in found}
         assert all(re.fullmatch(rf"runtime://{DOMAIN}/mn-1/protostub/[0-9a-f]+", url) for url in urls)
         assert len(urls) == 2
-        assert {from_ for from_, _, _ in told} == {f"runtime://{DOMAIN}/mn-1/registry"}
-        assert {url for _, url, _ in told} == urls
-        good = told[0][1]
-        states = [value for _, url, value in told if url == good]
+        assert {from_ for from_, _, _ in events} == {f"runtime://{DOMAIN}/mn-1/registry"}
+        assert {url for _, url, _ in events} == urls
+        good = events[0][1]
+        states = [value for _, url, value in events if url == good]
         assert (states[:2], states[-2:]) == (["deploying", "deployed"], ["in-progress", "live"])
-        assert [value for _, url, value in told if url != good] == ["deploying", "verify-failed"]
+        assert [value for _, url, value in events if url != good] == ["deploying", "verify-failed"]
         assert found["good"] == {"version": "1.1.0", "signature": "valid", "state": "live"}
         assert found["refused"].pop("desc")
         assert found["refused"] == {"package": "", "version": "", "signature": "unverified", "state": "verify-failed"}

@@ -64,7 +64,7 @@ def test_the_key_for_push_services_is_read(tmp_path: Path) -> None:
     assert "https://nobody.invalid" in found().text
 
 
-def test_a_certificate_is_read_and_its_end_is_told(certificates: Path) -> None:
+def test_a_certificate_is_read_and_its_end_is_reported(certificates: Path) -> None:
     found = finding(certificates, "registry", 'certificate = "mn.pem"\nkey = "mn.key"\n')
     assert found.is_good
     assert f"certificate {certificates / 'mn.pem'} until" in found.text

@@ -23,7 +23,7 @@ def test_admitted_stubs_are_listed_with_their_ranges(tmp_path: Path) -> None:
     assert finding(tmp_path, "") is None
 
 
-def test_token_that_cannot_be_read_is_told_before_the_start(tmp_path: Path) -> None:
+def test_token_that_cannot_be_read_is_reported_before_the_start(tmp_path: Path) -> None:
     missing = finding(tmp_path, SIP + TOKEN)
     token = tmp_path / "token"
     token.write_text("two words")

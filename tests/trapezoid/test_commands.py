@@ -291,7 +291,7 @@ def test_check_reads_the_keys_of_issuers(node: Path) -> None:
     assert "login.json: No such file" in done.stdout
 
 
-def test_check_tells_all_problems_and_exits_with_1(node: Path) -> None:
+def test_check_reports_all_problems_and_exits_with_1(node: Path) -> None:
     next((node.parent / "keys").glob("live-*.pem")).chmod(0o644)
     (node.parent / "data").write_text("a file")
     done = run("check", "--config", node)
@@ -360,7 +360,7 @@ def test_values_are_never_broken_over_lines(keys: Path, tmp_path: Path, monkeypa
     assert f"  {public}\n" in run("keys", "show", "--keys", keys).stdout
 
 
-def test_the_program_tells_its_version() -> None:
+def test_the_program_shows_its_version() -> None:
     engine = f"wasmtime 50.0.0 (package {version('wasmtime')})"
     assert run("--version").stdout == f"trapezoid {version('trapezoid')}, engine {engine}\n"
 

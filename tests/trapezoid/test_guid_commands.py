@@ -44,9 +44,9 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "trapezoid", "serve-global-registry", "--store", str(store), "--port", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
-        word, _, told = child.stdout.readline().partition(" ")
+        word, _, facts = child.stdout.readline().partition(" ")
         assert word == "ready"
-        yield json.loads(told)["url"]
+        yield json.loads(facts)["url"]
         child.send_signal(signal.SIGTERM)
         assert child.wait(timeout=30) == 0
 

@@ -144,10 +144,10 @@ def test_before_and_after_are_shown_and_nothing_changes_without_a_yes(node: Node
 
 
 def test_forget_undoes_a_retrust_and_the_marks_are_back(node: Node) -> None:
-    told = node.facts("retrust", "b.example", "--fingerprint", THEIRS, "--yes")
-    assert (told["before"]["fingerprint"], told["after"]["fingerprint"]) == (LOST, THEIRS)
-    assert "trapezoid peer forget b.example" in told["undo"]
-    node.facts("retrust", "b.example", "--fingerprint", "A" * 43, "--yes")  # a second word does not bury the first
+    facts = node.facts("retrust", "b.example", "--fingerprint", THEIRS, "--yes")
+    assert (facts["before"]["fingerprint"], facts["after"]["fingerprint"]) == (LOST, THEIRS)
+    assert "trapezoid peer forget b.example" in facts["undo"]
+    node.facts("retrust", "b.example", "--fingerprint", "A" * 43, "--yes")  # a second word does not hide the first
     undone = node.facts("forget", "b.example", "--yes")
     assert (undone["before"]["fingerprint"], undone["after"]["fingerprint"]) == ("A" * 43, LOST)
     assert node.state() == KNOWN

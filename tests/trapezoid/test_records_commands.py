@@ -149,7 +149,7 @@ def found(*arguments: object) -> list[dict[str, Any]]:
     return records
 
 
-def test_why_a_message_was_refused_is_told_by_sender_and_recipient(spool: Path) -> None:
+def test_why_a_message_was_refused_is_reported_by_sender_and_recipient(spool: Path) -> None:
     done = run("find", "--spool", spool, "--from", ANA, "--to", EVE)
     assert done.exit_code == 0
     head, *rows = done.stdout.splitlines()
@@ -217,7 +217,7 @@ def test_who_talks_with_whom_by_domain_and_by_address(spool: Path) -> None:
 # Files that are not as they should be.
 
 
-def test_damaged_frames_and_torn_ends_cost_their_own_lines_and_are_told(spool: Path) -> None:
+def test_damaged_frames_and_torn_ends_cost_their_own_lines_and_are_reported(spool: Path) -> None:
     good, bad, last = frame([message(11)]), bytearray(frame([message(12)])), frame([message(13)])
     bad[-1] ^= 1  # its checksum
     write(spool, Kind.MESSAGE, good, bytes(bad), last, frame([message(14)])[:-5], number=2)

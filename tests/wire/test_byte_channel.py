@@ -108,18 +108,18 @@ async def test_while_the_reader_stops_the_rest_waits_and_is_counted(is_tls: bool
 
 
 @BOTH
-async def test_draining_is_told_once_per_back_log(is_tls: bool) -> None:
-    told: list[int] = []
+async def test_draining_is_reported_once_per_back_log(is_tls: bool) -> None:
+    reported: list[int] = []
     async with channel_pair(is_tls=is_tls) as (client, server):
-        client.on_drained = lambda: told.append(client.backlog_bytes)
+        client.on_drained = lambda: reported.append(client.backlog_bytes)
         client.send_nowait(b"fits at once")
         await trio.testing.wait_all_tasks_blocked()
-        assert told == []
+        assert reported == []
         for _ in range(2):
             client.send_nowait(HUGE)
             await receive_exactly(server, len(HUGE))
             await trio.testing.wait_all_tasks_blocked()
-        assert told == [0, 0]
+        assert reported == [0, 0]
 
 
 async def test_what_is_sent_on_drained_follows_what_was_left_over() -> None:
@@ -242,9 +242,9 @@ async def test_garbage_instead_of_a_tls_record_is_an_end_of_stream() -> None:
 
 async def test_what_came_before_the_cut_is_delivered() -> None:
     async with channel_pair(is_tls=True) as (client, server):
-        server.send_nowait(b"last words")
+        server.send_nowait(b"goodbye")
         server.close()  # without a goodbye
-        assert await client.receive() == b"last words"
+        assert await client.receive() == b"goodbye"
         assert await client.receive() == b""
 
 

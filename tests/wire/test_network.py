@@ -61,9 +61,9 @@ def test_an_address_inside_a_tunnel_is_judged_wherever_it_stands_in_it(inner: ip
     }
     is_refused = refusal_of(str(inner))
     for address, prefix in tunnels.items():
-        told = refusal_of(str(address), prefix)
-        assert bool(told) is bool(is_refused)
-        assert not told or f" {inner}:" in told or "metadata" in told
+        refusal = refusal_of(str(address), prefix)
+        assert bool(refusal) is bool(is_refused)
+        assert not refusal or f" {inner}:" in refusal or "metadata" in refusal
     low = ipaddress.IPv6Address(local | public >> 16 << 64 | (public & 0xFFFF) << 40 | number)
     assert bool(refusal_of(str(low), "64:ff9b:1::/48")) is bool(is_refused)
 

@@ -35,7 +35,7 @@ def test_addresses_are_lent_in_order_and_belong_to_the_session(rig: StateRig) ->
     assert rig.state.owners.pools.free("sip") == 1
 
 
-def test_an_empty_pool_is_told_and_nothing_is_lent_in_part(rig: StateRig) -> None:
+def test_an_empty_pool_is_reported_and_nothing_is_lent_in_part(rig: StateRig) -> None:
     ana, _ = rig.open("rt-ana", 1)
     reply = borrow(rig, ana, 4)
     assert (reply["code"], reply["reason"]) == (503, "pool-empty")

@@ -96,7 +96,7 @@ async def test_changes_between_binding_and_answer_do_not_overtake_what_was_misse
         assert versions([await again.next()]) == [3]
 
 
-async def test_more_than_the_window_holds_is_a_gap_that_is_told(tmp_path: Path) -> None:
+async def test_more_than_the_window_holds_is_a_gap_that_is_reported(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig:
         keep_missed(rig, messages=2)
         bob, ana = await rig.opened("bob"), await rig.opened("ana")
@@ -129,7 +129,7 @@ async def test_children_that_one_observer_acknowledged_reach_the_one_that_was_aw
         assert (await bob.next())["body"]["code"] == 200
 
 
-async def test_what_its_sender_was_told_nobody_got_is_not_handed_over_later(tmp_path: Path) -> None:
+async def test_what_its_sender_heard_nobody_got_is_not_handed_over_later(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig:
         keep_missed(rig)
         bob, ana = await rig.opened("bob"), await rig.opened("ana")
@@ -160,7 +160,7 @@ async def test_changes_of_an_object_of_another_domain_are_caught_up_as_well(tmp_
         assert versions(got) == [1]
 
 
-async def test_whoever_closed_is_owed_nothing(tmp_path: Path) -> None:
+async def test_a_session_that_closed_is_owed_nothing(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig:
         keep_missed(rig)
         bob, ana = await rig.opened("bob"), await rig.opened("ana")

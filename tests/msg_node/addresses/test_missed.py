@@ -67,8 +67,8 @@ def test_gaps_are_bounded_and_then_say_so() -> None:
     window = missed(messages=1)
     for number in range(MISSED_GAPS + 2):
         window.keep([7], change(1, of=f"{ROOM}{number}"), 0.0)
-    told = window.take(7, 0.0)
-    assert (len(told.gaps), told.is_vague) == (MISSED_GAPS, True)
+    handed_over = window.take(7, 0.0)
+    assert (len(handed_over.gaps), handed_over.is_vague) == (MISSED_GAPS, True)
 
 
 def test_time_away_is_off_the_time_to_live() -> None:
@@ -120,10 +120,10 @@ def test_each_change_is_handed_over_or_its_object_is_a_gap(steps: list[tuple[int
             window.keep([sid], one, now)
             away.setdefault(sid, []).append(one)
         else:
-            told, expected = window.take(sid, now), away.pop(sid, [])
-            assert told.messages == expected[len(expected) - len(told.messages) :]
-            lost = expected[: len(expected) - len(told.messages)]
-            assert {one.to_key.removesuffix("/changes") for one in lost} == set(told.gaps)
+            handed_over, expected = window.take(sid, now), away.pop(sid, [])
+            assert handed_over.messages == expected[len(expected) - len(handed_over.messages) :]
+            lost = expected[: len(expected) - len(handed_over.messages)]
+            assert {one.to_key.removesuffix("/changes") for one in lost} == set(handed_over.gaps)
     for sid in away:
         window.forget(sid)
     assert window.bytes == 0

@@ -278,7 +278,7 @@ def test_what_only_looks_like_a_second_resource_is_none(type_: str, value: bytes
 
 @pytest.mark.parametrize("type_", TYPES)
 @pytest.mark.parametrize("suffix", ["status", "registration"])
-def test_the_state_of_what_somebody_owns_is_told_by_its_owner_and_the_node(type_: str, suffix: str) -> None:
+def test_the_state_of_what_somebody_owns_is_reported_by_its_owner_and_the_node(type_: str, suffix: str) -> None:
     room = Room()
     to = f"{ROOM}/{suffix}"
     room.rig.listen(room.bo, to)

@@ -79,12 +79,12 @@ def test_only_new_addresses_are_asked_for(remote: RemoteSubscriptions) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "told"), [(403, 403), ("404", 404), ("nonsense", 502), (12345, 502), (None, 502), (-200, 502)]
+    ("code", "reported"), [(403, 403), ("404", 404), ("nonsense", 502), (12345, 502), (None, 502), (-200, 502)]
 )
-def test_a_refusal_is_told_to_whom_it_concerns(remote: RemoteSubscriptions, code: object, told: int) -> None:
+def test_a_refusal_is_reported_to_whom_it_concerns(remote: RemoteSubscriptions, code: object, reported: int) -> None:
     (request,) = wish(remote, CHANGES).upstream
     ((refused, status, reason),) = remote.answered(reply(request, code, reason="policy"), FOREIGN).refused
-    assert (refused.sid, status, reason) == (1, told, "policy")
+    assert (refused.sid, status, reason) == (1, reported, "policy")
     assert not remote.holds(FOREIGN)
 
 
@@ -145,7 +145,7 @@ def test_a_silent_domain_is_a_timeout(remote: RemoteSubscriptions) -> None:
     assert not remote.is_answer(reply(request))
 
 
-def test_the_last_listener_s_end_is_told_and_nothing_is_renewed_then(remote: RemoteSubscriptions) -> None:
+def test_the_last_listener_s_end_is_reported_and_nothing_is_renewed_then(remote: RemoteSubscriptions) -> None:
     remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
     (request,) = remote.nobody_listens([CHANGES], 1.0)
     assert (request.type, codec.body_members(request.body)["resources"]) == ("unsubscribe", [CHANGES])
@@ -175,7 +175,7 @@ def test_more_than_one_request_may_name_is_renewed_and_given_back_in_several(
     assert remote.renew(FOREIGN, 0.0) == []
 
 
-def test_what_the_other_domain_lists_as_refused_is_not_held_and_told(remote: RemoteSubscriptions) -> None:
+def test_what_the_other_domain_lists_as_refused_is_not_held_and_reported(remote: RemoteSubscriptions) -> None:
     (request,) = wish(remote, CHANGES, f"{ROOM}/status").upstream
     (granted,) = remote.answered(reply(request, value={"refused": [CHANGES]}), FOREIGN).granted
     assert (granted.urls, granted.refused) == ((f"{ROOM}/status",), (CHANGES,))
@@ -253,7 +253,7 @@ def test_nobody_listens_here_to_what_is_meant_for_others_abroad(remote: RemoteSu
     assert (granted.urls, granted.refused) == ((CHANGES,), (url,))
 
 
-def test_a_deleted_object_is_not_listened_to_any_more_and_nobody_is_told(remote: RemoteSubscriptions) -> None:
+def test_a_deleted_object_is_not_listened_to_any_more_and_nobody_is_notified(remote: RemoteSubscriptions) -> None:
     remote.restore([CHANGES, f"{ROOM}/children/m", "comm://beta.example/room2/changes"])
     remote.object_deleted(FOREIGN, ROOM)
     (request,) = remote.renew(FOREIGN, 0.0)

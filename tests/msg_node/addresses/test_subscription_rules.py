@@ -50,7 +50,7 @@ def test_on_demand_every_resource_gets_its_result(rig: StateRig) -> None:
     assert subscribe(rig, ana, f"{ROOM}/changes", ROOM, detail=True)["code"] == 200
 
 
-def test_release_tells_per_address_on_demand(rig: StateRig) -> None:
+def test_release_answers_per_address_on_demand(rig: StateRig) -> None:
     ana, _ = rig.open("rt-ana", 1)
     eve, _ = rig.open("rt-eve", 2)
     subscribe(rig, ana, ROOM)
@@ -301,7 +301,7 @@ def test_an_object_abroad_needs_the_consent_of_its_reporter_in_every_spelling(ca
     assert subscribe(careful, 2, url)["code"] == 200
 
 
-# What dialect A is told, and reading.
+# What dialect A hears, and reading.
 
 
 @pytest.mark.parametrize(("sm_error", "code"), [(400, 400), (500, 500)])

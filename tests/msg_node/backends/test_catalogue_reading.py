@@ -136,7 +136,7 @@ async def test_a_descriptor_is_read_at_its_own_address_and_through_our_catalogue
     assert (reply["from"], reply["body"]["code"], reply["body"]["value"]) == (CHAT_ADDRESS, 200, CHAT)
     reply = await ana.ask("read", f"domain://catalogue.{DOMAIN}", {"resource": CHAT_ADDRESS})
     assert reply["body"]["value"] == CHAT
-    assert [one.target for one in rig.server.asked] == ["/.well-known/hyperty/Chat"]  # the second was told again
+    assert [one.target for one in rig.server.asked] == ["/.well-known/hyperty/Chat"]  # the second was served again
 
 
 @pytest.mark.parametrize(
@@ -284,11 +284,11 @@ def test_places_are_in_the_order_of_decision_3() -> None:
 STUB_ADDRESS = f"hyperty-catalogue://{FOREIGN}/.well-known/protostub/default"
 
 
-async def test_a_runtime_is_told_the_stub_of_another_domain(rig: Rig, ana: Runtime) -> None:
+async def test_a_runtime_receives_the_stub_of_another_domain(rig: Rig, ana: Runtime) -> None:
     assert (await read(ana, STUB_ADDRESS))["body"]["value"] == {"objectName": "Stub"}
 
 
-async def test_where_devices_load_no_code_of_others_their_stubs_are_not_told_and_all_else_is(tmp_path: Path) -> None:
+async def test_where_devices_load_no_code_of_others_their_stubs_are_not_shown_and_all_else_is(tmp_path: Path) -> None:
     async with catalogue_rig(tmp_path, service=without_guest_code([DOMAIN])) as made:
         made.dialler.places = {FOREIGN.replace(".", "_"): made.server.port}
         made.dialler.places[f"catalogue.{FOREIGN}".replace(".", "_")] = made.server.port

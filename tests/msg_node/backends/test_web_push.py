@@ -128,7 +128,7 @@ async def invited(made: Rig, name: str = "ana", *, id_: int = 31) -> Json:
     return await ana.next()
 
 
-async def test_who_is_away_is_woken_when_an_invitation_waits_for_him_and_then_gets_it(tmp_path: Path) -> None:
+async def test_who_is_away_is_woken_when_an_invitation_waits_and_then_gets_it(tmp_path: Path) -> None:
     async with push_rig(tmp_path) as made:
         bo = await registered(made, BO)
         await away(made, bo)
@@ -149,7 +149,7 @@ async def test_who_is_away_is_woken_when_an_invitation_waits_for_him_and_then_ge
 
 
 def claims_of(token: str, public: str) -> dict[str, Any]:
-    """Checks the signature by the public key that runtimes are told."""
+    """Checks the signature by the public key that runtimes receive."""
     point = base64.urlsafe_b64decode(public + "=" * (-len(public) % 4))
     assert (len(point), point[0]) == (65, 4)
     x, y = (base64.urlsafe_b64encode(part).rstrip(b"=").decode() for part in (point[1:33], point[33:]))
@@ -217,9 +217,9 @@ async def test_a_push_subscription_survives_the_node_and_ends_with_its_time(tmp_
         bo = await registered(made, BO)
         value = {"endpoint": made.endpoint("short"), "expirationTime": (time.time() + 3600) * 1000}
         assert code_and_reason(await bo.ask("create", PUSH, {"value": value})) == (200, "")
-        told = (await bo.ask("read", PUSH))["body"]["value"]
-        assert told["publicKey"] == made.key.public
-        (kept,) = told["subscriptions"]
+        shown = (await bo.ask("read", PUSH))["body"]["value"]
+        assert shown["publicKey"] == made.key.public
+        (kept,) = shown["subscriptions"]
         assert (kept["resource"], kept["endpoint"]) == (bo.address, made.endpoint("short"))
         assert 3500 < kept["expires"] - time.time() <= 3600
     async with push_rig(tmp_path) as made:
@@ -309,7 +309,7 @@ HEAD = '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\ninsecure_
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "shown"),
     [
         ('subject = "ops"\n[[push.service]]\nurl = "https://p.example"\n', "mailto:"),
         ('subject = "mailto:x"\n', "no push service"),
@@ -317,9 +317,9 @@ HEAD = '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\ninsecure_
         ('subject = "mailto:x"\n[[push.service]]\nurl = "https://p.example/send"\n', "an origin"),
     ],
 )
-def test_settings_that_wake_nobody_are_refused(tmp_path: Path, text: str, told: str) -> None:
+def test_settings_that_wake_nobody_are_refused(tmp_path: Path, text: str, shown: str) -> None:
     (tmp_path / "node.toml").write_text(f'{HEAD}[push]\nkey = "push.pem"\n{text}')
-    with pytest.raises(SettingsError, match=told):
+    with pytest.raises(SettingsError, match=shown):
         load_settings(tmp_path / "node.toml")
 
 

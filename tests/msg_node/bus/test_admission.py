@@ -76,7 +76,7 @@ def test_a_message_whose_time_is_over_goes_no_further(ttl: int, is_over: bool, t
 
 
 @pytest.mark.parametrize(
-    ("type_", "id_", "code", "is_told"),
+    ("type_", "id_", "code", "is_notified"),
     [
         ("update", 1, Code.NOT_OWNER, True),
         ("update", 1, Code.SCHEMA, True),
@@ -88,5 +88,5 @@ def test_a_message_whose_time_is_over_goes_no_further(ttl: int, is_over: bool, t
         ("pong", 1, Code.SCHEMA, False),
     ],
 )
-def test_who_hears_that_its_change_was_refused(type_: str, id_: object, code: Code, is_told: bool) -> None:
-    assert is_refusal_sent(parsed(a_message(type_, OWN, f"{ROOM}/changes", {}, id_=id_)), code) is is_told
+def test_who_hears_that_its_change_was_refused(type_: str, id_: object, code: Code, is_notified: bool) -> None:
+    assert is_refusal_sent(parsed(a_message(type_, OWN, f"{ROOM}/changes", {}, id_=id_)), code) is is_notified

@@ -146,7 +146,7 @@ async def test_who_listens_twice_gets_one_copy_and_the_sender_none(rig: RuntimeR
     assert len(await bo.heard()) == 1
 
 
-async def test_children_reach_whoever_listens_to_their_base(rig: RuntimeRig) -> None:
+async def test_children_reach_listeners_of_their_base(rig: RuntimeRig) -> None:
     owner, bo, cleo = [await rig.opened(name) for name in ("owner", "bo", "cleo")]
     room = await owner.allocated()
     await bo.ask(
@@ -399,7 +399,7 @@ async def test_addresses_of_another_domain_cannot_be_allocated_there(rig: Runtim
     assert rig.domains.take() == []
 
 
-async def test_a_link_delivers_to_runtimes_and_is_told_what_was_refused(rig: RuntimeRig) -> None:
+async def test_a_link_delivers_to_runtimes_and_learns_what_was_refused(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     far = f"hyperty://{FOREIGN}/h-bo"
     wire = [

@@ -82,7 +82,7 @@ async def test_a_request_whose_time_is_over_is_answered_408(rig: RuntimeRig, ttl
     assert await bo.heard() == []
 
 
-async def test_who_asked_a_runtime_that_did_not_read_in_time_is_told(rig: RuntimeRig) -> None:
+async def test_who_asked_a_runtime_that_did_not_read_in_time_is_notified(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     message = parsed(a_message("read", ana.address, bo.address, {"ttl": 1}, id_=9))
     rig.port_of("bo").queue.on_expired(message)
@@ -119,7 +119,7 @@ async def subscribed(rig: RuntimeRig, *names: str) -> list[Runtime]:
     return [await rig.opened(name) for name in names]
 
 
-async def test_only_the_reporter_changes_an_object_and_others_are_told_when_they_ask(rig: RuntimeRig) -> None:
+async def test_only_the_reporter_changes_an_object_and_others_are_notified_when_they_ask(rig: RuntimeRig) -> None:
     ana, bo, eve = await subscribed(rig, "ana", "bo", "eve")
     room = await ana.allocated()
     await bo.subscribed(f"{room}/changes")

@@ -68,7 +68,7 @@ async def test_what_cannot_be_stored_is_answered_so_and_the_node_goes_on(
     assert "cannot be stored" in caplog.text
 
 
-async def test_a_full_disk_is_told_and_what_was_refused_is_kept_when_there_is_room(
+async def test_a_full_disk_is_reported_and_what_was_refused_is_kept_when_there_is_room(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.02)

@@ -292,7 +292,7 @@ async def test_without_a_connector_the_service_is_off(tmp_path: Path) -> None:
         assert code_and_reason(await ana.ask("read", ORACLE, {"value": "x"})) == (501, "connector-off")
 
 
-async def test_an_asker_who_has_gone_gets_nothing_and_the_next_session_nothing_of_his(tmp_path: Path) -> None:
+async def test_an_asker_who_has_gone_gets_nothing_and_the_next_session_nothing_of_it(tmp_path: Path) -> None:
     keeper = Gatekeeper()
     async with oracle_rig(tmp_path, keeper) as rig:
         ana, bo = await rig.opened("ana"), await rig.opened("bo")
@@ -339,7 +339,7 @@ async def test_another_domain_gets_its_answer_over_its_link(tmp_path: Path) -> N
         assert (domain, reply["to"], reply["body"]["value"]) == (FOREIGN, asker, "x!")
 
 
-async def test_one_asker_cannot_take_what_others_need_and_too_many_are_told_so(
+async def test_one_asker_cannot_take_what_others_need_and_too_many_are_notified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inquiries, "INQUIRIES_PER_ASKER", 3)
@@ -359,7 +359,7 @@ async def test_one_asker_cannot_take_what_others_need_and_too_many_are_told_so(
         assert (await ana.ask("read", ORACLE, {"value": "again"}))["body"]["value"] == "again"
 
 
-async def test_who_waits_when_the_node_stops_is_told_so_before_the_connection_ends(tmp_path: Path) -> None:
+async def test_who_waits_when_the_node_stops_is_notified_before_the_connection_ends(tmp_path: Path) -> None:
     keeper = Gatekeeper()
     async with oracle_rig(tmp_path, keeper) as rig:
         ana = await rig.opened("ana")

@@ -229,7 +229,7 @@ def test_no_message_goes_to_a_user_or_to_a_document(rig: Rig, to: str) -> None:
     assert rig.route("read", to, rig.session("ana"), id_=1) == Refuse(Code.NO_ROUTE)
 
 
-def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
+def test_by_setting_a_message_to_a_user_reaches_their_live_hyperties() -> None:
     rig = Rig(Rules(resolves_users=True))
     ana, bo = rig.session("ana"), rig.session("bo")
     user = f"user://{DOMAIN}/bo"
@@ -245,7 +245,7 @@ def test_by_setting_a_message_to_a_user_reaches_his_live_hyperties() -> None:
 
 
 @pytest.mark.parametrize("nobody", ["user-guid://anonymous", "user://anonymous"])
-def test_nobody_is_no_user_whoever_registers_as_him(nobody: str) -> None:
+def test_nobody_is_no_user_even_when_registered(nobody: str) -> None:
     rig = Rig(Rules(resolves_users=True))
     ana, bo = rig.session("ana"), rig.session("bo")
     hyperty = f"hyperty://{DOMAIN}/h-bo"
@@ -353,7 +353,7 @@ def test_what_is_learned_is_bounded_and_the_oldest_goes_first() -> None:
     assert len(learned._known) == LEARNED_ADDRESSES
 
 
-def test_who_speaks_in_very_many_names_pushes_out_his_own() -> None:
+def test_who_speaks_in_very_many_names_pushes_out_its_own() -> None:
     learned = Learned()
     learned.learn("of somebody else", 2, NOW)
     for number in range(LEARNED_PER_SESSION + 10):

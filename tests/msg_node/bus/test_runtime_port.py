@@ -238,7 +238,7 @@ async def test_a_queue_that_is_half_full_asks_senders_to_pause_until_it_is_read(
     assert not pair.is_congested()
 
 
-async def test_a_runtime_that_reads_again_in_time_is_forgiven(pair: Pair) -> None:
+async def test_a_runtime_that_reads_again_in_time_is_spared(pair: Pair) -> None:
     pair.clog()
     pair.port.queue.enqueue(an("event"))
     pair.port.queue.flush()
@@ -293,7 +293,7 @@ async def test_only_a_request_asks(pair: Pair, type_: str) -> None:
 # Messages that count their time.
 
 
-async def test_time_that_a_message_waited_is_subtracted_and_what_outlived_it_is_told(
+async def test_time_that_a_message_waited_is_subtracted_and_what_outlived_it_is_reported(
     pair: Pair, autojump_clock: trio.testing.MockClock
 ) -> None:
     overdue: list[Message] = []

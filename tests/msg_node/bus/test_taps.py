@@ -40,7 +40,7 @@ async def tapped_rig(folder: Path, *, taps: bool = True) -> AsyncIterator[tuple[
         folder,
         credentials=[OPERATOR, PLAIN],
         rules=Rules(taps=taps),
-        steps=[("taps", lambda *told: made[0].step(*told))],
+        steps=[("taps", lambda *arguments: made[0].step(*arguments))],
     ) as rig:
         made.append(Taps(rig.state, rig.bus.send_queues, node=NODE))
         yield rig, made[0]
@@ -61,12 +61,12 @@ async def listening(rig: RuntimeRig) -> Runtime:
 
 async def copies(ops: Runtime) -> list[tuple[str, Json]]:
     """Who said what, by the copies so far."""
-    told = await ops.heard()
+    heard = await ops.heard()
     assert all(
         (one["type"], one["from"], one["to"], one.get("id")) == ("forward", f"{NODE}/taps", ops.address, None)
-        for one in told
+        for one in heard
     )
-    return [(one["body"]["origin"], one["body"]["message"]) for one in told]
+    return [(one["body"]["origin"], one["body"]["message"]) for one in heard]
 
 
 async def test_an_operator_sees_what_runtimes_say_and_what_the_node_answers(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def record(*domains: str) -> GuidRecord:
 
 
 class Registry:
-    """What is known of GUIDs, given out when it is told to."""
+    """What is known of GUIDs, given out when it is asked to."""
 
     def __init__(self, *outcomes: GuidRecord | HostError) -> None:
         self.outcomes = list(outcomes)
@@ -99,7 +99,7 @@ def hello(sender: str, *, id_: object = 1, to: str = TO, body: Mapping[str, obje
 # Found.
 
 
-async def test_a_user_of_another_domain_is_reached_by_his_guid_and_known_from_then_on(tmp_path: Path) -> None:
+async def test_a_user_of_another_domain_is_reached_by_guid_and_known_from_then_on(tmp_path: Path) -> None:
     registry = Registry(record(FOREIGN))
     async with rig_with(tmp_path, registry) as (rig, ana):
         for number in (1, 2):
@@ -126,7 +126,7 @@ async def test_messages_that_wait_keep_their_order_and_cost_one_look_up(tmp_path
         assert registry.asked == [BO.guid]
 
 
-async def test_a_user_of_our_domain_is_found_by_the_name_that_his_record_says(tmp_path: Path) -> None:
+async def test_a_user_of_our_domain_is_found_by_the_name_that_the_record_says(tmp_path: Path) -> None:
     async with rig_with(tmp_path, Registry(record(FOREIGN, DOMAIN))) as (rig, ana):
         bo = await registered(rig, "bo")
         await ana.say(hello(ana.address, body={"value": "hello", "receipt": True}))
@@ -206,7 +206,7 @@ def test_places_are_read_from_every_form_of_user_identifier() -> None:
         (record(), (404, "not-registered")),
     ],
 )
-async def test_whoever_cannot_be_found_is_answered_for_and_left_alone_for_a_moment(
+async def test_a_user_that_cannot_be_found_is_answered_for_and_left_alone_for_a_moment(
     tmp_path: Path, outcome: GuidRecord | HostError, expected: tuple[int, str]
 ) -> None:
     registry = Registry(outcome)

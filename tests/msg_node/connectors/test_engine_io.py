@@ -205,6 +205,6 @@ def test_the_runtime_gets_the_message_itself(message: dict[str, str]) -> None:
     assert decode_payload(encode_payload([packet])) == [packet]
 
 
-def test_troubles_are_told_in_the_words_that_clients_know() -> None:
+def test_troubles_are_reported_in_the_words_that_clients_know() -> None:
     assert Trouble.UNKNOWN_SID.body() == b'{"code":1,"message":"Session ID unknown"}'
     assert [trouble.value[0] for trouble in Trouble] == list(range(6))

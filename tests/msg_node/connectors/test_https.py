@@ -33,7 +33,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
         yield rig
 
 
-async def tell(sender: Runtime, receiver: str, *values: object) -> None:
+async def send_events(sender: Runtime, receiver: str, *values: object) -> None:
     """Events from a runtime on a WebSocket."""
     await sender.say(*(a_message("event", sender.address, receiver, {"value": value}) for value in values))
 
@@ -45,7 +45,7 @@ def values(messages: list[Json]) -> list[object]:
 # Posts.
 
 
-async def test_who_posts_open_is_told_a_token_and_the_rhythm_of_polls(rig: RuntimeRig) -> None:
+async def test_who_posts_open_receives_a_token_and_the_rhythm_of_polls(rig: RuntimeRig) -> None:
     ana = await http_runtime(rig)
     reply = await ana.open()
     assert reply["body"]["code"] == 200
@@ -162,7 +162,7 @@ async def test_a_message_to_several_is_accepted_and_its_replies_come_by_the_retu
 
 async def test_a_poll_brings_what_waits_in_order(rig: RuntimeRig) -> None:
     ana, bob = await opened_http(rig), await rig.opened("bob")
-    await tell(bob, ANA, 1, 2, 3)
+    await send_events(bob, ANA, 1, 2, 3)
     await bob.heard()
     assert values(await ana.polled()) == [1, 2, 3]
 
@@ -179,7 +179,7 @@ async def test_a_poll_hangs_until_there_is_something(rig: RuntimeRig) -> None:
         port = rig.port_of("ana")
         while not port.queue.channel.takes_more:
             await trio.lowlevel.checkpoint()
-        await tell(bob, ANA, "now")
+        await send_events(bob, ANA, "now")
     assert values(got) == ["now"]
 
 
@@ -191,12 +191,12 @@ async def test_a_poll_without_anything_to_say_is_answered_empty_in_time(rig: Run
 
 async def test_messages_that_are_not_acknowledged_come_again(rig: RuntimeRig) -> None:
     ana, bob = await opened_http(rig), await rig.opened("bob")
-    await tell(bob, ANA, 1, 2)
+    await send_events(bob, ANA, 1, 2)
     await bob.heard()
     first = await ana.poll()
     again = await ana.poll(after="0")
     assert again.body == first.body
-    await tell(bob, ANA, 3)
+    await send_events(bob, ANA, 3)
     await bob.heard()
     rest = await ana.poll(after="1")
     assert values(json.loads(rest.body)) == [2, 3]
@@ -208,7 +208,7 @@ async def test_a_stream_brings_messages_as_events_with_type_and_number(rig: Runt
     ana, bob = await opened_http(rig), await rig.opened("bob")
     stream = await ana.stream()
     assert (stream.status, stream.headers["content-type"]) == (200, "text/event-stream")
-    await tell(bob, ANA, 1)
+    await send_events(bob, ANA, 1)
     raw = json.dumps(a_message("event", bob.address, ANA, {"value": 2}), indent=1).encode()
     await bob.say_raw(raw)
     first, second = await stream.event(), await stream.event()
@@ -221,11 +221,11 @@ async def test_a_stream_brings_messages_as_events_with_type_and_number(rig: Runt
 async def test_a_broken_stream_goes_on_behind_the_last_event_that_was_read(rig: RuntimeRig) -> None:
     ana, bob = await opened_http(rig), await rig.opened("bob")
     stream = await ana.stream()
-    await tell(bob, ANA, 1, 2, 3)
+    await send_events(bob, ANA, 1, 2, 3)
     first = await stream.event()
     assert first is not None
     await stream.wire.cut()
-    await tell(bob, ANA, 4)
+    await send_events(bob, ANA, 4)
     again = await ana.stream(after=first.id)
     got = [await again.message() for _ in range(3)]
     assert values(got) == [2, 3, 4]
@@ -239,14 +239,14 @@ async def test_the_newest_stream_takes_the_place_of_the_older_one(rig: RuntimeRi
     assert ending is not None
     assert ending.name == "close"
     assert await old.event() is None
-    await tell(bob, ANA, 1)
+    await send_events(bob, ANA, 1)
     assert (await new.message())["body"] == {"value": 1}
 
 
 async def test_what_cannot_be_sent_again_is_said_to_be_lost(rig: RuntimeRig) -> None:
     ana, bob = await opened_http(rig), await rig.opened("bob")
     stream = await ana.stream()
-    await tell(bob, ANA, 1, 2, 3)
+    await send_events(bob, ANA, 1, 2, 3)
     for _ in range(3):
         await stream.event()
     rig.https.end_lost(trio.current_time() + 1e6)  # so old that nobody can ask
@@ -259,7 +259,7 @@ async def test_pages_that_cannot_set_headers_may_name_their_token_in_the_query(r
     ana, bob = await opened_http(rig), await rig.opened("bob")
     token, ana.token = ana.token, ""
     stream = await ana.stream(target=f"{MESSAGES}?access_token={token}")
-    await tell(bob, ANA, 1)
+    await send_events(bob, ANA, 1)
     assert (await stream.message())["body"] == {"value": 1}
 
 
@@ -281,7 +281,7 @@ async def test_a_session_without_stream_and_polls_is_lost_and_comes_back_by_its_
     assert "no stream and no poll" in json.loads(answer.body)["detail"]
     back = await ana.ask("re-open", SESSION, from_=f"{ANA}/{ana.token}")
     assert back["body"]["code"] == 200
-    await tell(bob, address, "still mine")
+    await send_events(bob, address, "still mine")
     assert values(await ana.polled()) == ["still mine"]
 
 
@@ -302,7 +302,7 @@ async def test_close_ends_the_session_and_its_stream(rig: RuntimeRig) -> None:
     assert rig.state.sessions.by_runtime(ANA) is None
 
 
-async def test_a_second_opener_with_a_proof_takes_over_and_the_first_is_told(tmp_path: Path) -> None:
+async def test_a_second_opener_with_a_proof_takes_over_and_the_first_is_notified(tmp_path: Path) -> None:
     credential = Credential(digest_of("secret"), ANA, frozenset({"viewer"}))
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
         first = await http_runtime(rig)
@@ -312,8 +312,8 @@ async def test_a_second_opener_with_a_proof_takes_over_and_the_first_is_told(tmp
         stream = await first.stream()
         second = await rig.runtime(bearer="secret")
         assert (await second.open("ana"))["body"]["code"] == 200
-        told = await stream.message()
-        assert (told["to"], told["body"]["value"]) == (f"{ANA}/status", "taken-over")
+        notice = await stream.message()
+        assert (notice["to"], notice["body"]["value"]) == (f"{ANA}/status", "taken-over")
         assert await stream.event() == ServerEvent("close", "", '{"code":4001,"reason":"taken-over"}')
         late = await first.post(a_message("event", ANA, ANA))
         assert (late.status, json.loads(late.body)["detail"]) == (401, "this session has ended: taken-over")
@@ -326,7 +326,7 @@ async def test_a_second_opener_without_a_proof_is_refused(rig: RuntimeRig) -> No
     assert rig.https.live_sessions == 1
 
 
-async def test_who_opens_again_on_his_session_has_a_new_token_and_the_old_one_is_void(tmp_path: Path) -> None:
+async def test_who_opens_again_on_its_session_has_a_new_token_and_the_old_one_is_void(tmp_path: Path) -> None:
     credential = Credential(digest_of("secret"), ANA)
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
         ana = await http_runtime(rig)
@@ -347,19 +347,19 @@ async def test_a_runtime_moves_from_a_websocket_to_http_and_back_with_its_sessio
     back = await over_http.ask("re-open", SESSION, from_=ana.session_address)
     assert back["body"]["code"] == 200
     over_http.token = ana.token
-    await tell(bob, "comm://alpha.example/mine", 1)
+    await send_events(bob, "comm://alpha.example/mine", 1)
     assert values(await over_http.polled()) == [1]
     again = await rig.runtime()
     reply = await again.ask("re-open", SESSION, from_=ana.session_address)
     assert reply["body"]["code"] == 200
-    await tell(bob, "comm://alpha.example/mine", 2)
+    await send_events(bob, "comm://alpha.example/mine", 2)
     assert (await again.next())["body"] == {"value": 2}
 
 
 async def test_the_queue_between_polls_drops_old_events_and_keeps_replies(rig: RuntimeRig) -> None:
     ana, bob = await opened_http(rig), await rig.opened("bob")
     await ana.post(a_message("read", ANA, runtime_address("nobody"), id_=1), Prefer="respond-async")
-    await tell(bob, ANA, *range(250))
+    await send_events(bob, ANA, *range(250))
     await bob.heard()
     reply = await bob.ask("read", ANA)
     assert code_and_reason(reply) == (503, "overload")

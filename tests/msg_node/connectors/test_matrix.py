@@ -50,7 +50,7 @@ def connecting(name: str = "ana") -> Json:
     return {"cmd": "connect", "data": {"runtimeURL": runtime_address(name)}}
 
 
-async def knock(rig: RuntimeRig, target: str, **headers: str) -> Runtime:
+async def connected(rig: RuntimeRig, target: str, **headers: str) -> Runtime:
     """A WebSocket at a target, whether it was taken or not."""
     wire = await rig.connect()
     runtime = Runtime(wire, ClientWebSocket(f"ws://localhost{target}", is_binary=False, headers=headers))
@@ -61,7 +61,7 @@ async def knock(rig: RuntimeRig, target: str, **headers: str) -> Runtime:
 
 
 async def dialect_b(rig: RuntimeRig, name: str = "ana", query: str = "", **headers: str) -> Runtime:
-    runtime = await knock(rig, f"/stub/connect{query}", **headers)
+    runtime = await connected(rig, f"/stub/connect{query}", **headers)
     await runtime.say(connecting(name))
     runtime.address = runtime_address(name)
     return runtime
@@ -78,7 +78,7 @@ def query(name: str, more: str = "") -> str:
 
 
 async def dialect_c(rig: RuntimeRig, name: str = "ana", more: str = "", **headers: str) -> Runtime:
-    runtime = await knock(rig, query(name, more), **headers)
+    runtime = await connected(rig, query(name, more), **headers)
     runtime.address = runtime_address(name)
     return runtime
 
@@ -156,7 +156,7 @@ async def test_open_and_re_open_as_messages_change_nothing(rig: RuntimeRig, dial
     ],
 )
 async def test_a_first_frame_that_is_no_handshake_is_refused_and_closed(rig: RuntimeRig, first: bytes) -> None:
-    ana = await knock(rig, "/stub/connect")
+    ana = await connected(rig, "/stub/connect")
     await ana.say_raw(first)
     assert await ana.next() == INVALID
     assert await ana.close_code() == 1008
@@ -173,12 +173,12 @@ async def test_a_first_frame_that_is_no_handshake_is_refused_and_closed(rig: Run
     ],
 )
 async def test_only_runtime_addresses_of_ours_connect(rig: RuntimeRig, runtime: str, code: int, reason: str) -> None:
-    ana = await knock(rig, "/stub/connect")
+    ana = await connected(rig, "/stub/connect")
     await ana.say({"cmd": "connect", "data": {"runtimeURL": runtime}})
     reply = await ana.next()
     assert (reply["response"], reply["data"]["reason"]) == (code, reason)
     assert await ana.close_code() == 1008
-    bo = await knock(rig, f"/stub/connect?runtimeURL={quote(runtime, safe='')}")
+    bo = await connected(rig, f"/stub/connect?runtimeURL={quote(runtime, safe='')}")
     assert "403" in bo.websocket.refusal
 
 
@@ -218,7 +218,7 @@ async def test_a_request_that_is_no_upgrade_opens_nothing(rig: RuntimeRig) -> No
 async def test_pages_of_origins_that_are_not_named_do_not_connect(tmp_path: Path, target: str) -> None:
     async with runtime_rig(tmp_path, origins=["https://app.example"]) as rig:
         for origin, is_taken in (("https://evil.example", False), ("https://app.example", True)):
-            runtime = await knock(rig, target, Origin=origin)
+            runtime = await connected(rig, target, Origin=origin)
             assert runtime.websocket.is_open == is_taken
             assert ("403" in runtime.websocket.refusal) != is_taken
             assert rig.bus.runtimes.live_sessions == (is_taken and "?" in target)
@@ -234,7 +234,7 @@ async def sessions_lost(rig: RuntimeRig, runtime: Runtime) -> None:
 
 @pytest.mark.parametrize("by", ["query", "header"])
 @pytest.mark.parametrize("dialect", ["b", "c"])
-async def test_who_proves_himself_comes_back_to_what_he_had(strict_rig: RuntimeRig, dialect: str, by: str) -> None:
+async def test_who_proves_its_identity_comes_back_to_what_it_had(strict_rig: RuntimeRig, dialect: str, by: str) -> None:
     async def come() -> Runtime:
         proof = {"Authorization": f"Bearer {SECRET}"} if by == "header" else {}
         token = f"access_token={quote(SECRET)}" if by == "query" else ""
@@ -335,9 +335,9 @@ async def test_by_its_address_nobody_gets_at_what_a_proof_or_a_token_protects(tm
             assert (await eve.ask("read", runtime_address("bo"), from_=address))["body"]["reason"] == "not-owner"
 
 
-async def test_nothing_goes_to_a_runtime_before_it_was_told_that_it_is_connected(rig: RuntimeRig) -> None:
+async def test_nothing_goes_to_a_runtime_before_it_heard_that_it_is_connected(rig: RuntimeRig) -> None:
     bo = await rig.opened("bo")
-    ana = await knock(rig, "/stub/connect")
+    ana = await connected(rig, "/stub/connect")
     async with trio.open_nursery() as nursery:
         nursery.start_soon(bo.say, *(a_message("event", bo.address, runtime_address("ana")) for _ in range(50)))
         await ana.say(connecting())

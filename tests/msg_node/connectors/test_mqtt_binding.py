@@ -114,7 +114,7 @@ async def test_a_runtime_that_left_without_a_will_is_found_out_by_what_is_sent_t
         ana, bob = await opened_mqtt(broker), await rig.opened("bob")
         await ana.leave()
         with trio.fail_after(PATIENCE_SECONDS):
-            while binding.live_sessions:  # the broker hears of the farewell when it gets to it
+            while binding.live_sessions:  # the broker hears of the end when it gets to it
                 await bob.say(a_message("event", bob.address, ANA, {"value": 1}))
                 await bob.heard()
         assert code_and_reason(await bob.ask("read", ANA)) == (503, "not-connected")

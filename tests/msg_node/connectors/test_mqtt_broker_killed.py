@@ -87,7 +87,7 @@ class Lamps:
 
 
 class Bob:
-    """A runtime at a WebSocket: sends actions to the lamps, hears what becomes of them, and is an agent himself."""
+    """A runtime at a WebSocket: sends actions to the lamps, hears what becomes of them, and is an agent itself."""
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime

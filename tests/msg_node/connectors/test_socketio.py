@@ -179,7 +179,7 @@ async def test_the_header_of_the_first_request_proves_who_it_is(tmp_path: Path) 
         assert (await second.next())["to"] == room
 
 
-async def test_who_comes_back_without_proof_is_not_locked_out_by_what_he_left_behind(rig: RuntimeRig) -> None:
+async def test_who_comes_back_without_proof_is_not_locked_out_by_what_it_left_behind(rig: RuntimeRig) -> None:
     for number in range(2 * PARKED_PER_RUNTIME):
         ana = await polling(rig)
         assert (await ana.ask("open", SESSION))["body"]["code"] == 200
@@ -227,7 +227,9 @@ async def test_a_session_moves_to_a_websocket_with_everything_it_has(rig: Runtim
 
 
 @pytest.mark.parametrize("first", [b"5", b"2", b"2else", b"40", b"", said({"a": 1})])
-async def test_whoever_does_not_begin_with_the_probe_costs_only_his_websocket(rig: RuntimeRig, first: bytes) -> None:
+async def test_a_client_that_does_not_begin_with_the_probe_loses_only_its_websocket(
+    rig: RuntimeRig, first: bytes
+) -> None:
     ana = await opened_polling(rig)
     socket = await ana.web_socket()
     await socket.say(first)

@@ -39,7 +39,7 @@ class SocketIoRuntime:
         self._numbers = count(1)
 
     async def say(self, message: Json) -> None:
-        await self.peer.tell(do="say", message=message)
+        await self.peer.order(do="say", message=message)
 
     async def heard(self) -> dict[str, Any]:
         """The next message, with the transport that brought it."""
@@ -134,7 +134,7 @@ async def test_a_client_that_leaves_has_a_session_that_is_lost_and_one_that_says
 ) -> None:
     async with client(rig, **options) as ana:
         await ana.ask("open", SESSION)
-        await ana.peer.tell(do="leave")
+        await ana.peer.order(do="leave")
         await rig.until("sessions lost")
     async with client(rig, **options) as ana:
         await ana.ask("open", SESSION)

@@ -128,7 +128,7 @@ async def test_over_tls_messages_of_all_sizes_pass_whole(
         assert received == sizes
 
 
-async def test_nobody_speaks_plainly_to_a_tls_door(tmp_path: Path, server_context: ssl.SSLContext) -> None:
+async def test_nobody_speaks_plainly_to_a_tls_listener(tmp_path: Path, server_context: ssl.SSLContext) -> None:
     async with runtime_rig(tmp_path, context=server_context) as rig:
         assert rig.listener is not None
         wire = await rig.connect()
@@ -273,7 +273,7 @@ async def test_a_runtime_that_comes_back_has_its_addresses_and_subscriptions(rig
     await check_holdings(await returned(rig, ana), bo, mine, theirs)
 
 
-async def test_who_comes_back_before_his_loss_is_noticed_replaces_his_old_connection(rig: RuntimeRig) -> None:
+async def test_who_comes_back_before_its_loss_is_noticed_replaces_its_old_connection(rig: RuntimeRig) -> None:
     ana, bo, mine, theirs = await holding(rig)
     back = await returned(rig, ana)
     assert await ana.close_code() == 4001
@@ -319,7 +319,7 @@ async def test_the_token_of_one_runtime_opens_no_other(rig: RuntimeRig) -> None:
 # Take-over.
 
 
-async def test_who_proves_himself_takes_his_session_over(strict_rig: RuntimeRig) -> None:
+async def test_who_proves_its_identity_takes_its_session_over(strict_rig: RuntimeRig) -> None:
     ana = await strict_rig.runtime()
     assert (await ana.open("ana", BEARER))["body"]["code"] == 200
     mine = await ana.allocated()
@@ -356,7 +356,7 @@ async def test_who_proves_nothing_gets_nothing_and_the_holder_is_asked_for_a_sig
 
 
 @pytest.mark.parametrize(("answers", "code"), [(True, 409), (False, 200)])
-async def test_a_holder_that_answered_the_ping_keeps_his_session_and_one_that_did_not_loses_it(
+async def test_a_holder_that_answered_the_ping_keeps_its_session_and_one_that_did_not_loses_it(
     rig: RuntimeRig, answers: bool, code: int
 ) -> None:
     ana = await rig.opened("ana")
@@ -425,7 +425,7 @@ async def test_a_pong_is_a_sign_of_life(rig: RuntimeRig) -> None:
     assert port.pings_unanswered == 0
 
 
-# Farewell.
+# The end of sessions and nodes.
 
 
 async def test_a_node_that_stops_says_so_to_each_session_and_closes_with_1001(rig: RuntimeRig) -> None:
@@ -442,24 +442,24 @@ async def test_a_node_that_stops_says_so_to_each_session_and_closes_with_1001(ri
     assert len(rig.state.sessions) == 2  # parked, not ended: they come back to the next process
 
 
-# Books that take no more.
+# Records that take no more.
 
 
-async def test_a_node_whose_books_are_full_stops_reading_and_goes_on_later(rig: RuntimeRig) -> None:
+async def test_a_node_whose_records_are_full_stops_reading_and_goes_on_later(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
-    rig.books.is_accepting = False
+    rig.records.is_accepting = False
     burst = [a_message("event", ana.address, bo.address, {"value": number}) for number in range(3)]
     await ana.say(burst[0])
     assert (await bo.next())["body"]["value"] == 0
     await ana.say(*burst[1:])
     await trio.testing.wait_all_tasks_blocked()
     assert rig.counters["delivered"] == 1
-    rig.books.is_accepting = True
-    rig.books.room.set()
+    rig.records.is_accepting = True
+    rig.records.room.set()
     assert [(await bo.next())["body"]["value"] for _ in range(2)] == [1, 2]
 
 
-async def test_a_subscription_is_for_whoever_subscribed_and_ends_when_he_says_so(rig: RuntimeRig) -> None:
+async def test_a_subscription_is_for_the_subscriber_and_ends_at_its_request(rig: RuntimeRig) -> None:
     ana, bo, _, theirs = await holding(rig)
     reply = await ana.ask("unsubscribe", SM, {"resources": [f"{theirs}/changes"]})
     assert reply["body"]["code"] == 200

@@ -186,7 +186,7 @@ def verdicts() -> Verdicts:
     return made
 
 
-def test_what_was_verified_is_told_and_nothing_of_what_was_claimed() -> None:
+def test_what_was_verified_is_reported_and_nothing_of_what_was_claimed() -> None:
     assert verdicts().judge(body(token()), DOMAIN, now=NOW) == AssertionVerdict(True, "ana-7", ISSUER)
     refused = verdicts().judge(body(token(aud="x")), DOMAIN, now=NOW)
     assert (refused.is_verified, refused.user, refused.issuer) == (False, "", "")

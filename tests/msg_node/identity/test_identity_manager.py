@@ -75,8 +75,8 @@ class Scene:
 
     @property
     def status(self) -> dict[str, Any]:
-        told: Any = self.people.status()["identity"]
-        return dict(told[0])
+        facts: Any = self.people.status()["identity"]
+        return dict(facts[0])
 
     async def validate(self, assertion: str, **params: str) -> Json:
         body = {"method": "validateAssertion", "params": {"assertion": assertion, **params}}
@@ -148,7 +148,7 @@ async def scene(
 # Assertions.
 
 
-async def test_a_good_assertion_is_told_with_its_user_and_a_bad_one_is_refused(
+async def test_a_good_assertion_is_reported_with_its_user_and_a_bad_one_is_refused(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
     async with scene(tmp_path, authority) as at:

@@ -58,8 +58,8 @@ class Scene:
     @property
     def tokens(self) -> dict[str, int]:
         """What became of tokens, as operators see it."""
-        told: Any = self.people.status()["tokens"]
-        return dict(told)
+        facts: Any = self.people.status()["tokens"]
+        return dict(facts)
 
     async def fetched(self) -> None:
         """Wait until the keys of the provider are there."""
@@ -161,9 +161,9 @@ async def test_a_runtime_logs_in_and_opens_its_session_with_the_token(tmp_path: 
         assert renewed["body"]["session"]["expires"] <= 3_605
         assert at.rig.port_of("ana").roles == frozenset({"guard"})
         assert identify(message, DOMAIN, time.time()) == Identified(True, "ana@alpha.example", at.provider.issuer)
-        told = await at.ask(ana, "introspect", token=value["token"])
-        assert told["body"]["value"]["active"] is True
-        assert told["body"]["value"]["roles"] == ["guard"]
+        facts = await at.ask(ana, "introspect", token=value["token"])
+        assert facts["body"]["value"]["active"] is True
+        assert facts["body"]["value"]["roles"] == ["guard"]
         keys = (await ana.ask("read", IDM, {"resource": "/keys"}))["body"]["value"]["keys"]
         assert [key["kid"].partition("-")[0] for key in keys] == ["node", "token"]
         assert "d" not in keys[1]
@@ -243,7 +243,7 @@ async def test_a_token_is_of_no_use_to_another_runtime(tmp_path: Path, authority
 async def test_another_user_under_the_same_address_does_not_get_what_the_first_one_has(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
-    """Anybody may come without a proof under a free address, log in as himself, and wait for its real user."""
+    """Anybody may come without a proof under a free address, log in as themselves, and wait for its real user."""
     async with scene(tmp_path, authority) as at:
         eve = await at.rig.opened("ana")
         stolen = await at.log_in(eve, sub="eve")
@@ -289,7 +289,7 @@ async def test_a_stolen_token_that_is_renewed_ends_the_login_as_soon_as_its_owne
         assert "has a copy" in by_id[1]["body"]["description"]
         for token in (old, by_id[0]["body"]["value"]["token"]):
             assert code_and_reason(await ana.open("ana", bearer(token))) == (401, "bad-token")
-        again = await at.log_in(ana)  # who can prove himself at the provider begins anew
+        again = await at.log_in(ana)  # who can prove an identity at the provider begins anew
         assert code_and_reason(await ana.open("ana", bearer(again))) == (200, "")
         assert at.tokens["renewed twice"] == 1
 
@@ -311,7 +311,7 @@ async def test_a_revoked_login_loses_its_sessions_and_brings_none_back(tmp_path:
         assert code_and_reason(await back.open("ana", bearer(token))) == (401, "bad-token")
         late = await at.rig.runtime(bearer=token)
         assert code_and_reason(await late.open("ana")) == (401, "bad-token")
-        assert code_and_reason(await bo.open("bo", bearer(other))) == (200, "")  # his own login goes on
+        assert code_and_reason(await bo.open("bo", bearer(other))) == (200, "")  # the other login goes on
 
 
 async def test_an_operator_ends_all_logins_of_a_user_and_nobody_else_does(

@@ -43,13 +43,13 @@ ANA = Asserted("ana-7", "ana-7", PROVIDER, NOW + 60, {}, frozenset({"guard", "la
 def made(
     *keys: SigningKey,
     domain: str = DOMAIN,
-    book: IssuedTokens | None = None,
+    issued: IssuedTokens | None = None,
     life: TokenLife = LIFE,
     believes: bool = True,
 ) -> SessionTokens:
     rules = own_rules(domain, [domain, "alias.example"])
     return SessionTokens(
-        rules, keys or (KEY,), life, IssuedTokens() if book is None else book, believes=lambda _issuer: believes
+        rules, keys or (KEY,), life, IssuedTokens() if issued is None else issued, believes=lambda _issuer: believes
     )
 
 
@@ -58,7 +58,7 @@ def begun(tokens: SessionTokens, *, login: str = "l1", now: float = NOW) -> str:
 
 
 def accepting(tokens: SessionTokens) -> Credentials:
-    """A door that takes these tokens."""
+    """Credentials that take these tokens."""
     credentials = Credentials(allows_anonymous=False, issuers=[tokens.rules])
     credentials.set_issuer_keys(tokens.rules.issuer, tokens.verification_keys)
     credentials.set_further_check(tokens.rules.issuer, tokens.check)
@@ -113,12 +113,12 @@ def test_a_token_opens_sessions_of_the_runtime_that_logged_in_and_names_its_user
         login="l1",
     )
     assert holder(issued.sub) == (PROVIDER, "ana-7")
-    told = accepting(tokens).introspect(text, now=NOW)
-    assert told is not None
-    assert told.credential == f"{PROVIDER} ana-7"
+    facts = accepting(tokens).introspect(text, now=NOW)
+    assert facts is not None
+    assert facts.credential == f"{PROVIDER} ana-7"
 
 
-def test_a_user_with_spaces_in_his_name_stays_himself() -> None:
+def test_a_user_with_spaces_in_the_name_stays_the_same() -> None:
     asserted = Asserted("Ana of A", "7", PROVIDER, NOW + 60, {})
     text, _ = made().begin(asserted, RUNTIME, login="l1", now=NOW)
     assert holder(counts(made(), text).credential.split(" ", 2)[2]) == (PROVIDER, "Ana of A")
@@ -221,7 +221,7 @@ def test_tokens_that_we_have_not_signed_are_refused_everywhere_and_leave_nothing
     ids=str,
 )
 def test_claims_that_we_never_write_are_refused_even_with_our_signature(changes: dict[str, object]) -> None:
-    """Whoever gets at the key can sign; what he signs still does not confuse the books."""
+    """Anyone who gets at the key can sign; what they sign still does not confuse the records."""
     tokens = made()
     issuer = TokenIssuer(tokens.rules.issuer, algorithm="EdDSA", key_id="token-1")
     claims = {name: value for name, value in {**claims_of(begun(tokens)), **changes}.items() if value is not None}
@@ -290,8 +290,8 @@ def test_all_logins_of_a_user_can_be_ended_and_later_ones_count() -> None:
     assert counts(tokens, later, now=NOW + 11).login == "l4"
     restored = IssuedTokens()
     restored.restore([mark], now=NOW + 11)
-    assert "revoked" in refusal(made(book=restored), second, now=NOW + 11)
-    assert counts(made(book=restored), later, now=NOW + 11)
+    assert "revoked" in refusal(made(issued=restored), second, now=NOW + 11)
+    assert counts(made(issued=restored), later, now=NOW + 11)
     assert tokens.issued.revoked() == []
 
 
@@ -318,32 +318,32 @@ def test_revocations_outlive_every_token_even_when_the_settings_were_other_ones(
 
 
 def test_marks_go_when_they_say_nothing_any_more() -> None:
-    book = IssuedTokens()
-    book.renew("l1", "u", 0, until=NOW + 10, now=NOW)
-    book.revoke("l2", "u", until=NOW + 20, now=NOW)
-    book.renew("l3", "u", 0, until=NOW + 100, now=NOW + 12)
-    assert [book.least(login) for login in ("l1", "l2", "l3")] == [0, REVOKED, 1]
-    book.renew("l4", "u", 0, until=NOW + 100, now=NOW + 22)
-    assert len(book) == 2
+    issued = IssuedTokens()
+    issued.renew("l1", "u", 0, until=NOW + 10, now=NOW)
+    issued.revoke("l2", "u", until=NOW + 20, now=NOW)
+    issued.renew("l3", "u", 0, until=NOW + 100, now=NOW + 12)
+    assert [issued.least(login) for login in ("l1", "l2", "l3")] == [0, REVOKED, 1]
+    issued.renew("l4", "u", 0, until=NOW + 100, now=NOW + 22)
+    assert len(issued) == 2
 
 
-def test_a_full_book_renews_no_more_but_revokes_and_forgets_nothing() -> None:
-    book = IssuedTokens(max_marks=4, max_per_user=2)
+def test_a_full_table_renews_no_more_but_revokes_and_forgets_nothing() -> None:
+    issued = IssuedTokens(max_marks=4, max_per_user=2)
     for name in ("a1", "a2"):
-        book.renew(name, "ana", 0, until=NOW + 10, now=NOW)
+        issued.renew(name, "ana", 0, until=NOW + 10, now=NOW)
     with pytest.raises(PeerError) as caught:
-        book.renew("a3", "ana", 0, until=NOW + 10, now=NOW)
+        issued.renew("a3", "ana", 0, until=NOW + 10, now=NOW)
     assert caught.value.code is Code.QUOTA
-    assert book.renew("a1", "ana", 1, until=NOW + 10, now=NOW).least == 2  # a known login needs no room
+    assert issued.renew("a1", "ana", 1, until=NOW + 10, now=NOW).least == 2  # a known login needs no room
     for name in ("a3", "a4"):
-        book.revoke(name, "ana", until=NOW + 10, now=NOW)
+        issued.revoke(name, "ana", until=NOW + 10, now=NOW)
     with pytest.raises(PeerError) as caught:
-        book.renew("b1", "bo", 0, until=NOW + 10, now=NOW)
+        issued.renew("b1", "bo", 0, until=NOW + 10, now=NOW)
     assert caught.value.code is Code.OVERLOAD
-    assert book.least("b1") == 0
-    assert book.revoke("b1", "bo", until=NOW + 10, now=NOW).is_revoked
-    assert [book.least(name) for name in ("a1", "a2", "a3", "a4", "b1")] == [2, 1, REVOKED, REVOKED, REVOKED]
-    assert book.renew("c1", "bo", 0, until=NOW + 30, now=NOW + 11).least == 1
+    assert issued.least("b1") == 0
+    assert issued.revoke("b1", "bo", until=NOW + 10, now=NOW).is_revoked
+    assert [issued.least(name) for name in ("a1", "a2", "a3", "a4", "b1")] == [2, 1, REVOKED, REVOKED, REVOKED]
+    assert issued.renew("c1", "bo", 0, until=NOW + 30, now=NOW + 11).least == 1
 
 
 @pytest.mark.parametrize("text", ["", ".", "x", "l.", "l.x", "l.-1", "l.1e3", "l.٣"])
@@ -412,23 +412,23 @@ class Logins(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        book = IssuedTokens()
-        book.restore(self.disk.values(), now=self.now)
-        self.tokens = made(book=book)
+        issued = IssuedTokens()
+        issued.restore(self.disk.values(), now=self.now)
+        self.tokens = made(issued=issued)
 
     @rule(old=consumes(texts))
     def forget(self, old: str) -> None:
         """The client loses a token."""
 
     @invariant()
-    def what_is_over_never_counts_again_and_the_newest_does_while_it_has_time(self) -> None:
-        door = accepting(self.tokens)
+    def what_has_expired_never_counts_again_and_the_newest_does_while_it_has_time(self) -> None:
+        credentials = accepting(self.tokens)
         for text in self.over:
             with pytest.raises(TokenRefusedError):
-                door.check(Offered(text), RUNTIME, now=self.now)
+                credentials.check(Offered(text), RUNTIME, now=self.now)
         for text in self.current.values():
             if self.now < claims_of(text)["exp"]:
-                assert door.check(Offered(text), RUNTIME, now=self.now).credential
+                assert credentials.check(Offered(text), RUNTIME, now=self.now).credential
 
 
 Logins.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)

@@ -98,7 +98,7 @@ def test_what_cannot_be_stored_is_said_in_the_words_of_the_reply() -> None:
         ("", RUNTIME, "type", RUNTIME),
     ],
 )
-def test_who_sent_a_broken_frame_is_told(from_: str, runtime: str, member: str, to: str) -> None:
+def test_who_sent_a_broken_frame_is_notified(from_: str, runtime: str, member: str, to: str) -> None:
     broken = BrokenMessageError(Code.BAD_BODY, "broken", from_=from_, id=b"7", member=member)
     sent = validator_reply(broken, runtime)
     assert sent is not None
@@ -114,7 +114,7 @@ def test_who_sent_a_broken_frame_is_told(from_: str, runtime: str, member: str, 
 @pytest.mark.parametrize(
     ("code", "from_", "runtime", "id_", "is_response", "is_answered"),
     [
-        (Code.BROKEN_JSON, "", RUNTIME, None, False, False),  # nobody can tell it from another broken frame
+        (Code.BROKEN_JSON, "", RUNTIME, None, False, False),  # nobody can distinguish it from another broken frame
         (Code.BROKEN_JSON, "", RUNTIME, b"7", False, True),
         (Code.BROKEN_JSON, RUNTIME, "", None, False, True),
         (Code.BAD_BODY, "", RUNTIME, None, False, True),

@@ -64,7 +64,7 @@ def test_changes_that_fit_pass(members: dict[str, object]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "told"),
+    ("members", "detail"),
     [
         ({"attribute": "topic", "value": 7}, "7 is not of type"),
         ({"attribute": "topic", "value": None}, "null is not of type"),
@@ -81,11 +81,11 @@ def test_changes_that_fit_pass(members: dict[str, object]) -> None:
         ({"value": {}}, '"topic" is a required property'),
     ],
 )
-def test_changes_that_break_the_schema_are_refused_with_the_place(members: dict[str, object], told: str) -> None:
+def test_changes_that_break_the_schema_are_refused_with_the_place(members: dict[str, object], detail: str) -> None:
     with pytest.raises(PeerError) as refused:
         check(DataSchema(ROOM), **members)
     assert refused.value.code is Code.SCHEMA
-    assert told in refused.value.detail
+    assert detail in refused.value.detail
 
 
 def test_children_are_those_that_the_schema_lists() -> None:
@@ -117,7 +117,7 @@ def nested(levels: int) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(
-    ("source", "told"),
+    ("source", "detail"),
     [
         ({"$ref": "#"}, "as a whole"),
         ({"$ref": "https://evil.example/schema"}, "refer to others"),
@@ -145,11 +145,11 @@ def nested(levels: int) -> dict[str, object]:
         ({"$schema": "https://evil.example/meta"}, "no usable"),
     ],
 )
-def test_schemas_whose_cost_is_not_bounded_are_not_used(source: dict[str, object], told: str) -> None:
+def test_schemas_whose_cost_is_not_bounded_are_not_used(source: dict[str, object], detail: str) -> None:
     with pytest.raises(PeerError) as refused:
         DataSchema(source)
     assert refused.value.code is Code.SCHEMA
-    assert told in refused.value.detail
+    assert detail in refused.value.detail
 
 
 @pytest.mark.parametrize(

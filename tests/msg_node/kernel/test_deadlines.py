@@ -1,4 +1,4 @@
-"""Deadlines against the plainest book of them: a dictionary that is searched from end to end."""
+"""Deadlines against the plainest list of them: a dictionary that is searched from end to end."""
 
 from __future__ import annotations
 

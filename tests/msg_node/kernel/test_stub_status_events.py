@@ -58,11 +58,11 @@ async def test_operators_hear_each_state_once_in_the_form_of_the_specification(r
     assert (await ops.subscribed(STATUS, f"{STUB}/status"))["body"]["code"] == 200
     status = stub(rig)
     status.became("live", now=1.0)
-    status.became("live", "told again", now=2.0)
+    status.became("live", "reported again", now=2.0)
     status.became("failed", "connection refused", now=3.0)
-    told = [("live", {}), ("failed", {"desc": "connection refused"})]
+    reported = [("live", {}), ("failed", {"desc": "connection refused"})]
     expected: list[Json] = []
-    for value, more in told:
+    for value, more in reported:
         expected += [
             a_message("update", STUB, f"{STUB}/status", {"value": value, **more}),
             a_message("update", f"{NODE}/registry", STATUS, {"resource": STUB, "value": value, **more}),

@@ -283,7 +283,7 @@ async def test_one_session_cannot_hold_everything(
 # Quota events.
 
 
-async def test_who_listens_is_told_when_a_quota_is_used_up_and_when_it_no_longer_is(
+async def test_who_listens_learns_when_a_quota_is_used_up_and_when_it_no_longer_is(
     broker: Broker, ana: Runtime
 ) -> None:
     bo = await broker.rig.opened("bo")

@@ -127,15 +127,15 @@ KILLED_WRITER = textwrap.dedent(
         writer = RecordsWriter(spool, "mn-1.a.example", options=WriterOptions(sync_seconds=0.001))
         async with trio.open_nursery() as nursery:
             await nursery.start(writer.run)
-            number, is_told = 0, False
+            number, is_reported = 0, False
             while True:
                 number += 1
                 writer.append(SessionEvent(ts_us=number, event="opened", runtime_key=f"runtime://a.example/{number}"))
                 if number % 20 == 0:
                     await trio.sleep(0.001)
-                if not is_told and writer.statistics().written > 1000:
+                if not is_reported and writer.statistics().written > 1000:
                     print("under way", flush=True)
-                    is_told = True
+                    is_reported = True
 
     trio.run(main, Path(sys.argv[1]))
     """

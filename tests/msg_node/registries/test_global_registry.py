@@ -1,4 +1,4 @@
-"""`global://registry/` as runtimes see it, over real sockets, against registries that tell the truth and others."""
+"""`global://registry/` as runtimes see it, over real sockets, against registries that answer truthfully and others."""
 
 from __future__ import annotations
 

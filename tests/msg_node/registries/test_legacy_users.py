@@ -309,7 +309,7 @@ async def test_without_a_verified_descriptor_nobody_is_a_legacy_user(registry: R
     assert (await read(ana, BO))["body"]["code"] == 404
 
 
-async def test_other_domains_are_not_told_of_users_whom_they_cannot_reach(registry: Registry) -> None:
+async def test_other_domains_do_not_learn_of_users_whom_they_cannot_reach(registry: Registry) -> None:
     Stub(registry)
     rig = registry.rig
     asked = a_message("read", "runtime://beta.example/rt", ADDRESS, {"resource": "sip://carl@legacy.example"}, id_=1)
@@ -360,7 +360,7 @@ async def test_runtimes_listen_to_legacy_objects_through_the_stub(tmp_path: Path
         assert await ana.heard() == []
 
 
-async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_his_stub(tmp_path: Path) -> None:
+async def test_a_legacy_user_whom_the_reporter_accepted_may_observe_through_their_stub(tmp_path: Path) -> None:
     rules = Rules(require_consent=True)
     async with runtime_rig(tmp_path, interworking=all_verified(), rules=rules) as rig:
         ana = await rig.opened("rt-ana")

@@ -371,7 +371,7 @@ def test_many_keep_alives_use_bounded_memory() -> None:
     assert len(registry._due) == 1
 
 
-def test_end_of_session_disconnects_its_entries_and_tells_so(rig: StateRig, ana: int) -> None:
+def test_end_of_session_disconnects_its_entries_and_reports_it(rig: StateRig, ana: int) -> None:
     listen(rig)
     result = rig.session_verb("close", RUNTIME, 1)
     assert sorted(event.to for event in result.notifications) == [f"{ROOM}/registration", f"{HYPERTY}/registration"]

@@ -45,7 +45,7 @@ async def listening(registry: Registry, *urls: str) -> Runtime:
 
 
 async def news(listener: Runtime) -> list[tuple[str, str]]:
-    """Which entries have which status now, as the listener was told."""
+    """Which entries have which status now, as the listener heard."""
     messages = await listener.heard()
     assert all(one["type"] == "update" and one["from"] == ADDRESS for one in messages)
     assert all(one["body"]["attribute"] == "status" for one in messages)
@@ -209,7 +209,7 @@ KEEP_ALIVES: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("body", UN_REGISTRATIONS)
-async def test_un_registration_disconnects_and_tells_every_subscriber_once(
+async def test_un_registration_disconnects_and_notifies_every_subscriber_once(
     registry: Registry, ana: Runtime, body: dict[str, object]
 ) -> None:
     listener = await listening(registry, HYPERTY)
@@ -270,7 +270,7 @@ async def test_updates_that_mean_nothing_are_refused(registry: Registry, ana: Ru
 # Soft state.
 
 
-async def test_an_entry_that_nobody_refreshes_is_disconnected_and_its_subscribers_are_told_once(
+async def test_an_entry_that_nobody_refreshes_is_disconnected_and_its_subscribers_are_notified_once(
     registry: Registry, ana: Runtime
 ) -> None:
     listener = await listening(registry, HYPERTY, ROOM)

@@ -1,4 +1,4 @@
-"""Answers of an external registry that may be told again: how long, how many, and until what changes."""
+"""Answers of an external registry that may be given again: how long, how many, and until what changes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def record(
     ("max_seconds", "age_seconds", "life_seconds"),
     [(10, 0, 10), (100, 0, 60), (100, 45, 15), (100, 59.5, 0.5), (0.25, 0, 0.25), (100, -5, 60)],
 )
-def test_an_answer_is_told_again_until_its_time_and_not_at_it(
+def test_an_answer_is_given_again_until_its_time_and_not_at_it(
     max_seconds: float, age_seconds: float, life_seconds: float
 ) -> None:
     for after, is_kept in ((0.0, True), (life_seconds - 0.125, True), (life_seconds, False), (life_seconds + 1, False)):

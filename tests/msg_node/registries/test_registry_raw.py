@@ -47,7 +47,7 @@ async def test_the_registry_s_own_answer_stands_beside_what_it_means_and_comes_f
     ],
     ids=["json", "html", "no text", "long"],
 )
-async def test_whatever_it_says_is_told_as_it_came_and_bounded(
+async def test_whatever_it_says_is_passed_on_as_it_came_and_bounded(
     tmp_path: Path, said: Said, expected: dict[str, object]
 ) -> None:
     async with rest_registry(tmp_path) as registry:

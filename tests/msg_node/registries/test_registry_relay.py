@@ -218,7 +218,7 @@ async def test_an_entry_that_another_node_wrote_is_protected_and_can_be_taken_ov
     assert registry.peer.hyperties[HYPERTY]["status"] == "live"
 
 
-async def test_the_end_of_a_session_is_told_to_the_registry(
+async def test_the_end_of_a_session_is_reported_to_the_registry(
     registry: RestRegistry, ana: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_watch, "REPORT_SECONDS", 0.01)
@@ -233,7 +233,7 @@ async def test_the_end_of_a_session_is_told_to_the_registry(
     assert [one["status"] for one in (registry.peer.hyperties | registry.peer.objects).values()] == ["disconnected"] * 2
 
 
-async def test_the_end_of_a_session_is_told_when_the_registry_is_back_and_old_news_do_not_revive_the_entry(
+async def test_the_end_of_a_session_is_reported_when_the_registry_is_back_and_old_news_do_not_revive_the_entry(
     registry: RestRegistry, ana: Runtime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registry_watch, "REPORT_SECONDS", 0.01)
@@ -274,8 +274,8 @@ async def test_news_of_entries_that_other_nodes_wrote_reach_our_subscribers_once
         registry.peer._update(registry.peer.hyperties[OTHER], {"status": status})
         registry.peer._updated[OTHER] = None
         await registry.later(1)
-    told = [one["body"]["value"] for one in await ana.heard()]
-    assert told == ["disconnected", "live"]
+    reported = [one["body"]["value"] for one in await ana.heard()]
+    assert reported == ["disconnected", "live"]
 
 
 @pytest.mark.parametrize("name", ["drips", "ten MiB", "a number", "500", "broken JSON", "records that are none"])
@@ -303,7 +303,9 @@ async def test_a_server_that_fails_now_and_then_is_asked_again(registry: RestReg
     assert registry.backend.counters["retries"] == 5
 
 
-async def test_answers_in_turns_of_500_and_404_are_each_told_as_they_are(registry: RestRegistry, ana: Runtime) -> None:
+async def test_answers_in_turns_of_500_and_404_are_each_passed_on_as_they_are(
+    registry: RestRegistry, ana: Runtime
+) -> None:
     registry.server.lies = [says(Said(500)), says(Said(404)), says(Said(500)), says(Said(404)), None]
     codes = [(await read(ana, USER))["body"]["code"] for _ in range(5)]
     assert codes == [502, 404, 502, 404, 200]
@@ -341,7 +343,7 @@ async def test_a_dead_registry_is_left_alone_and_tried_again_after_a_while(
 # The cache.
 
 
-async def test_answers_are_told_again_no_longer_than_entries_live(tmp_path: Path) -> None:
+async def test_answers_are_given_again_no_longer_than_entries_live(tmp_path: Path) -> None:
     async with rest_registry(tmp_path, cache_seconds=3600) as registry:
         ana = await registry.rig.opened("rt-ana")
         await create(ana, hyperty(expires=60))

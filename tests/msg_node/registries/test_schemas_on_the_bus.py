@@ -78,7 +78,7 @@ async def schema_rig(folder: Path, *, expands: bool = True) -> AsyncIterator[Rig
     made: list[Validation] = []
 
     def step() -> Step:
-        return lambda *told: made[0].step(*told)
+        return lambda *arguments: made[0].step(*arguments)
 
     async def resolve(domain: str, asked_by: str) -> Location:
         raise PeerError(Code.DOMAIN_BLOCKED, f"{asked_by} asks for {domain}")
@@ -175,7 +175,7 @@ def change(room: str, value: object, id_: object = None) -> Json:
     return a_message("update", room, f"{room}/changes", {"attribute": "topic", "value": value}, id_=id_)
 
 
-async def test_a_change_that_breaks_the_schema_of_its_reporter_is_refused_and_not_told(tmp_path: Path) -> None:
+async def test_a_change_that_breaks_the_schema_of_its_reporter_is_refused_and_not_reported(tmp_path: Path) -> None:
     async with schema_rig(tmp_path) as made:
         bob, ana = await made.bus.opened("bob"), await made.bus.opened("ana")
         room = await bob.allocated()

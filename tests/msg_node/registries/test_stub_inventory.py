@@ -45,10 +45,10 @@ def test_a_line_is_what_the_specification_shows() -> None:
     ]
 
 
-def test_since_is_when_the_state_began_and_not_when_it_was_told_again() -> None:
+def test_since_is_when_the_state_began_and_not_when_it_was_reported_again() -> None:
     stub = hosted()
-    stub.became("live", "told again", now=MOMENT + 60)
-    assert (stub.line()["since"], stub.line()["desc"]) == ("2031-04-01T08:00:00Z", "told again")
+    stub.became("live", "reported again", now=MOMENT + 60)
+    assert (stub.line()["since"], stub.line()["desc"]) == ("2031-04-01T08:00:00Z", "reported again")
     stub.became("failed", "connection refused", now=MOMENT + 61)
     assert (stub.line()["since"], stub.line()["desc"]) == ("2031-04-01T08:01:01Z", "connection refused")
 

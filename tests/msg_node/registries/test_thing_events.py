@@ -114,7 +114,7 @@ async def test_other_domains_and_sessions_without_the_role_do_not_listen_to_thin
         assert [code_and_reason(one) for one in await sent(rig)] == [(403, "not-owner")]
 
 
-async def test_a_guaranteed_event_is_told_again_until_every_subscriber_has_acknowledged_it(rig: RuntimeRig) -> None:
+async def test_a_guaranteed_event_is_sent_again_until_every_subscriber_has_acknowledged_it(rig: RuntimeRig) -> None:
     agent = await an_agent(rig)
     first, second = await a_listener(rig, "first", MOTION), await a_listener(rig, "second", f"{AGENT}/*")
     event = motion(guarantee="ack", ttl=60)

@@ -65,7 +65,7 @@ async def test_a_description_is_read_back_as_it_was_written(rig: RuntimeRig) -> 
     assert (await read(agent, AGENT))["total"] == 1
 
 
-async def test_whoever_describes_a_thing_of_a_free_agent_is_its_agent(rig: RuntimeRig) -> None:
+async def test_who_describes_a_thing_of_a_free_agent_is_its_agent(rig: RuntimeRig) -> None:
     agent, other = await described(rig), await rig.opened("other")
     assert rig.state.owners.owner(AGENT) == rig.port_of("agent").sid
     for type_ in ("create", "update", "delete"):

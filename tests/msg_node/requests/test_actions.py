@@ -1,4 +1,4 @@
-"""Actions on one node, over real sockets: at once, parked, in order, answered once, whoever comes, goes or guesses."""
+"""Actions on one node, over real sockets: at once, parked, in order, answered once, while others come, go and guess."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ async def test_an_agent_that_dies_while_its_sender_waits_leaves_the_action_parke
     assert (reply["body"]["code"], reply["body"]["status"]) == (202, "pending")
 
 
-async def test_results_for_a_sender_who_is_away_wait_in_his_inbox_and_are_told_once(rig: RuntimeRig) -> None:
+async def test_results_for_a_sender_who_is_away_wait_in_its_inbox_and_are_reported_once(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     (request_id,) = await parked(ana, 1)
     await ana.wire.cut()
@@ -163,14 +163,14 @@ async def test_results_for_a_sender_who_is_away_wait_in_his_inbox_and_are_told_o
     agent = await an_agent(rig)
     await agent.say(answer_to(await agent.next(), {"code": 200, "value": 7}))
     await rig.until("actions completed")
-    for told in (True, False):
+    for is_first in (True, False):
         back = await rig.runtime()
         back.address = ana.session_address
         await back.ask("re-open", "mn:/session")
         back.address = ana.address
-        events = [await back.next()] if told else await back.heard()
-        assert [one["body"]["requestId"] for one in events] == [request_id] * told
-        if told:
+        events = [await back.next()] if is_first else await back.heard()
+        assert [one["body"]["requestId"] for one in events] == [request_id] * is_first
+        if is_first:
             await back.wire.cut()
             await rig.until("sessions lost", 2)
     listed = (await back.ask("read", INBOX))["body"]["value"]
@@ -327,7 +327,7 @@ async def test_a_request_to_a_thing_goes_to_its_agent(rig: RuntimeRig) -> None:
     assert (await ana.next())["body"]["value"] is False
 
 
-async def test_an_action_of_an_address_that_comes_later_reaches_whoever_claims_it(rig: RuntimeRig) -> None:
+async def test_an_action_of_an_address_that_comes_later_reaches_the_one_that_claims_it(rig: RuntimeRig) -> None:
     ana, bo = await rig.opened("ana"), await rig.opened("bo")
     hyperty = f"hyperty://{DOMAIN}/h-bo"
     await ana.say(action(ana.address, 1, to=hyperty))
@@ -436,7 +436,7 @@ async def test_what_an_agent_works_on_and_is_cancelled_while_it_is_away_is_asked
     assert (wish["type"], wish["body"]["resource"]) == ("delete", request_id)
 
 
-async def test_operators_see_and_cancel_everything_and_the_sender_is_told(tmp_path: Path) -> None:
+async def test_operators_see_and_cancel_everything_and_the_sender_is_notified(tmp_path: Path) -> None:
     token = Credential(digest_of("secret"), runtime_address("boss"), frozenset({"operator"}))
     async with runtime_rig(tmp_path, credentials=[token]) as rig:
         ana, boss = await rig.opened("ana"), await rig.runtime()

@@ -32,10 +32,10 @@ def a_rig() -> StateRig:
     rig.open("rt-owner", 1)
     sender = Sender(OWNER)
     request = codec.build(id=1, type="execute", from_=OWNER, to=f"{AGENT}/lamp/actions/x", body={"class": "action"})
-    books = rig.state.delivery
-    entry = books.parking.submit(Submission(request, AGENT, sender, "d-1", 1e6), rig.now)
-    books.parking.store(entry)
-    books.inboxes.deposit(Notice(OWNER, sender, "d-2", AGENT, b'{"code":200,"status":"completed"}', True), 1.0)
+    tables = rig.state.delivery
+    entry = tables.parking.submit(Submission(request, AGENT, sender, "d-1", 1e6), rig.now)
+    tables.parking.store(entry)
+    tables.inboxes.deposit(Notice(OWNER, sender, "d-2", AGENT, b'{"code":200,"status":"completed"}', True), 1.0)
     return rig
 
 

@@ -1,4 +1,4 @@
-"""However much is over, or is to be told, at once: one turn of the bus does some of it, the next turns the rest."""
+"""However much expires, or is to be reported, at once: one turn of the bus does some of it, the next ones the rest."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def next_of(runtime: Runtime, count: int) -> list[Json]:
     return [await runtime.next() for _ in range(count)]
 
 
-async def test_of_what_is_over_at_once_one_turn_ends_a_few_and_the_next_ones_the_rest(rig: RuntimeRig) -> None:
+async def test_of_what_expires_at_once_one_turn_ends_a_few_and_the_next_ones_the_rest(rig: RuntimeRig) -> None:
     ana, parking = await rig.opened("ana"), rig.state.delivery.parking
     request_ids = await parked(ana, *range(MANY))
     over = time.time() + TTL_SECONDS + 1
@@ -72,7 +72,7 @@ async def test_of_what_is_over_at_once_one_turn_ends_a_few_and_the_next_ones_the
     assert {one["body"]["status"] for one in events} == {"expired"}
 
 
-async def test_of_many_senders_who_waited_long_enough_one_turn_tells_a_few(rig: RuntimeRig) -> None:
+async def test_of_many_senders_who_waited_long_enough_one_turn_notifies_a_few(rig: RuntimeRig) -> None:
     agent = await rig.opened("lamps")
     await agent.subscribed(AGENT)
     ana = await rig.opened("ana")
@@ -101,7 +101,7 @@ async def test_marks_of_another_domains_requests_are_forgotten_a_few_at_a_time(r
     assert (len(parking), [one for one in range(MANY) if parking.finished.find(FOREIGN, f"d-{one:012d}")]) == (0, [])
 
 
-async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in_each_turn(rig: RuntimeRig) -> None:
+async def test_a_runtime_that_comes_back_receives_all_it_missed_in_order_a_few_in_each_turn(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     many = 3 * INBOX_NOTIFIED_AT_ONCE
     request_ids = await parked(ana, *range(many))
@@ -121,7 +121,7 @@ async def test_a_runtime_that_comes_back_is_told_all_it_missed_in_order_a_few_in
     assert numbers(await next_of(back, many)) == request_ids
 
 
-async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(rig: RuntimeRig) -> None:
+async def test_who_has_no_room_is_notified_later_and_nothing_is_dropped(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     request_ids = await parked(ana, 1, 2)
     port = rig.port_of("ana")
@@ -135,17 +135,17 @@ async def test_who_has_no_room_is_told_later_and_nothing_is_dropped(rig: Runtime
     assert numbers(await next_of(ana, 2)) == request_ids
 
 
-def test_of_many_events_that_nobody_acknowledged_one_turn_tells_a_few_again() -> None:
+def test_of_many_events_that_nobody_acknowledged_one_turn_repeats_a_few() -> None:
     events = GuaranteedEvents()
     for one in range(10):
         event = a_message("event", "thing://a.example/agent", "thing://a.example/agent/events/motion", {}, id_=one)
         assert events.begin(parsed(event), [1, 2], 0.0, 60.0)
     due = GUARANTEED_RETRY_SECONDS
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     while some := events.due(due, lives=lambda _: True, most=4):
-        assert len(some) == 4 or len(told) == 16
-        told += [(number, json.loads(event.raw)["id"]) for number, event in some]
-    assert told == [(number, one) for one in range(10) for number in (1, 2)]
+        assert len(some) == 4 or len(reported) == 16
+        reported += [(number, json.loads(event.raw)["id"]) for number, event in some]
+    assert reported == [(number, one) for one in range(10) for number in (1, 2)]
 
 
 async def test_the_sweeper_goes_on_until_nothing_is_over(rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""What a reply says about a request that waits, and in which words that is told."""
+"""What a reply says about a request that waits, and in which words."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_four_words_are_final() -> None:
     assert {one for one in Status if not one.is_final} == {Status.PENDING, Status.DELIVERED}
 
 
-def test_a_word_is_told_with_what_there_is_and_nothing_else() -> None:
+def test_a_word_is_reported_with_what_there_is_and_nothing_else() -> None:
     full = StatusReport(Status.COMPLETED, 200, "why", b"[1]", "words")
     assert status_body(full, "d-1", source=AGENT, expires_at=7.9) == {
         "code": 200,

@@ -1,4 +1,4 @@
-"""Inboxes: what is kept, what makes way, what is told once, and how replies of agents become words."""
+"""Inboxes: what is kept, what makes way, what is reported once, and how replies of agents become words."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_newer_word_about_a_request_takes_the_place_of_the_older_one() -> None
     assert [(entry.number, entry.is_final) for entry in rig.inboxes.of_owner(ANA)] == [(number, True)]
 
 
-def test_entries_survive_a_restart_and_what_was_told_is_not_told_again() -> None:
+def test_entries_survive_a_restart_and_what_was_reported_is_not_reported_again() -> None:
     rig = Rig()
     rig.deposit("d-1")
     rig.deposit("d-2")

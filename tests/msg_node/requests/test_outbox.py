@@ -1,4 +1,4 @@
-"""Actions between domains, seen from either node: kept until the other one answers for them, done once, told once."""
+"""Actions between domains, seen from either node: kept until the other one answers, done once, reported once."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ async def test_an_action_for_a_domain_that_is_away_is_parked_and_goes_once_when_
     body = {"class": "event", "requestId": request_id, "status": "completed", "code": 200, "value": 7}
     event = a_message("update", THEIR_DELIVERY, f"{ana.address}/inbox", body, id_=9)
     assert from_them(rig, event, event) == [None, None]
-    told = await ana.next()
-    assert (told["from"], told["body"]["requestId"], told["body"]["value"]) == (DELIVERY, request_id, 7)
+    notice = await ana.next()
+    assert (notice["from"], notice["body"]["requestId"], notice["body"]["value"]) == (DELIVERY, request_id, 7)
     assert not rig.bus.from_links.is_wanted(FOREIGN)
 
 

@@ -107,7 +107,7 @@ async def test_who_wants_to_observe_an_object_is_answered_when_its_reporter_is_t
     assert answer["body"]["value"] == {"data": {"topic": "lunch"}, "version": 4}
 
 
-async def test_an_answer_for_an_inviting_one_who_left_waits_in_his_inbox(rig: RuntimeRig) -> None:
+async def test_an_answer_for_an_inviting_one_who_left_waits_in_its_inbox(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     await ana.say(invitation(ana.address))
     await ana.next()

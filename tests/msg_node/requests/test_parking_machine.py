@@ -1,4 +1,4 @@
-"""The parking book against a model: one final word each, in order, never too many unanswered, nothing stored lost."""
+"""Parked actions against a model: one final word each, in order, never too many unanswered, nothing stored lost."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Model:
         return sorted(found, key=lambda one: one.number)
 
 
-class Book(RuleBasedStateMachine):
+class ParkedActionsMachine(RuleBasedStateMachine):
     """Senders, agents that come and go, the clock, and kills of the process."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ class Book(RuleBasedStateMachine):
             one.place = "aside" if one.acknowledged else "waiting"
 
     @invariant()
-    def the_book_holds_what_the_model_holds(self) -> None:
+    def the_tables_hold_what_the_model_holds(self) -> None:
         assert len(self.parking) == len(self.model.open)
         assert self.parking.size_bytes == sum(one.size for one in self.model.open.values())
         for queue in QUEUES:
@@ -241,5 +241,5 @@ class Book(RuleBasedStateMachine):
         assert 0 <= marks <= sum(bool(words) for words in self.model.finals.values())
 
 
-TestBook = Book.TestCase
-TestBook.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+TestParkedActions = ParkedActionsMachine.TestCase
+TestParkedActions.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -1,4 +1,4 @@
-"""Actions that are sent again after their end: told, and not done again."""
+"""Actions that are sent again after their end: answered, and not done again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def entry(message: Message, sender: Sender = Sender(ANA)) -> ParkedRequest:  # n
     )
 
 
-def test_only_the_same_request_of_the_same_sender_is_told_how_it_ended_and_only_for_a_while() -> None:
+def test_only_the_same_request_of_the_same_sender_learns_how_it_ended_and_only_for_a_while() -> None:
     words = RecentResults()
     words.keep(entry(request()), DONE, NOW)
     assert words.about(request(), Sender(ANA), NOW + REPEATED_SECONDS) == ("d-1", DONE)

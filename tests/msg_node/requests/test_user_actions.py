@@ -65,7 +65,7 @@ async def test_one_live_hyperty_gets_an_action_and_its_answer_ends_it(tmp_path: 
         assert (reply["id"], reply["from"], reply["body"]["status"], reply["body"]["value"]) == (5, to, "completed", 7)
 
 
-async def test_an_action_for_a_user_who_is_away_waits_on_disk_and_comes_when_he_is_back(tmp_path: Path) -> None:
+async def test_an_action_for_a_user_who_is_away_waits_on_disk_and_comes_when_the_user_is_back(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path, rules=Rules(resolves_users=True)) as rig:
         ana, bo = await rig.opened("ana"), await registered(rig, "bo", guid=TO)
         await lost(rig, bo)
@@ -77,11 +77,15 @@ async def test_an_action_for_a_user_who_is_away_waits_on_disk_and_comes_when_he_
         asked = await bo.next()
         assert (asked["to"], asked["body"]["requestId"]) == (TO, reply["body"]["requestId"])
         await bo.say(done(asked))
-        told = await ana.next()
-        assert (told["to"], told["body"]["status"], told["body"]["value"]) == (f"{ana.address}/inbox", "completed", 7)
+        event = await ana.next()
+        assert (event["to"], event["body"]["status"], event["body"]["value"]) == (
+            f"{ana.address}/inbox",
+            "completed",
+            7,
+        )
 
 
-async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain(tmp_path: Path) -> None:
+async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_their_domain(tmp_path: Path) -> None:
     async with rig_with(tmp_path, Registry(record(OTHER, FOREIGN))) as (rig, ana):
         rig.domains.refusals[OTHER] = Refusal(Code.DOMAIN_BLOCKED)
         rig.domains.away |= {OTHER, FOREIGN}
@@ -96,8 +100,8 @@ async def test_an_action_for_a_user_elsewhere_goes_into_the_outbox_of_his_domain
         assert (handed["to"], handed["body"]["requestId"]) == (TO, reply["body"]["requestId"])
         answer = a_message("response", TO, ana.address, {"code": 200, "value": 7}, id_=5)
         assert rig.bus.from_links.take(FOREIGN, [parsed(answer)]) == [None]
-        told = await ana.next()
-        assert (told["to"], told["body"]["status"]) == (f"{ana.address}/inbox", "completed")
+        event = await ana.next()
+        assert (event["to"], event["body"]["status"]) == (f"{ana.address}/inbox", "completed")
 
 
 async def test_an_action_for_a_user_whose_address_names_another_domain_goes_there(tmp_path: Path) -> None:
@@ -154,7 +158,7 @@ async def test_another_domain_s_action_for_a_stranger_is_not_sent_to_a_third(tmp
 
 async def test_what_the_policy_denies_is_not_kept(tmp_path: Path) -> None:
     async with rig_with(tmp_path, Registry(record(DOMAIN))) as (rig, ana):
-        bo = await registered(rig, "bo")  # under a name that only the record tells
+        bo = await registered(rig, "bo")  # under a name that only the record says
         rig.judge_local = lambda _message, _roles: Refusal(Code.POLICY)
         await ana.say(switch(ana.address))
         assert code_and_reason(await ana.next()) == (403, "policy")

@@ -144,7 +144,7 @@ async def test_required_means_that_no_token_is_enough(tmp_path: Path, authority:
         assert (await ana.open("ana"))["body"]["code"] == 200
 
 
-async def test_who_comes_back_with_his_certificate_takes_his_session_over(
+async def test_who_comes_back_with_its_certificate_takes_its_session_over(
     tmp_path: Path, authority: trustme.CA
 ) -> None:
     async with secured_rig(tmp_path, authority, STRICT) as rig:
@@ -153,8 +153,8 @@ async def test_who_comes_back_with_his_certificate_takes_his_session_over(
         address = await first.allocated()
         second = await rig.runtime(context=client_context(authority, tmp_path, client_certificate(authority, ANA)))
         assert (await second.open("ana"))["body"]["code"] == 200
-        told = await first.next()
-        assert (told["from"], told["to"], told["body"]["value"]) == ("mn:/session", f"{ANA}/status", "taken-over")
+        notice = await first.next()
+        assert (notice["from"], notice["to"], notice["body"]["value"]) == ("mn:/session", f"{ANA}/status", "taken-over")
         assert await first.close_code() == 4001
         assert rig.state.owners.owner(address) == rig.port_of("ana").sid
         assert rig.bus.runtimes.live_sessions == 1

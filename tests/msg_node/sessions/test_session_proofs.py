@@ -110,7 +110,7 @@ def test_who_takes_over_from_whom(rig: StateRig, first: str, second: str, is_liv
         assert [news.event for news in result.news] == (["taken-over"] if is_live else []) + ["re-opened"]
         assert reply_of(rig.session_verb("re-open", f"{ANA}/{old}", 3))["code"] == 500  # its token is a new one
     elif first == second == "nothing" and not is_live:
-        assert reply["code"] == 200  # a session of his own; the older one keeps what it has until its grace ends
+        assert reply["code"] == 200  # a session of its own; the older one keeps what it has until its grace ends
         assert rig.state.sessions.by_connection(2) != sid
     else:
         assert (reply["code"], reply["reason"]) == (409, "address-taken")
@@ -136,7 +136,7 @@ def test_the_open_reply_says_when_the_proof_ends(rig: StateRig) -> None:
     assert expires_in(rig.session_verb("open", f"{ANA}3", 3)) is None
 
 
-def test_a_session_whose_proof_ends_is_told_closed_and_parked(rig: StateRig) -> None:
+def test_a_session_whose_proof_ends_is_notified_and_parked(rig: StateRig) -> None:
     sid, session_token = opened(rig, 1, token())
     rig.now += LIFE + SKEW - 1
     assert rig.swept().effects == []
@@ -146,9 +146,9 @@ def test_a_session_whose_proof_ends_is_told_closed_and_parked(rig: StateRig) -> 
     assert result.notices == [Notice(1, ANA, "expired", "bad-token")]
     assert [(news.event, news.code) for news in result.news] == [("lost", "bad-token")]
     assert rig.services.sessions.connection_lost(1, now=rig.now).news == []
-    told = rig.services.notice(result.notices[0])
-    assert (told.type, told.from_, told.to) == ("update", "mn:/session", f"{ANA}/status")
-    assert body_of(told) == {"value": "expired", "reason": "bad-token"}
+    notice = rig.services.notice(result.notices[0])
+    assert (notice.type, notice.from_, notice.to) == ("update", "mn:/session", f"{ANA}/status")
+    assert body_of(notice) == {"value": "expired", "reason": "bad-token"}
     again = reply_of(rig.session_verb("re-open", f"{ANA}/{session_token}", 2))
     assert (again["code"], again["reason"], again["desc"]) == (500, "bad-token", PROOF_OVER)
 
@@ -293,7 +293,7 @@ def test_a_session_of_an_issuer_that_the_settings_dropped_does_not_come_back() -
 # Leases.
 
 
-def test_a_lease_is_told_and_renewed_by_re_open() -> None:
+def test_a_lease_is_reported_and_renewed_by_re_open() -> None:
     rig = StateRig(lease_seconds=100)
     result = rig.session_verb("open", ANA, 1)
     assert expires_in(result) == 100
@@ -433,7 +433,7 @@ def test_policies_judge_an_open_by_what_was_proved() -> None:
 # What others learn.
 
 
-def test_whoever_listens_learns_that_a_runtime_comes_and_goes() -> None:
+def test_listeners_learn_that_a_runtime_comes_and_goes() -> None:
     rig = StateRig(notifies_presence=True)
     watcher, _ = rig.open("rt-bo", 9)
     rig.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
@@ -450,7 +450,7 @@ def test_whoever_listens_learns_that_a_runtime_comes_and_goes() -> None:
     assert heard(rig.session_verb("close", f"{ANA}/{session_token}", 2)) == ["disconnected"]
 
 
-def test_presence_is_told_only_where_the_settings_say_so_and_somebody_listens() -> None:
+def test_presence_is_reported_only_where_the_settings_say_so_and_somebody_listens() -> None:
     assert StateRig(notifies_presence=True).session_verb("open", ANA, 1).notifications == []
     rig = StateRig()
     watcher, _ = rig.open("rt-bo", 9)

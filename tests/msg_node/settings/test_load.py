@@ -59,7 +59,7 @@ def test_an_unknown_key_is_an_error_with_file_line_and_suggestion(tmp_path: Path
     )
 
 
-def test_a_key_in_the_wrong_table_is_told_where_it_belongs(tmp_path: Path) -> None:
+def test_a_key_in_the_wrong_table_is_reported_with_its_place(tmp_path: Path) -> None:
     assert complaint(tmp_path, SMALLEST + "grace_seconds = 1\n").endswith(
         "listen.grace_seconds: unknown setting; it belongs into [sessions]"
     )
@@ -70,7 +70,7 @@ def test_a_block_at_the_wrong_level_is_no_silent_permit(tmp_path: Path) -> None:
     assert "default: unknown setting; it belongs into [peer]" in text
 
 
-def test_all_unknown_keys_are_told_at_once(tmp_path: Path) -> None:
+def test_all_unknown_keys_are_reported_at_once(tmp_path: Path) -> None:
     text = complaint(tmp_path, SMALLEST + 'hots = "x"\n[nod]\nx = 1\n')
     assert len(text.splitlines()) == 2
 
@@ -114,7 +114,7 @@ trusst = "web"
         ("[[peer]]\ndomain = '*.b.example'\nallow_addresses = ['10.0.0.0/8']", "peer[1].allow_addresses: only for"),
         ("[[peer]]\ndomain = 'b.example'\nallow_addresses = ['10.0.0.1/8']", "peer[1].allow_addresses: 10.0.0.1/8"),
         ("[[peer]]\ndomain = 'b.example'\nconnect = 'x:1'", "peer[1].connect: goes with `well_known_url`"),
-        ("[[sessions.credential]]\nruntime='x'\ntoken_sha256='tell'", "sessions.credential[1].token_sha256: "),
+        ("[[sessions.credential]]\nruntime='x'\ntoken_sha256='hash'", "sessions.credential[1].token_sha256: "),
     ],
 )
 def test_a_wrong_value_is_named(tmp_path: Path, line: str, expected: str) -> None:

@@ -56,7 +56,7 @@ def test_without_a_word_registry_and_broker_are_not_elsewhere_and_catalogues_are
     assert not any(isinstance(service, RegistryRelay | QosService) for service in services.values())
 
 
-def test_where_runtimes_load_no_stubs_of_others_another_service_tells_entries(tmp_path: Path) -> None:
+def test_where_runtimes_load_no_stubs_of_others_another_service_gives_entries(tmp_path: Path) -> None:
     services = made(load(tmp_path, "[catalogue]\nguest_stubs = false\n")).services
     message = codec.build(id=1, type="read", from_="runtime://a.example/rt", to=f"hyperty-catalogue://{STUB}")
     request = ServiceRequest(message, Caller(1), "", 0.0, bytes(32))
@@ -111,7 +111,7 @@ def test_what_cannot_be_a_server_is_refused_with_its_place(
 
 
 @pytest.mark.parametrize("table", ["registry", "qos", "catalogue.own"])
-def test_a_line_without_tls_is_a_weakening_that_is_told(tmp_path: Path, table: str) -> None:
+def test_a_line_without_tls_is_a_weakening_that_is_reported(tmp_path: Path, table: str) -> None:
     settings = load(tmp_path, f'[{table}]\nurl = "http://127.0.0.1:4567"\ninsecure_plaintext = true\n')
     assert any(word.startswith(f"{table}.insecure_plaintext") for word in insecure_switches(settings))
 

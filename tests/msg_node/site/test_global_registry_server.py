@@ -35,18 +35,18 @@ TOKEN = "only for the laboratory"
 @asynccontextmanager
 async def registry(folder: Path, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
     options = ServerOptions(folder / "guids.sqlite", port=0, **changes)
-    told: list[dict[str, object]] = []
+    printed: list[dict[str, object]] = []
     ready = trio.Event()
 
     def on_ready(facts: dict[str, object]) -> None:
-        told.append(facts)
+        printed.append(facts)
         ready.set()
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(partial(serve, options, version="1", on_ready=on_ready))
         with trio.fail_after(10):
             await ready.wait()
-        async with httpx.AsyncClient(base_url=str(told[0]["url"]), timeout=10) as client:
+        async with httpx.AsyncClient(base_url=str(printed[0]["url"]), timeout=10) as client:
             yield client
         nursery.cancel_scope.cancel()
 

@@ -60,7 +60,7 @@ def test_rows_are_frozen_and_hold_nothing_that_changes(row: type[msgspec.Struct]
     assert [field.name for field in kind.fields if not _is_constant(field.type)] == []
 
 
-def test_rows_that_could_change_are_told_apart() -> None:
+def test_rows_that_could_change_are_distinguished() -> None:
     class Listed(msgspec.Struct, frozen=True):
         names: list[str]
 

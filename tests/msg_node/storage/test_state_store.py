@@ -1,4 +1,4 @@
-"""The state store: durable before anybody is told, back after `kill -9`, honest when the disk refuses."""
+"""The state store: durable before anybody is answered, back after `kill -9`, honest when the disk refuses."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_change_that_somebody_waits_for_takes_those_along_that_nobody_does
     assert list(rows_on_disk(path)) == ["1", "2"]
 
 
-async def test_nobody_is_told_before_the_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_nobody_is_answered_before_the_commit(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = StateStore(path)
     seen: list[bool] = []
 
@@ -183,10 +183,10 @@ async def test_nobody_is_told_before_the_commit(path: Path, monkeypatch: pytest.
 
 
 async def test_cancelled_store_writes_what_is_left(path: Path) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     async with running(StateStore(path)) as store:
-        store.submit([put("last")], lambda: told.append("durable"))
-    assert told == ["durable"]
+        store.submit([put("last")], lambda: reported.append("durable"))
+    assert reported == ["durable"]
     assert list(rows_on_disk(path)) == ["last"]
     with pytest.raises(MisuseError):
         store.submit([put("too late")], lambda: None)
@@ -207,7 +207,7 @@ async def test_callback_that_fails_ends_the_store_with_its_error(path: Path) -> 
 # A disk that refuses.
 
 
-async def test_full_disk_is_told_and_the_rows_follow_when_there_is_room(
+async def test_full_disk_is_reported_and_the_rows_follow_when_there_is_room(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.01)
@@ -234,7 +234,7 @@ async def test_full_disk_is_told_and_the_rows_follow_when_there_is_room(
             store._file._connection.execute("PRAGMA max_page_count = 1073741823")
         await commit(store)
         assert store.statistics().last_error == ""
-        assert not durable.is_set()  # who was told "not durable" is not told otherwise
+        assert not durable.is_set()  # the answer "not durable" is not changed later
         assert len(errors) == 1
     assert rows_on_disk(path) == {"big": big + b"2", "later": b"1"}
 
@@ -287,7 +287,7 @@ class Odd(Struct, frozen=True):
 
 @pytest.mark.parametrize("table", [Table.SESSIONS, Table.ADDRESSES])
 @pytest.mark.parametrize(("key", "row"), [("x", Odd("\ud800")), ("\ud800", Odd("")), ("x", Odd(object()))])
-async def test_row_that_has_no_text_costs_whoever_made_it_and_no_other_row(
+async def test_row_that_has_no_text_costs_its_maker_and_no_other_row(
     path: Path, monkeypatch: pytest.MonkeyPatch, table: Table, key: str, row: Odd
 ) -> None:
     monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.01)
@@ -382,11 +382,11 @@ async def main():
         await nursery.start(store.run)
         for number in range(1_000_000):
             done = trio.Event()
-            def told(number=number, done=done):
+            def reported(number=number, done=done):
                 sys.stdout.write(f"{number}\\n")
                 sys.stdout.flush()
                 done.set()
-            store.submit([Change(Table.SESSIONS, str(number), Raw(b"{}"))], told)
+            store.submit([Change(Table.SESSIONS, str(number), Raw(b"{}"))], reported)
             if number % 4 == 0:
                 await done.wait()
 

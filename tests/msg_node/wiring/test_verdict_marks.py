@@ -1,4 +1,4 @@
-"""`body.auth`: the verdict of our own gates, on what goes to runtimes of ours, and never what somebody wrote himself.
+"""`body.auth`: the verdict of our own gates, on what goes to runtimes of ours, and never what a sender wrote itself.
 
 Source: message specification, sections 1.3, 13.3 and 18.4, and section 21, row 47; data formats, section 6.1.
 """
