@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.option_groups import grouped
 from trapezoid.output import errors_reported, print_facts, print_rows
+from trapezoid.peer_entry import EntryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -82,6 +84,22 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
         _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
         trio.run(store.forget, domain)
         _print_change(domain, before, _row(store, domain), "none: its next documents are a first contact", as_json=json)
+
+
+@app.command()
+@grouped
+def add(
+    domain: Domain,
+    entry: EntryOptions,
+    config: Config,
+    no_check: Annotated[bool, typer.Option("--no-check", help="Do not connect to the domain's node.")] = False,
+    json: Json = False,
+) -> None:
+    """Add a domain that publishes nothing, with a stub that you choose: write its entry, connect once, pin the stub."""
+    with errors_reported(as_json=json):
+        from trapezoid.peer_adding import add_peer
+
+        print_facts(add_peer(config, domain, entry, connects=not no_check), as_json=json)
 
 
 @app.command()

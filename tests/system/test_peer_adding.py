@@ -1,0 +1,142 @@
+"""`trapezoid peer add`: the entry is written, its stub connects to the node once, and a node then has the partner."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from tests.support.foreign_node import ForeignNode
+from tests.support.vertx_node import VertxNode
+
+from .one_node import SETTINGS, serving
+from .peer_stubs import THEIRS, talker_of
+from .test_foreign_peers import DIALECTS, Dialect, bruno_of
+
+ALLOW = ("--allow", "127.0.0.0/8")
+OURS = SETTINGS.format(grace=30)
+
+
+async def add(folder: Path, *words: str) -> tuple[int, Any]:
+    """Run the command over settings in `folder`; its exit code, and what it says."""
+    (folder / "node.toml").write_text(OURS)
+    command = [
+        sys.executable,
+        "-m",
+        "trapezoid",
+        "peer",
+        "add",
+        *words,
+        "--config",
+        str(folder / "node.toml"),
+        "--json",
+    ]
+    done = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def plain(node: ForeignNode, dialect: Dialect = DIALECTS[0]) -> tuple[str, ...]:
+    """The options that lead to a simulator."""
+    where = f"ws://127.0.0.1:{node.port}{node.path}"
+    return (THEIRS, "--stub", dialect.stub, "--endpoint", where, *ALLOW, "--insecure-plaintext")
+
+
+@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.stub)
+async def test_domain_that_was_added_is_a_partner_at_the_next_start(
+    tmp_path: Path, nursery: trio.Nursery, dialect: Dialect
+) -> None:
+    node = dialect.make(THEIRS)
+    await nursery.start(node.run)
+    code, said = await add(tmp_path, *plain(node, dialect))
+    assert (code, said["live"].startswith("after")) == (0, True)
+    assert "NO TLS" in said["warning"]
+    seen = node.connections
+    assert seen == 1
+    async with serving(tmp_path, OURS) as process:
+        anna = await talker_of(process, "anna", nursery)
+        _, hyperty = await bruno_of_node(node)
+        assert (await anna.ask(hyperty, 7)).is_ok
+    nursery.cancel_scope.cancel()
+
+
+async def bruno_of_node(node: ForeignNode) -> tuple[object, str]:
+    """See `bruno_of`; only the node matters."""
+
+    class Around:
+        def __init__(self) -> None:
+            self.node = node
+
+    return await bruno_of(Around())  # type: ignore[arg-type]
+
+
+async def test_trial_leaves_no_session_at_the_node(tmp_path: Path, nursery: trio.Nursery) -> None:
+    node = VertxNode(THEIRS)
+    await nursery.start(node.run)
+    assert (await add(tmp_path, *plain(node)))[0] == 0
+    assert node.sessions == []
+    nursery.cancel_scope.cancel()
+
+
+async def nonsense(stream: trio.SocketStream) -> None:
+    """Accepts, and says what no node says."""
+    with_noise = b"\x00\xff" * 500
+    async with stream:
+        await stream.send_all(with_noise)
+        await stream.receive_some()
+
+
+async def silence(stream: trio.SocketStream) -> None:
+    """Accepts, and says nothing."""
+    async with stream:
+        while await stream.receive_some():
+            pass
+
+
+@pytest.mark.parametrize("serve", [nonsense, silence])
+async def test_entry_is_not_left_behind_where_the_far_end_is_no_such_node(
+    tmp_path: Path, nursery: trio.Nursery, serve: Any
+) -> None:
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    nursery.start_soon(trio.serve_listeners, serve, [listener])
+    node = VertxNode(THEIRS)
+    node.port = listener.socket.getsockname()[1]
+    code, said = await add(tmp_path, *plain(node))
+    assert code != 0
+    assert "did not become live" in str(said["error"])
+    assert list((tmp_path / "conf.d").glob("*")) == []
+    assert not (tmp_path / "data" / "pinned_stubs" / THEIRS).exists()
+    nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        ((THEIRS, "--stub", "vertx_peer", "--endpoint", "ws://b.example/ws"), "insecure_plaintext"),
+        ((THEIRS, "--stub", "nobody", "--endpoint", "wss://b.example/ws"), "nobody"),
+        ((THEIRS, "--stub", "vertx_peer", "--endpoint", "wss://b.example/ws", "--set", "colour=red"), "colour"),
+        ((THEIRS, "--stub", "vertx_peer", "--endpoint", "wss://b.example/ws", "--set", "colour"), "NAME=VALUE"),
+        (("../x", "--stub", "vertx_peer", "--endpoint", "wss://b.example/ws"), ""),
+        (("alpha.example", "--stub", "vertx_peer", "--endpoint", "wss://b.example/ws"), "own domain"),
+    ],
+)
+async def test_entry_that_cannot_be_is_refused_and_not_left_behind(
+    tmp_path: Path, words: tuple[str, ...], complaint: str
+) -> None:
+    code, said = await add(tmp_path, *words, "--no-check")
+    assert code != 0
+    assert complaint in str(said["error"])
+    assert list((tmp_path / "conf.d").glob("*")) == []
+
+
+async def test_domain_is_added_once(tmp_path: Path) -> None:
+    words = (THEIRS, "--stub", "vertx_peer", "--endpoint", "wss://b.example/ws", "--no-check")
+    code, said = await add(tmp_path, *words, "--set", "runtime=runtime://b.example/gw")
+    assert (code, said["live"]) == (0, "not tried")
+    code, said = await add(tmp_path, *words)
+    assert (code != 0, "entry for b.example already" in str(said["error"])) == (True, True)
+    assert (tmp_path / "conf.d" / "peer-b.example.toml").exists()
