@@ -20,7 +20,6 @@ from msg_node.requests.core.parked import FinishedRequest, TransactionKey, row_k
 from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, PARKED_EXPIRED_AT_ONCE, REPEATED_SECONDS
 from protofly.message import Message
 
-
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(FinishedRequest).decode
 
