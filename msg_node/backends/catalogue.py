@@ -58,7 +58,6 @@ class CatalogueReader:
         own_domains: Domains whose catalogue is ours.
         own: Our own catalogue, when the settings name one.
         cache_seconds: How long a descriptor is given again when its server says nothing.
-        clock: Seconds since the Unix epoch.
     """
 
     def __init__(
@@ -69,14 +68,12 @@ class CatalogueReader:
         own_domains: Collection[str],
         own: BackendHttp | None = None,
         cache_seconds: float = CATALOGUE_CACHE_SECONDS,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         self._fetcher = fetcher
         self._resolve = resolve
         self._own_domains = frozenset(own_domains)
         self._own = own
         self._cache_seconds = cache_seconds
-        self._clock = clock
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[_Key, trio.Lock] = weakref.WeakValueDictionary()
 
@@ -90,7 +87,7 @@ class CatalogueReader:
         key = entry.domain, entry.authority, entry.kind, entry.name
         async with self._locks.setdefault(key, trio.Lock()):  # who wants the same waits for the first one's answer
             kept = self._kept.get(key)
-            if kept is None or self._clock() >= kept.until:
+            if kept is None or time.time() >= kept.until:
                 kept = await self._look(entry, question.asked_by)
                 self._keep(key, kept)
         if kept.descriptor is None:
@@ -115,8 +112,8 @@ class CatalogueReader:
                 error = _worse(error, exc)
                 continue
             life_seconds = self._cache_seconds if fetched.max_age_seconds is None else fetched.max_age_seconds
-            return _Kept(self._clock() + min(life_seconds, _LONGEST_SECONDS), descriptor)
-        return _Kept(self._clock() + CATALOGUE_MISSING_SECONDS, None, error.code, error.detail)
+            return _Kept(time.time() + min(life_seconds, _LONGEST_SECONDS), descriptor)
+        return _Kept(time.time() + CATALOGUE_MISSING_SECONDS, None, error.code, error.detail)
 
     async def _find(self, domain: str, asked_by: str) -> Location | None:
         """Where a domain publishes; None when it is not found: its catalogue may be there without a node."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -471,9 +471,9 @@ def _last_id(request: Request) -> int | None:
     return number_in(request.headers.get(LAST_ID, parameters_of(request.url.query).get("after", "")))
 
 
-def _problem(code: Code, detail: str, *, more: Mapping[str, object] | None = None) -> Response:
+def _problem(code: Code, detail: str) -> Response:
     """A refusal of a request. Source: RFC 9457."""
-    problem = {"title": code.description, "status": code.status, "reason": code.word, "detail": detail, **(more or {})}
+    problem = {"title": code.description, "status": code.status, "reason": code.word, "detail": detail}
     headers = {**_NO_STORE, "WWW-Authenticate": "Bearer"} if code.status == 401 else _NO_STORE
     return Response(msgspec.json.encode(problem), status_code=code.status, media_type=PROBLEM, headers=headers)
 

@@ -113,7 +113,7 @@ class ParkedActions:
         result = self.recorder.recent.about(message, sender, now)
         if result is not None:
             self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
-            self.recorder.senders.send_to(asker, repeated_reply(message, *result))
+            self._send_queues.reply_to(asker, repeated_reply(message, *result))
             return
         queue = queue or self.outbox.domain_of(message) or recipient_of(self._state, message, asker)
         self._submit(self._submission(message, queue, sender, asker, roles=roles), now)

@@ -48,6 +48,7 @@ class RequestRecorder:
     ) -> None:
         self._state = state
         self._parking = state.delivery.parking
+        self._send_queues = send_queues
         self._apply = apply
         self.counters = counters
         self.url = f"domain://msg-node.{domain_of(node)}/delivery"
@@ -104,6 +105,6 @@ class RequestRecorder:
         if bytes(reply.peek.code).startswith(b"5"):
             self.withdraw(entry)
         if entry.sender.domain:
-            self.senders.send_abroad(entry.sender.domain, reply)
+            self._send_queues.links.send(entry.sender.domain, reply)
         else:
-            self.senders.send_to(entry.asker, reply)
+            self._send_queues.reply_to(entry.asker, reply)

@@ -74,7 +74,7 @@ class Senders:
         if not sid:
             return False
         result.changes = self._state.take_changes()
-        self._apply(result, partial(self.send_to, sid))
+        self._apply(result, partial(self._send_queues.reply_to, sid))
         return True
 
     def notify(self, entry: ParkedRequest, word: StatusReport) -> None:
@@ -128,7 +128,7 @@ class Senders:
             count += 1
         changes = self._state.take_changes()
         for sid, events in pushed.items():
-            self._apply(ServiceResult(replies=events, changes=changes), partial(self.send_to, sid))
+            self._apply(ServiceResult(replies=events, changes=changes), partial(self._send_queues.reply_to, sid))
             changes = []
         if changes:
             self._apply(ServiceResult(changes=changes), to_nobody)
@@ -147,10 +147,6 @@ class Senders:
         if sid is None or sid not in self._send_queues.ports or not is_sender(self._state, sid, sender, key):
             return 0
         return sid
-
-    def send_to(self, sid: int, message: Message) -> None:
-        """Queue for a session, if it is (still) there."""
-        self._send_queues.reply_to(sid, message)
 
     def send_abroad(self, domain: str, message: Message) -> None:
         """Queue for another domain; what its link refuses, it asks again."""

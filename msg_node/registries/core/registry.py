@@ -138,15 +138,15 @@ class DomainRegistry:
         A holder that comes back under the same number (an interworking stub) keeps what it registers from then on.
         """
         self._ended[sid] = (now, dict(self._by_sid.get(sid, {})))
-        return self._disconnect_ended(REGISTRY_SWEPT_AT_ONCE)
+        return self._disconnect_ended()
 
-    def sweep(self, *, now: float, limit: int = REGISTRY_SWEPT_AT_ONCE) -> list[StatusChange]:
+    def sweep(self, *, now: float) -> list[StatusChange]:
         """Disconnect what was not refreshed in time, forget what has been disconnected for long.
 
-        At most `limit` entries of each kind are looked at; call again while that changes something.
+        At most `REGISTRY_SWEPT_AT_ONCE` entries of each kind are looked at; call again while that changes something.
         """
-        changes = self._disconnect_ended(limit)
-        for key in self._due.take_due(now, limit):
+        changes = self._disconnect_ended()
+        for key in self._due.take_due(now, REGISTRY_SWEPT_AT_ONCE):
             entry = self._entries[key]
             if entry.is_connected:
                 changes += self._put(key, replace(entry, status=Status.DISCONNECTED), entry)
@@ -170,9 +170,10 @@ class DomainRegistry:
 
     # Inner steps.
 
-    def _disconnect_ended(self, limit: int) -> list[StatusChange]:
-        """Disconnect at most `limit` entries of sessions that have ended."""
+    def _disconnect_ended(self) -> list[StatusChange]:
+        """Disconnect at most `REGISTRY_SWEPT_AT_ONCE` entries of sessions that have ended."""
         changes: list[StatusChange] = []
+        limit = REGISTRY_SWEPT_AT_ONCE
         for sid, (ended_at, left) in list(self._ended.items()):
             if limit <= 0:
                 break

@@ -64,10 +64,10 @@ def handed_over(entry: ParkedRequest, now: float, *, with_lifetime: bool = False
     return codec.decode(raw)[0]
 
 
-def status_reply(entry: ParkedRequest, word: StatusReport, *, source: str = "") -> Message:
+def status_reply(entry: ParkedRequest, word: StatusReport) -> Message:
     """A report about a request as the answer to it; the code of a parked invitation is 100, never a success."""
     expires_at = 0.0 if word.status.is_final else entry.expires_at
-    body = status_body(word, entry.request_id, source=source, expires_at=expires_at)
+    body = status_body(word, entry.request_id, expires_at=expires_at)
     request = entry.request
     return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
 

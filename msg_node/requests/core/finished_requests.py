@@ -59,9 +59,10 @@ class FinishedRequests:
         while len(ended_at) > FINISHED_REMEMBERED or next(iter(ended_at.values())) + REPEATED_SECONDS < now:
             ended_at.popitem(last=False)
 
-    def forget_old(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
-        """Forget those of the `most` oldest that would have expired by now. Returns how many."""
-        old = [key for key, one in islice(self._finished.items(), most) if _decode(one).expires_at <= now]
+    def forget_old(self, now: float) -> int:
+        """Forget those of the `PARKED_EXPIRED_AT_ONCE` oldest that would have expired by now. Returns how many."""
+        oldest = islice(self._finished.items(), PARKED_EXPIRED_AT_ONCE)
+        old = [key for key, one in oldest if _decode(one).expires_at <= now]
         for key in old:
             self._forget(key)
         return len(old)

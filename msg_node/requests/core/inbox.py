@@ -177,10 +177,10 @@ class Inboxes:
             self._remove(entry)
         return len(known)
 
-    def expire(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> int:
-        """Forget what is too old, at most so many; returns how many were."""
+    def expire(self, now: float) -> int:
+        """Remove entries that are too old, at most `PARKED_EXPIRED_AT_ONCE`. Returns how many were."""
         count = 0
-        while self._entries and count < most:
+        while self._entries and count < PARKED_EXPIRED_AT_ONCE:
             oldest = next(iter(self._entries.values()))
             if now - self._keep_seconds < oldest.at <= now:
                 break
