@@ -15,6 +15,8 @@ from interop.processes import Child
 from protofly.errors import Code, TransportError
 
 IDLE_SECONDS: Final = 5.0
+STOP_CLIENTS_SECONDS: Final = 60.0
+"""All load clients have stopped within this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

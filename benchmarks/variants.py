@@ -11,7 +11,7 @@ import trio
 
 from benchmarks.process_time import process_tree
 from benchmarks.relay import RelaySettings
-from benchmarks.sides import Pair, Side
+from benchmarks.sides import STOP_CLIENTS_SECONDS, Pair, Side
 from interop.authority import DevelopmentAuthority
 from interop.laboratory import Laboratory, LaboratoryPlan
 from interop.processes import Child
@@ -78,7 +78,7 @@ class Variant(ABC):
 
     async def stop_pairs(self) -> None:
         """End the clients that `pair` connected."""
-        with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
+        with trio.move_on_after(STOP_CLIENTS_SECONDS, shield=True):
             for pair in self._pairs.values():
                 await pair.stop()
             self._pairs.clear()

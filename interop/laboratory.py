@@ -26,7 +26,7 @@ from interop.free_ports import free_ports, reserve
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus, fetch_status
 from interop.participant import AccessPoint
-from interop.processes import Child
+from interop.processes import STOPPED_SECONDS, Child
 from protofly.errors import SettingsError
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
@@ -157,7 +157,7 @@ class Laboratory:
             task_status.started()
             await trio.sleep_forever()
         finally:
-            with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
+            with trio.move_on_after(STOPPED_SECONDS, shield=True):
                 await self.stop_nodes()
 
     def announce(self, records: dict[str, list[str]]) -> None:

@@ -18,6 +18,8 @@ from protofly.errors import Code, TransportError
 
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 8.0
+STOPPED_SECONDS: Final = 12.0
+"""A stop takes no longer than this: the process has been killed, and its pipes are closed."""
 _LINE_BYTES: Final = 65_536
 _LOG_LINES_SHOWN: Final = 12
 
@@ -125,7 +127,7 @@ class Child:
         process = self._process
         if process is None:
             return None
-        with trio.CancelScope(shield=True):
+        with trio.move_on_after(STOPPED_SECONDS, shield=True):
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGTERM)

@@ -22,3 +22,8 @@ def jittered(seconds: float, *, draw: float) -> float:
         draw: Random number in [0, 1).
     """
     return seconds * (1.0 - _JITTER + 2.0 * _JITTER * draw)
+
+
+def scattered(seconds: float, *, draw: float) -> float:
+    """`seconds` ± 50 %, so that many that failed together do not come back together; `draw` as in `jittered`."""
+    return seconds * (0.5 + draw)

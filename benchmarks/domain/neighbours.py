@@ -11,7 +11,7 @@ import trio
 from benchmarks.domain.plan import ATTACKS, NODE, PairFlood, neighbours_shape
 from benchmarks.domain.variants import DOMAIN, OneNode
 from benchmarks.plan import Measured, compared
-from benchmarks.sides import Run, Side
+from benchmarks.sides import STOP_CLIENTS_SECONDS, Run, Side
 from protofly.errors import Code, TransportError
 
 ATTACKER = "benchmarks.domain.attacker"
@@ -40,7 +40,7 @@ async def measure_neighbours(folder: Path, *, on_progress: Callable[[str], None]
                 on_progress(f"{shape.name}: {name}, round {number + 1}")
                 runs[name].append(await run_beside(name, shape, node, attacker))
         finally:
-            with trio.CancelScope(shield=True):  # bounded: stopping has its own deadline
+            with trio.move_on_after(STOP_CLIENTS_SECONDS, shield=True):
                 await attacker.stop()
         nursery.cancel_scope.cancel()
     return compared([Measured(variant=name, shape=shape, runs=tuple(done)) for name, done in runs.items()])

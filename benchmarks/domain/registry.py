@@ -14,7 +14,7 @@ import trio
 from benchmarks.domain.plan import NODE, QUIET, SWEPT, RegistryReads, registry_shapes
 from benchmarks.domain.variants import DOMAIN, OneNode, run_of
 from benchmarks.plan import Measured, compared
-from benchmarks.sides import Meter, Run, Side
+from benchmarks.sides import STOP_CLIENTS_SECONDS, Meter, Run, Side
 from protofly.errors import Code, TransportError
 
 CLIENT = "benchmarks.domain.registry_client"
@@ -58,7 +58,7 @@ async def measure_registry(folder: Path, *, on_progress: Callable[[str], None]) 
                 await wait(client, due - trio.current_time() - _BEFORE_SECONDS)
                 runs[SWEPT].append(await node.flood(pair))
         finally:
-            with trio.CancelScope(shield=True):  # bounded: stopping has its own deadline
+            with trio.move_on_after(STOP_CLIENTS_SECONDS, shield=True):
                 await client.stop()
         nursery.cancel_scope.cancel()
     swept = [Measured(variant=name, shape=pair, runs=tuple(runs[name])) for name in pair.variants]

@@ -12,7 +12,7 @@ import trio
 from benchmarks.domain.node_package import install_ws_relay
 from benchmarks.domain.plan import ADDRESSES_PER_SESSION, Allocation, FanOut, PairFlood, Parking
 from benchmarks.process_time import resident_kib
-from benchmarks.sides import Load, Meter, Pair, Run, Side
+from benchmarks.sides import STOP_CLIENTS_SECONDS, Load, Meter, Pair, Run, Side
 from benchmarks.variants import Variant
 from interop.figures import milliseconds, percentile
 from interop.processes import Child
@@ -105,7 +105,7 @@ class DomainVariant(Variant):
     async def stop_clients(self) -> None:
         """End all clients."""
         await super().stop_clients()
-        with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
+        with trio.move_on_after(STOP_CLIENTS_SECONDS, shield=True):
             for fan in self._fans.values():
                 await fan.stop()
             self._fans.clear()
@@ -209,7 +209,7 @@ class OneNode(DomainVariant):
     async def stop_clients(self) -> None:
         """End all clients."""
         await super().stop_clients()
-        with trio.CancelScope(shield=True):  # bounded: each stop has its own deadline
+        with trio.move_on_after(STOP_CLIENTS_SECONDS, shield=True):
             for side in (self._allocator, self._waiter, self._crowd):
                 if side is not None:
                     await side.stop()

@@ -28,6 +28,7 @@ from protofly.errors import Code, TransportError
 
 Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
 CONNECT_SECONDS: Final = 10.0
+DROP_SECONDS: Final = 1.0
 MESSAGE_BYTES: Final = 16 << 20
 _NO_UPGRADE: Final = (HandshakeError, ConnectionClosed, trio.TooSlowError)
 _QUEUE_MESSAGES: Final = 4096
@@ -134,7 +135,7 @@ async def dial(target: Target) -> Stream:
 
 async def drop_stream(stream: Stream) -> None:
     """End TCP at once, also when the task is being cancelled."""
-    with trio.CancelScope(shield=True):
+    with trio.move_on_after(DROP_SECONDS, shield=True):
         await trio.aclose_forcefully(stream)
 
 

@@ -6,6 +6,7 @@ Source: feature rows CN-12, CN-13 and CN-33.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from urllib.parse import urlencode
 
@@ -19,6 +20,7 @@ from msg_node.kernel.rest_calls import IDEMPOTENT, Answered, Answers, Call, Call
 from protofly.counters import Counters
 from protofly.errors import Code, HostError
 from protofly.limits import BACKEND_ATTEMPTS, BACKEND_CONNECTIONS, BACKEND_RETRY_SECONDS
+from protofly.pauses import doubling_seconds, scattered
 
 logger = logging.getLogger("msg_node")
 
@@ -67,7 +69,7 @@ class Backend:
         """
         self._budget.called()
         attempts_left = BACKEND_ATTEMPTS if call.method in IDEMPOTENT else 1
-        pause_seconds = BACKEND_RETRY_SECONDS
+        failures = 0
         while True:
             attempts_left -= 1
             try:
@@ -80,9 +82,9 @@ class Backend:
                 if answer.status not in _SICK_FOR_NOW or not attempts_left or not self._may_repeat():
                     return answer
             self.counters[BackendCount.RETRIES] += 1
-            # Many askers that failed together do not come back together.
-            await trio.sleep(pause_seconds * (0.5 + random.random()))  # noqa: S311 - no secret
-            pause_seconds *= 2
+            failures += 1
+            pause_seconds = doubling_seconds(BACKEND_RETRY_SECONDS, failures, math.inf)
+            await trio.sleep(scattered(pause_seconds, draw=random.random()))  # noqa: S311 - no secret
 
     def _may_repeat(self) -> bool:
         return self._breaker.state is not Circuit.OPEN and self._budget.take()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import math
 import random
 import time
 from collections import OrderedDict
@@ -26,6 +27,7 @@ from msg_node.requests.core.push_targets import PushTargets
 from msg_node.storage.file_checks import read_private
 from protofly.counters import Counters
 from protofly.errors import HostError, SettingsError
+from protofly.pauses import doubling_seconds, scattered
 
 logger = logging.getLogger("msg_node")
 
@@ -180,7 +182,8 @@ class WebPush:
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         for attempt in range(_ATTEMPTS):
             if attempt:
-                await trio.sleep(_PAUSE_SECONDS * 2**attempt * (0.5 + random.random()))  # noqa: S311 - no secret
+                pause_seconds = doubling_seconds(2 * _PAUSE_SECONDS, attempt, math.inf)
+                await trio.sleep(scattered(pause_seconds, draw=random.random()))  # noqa: S311 - no secret
             headers = {
                 "Authorization": self._key.authorization(origin, time.time()),
                 "TTL": str(self._options.ttl_seconds),

@@ -24,6 +24,7 @@ from msg_node.connectors.mqtt_client import Arrival, BrokerMemory, MqttClient
 from msg_node.connectors.reception import Reception
 from msg_node.kernel.counts import NodeCount
 from protofly.limits import MQTT_DOUBT_SECONDS, MQTT_REPEATS_REMEMBERED, MQTT_UNACKNOWLEDGED
+from protofly.pauses import doubling_seconds
 
 _NO_PAYLOAD: Final = b""
 _PROBE_SECONDS: Final = 0.25
@@ -166,13 +167,13 @@ class Presence:
 
     async def _probe(self) -> None:
         """Probe the sessions in doubt until none is left."""
-        pause_seconds = _PROBE_SECONDS
+        rounds = 0
         while in_doubt := self._in_doubt():
             for session in in_doubt if self._reports_subscribers else ():
                 if not session.probes:
                     session.ping()
-            await trio.sleep(pause_seconds)
-            pause_seconds *= 2
+            rounds += 1
+            await trio.sleep(doubling_seconds(_PROBE_SECONDS, rounds, MQTT_DOUBT_SECONDS))
 
     def _in_doubt(self) -> list[MqttSession]:
         return [session for session in self._sessions.values() if session.is_in_doubt and not session.is_closed]
