@@ -165,12 +165,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     )
     bus.send_queues.links = federation
     inventory.connect(federation.hosted_stubs)
-    listener = Listener(
-        bus,
-        context=context,
-        acceptor=build_acceptor(foundation, trust, federation),
-        options=meaning.listener_options(settings),
-    )
+    acceptor = build_acceptor(foundation, trust, federation)
+    listener = Listener(bus, context=context, acceptor=acceptor, options=meaning.listener_options(settings))
     node = Node(
         settings=settings,
         version=VERSION,

@@ -265,7 +265,7 @@ class RecordList:
         self.room = trio.Event()
 
     def append(self, record: Record) -> None:
-        self.records.append(record)
+        self.taken.append(record)
 
     async def wait_accepting(self) -> None:
         while not self.is_accepting:
