@@ -12,6 +12,7 @@ from functools import partial
 import trio
 
 from federation.core.awaited_replies import LinkNames
+from federation.core.border import BareBorder, OutwardBorder
 from federation.core.carrier import Carrier, CarrierEvent, LinkPort
 from federation.core.link_machine import (
     Answer,
@@ -85,7 +86,10 @@ class DomainLink(LinkPort):
         self.last_used_seconds = clock.monotonic()
         self._context = context
         self.now = clock.monotonic
-        self._outward = Outbound(domain, stub_url, rules, self.machine, self.records)
+        node, max_hops = rules.ours.node, rules.max_hops
+        is_bare = domain in context.terms.bare
+        border = BareBorder(node, max_hops=max_hops) if is_bare else OutwardBorder(node, stub_url, max_hops=max_hops)
+        self._outward = Outbound(domain, border, rules, self.machine, self.records)
         self.effects = LinkEffects(self, context.bus, context.observer, context.traces)
 
     # Outward.

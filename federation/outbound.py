@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from secrets import token_hex
 
-from federation.core.border import OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
+from federation.core.border import BareBorder, OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carried import cleaned_forward
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.link_counts import LinkCount
@@ -35,20 +35,25 @@ class Outbound:
 
     Args:
         domain: The foreign domain.
-        stub_url: Address of its stub on our node.
+        border: Makes messages ready to leave.
         rules: Hold for every message between our domain and another one.
         machine: Says whether it takes messages now.
         records: Gets what is not even queued.
     """
 
     def __init__(
-        self, domain: str, stub_url: str, rules: BorderRules, machine: LinkMachine, records: LinkRecords
+        self,
+        domain: str,
+        border: OutwardBorder | BareBorder,
+        rules: BorderRules,
+        machine: LinkMachine,
+        records: LinkRecords,
     ) -> None:
         self._domain = domain
         self._rules = rules
         self._machine = machine
         self._records = records
-        self._border = OutwardBorder(rules.ours.node, stub_url, max_hops=rules.max_hops)
+        self._border = border
         self._our_domains = rules.ours.domains
         self._we = Speaker(self._our_domains)
         self._is_legacy = rules.interworking.admission(domain) is not None

@@ -208,6 +208,36 @@ class OutwardBorder:
         return Crossing(msg_id, body if body != b"{}" else b"", wire.raw)
 
 
+class BareBorder:
+    """Makes messages ready to leave for a node that stumbles over our trailer: nothing is added, the rules hold.
+
+    A message without body gets an empty one: there are nodes that end for want of it.
+
+    Args:
+        node: Address of our node, for the loop rule.
+        max_hops: Entries that `via` may have when a message comes here.
+    """
+
+    def __init__(self, node: str, *, max_hops: int = MAX_HOPS) -> None:
+        self._node = node
+        self._max_hops = max_hops
+
+    def cross(self, message: Message, msg_id: bytes) -> Crossing:
+        """Strip and encode one message; see `OutwardBorder.cross`.
+
+        Raises:
+            PeerError: LOOP, HOP_LIMIT, BAD_BODY, TOO_LARGE.
+        """
+        check_hops(hops_of(message), self._node, max_hops=self._max_hops)
+        peek, body = message.peek, message.body or b"{}"
+        if peek.via or peek.trace or peek.auth or peek.session_token or peek.asserted_identity:
+            body = codec.without_members(body, _OUTWARD_FLAGS)
+        wire = message.raw if body == message.body else codec.with_body(message, body).raw
+        if len(wire) > CROSSING_BYTES:
+            raise PeerError(Code.TOO_LARGE, f"a message for another domain has at most {CROSSING_BYTES:,} bytes")
+        return Crossing(msg_id, body if body != b"{}" else b"", wire)
+
+
 def aged_crossing(wire: bytes, ttl_seconds: float) -> tuple[bytes, bytes]:
     """A text that waited before it could leave, with the time that is left to it.
 

@@ -15,6 +15,7 @@ class PeerTerms:
         connected: Their link is made at the start of the node, and kept while it is idle.
         plain: Nothing proves who speaks inside them: every user there may be any other.
         plaintext: Their stub may open lines without TLS (`insecure_plaintext`).
+        bare: Their messages carry no `via` and `trace` of ours.
         token_readers: Give the operator's access token for an interworking stub, and raise SettingsError.
     """
 
@@ -22,4 +23,5 @@ class PeerTerms:
     connected: frozenset[str] = frozenset()
     plain: frozenset[str] = frozenset()
     plaintext: frozenset[str] = frozenset()
+    bare: frozenset[str] = frozenset()
     token_readers: Mapping[str, Callable[[], str]] = field(default_factory=dict)

@@ -427,6 +427,13 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Literal["node", "plain"],
         Meta(description="`plain`: nothing proves who speaks inside the domain, so any user there may be any other."),
     ] = field(default="node", name="class")
+    send_via: Annotated[
+        bool,
+        Meta(
+            description="Messages carry `body.via` and `body.trace`; off: they stay here, for nodes whose runtimes "
+            "stumble over them. A message that such a node sends back is then not known as one that was here."
+        ),
+    ] = True
     well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""
     connect: Annotated[
         str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")

@@ -30,6 +30,7 @@ def peer_terms(settings: Settings) -> PeerTerms:
         connected=frozenset(peer.domain for peer in settings.peer if peer.stay_connected),
         plain=frozenset(peer.domain for peer in settings.peer if peer.trust_class == "plain"),
         plaintext=frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext),
+        bare=frozenset(peer.domain for peer in settings.peer if not peer.send_via),
         token_readers=token_readers(settings),
     )
 
@@ -44,7 +45,7 @@ def peer_stub_problems(settings: Settings) -> Iterator[Problem]:
 def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str]]:
     is_wildcard = peer.domain.startswith("*.")
     given = {"stub": peer.stub, "configuration": peer.configuration, "stay_connected": peer.stay_connected}
-    given["class"] = peer.trust_class == "plain"
+    given |= {"class": peer.trust_class == "plain", "send_via": not peer.send_via}
     if is_wildcard:
         yield from ((name, "only for a domain that is named in full") for name, value in given.items() if value)
     if len(msgspec.json.encode(plain_values(peer.configuration))) > STUB_CONFIGURATION_BYTES:

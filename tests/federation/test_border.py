@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.border import InwardBorder, OutwardBorder, Speaker, check_speaks_for, id_carried
+from federation.core.border import BareBorder, InwardBorder, OutwardBorder, Speaker, check_speaks_for, id_carried
 from federation.core.message_ids import MessageIds
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -349,3 +349,33 @@ def test_ids_are_unique_ordered_and_of_version_7() -> None:
     assert sorted(ids) == ids
     assert {one[6] >> 4 for one in ids} == {7}
     assert {one[8] >> 6 for one in ids} == {2}
+
+
+@pytest.mark.parametrize(
+    ("body", "left"),
+    [
+        ('{"value": 1}', '{"value": 1}'),
+        ('{"via":["runtime://x.example/mn"],"value":1,"trace":"t","auth":true}', '{"value":1}'),
+        ("", "{}"),
+        ("{}", "{}"),
+    ],
+)
+def test_bare_border_adds_nothing_and_takes_off_what_means_nothing_abroad(body: str, left: str) -> None:
+    crossing = BareBorder(OUR_NODE).cross(message(body), bytes(16))
+    [arrived] = codec.decode(crossing.wire)
+    assert arrived.body == left.encode()
+    assert (crossing.msg_id, crossing.body) == (bytes(16), b"" if left == "{}" else left.encode())
+
+
+@pytest.mark.parametrize(
+    ("via", "max_hops", "code"),
+    [([OUR_NODE], 20, Code.LOOP), (["runtime://x.example/mn", "runtime://y.example/mn"], 1, Code.HOP_LIMIT)],
+)
+def test_bare_border_holds_the_rules_of_hops(via: list[str], max_hops: int, code: Code) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        BareBorder(OUR_NODE, max_hops=max_hops).cross(message(json.dumps({"via": via})), bytes(16))
+
+
+def test_bare_border_lets_no_message_pass_that_is_too_long() -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.TOO_LARGE):
+        BareBorder(OUR_NODE).cross(message(f'{{"v":"{"x" * CROSSING_BYTES}"}}'), bytes(16))

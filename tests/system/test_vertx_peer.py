@@ -46,3 +46,12 @@ async def test_node_gets_integers_whatever_the_ids_are(tmp_path: Path) -> None:
         await system.anna.client.notify("create", system.anna.hyperty, hyperty, {"value": 1})
         assert (await system.anna.ask(hyperty)).is_ok
         assert all(isinstance(one["id"], int) and 0 < one["id"] < 2**31 for one in system.node.received)
+
+
+async def test_via_and_trace_stay_here_where_the_entry_says_so(tmp_path: Path) -> None:
+    async with peering(tmp_path, VertxNode(THEIRS), STUB, more="send_via = false\n") as system:
+        bruno, hyperty = await bruno_of(system)
+        answer = await system.anna.ask(hyperty, 7)
+        assert (answer.code, answer.value) == (200, 7)
+        [request] = [one for one in bruno.heard if one["from"] == system.anna.hyperty]
+        assert request["body"] == {"value": 7}

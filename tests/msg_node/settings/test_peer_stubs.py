@@ -39,13 +39,15 @@ def settings_file(folder: Path, text: str) -> Path:
 
 
 def test_stub_that_comes_with_the_program_is_found_by_its_name(tmp_path: Path) -> None:
-    settings = load_settings(settings_file(tmp_path, GOOD + 'stay_connected = true\nconfiguration = {runtime = "r"}\n'))
+    settings = load_settings(
+        settings_file(tmp_path, GOOD + 'stay_connected = true\nsend_via = false\nconfiguration = {runtime = "r"}\n')
+    )
     [choice] = stub_choices(settings)
     assert choice.file == STUBS / "vertx_peer" / "vertx_peer.wasm"
     assert (choice.domain, choice.endpoint) == ("b.example", "wss://b.example:9090/ws")
     assert choice.configuration == {"runtime": "r"}
     terms = peer_terms(settings)
-    assert terms.chosen == terms.connected == terms.plain == {"b.example"}
+    assert terms.chosen == terms.connected == terms.plain == terms.bare == {"b.example"}
 
 
 def test_file_is_relative_to_the_settings(tmp_path: Path) -> None:
