@@ -14,7 +14,7 @@ import trio
 
 from interop.laboratory import LaboratoryNode
 
-from .findings import FaultWindow
+from .findings import KILL_NODE, FaultWindow
 from .parties import Party, RawRuntime, hold_handshakes, misbehave
 from .world import HONEST, TRAPPING, World
 
@@ -71,7 +71,7 @@ class Faults:
 
     async def kill_node(self) -> None:
         """`kill -9` of B amid traffic, and its return."""
-        with self.window("kill node", LINK_ERRORS):
+        with self.window(KILL_NODE, LINK_ERRORS):
             os.kill(self.world.b.pid, signal.SIGKILL)
             await self.world.b.stop()
             await trio.sleep(self._spread.uniform(0.5, 6))
@@ -207,7 +207,7 @@ def _write_until_full(path: Path) -> None:
 
 
 KINDS: dict[str, Fault] = {
-    "kill node": Faults.kill_node,
+    KILL_NODE: Faults.kill_node,
     "stall node": Faults.stall_node,
     "kill worker": Faults.kill_worker,
     "stop worker": Faults.stop_worker,

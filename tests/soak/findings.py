@@ -20,6 +20,9 @@ import trio
 MIB = 1 << 20
 WARM_UP_SHARE = 1 / 3
 SLICES = 10
+KILL_NODE = "kill node"
+REPEATED_SECONDS = 10.0
+"""So long after its return, a node that was killed may repeat what it delivered last (docs/security.md)."""
 AFTERMATH_SECONDS = 45.0
 """A fault explains errors until so long after its end: redials, circuit breakers and time-outs take that long."""
 
@@ -30,7 +33,7 @@ class Account:
 
     answers: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     unanswered: list[str] = field(default_factory=list)
-    second_answers: list[str] = field(default_factory=list)
+    second_answers: list[tuple[float, str, str]] = field(default_factory=list)  # trio's seconds, domain, answer
     acknowledged: dict[str, str] = field(default_factory=dict)  # request id -> sender of a parked action
     ends: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     registered: dict[str, str] = field(default_factory=dict)  # address -> domain
@@ -63,7 +66,6 @@ class Account:
         several = [one for one, words in self.ends.items() if len(words) > 1]
         lists = {
             "requests without any answer": self.unanswered,
-            "second final answers": self.second_answers,
             "acknowledged actions without an end": sorted(self.open_actions()),
             "actions with two different ends": several,
             "acknowledged registrations that are gone": self.missing,
@@ -136,4 +138,16 @@ def unexplained(lines: Sequence[tuple[str, float, str]], windows: Sequence[Fault
         f"{node} at {at:.0f} s: {line}"
         for node, at, line in lines
         if not any(window.covers(node, at, line) for window in windows)
+    ]
+
+
+def unexplained_answers(
+    answers: Sequence[tuple[float, str, str]], windows: Sequence[FaultWindow], *, killed: str
+) -> list[str]:
+    """The second final answers, `(seconds, domain of the asker, answer)`, that no kill of node `killed` explains."""
+    kills = [window for window in windows if window.name == KILL_NODE]
+    return [
+        f"{domain} at {at:.0f} s: {answer}"
+        for at, domain, answer in answers
+        if domain != killed or not any(kill.began <= at <= (kill.ended or at) + REPEATED_SECONDS for kill in kills)
     ]

@@ -90,7 +90,8 @@ class Party:
         elif message.id in self.client.abandoned:
             self.client.abandoned.discard(message.id)
         elif not body.get("late"):
-            self.account.second_answers.append(f"{self.runtime}: {json.dumps(dict(body))[:120]}")
+            answer = f"{self.runtime}: {json.dumps(dict(body))[:120]}"
+            self.account.second_answers.append((trio.current_time(), self.domain, answer))
 
     async def _answer(self) -> None:
         async for request in self._requests:

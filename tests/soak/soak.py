@@ -11,7 +11,7 @@ import msgspec
 import trio
 
 from .faults import Faults
-from .findings import MemoryVerdict, judge_memory, unexplained
+from .findings import MemoryVerdict, judge_memory, unexplained, unexplained_answers
 from .parties import Party, converse, every, look_for, park_actions, publish_changes, register
 from .world import HONEST, World, running_world
 
@@ -72,6 +72,12 @@ def _outcome(world: World, cast_of: Cast, statuses: list[int | None], seconds: f
     memory = judge_memory(world.memory)
     strange = unexplained(world.errors, world.windows)
     findings = account.findings()
+    second = unexplained_answers(
+        [(at - world.began, domain, answer) for at, domain, answer in account.second_answers],
+        world.windows,
+        killed="b.example",
+    )
+    findings += [f"{len(second)} second final answers: {', '.join(second[:3])}"] if second else []
     findings += [f"{len(strange)} ERROR lines that no fault explains: {strange[0]}"] if strange else []
     if seconds >= SHORTEST_FOR_MEMORY_SECONDS and not memory.has_plateau:
         findings.append(f"memory grows by {memory.slope_per_hour / 2**20:.0f} MiB/h")

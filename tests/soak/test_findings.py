@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from tests.soak.findings import AFTERMATH_SECONDS, MIB, Account, FaultWindow, judge_memory, unexplained
+from tests.soak.findings import (
+    AFTERMATH_SECONDS,
+    KILL_NODE,
+    MIB,
+    REPEATED_SECONDS,
+    Account,
+    FaultWindow,
+    judge_memory,
+    unexplained,
+    unexplained_answers,
+)
 
 HOUR = 3600
 
@@ -20,7 +30,6 @@ def test_each_broken_promise_is_a_finding() -> None:
     account = Account(
         acknowledged={"d-1": "sender"},
         unanswered=["A to B: no answer"],
-        second_answers=["anna: 200"],
         missing=["comm://a.example/one"],
         order=["observer: 3, not 2"],
     )
@@ -29,7 +38,6 @@ def test_each_broken_promise_is_a_finding() -> None:
     account.answered("B to A", 503, "overload")
     assert [finding.partition(":")[0] for finding in account.findings()] == [
         "1 requests without any answer",
-        "1 second final answers",
         "1 acknowledged actions without an end",
         "1 actions with two different ends",
         "1 acknowledged registrations that are gone",
@@ -79,3 +87,19 @@ def test_an_error_is_explained_by_a_fault_of_its_node_and_time_that_causes_such_
 def test_a_fault_that_lasts_explains_errors_until_it_ends() -> None:
     fault = FaultWindow("stall node", "", "link", began=1)
     assert unexplained([("b.example", 10_000.0, "ERROR the link is lost")], [fault]) == []
+
+
+def test_only_the_kill_of_the_asker_s_own_node_explains_a_second_answer() -> None:
+    windows = [
+        FaultWindow(KILL_NODE, "", "link", began=100, ended=110),
+        FaultWindow("stall node", "", "link", began=200, ended=210),
+    ]
+    repeated = (110 + REPEATED_SECONDS, "b.example", "200")
+    others = [
+        (99, "b.example", "before"),
+        (110 + REPEATED_SECONDS + 1, "b.example", "long after"),
+        (105, "a.example", "at the other node"),
+        (205, "b.example", "in another fault"),
+    ]
+    found = unexplained_answers([repeated, *others], windows, killed="b.example")
+    assert [one.split(": ")[1] for one in found] == [answer for _, _, answer in others]
