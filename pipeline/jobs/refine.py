@@ -29,7 +29,6 @@ from pipeline.stages import StagedFile
 from pipeline.table_log import DataFile
 from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.dedupe import KEY, first_of_each, without_known
-from pipeline.transforms.normalise import normalise
 
 APP_ID: Final = "refine"
 _SEGMENT: Final = ("node", "boot", "segno")
@@ -78,7 +77,7 @@ def run(lake: Lake) -> JobResult:
         if _is_surely_once(spans) and known is None:
             commit = _adopt_linked(lake, files, change)
         else:
-            silver = normalise(first_of_each(lake.read_files(BRONZE_MDR, files)))
+            silver = first_of_each(lake.read_files(BRONZE_MDR, files)).select(*SILVER_MDR.schema.names)
             if known is not None:
                 silver = without_known(silver, known)
             # By day first, because the writer would sort by it and undo the rest.
