@@ -26,7 +26,7 @@ IN_THE_WORKER = {"sandbox/worker.py", "sandbox/engine.py"}
 MOST_HANDED = 41
 """Files with functions that are given the message or give it back: as bytes, decoded, or in a batch."""
 MOST_FILES = 59
-"""Files with functions that run for it: also what is asked about an address, counts, or is told the time."""
+"""Files with functions that run for it: also what is asked about an address, counts, or gets the time."""
 
 
 class Windows:
