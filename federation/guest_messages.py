@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
-
-from federation.core.carrier import Accepted, Carrier, LinkPort, Refused
+from federation.core.carrier import Accepted, Carrier, LinkPort, read_refusal
 from federation.core.stub_contact import StubContact
 from federation.guest import Guest
 from federation.inbound_turns import InboundTurns
 from protofly.errors import Code, PeerError
 from sandbox.core.exchange import GuestAction
-
-_CODES: Final = {code.word: code for code in reversed(Code)}
 
 
 class GuestMessages:
@@ -59,8 +55,4 @@ class GuestMessages:
 
     def refused(self, action: GuestAction) -> None:
         """The far end, or the stub, refused one of our messages: status, code word, and text."""
-        text = action.payload.decode("utf-8", "replace")[:512]
-        status, _, rest = text.partition(" ")
-        word, _, detail = rest.partition(" ")
-        code = _CODES.get(word, Code.STUB_REFUSED)
-        self._port.handle(Refused(action.arg, code, detail if code.word == word else f"{status} {rest}"))
+        self._port.handle(read_refusal(action.arg, action.payload))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import trio
 
 from federation.core.auth import Claims, TokenRequest
-from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierProved, CarrierUp, LinkPort, Refused
+from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierProved, CarrierUp, LinkPort, read_refusal
 from federation.core.link_frames import (
     FrameKind,
     Hello,
@@ -47,7 +47,6 @@ ACK_MESSAGES = 512
 """So many messages are acknowledged at once, so that the sender's window never fills for want of it."""
 _BATCH_MESSAGES = 1024
 _BATCH_BYTES = 256 << 10
-_CODES = {code.word: code for code in reversed(Code)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,9 +187,7 @@ class PeerSession(Carrier):
         elif frame.kind is FrameKind.ACK:
             self._port.handle(Accepted(frame.arg))
         elif frame.kind is FrameKind.REFUSE:
-            _, _, rest = frame.payload.decode("utf-8", "replace")[:512].partition(" ")
-            word, _, detail = rest.partition(" ")
-            self._port.handle(Refused(frame.arg, _CODES.get(word, Code.STUB_REFUSED), detail))
+            self._port.handle(read_refusal(frame.arg, frame.payload))
         elif frame.kind is FrameKind.BYE:
             self._websocket.close()
         else:

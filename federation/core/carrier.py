@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -84,6 +84,23 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     number: int
     code: Code
     detail: str
+
+
+_CODES: Final = {code.word: code for code in reversed(Code)}
+_REFUSAL_CHARS: Final = 512
+
+
+def read_refusal(number: int, text: bytes) -> Refused:
+    """The refusal of message `number` as stubs and nodes write it: a status, a code word, and what it says besides.
+
+    A word that is none of ours becomes part of what it says.
+    """
+    status, _, rest = text.decode("utf-8", "replace")[:_REFUSAL_CHARS].partition(" ")
+    word, _, detail = rest.partition(" ")
+    code = _CODES.get(word)
+    if code is None:
+        return Refused(number, Code.STUB_REFUSED, f"{status} {rest}".strip())
+    return Refused(number, code, detail)
 
 
 class Convicted(msgspec.Struct, frozen=True, gc=False):
