@@ -93,7 +93,7 @@ class HeldBySessions:
         self.unbind = owners.unbind
 
     def count(self, sid: int) -> Holdings:
-        """How much a session holds now."""
+        """Count what a session holds now."""
         return Holdings(self._owners.count(sid), self._listeners.count(sid))
 
     def release(self, sid: int, *, now: float) -> list[StatusChange]:

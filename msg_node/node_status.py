@@ -84,7 +84,7 @@ def _problem(link: DomainLink) -> str:
 
 
 def link_status(link: DomainLink) -> dict[str, object]:
-    """How one link is."""
+    """The status report of one link."""
     return {
         "domain": link.domain,
         "state": link.state,

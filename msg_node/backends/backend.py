@@ -50,7 +50,7 @@ class Backend:
         self.counters = Counters(BackendCount)
 
     def status(self) -> dict[str, object]:
-        """How it is, for operators: where it is, state of the breaker, what came of the calls."""
+        """Report for operators: address, state of the breaker, results of calls."""
         return {"url": self._http.base_url, "circuit": self._breaker.state.value, **self.counters.as_members()}
 
     async def __call__(self, question: Calls) -> Answers:

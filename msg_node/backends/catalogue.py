@@ -116,7 +116,7 @@ class CatalogueReader:
         return _Kept(time.time() + CATALOGUE_MISSING_SECONDS, None, error.code, error.detail)
 
     async def _find(self, domain: str, asked_by: str) -> Location | None:
-        """Where a domain publishes; None when it is not found: its catalogue may be there without a node."""
+        """Find where a domain publishes; None if it has no node: its catalogue may exist nevertheless."""
         try:
             return await self._resolve(domain, asked_by)
         except HostError as error:

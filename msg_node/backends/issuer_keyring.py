@@ -44,7 +44,7 @@ WELL_KNOWN = "/.well-known/openid-configuration"
 
 @dataclass(frozen=True, slots=True)
 class KeySource:
-    """Where the keys of one issuer are.
+    """The place of the keys of one issuer.
 
     Attributes:
         issuer: As `iss` says it.
@@ -128,7 +128,7 @@ class IssuerKeyring:
             task_status.started()
 
     def status(self) -> list[dict[str, object]]:
-        """How each provider is, for operators."""
+        """Report the state of each provider for operators."""
         return [
             {"issuer": state.source.issuer, "keys": state.keys, "error": state.error, "failures": state.failures}
             for state in self._states.values()

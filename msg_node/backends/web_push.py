@@ -84,7 +84,7 @@ def _bytes(text: str) -> bytes:
 
 
 class PushOrigin(NamedTuple):
-    """How one push service is reached, and how long an attempt may take."""
+    """The connection to one push service, and the time limit of an attempt."""
 
     http: BackendHttp
     attempt_seconds: float

@@ -56,7 +56,7 @@ class BusOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judges:
-    """Who judges messages on the bus.
+    """The judges of messages on the bus.
 
     Attributes:
         guests: What runtimes of other domains send and are sent.

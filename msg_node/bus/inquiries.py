@@ -80,7 +80,7 @@ class Inquiries:
         self._waiting.send_nowait((self._last_number, asked))  # has room: no more are open than it holds
 
     def statistics(self) -> dict[str, int]:
-        """How many are under way by connector, and what became of those before."""
+        """Count inquiries under way, and results of earlier ones, by connector."""
         under_way = {f"{name} under way": count for name, count in self._of_connector.items()}
         ended = {f"{name} {what}": count for name, one in self._results.items() for what, count in one.items()}
         return dict(sorted({**ended, **under_way}.items()))
@@ -111,7 +111,7 @@ class Inquiries:
             self._turns.pop(next_one).set()
 
     def _refusal(self, asked: Asked) -> HostError | None:
-        """Why an inquiry cannot be asked, if it cannot."""
+        """Return the reason why an inquiry cannot be made, None if it can."""
         name = asked.inquiry.connector
         if self._is_stopping:
             return HostError(Code.DRAINING, "the node stops")

@@ -45,7 +45,7 @@ class Stack(NamedTuple):
     Attributes:
         judge: All of them as one, None when there are none.
         judge_local: The gate on our own bus alone, for what is routed later.
-        names: Their names in order, for people.
+        names: Their names in order, for operators.
     """
 
     judge: Step | None = None

@@ -122,7 +122,7 @@ class RuntimeQueue:
 
     @property
     def patience_seconds(self) -> float:
-        """How long a sender pauses for this runtime before its own queue decides."""
+        """Seconds that a sender pauses for this runtime before its own queue decides."""
         return SLOW_SECONDS
 
     async def wait_relief(self) -> None:

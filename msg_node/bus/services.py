@@ -174,7 +174,7 @@ class Services:
         return self._services.keys()
 
     def addresses(self) -> list[str]:
-        """All service addresses, for people."""
+        """All service addresses, for operators."""
         return sorted(self._services)
 
     def handle(self, message: Message, caller: int, *, now: float, seed: bytes) -> ServiceResult:

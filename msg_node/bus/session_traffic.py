@@ -56,7 +56,7 @@ TURN_SECONDS = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Destinations:
-    """Where messages can go: to runtimes and links, to services, into a queue, to a user that is to be found.
+    """The destinations of messages: runtimes and links, services, a queue, a user that is to be found.
 
     Attributes:
         effects: Serve requests to the node itself.

@@ -80,7 +80,7 @@ class ExpectingQueue(RuntimeQueue):
                 del self._expected[key]
 
     def answered(self, request: Message) -> None:
-        """Who posted a request was answered 504: its reply is late when it comes."""
+        """Treat the reply to a request as late from now on: its sender was answered 504."""
         self._overdue[hash(_transaction(request.id, request.from_key))] = None
         if len(self._overdue) > HTTP_OVERDUE_REPLIES:
             self._overdue.popitem(last=False)

@@ -71,7 +71,7 @@ _STRANGERS_BYTES: Final = 64 << 10
 
 
 class HttpsOptions(NamedTuple):
-    """How runtimes over HTTP are served.
+    """Settings of runtimes over HTTP.
 
     `poll_seconds` is the rhythm announced to them: a client without a stream that lets three of them pass is lost.
     `queue_messages` is what may wait for one between polls.
@@ -454,7 +454,7 @@ async def _wait(request: Request, expected: Expected, seconds: float) -> bool:
 
 
 def _wait_seconds(request: Request) -> float:
-    """How long a post waits for its reply, as `Prefer` says. Source: RFC 7240, sections 4.1 and 4.3."""
+    """Return the seconds that a post waits for its reply, by `Prefer`. Source: RFC 7240, sections 4.1 and 4.3."""
     preferences = [one.strip().lower() for one in request.headers.get("prefer", "").split(",")]
     if "respond-async" in preferences:
         return 0.0

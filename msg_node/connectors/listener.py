@@ -47,7 +47,7 @@ _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
 class ListenerOptions(NamedTuple):
-    """Which runtimes may connect, and what they may send and leave unread.
+    """Limits of runtimes: who may connect, what they may send and leave unread.
 
     Attributes:
         max_bytes: Largest message of a runtime.
@@ -266,5 +266,5 @@ def _arrival_in(head: bytes) -> Arrival:
 
 
 def _event_bytes(message_bytes: int) -> int:
-    """How long a packet may be that carries a message as text in a text."""
+    """Return the largest packet that carries a message as text in a text."""
     return 2 * message_bytes + 1024

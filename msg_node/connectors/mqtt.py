@@ -42,7 +42,7 @@ _OPENINGS: Final = frozenset({"open", "re-open", "reopen", "re_open"})
 
 
 class MqttOptions(NamedTuple):
-    """How runtimes connect through a broker.
+    """Settings of runtimes behind a broker.
 
     `needs_token`: each message must carry the token of its session; else the access rules of the broker suffice.
     """

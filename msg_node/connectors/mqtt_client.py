@@ -41,7 +41,7 @@ _MISC_SECONDS: Final = 1.0
 
 
 class BrokerOptions(NamedTuple):
-    """Where the broker is, and how the node authenticates.
+    """The address of the broker, and the credentials of the node.
 
     `client_id` names the node's session at the broker, in which messages wait while the node is away.
     """

@@ -11,7 +11,7 @@ from protofly.errors import Code, PeerError
 
 
 class CatalogueQuestion(msgspec.Struct, frozen=True):
-    """Which entry, and who needs it."""
+    """A question for an entry of a catalogue, and who asks."""
 
     entry: CatalogueEntry
     asked_by: str

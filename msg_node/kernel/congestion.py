@@ -12,7 +12,7 @@ class Congestible(Protocol):
 
     @property
     def patience_seconds(self) -> float:
-        """How long a sender pauses for it."""
+        """Seconds that a sender pauses for it."""
 
     @property
     def is_congested(self) -> bool:

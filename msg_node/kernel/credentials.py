@@ -193,7 +193,7 @@ class Credentials:
         raise PeerError(Code.BAD_TOKEN, "the token is not valid for this runtime")
 
     def introspect(self, token: str, *, now: float) -> Proven | None:
-        """Whose a token is, whichever runtime it is for; None: it is of no use here now."""
+        """Return the holder of a token, whichever runtime it is for; None if it does not count here now."""
         accepted = self._by_digest.get(digest_of(token), ())
         if accepted:
             return Proven("", _union(one.roles for one in accepted), None, is_in_full=False)

@@ -140,7 +140,7 @@ class DataSchema:
             raise PeerError(Code.SCHEMA, f"{attribute} is required")
 
     def _pointer(self, path: list[str], attribute: str) -> str | None:
-        """Where the schema speaks about an attribute; None: it says nothing.
+        """Return the pointer to the part of the schema about an attribute; None if there is none.
 
         Raises:
             PeerError: SCHEMA, when there may be no such attribute.

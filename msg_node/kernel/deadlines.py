@@ -43,7 +43,7 @@ class Deadlines:
             self._take_out(key, second)
 
     def next_second(self) -> int | None:
-        """When something is due next."""
+        """Return when something is due next."""
         while self._seconds and self._seconds[0] not in self._buckets:
             heapq.heappop(self._seconds)
         return self._seconds[0] if self._seconds else None

@@ -31,7 +31,7 @@ _PARAMETERS: Final = 16
 
 
 class EntryPoint(Enum):
-    """Who comes in by a path."""
+    """The kinds of connections, by their path."""
 
     SESSION_MESSAGES = "session-messages"
     ENGINE_IO = "engine.io"

@@ -91,7 +91,7 @@ class OwnerDirectory(Protocol):
         """Addresses that a session owns, oldest first."""
 
     def count(self, sid: int, /) -> int:
-        """How many addresses a session owns."""
+        """Return the number of addresses that a session owns."""
 
     def check_quota(self, sid: int, number: int, /) -> None:
         """Raise PeerError QUOTA when a session would own too much."""

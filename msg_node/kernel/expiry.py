@@ -31,7 +31,7 @@ class TermKind(Enum):
 
 
 class ExpiryState(Enum):
-    """How a term is. The value ends its codes."""
+    """States of a term. The value ends its codes."""
 
     VALID = "valid"
     DUE = "due"
@@ -64,7 +64,7 @@ class Term:
 
     @property
     def title(self) -> str:
-        """How it is called: `manifest trapezoid-link`."""
+        """Its name for operators: `manifest trapezoid-link`."""
         return f"{self.kind.value} {self.name}".rstrip()
 
 
@@ -123,7 +123,7 @@ class Expiry:
 
 
 def judge(term: Term, now: float) -> Expiry:
-    """How a term is at `now`, Unix seconds. At its last second it has expired."""
+    """Return the state of a term at `now`, Unix seconds. At its last second it has expired."""
     left = term.ends_at - now
     life = max(0.0, term.ends_at - term.begins_at)
     if left <= 0:

@@ -41,7 +41,7 @@ class StatusChange(NamedTuple):
 
 
 def user_named(key: str) -> tuple[Index, str] | None:
-    """How our registry finds the user that a canonical key names, None when it names none."""
+    """Return how our registry finds the user that a canonical key names, None if it names none."""
     scheme = scheme_of(key)
     if scheme not in _SCHEMES or key in _NOBODIES:
         return None

@@ -71,7 +71,7 @@ def refusal_of(answer: Answered, who: str) -> PeerError:
 
     Args:
         answer: What came.
-        who: Names the back-end, for people.
+        who: Names the back-end in the description.
 
     Returns:
         REDIRECT_REFUSED; STUB_REFUSED when it refuses this node; RATE; BAD_BODY; BAD_REPLY.

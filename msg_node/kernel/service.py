@@ -25,7 +25,7 @@ from protofly.message import Message
 
 
 class Caller(msgspec.Struct, frozen=True):
-    """Who asks: a session of ours (positive number, `domain` "") or the link to a foreign domain (negative number).
+    """The sender of a request: a session of ours (positive number, `domain` "") or a link (negative number).
 
     `reads_desc`: a runtime of dialect A; `is_guest`: a runtime of another domain.
     """
@@ -168,7 +168,7 @@ Service = Callable[[ServiceRequest], Answer | Inquiry]
 
 
 class CloseCode(IntEnum):
-    """Why we close a WebSocket connection. Source: message specification, section 5.1; RFC 6455, section 7.4.1."""
+    """Reasons to close a WebSocket connection. Source: message specification, section 5.1; RFC 6455, section 7.4.1."""
 
     NORMAL = 1000
     UNPROVED = 1008

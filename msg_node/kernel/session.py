@@ -15,7 +15,7 @@ _WITH_DESC = _WITH_TOKEN | {"a/socket.io"}
 
 
 class Dialect(Enum):
-    """How the stub of a runtime speaks to us. Source: message specification, sections 5.1 to 5.3.
+    """The dialects of runtimes. Source: message specification, sections 5.1 to 5.3.
 
     `SOCKET_IO` is dialect A in the framing of the Node.js node, whose stubs get no token and keep their plain
     runtime address. `HTTPS` is dialect A in requests and a return channel, `MQTT` through a broker.
@@ -100,7 +100,7 @@ class Session:
 
     @property
     def ends(self) -> float | None:
-        """When a live session has to have been renewed, None when never."""
+        """When the proof of a live session ends unless it is renewed, None if it does not."""
         return min((end for end in (self.proof.expires_at, self.lease_ends) if end is not None), default=None)
 
     def is_proof_over(self, now: float) -> bool:

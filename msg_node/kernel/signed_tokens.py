@@ -78,7 +78,7 @@ def signed_claims(token: str, keys: Iterable[VerificationKey], *, algorithms: Co
 
 
 def check_times(claims: Mapping[str, object], *, skew_seconds: float, now: float) -> float:
-    """When a token stops being accepted, in seconds since the Unix epoch.
+    """Check the times of a token, and return when it stops being accepted, in seconds since the Unix epoch.
 
     Raises:
         TokenRefusedError: It is not accepted now, or never expires.

@@ -1,4 +1,4 @@
-"""Messages that killed a stub twice, kept for people.
+"""Messages that killed a stub twice, kept for operators.
 
 A message here was answered with `quarantined` and goes nowhere any more. Source: trust and hosts, section 4.2.
 """

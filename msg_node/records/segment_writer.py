@@ -31,7 +31,7 @@ _CACHED_HASHES = 65_536
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentOptions:
-    """How to write segments. Sizes in raw bytes before compression, times in seconds."""
+    """Settings of segments. Sizes in raw bytes before compression, times in seconds."""
 
     segment_bytes: int = limits.SEGMENT_BYTES
     segment_seconds: float = limits.SEGMENT_SECONDS

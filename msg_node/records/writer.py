@@ -32,7 +32,7 @@ CLOSE_ATTEMPTS = 3
 
 
 class WriterState(enum.Enum):
-    """How the writer is."""
+    """States of the writer."""
 
     STARTING = "starting"
     WRITING = "writing"
@@ -56,7 +56,7 @@ class RecordsStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterOptions:
-    """How to queue and write records; times in seconds."""
+    """Settings of queueing and writing records; times in seconds."""
 
     is_strict: bool = False
     queue_records: int = limits.RECORD_QUEUE_RECORDS

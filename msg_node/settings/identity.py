@@ -81,7 +81,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def source_url(self) -> str:
-        """Where fetching its keys begins."""
+        """The URL at which fetching its keys begins."""
         return self.jwks_url or self.discovery_url or self.issuer
 
 
@@ -102,7 +102,7 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who people are: what assertions in messages are worth. See `docs/identity-and-guids.md`."""
+    """Identities of users: which assertions in messages are believed. See `docs/identity-and-guids.md`."""
 
     demand: Annotated[
         tuple[str, ...],

@@ -64,7 +64,7 @@ def build_interworking(settings: Settings, addresses: StubAddresses = NOWHERE) -
 
 
 def token_readers(settings: Settings) -> dict[str, Callable[[], str]]:
-    """How to get at the operator's access tokens, by domain. They raise SettingsError."""
+    """Return readers of the operator's access tokens, by domain. They raise SettingsError."""
     return {
         one.domain: partial(_read_token, one.token_file) for one in settings.interworking if one.token_file is not None
     }

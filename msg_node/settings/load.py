@@ -84,7 +84,7 @@ def load_settings(path: Path) -> Settings:
 
 
 def settings_as_json(settings: Settings) -> str:
-    """The settings in force, defaults included, for people."""
+    """The settings in force, defaults included, for operators."""
     encoded = msgspec.json.encode(settings, enc_hook=str)
     return msgspec.json.format(encoded, indent=2).decode()
 

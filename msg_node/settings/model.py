@@ -501,11 +501,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def spool_dir(self) -> Path:
-        """Where record segments go."""
+        """The folder of record segments."""
         return self.records.spool_dir or self.node.data_dir / "records"
 
     @property
     def site_url(self) -> str:
-        """How others reach our site, without a final slash."""
+        """The address of our site for others, without a final slash."""
         public_url = self.site.public_url if self.site else ""
         return (public_url or f"https://{self.node.domain}").rstrip("/")

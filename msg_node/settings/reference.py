@@ -71,7 +71,7 @@ def _table_type(hint: Any) -> tuple[type[Struct] | None, bool]:
 
 
 def _describe(hint: Any) -> tuple[str, str]:
-    """How to write the value, and what it means."""
+    """Return how to write the value, and what it means."""
     bounds: list[str] = []
     description = ""
     while get_origin(hint) is Annotated:

@@ -44,7 +44,7 @@ _REQUEST_SECONDS = 20
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """Where the registry is and what it may.
+    """Settings of the registry.
 
     Attributes:
         store: The file with its records.

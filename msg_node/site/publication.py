@@ -79,7 +79,7 @@ class SignedLive:
         return f'"{hashlib.sha256(self.envelope).hexdigest()[:32]}"'
 
     def resign_at(self) -> float:
-        """When a new one is due: half of its life. Unix seconds."""
+        """The time at which a new one is due: half of its life. Unix seconds."""
         issued, expires = self.document.issued.timestamp(), self.document.expires.timestamp()
         return (issued + expires) / 2
 
@@ -116,7 +116,7 @@ class SiteFolder:
             os.close(descriptor)
 
     def changed_at(self) -> float:
-        """When the index was replaced last, Unix seconds; 0.0 when it is gone."""
+        """The time at which the index was replaced last, Unix seconds; 0.0 if it is gone."""
         try:
             return (self.path / INDEX_NAME).stat().st_mtime
         except OSError:

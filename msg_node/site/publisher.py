@@ -48,7 +48,7 @@ class Publisher:
         return True
 
     def cache_control(self, *, now: float) -> str:
-        """How long readers may keep `live`: as set, and never past the time at which a new one is due."""
+        """Return the `Cache-Control` of `live`: as set, and never past the time at which a new one is due."""
         due_seconds = self.live.resign_at() - now if self.live else 0.0
         return f"public, max-age={max(0, int(min(self._cache_seconds, due_seconds)))}"
 

@@ -122,7 +122,7 @@ class Site:
             task_status.started()
 
     def _why_not_local(self, request: Request) -> str | None:
-        """Why nobody can say that a request comes from this machine; None if it does.
+        """Return why it is not certain that a request comes from this machine; None if it is.
 
         Without TLS there may be a proxy on this machine that adds nothing to what it passes on.
         """

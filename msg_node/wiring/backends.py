@@ -35,7 +35,7 @@ from msg_node.settings.middleware import active_steps
 from msg_node.settings.model import Settings
 from msg_node.settings.push import PushSettings, origin_of
 from msg_node.settings.registries import BackendSettings
-from msg_node.wiring.identity import People
+from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
@@ -57,7 +57,7 @@ class Backends:
         """
         self._settings = settings
         self._state = state
-        self._people = People(settings, state, node_key)
+        self._identity = IdentityServices(settings, state, node_key)
         self._relay = self._registry = None
         if settings.registry is not None:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
@@ -76,7 +76,7 @@ class Backends:
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
-        services: dict[str, Service] = {**self._people.services}
+        services: dict[str, Service] = {**self._identity.services}
         domains = self._settings.own_domains
         catalogue = catalogue_service if self._settings.catalogue.guest_stubs else without_guest_code(domains)
         for domain in domains:
@@ -95,11 +95,11 @@ class Backends:
     @property
     def identify(self) -> Identify | None:
         """Says who sends a message that crosses our border, for links."""
-        return self._people.identify
+        return self._identity.identify
 
     def connect(self, bus: Bus) -> None:
         """Connect inquiries and news to the bus; once, before anything runs."""
-        self._people.connect(bus)
+        self._identity.connect(bus)
         if self._push_key is not None and self._settings.push is not None:
             self._push = _push(self._settings.push, self._push_key, self._state, bus)
             bus.parked_actions.recorder.on_parked = self._push.somebody_waits
@@ -149,7 +149,7 @@ class Backends:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._people.run)
+            await nursery.start(self._identity.run)
             if self.validation is not None and self._schemas is not None:
                 await nursery.start(self.validation.run, self._schemas)
             if self._push is not None:
@@ -161,8 +161,8 @@ class Backends:
             task_status.started()
 
     def status(self) -> dict[str, object]:
-        """How each is, for operators."""
-        status: dict[str, object] = self._people.status()
+        """Report the state of each for operators."""
+        status: dict[str, object] = self._identity.status()
         if self._registry is not None and self._watch is not None:
             status["registry"] = self._registry.status() | self._watch.counters.as_members()
         if self._push is not None:

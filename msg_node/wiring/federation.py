@@ -30,7 +30,7 @@ from sandbox.host import Sandbox
 def build_supervision(
     foundation: Foundation, discovery: Discovery, trust: Trust, gate: Gate, sandbox: Sandbox
 ) -> StubSources:
-    """Where the stubs of other domains come from, and what runs them."""
+    """Make the sources of stubs of other domains, and what runs them."""
     settings, state = foundation.settings, foundation.state
     budget = Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
     opener = LineOpener(discovery.dialler, discovery.tls_context)

@@ -1,4 +1,4 @@
-"""The services about people, as the settings want them: made, connected, run, looked at.
+"""Makes, connects and runs the services about the identity of users, as the settings want them.
 
 Source: message specification, sections 12, 13 and 20.4.
 """
@@ -47,7 +47,7 @@ from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
 
 
-class People:
+class IdentityServices:
     """Global registry, the way to users, the identity manager, and the tokens that it gives.
 
     Use: `services` go into the table of services and `identify` into the links, then `connect`, then `run` in a
@@ -154,7 +154,7 @@ class People:
                 self._token_store.close()
 
     def status(self) -> dict[str, object]:
-        """How each is, for operators."""
+        """Report the state of each for operators."""
         status: dict[str, object] = {}
         if self._global_registry is not None and self._bus is not None:
             status["global_registry"] = self._global_registry.counters.shown()
@@ -198,7 +198,7 @@ class People:
             raise PeerError(Code.BAD_ASSERTION, detail, domain=domain)
 
     def _of_session(self, message: Message) -> Identified:
-        """Who opened the session that a message of ours comes from, if it was with a token of a provider."""
+        """Return the user of the session that a message comes from, if a token of a provider opened it."""
         kind, _, rest = self._credential_of(message.from_key).partition(" ")
         if kind != JWT:
             return UNIDENTIFIED

@@ -170,7 +170,7 @@ def peer_entries(settings: Settings) -> dict[str, PeerEntry]:
 
 
 def anchor_of(settings: Settings, domain: str) -> TrustAnchor:
-    """Why the first root of a domain may be believed, by the peer entry that names it most closely."""
+    """Return why the first root of a domain may be believed, by the peer entry that names it most closely."""
     entries = {peer.domain: peer for peer in settings.peer}
     labels = domain.split(".")
     names = (domain, *(f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels))))
@@ -181,7 +181,7 @@ def anchor_of(settings: Settings, domain: str) -> TrustAnchor:
 
 
 def alias_rules(settings: Settings, gate: Gate, node_url: str) -> AliasRules:
-    """Which names may be aliases of peers."""
+    """Make the rules of names that may be aliases of peers."""
     named = {peer.domain for peer in settings.peer} | {one.domain for one in settings.interworking}
 
     def is_barred(domain: str) -> bool:
@@ -226,7 +226,7 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
 
 
 def status_access(site: SiteSettings) -> str:
-    """Who may see `/status`, in words."""
+    """Describe who may see `/status`."""
     if site.status_token_sha256:
         return "/status is for the bearer of the token"
     if site.certificate is None:
@@ -235,12 +235,12 @@ def status_access(site: SiteSettings) -> str:
 
 
 def https_options(settings: Settings) -> HttpsOptions | None:
-    """How runtimes over HTTP are served, None when they are not."""
+    """Return the settings of runtimes over HTTP, None if they are off."""
     return HttpsOptions(settings.https.poll_seconds, settings.https.queue_messages) if settings.https.serve else None
 
 
 def listener_options(settings: Settings) -> ListenerOptions:
-    """Which runtimes may connect, and what they may send and leave unread."""
+    """Return the limits of runtimes."""
     return ListenerOptions(
         max_bytes=settings.limits.frame_bytes,
         queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),

@@ -13,7 +13,7 @@ from protofly.errors import Code, PeerError
 
 
 class AddressPools:
-    """Which addresses are lent, and which are free, by scheme.
+    """Lent and free addresses, by scheme.
 
     Args:
         pools: All addresses to lend, by scheme.

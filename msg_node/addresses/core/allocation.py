@@ -31,7 +31,7 @@ from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
 
 
 class Origin(Enum):
-    """How an owner got an address."""
+    """The ways in which an owner gets an address."""
 
     ALLOCATED = "allocated"
     CLAIMED = "claimed"
@@ -335,7 +335,7 @@ def _beginning_with(prefix: str, ordered: Sequence[str]) -> list[str]:
 
 
 def _floor(key: str) -> int:
-    """Where the first level of the path begins, -1 when there is none."""
+    """Return the position of the first level of the path, -1 if there is none."""
     scheme_end = key.find("://")
     return key.find("/", scheme_end + 3 if scheme_end >= 0 else 0)
 

@@ -142,7 +142,7 @@ class AllocationService:
         return Answer(value={"resources": [_shown(row) for row in owned]})
 
     def _releasable(self, request: ServiceRequest) -> Collection[int]:
-        """Whose addresses the caller may release. Source: message specification, section 7.3, rule 4."""
+        """Sessions whose addresses the caller may release. Source: message specification, section 7.3, rule 4."""
         if request.caller.is_operator or not self._state.rules.strict_release:
             return frozenset(session.sid for session in self._state.sessions)
         return self._state.sessions.of_runtime(request.caller.number)

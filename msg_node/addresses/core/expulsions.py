@@ -39,7 +39,7 @@ class Expulsions:
         self._count = 0
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of expulsions."""
         return self._count
 
     def expel(self, row: ExpulsionRow) -> None:

@@ -50,7 +50,7 @@ class Holders:
         return NODE_ITSELF if runtime_key in self._own.nodes else None  # P2P stubs: nobody's until they are announced
 
     def listed_reporter_of(self, key: str) -> int | None:
-        """Who speaks for an object that nobody owns: the first who subscribed to its `subscription`."""
+        """Return the reporter of an object that nobody owns: the first that subscribed to its `subscription`."""
         base = key.partition("/children/")[0].removesuffix("/subscription").removesuffix("/changes")
         return next(iter(self.listeners.targets(base + "/subscription")), None)
 

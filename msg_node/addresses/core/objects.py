@@ -64,7 +64,7 @@ class Part(NamedTuple):
 
 
 class Audience(Enum):
-    """Who gets a message to such an address."""
+    """The recipients of a message to the address of a part."""
 
     OBSERVERS = "observers"
     REPORTER = "reporter"
@@ -105,7 +105,7 @@ class ObjectRights:
         self._expulsions = tables.observer_rights.expulsions
 
     def audience(self, message: Message, part: Part, origin: int, listeners: tuple[int, ...]) -> Audience:
-        """Who gets a message.
+        """Decide who gets a message.
 
         Args:
             message: Its source has been checked.
@@ -166,7 +166,7 @@ class ObjectRights:
 
 @remembered(_PARTS_REMEMBERED)
 def _start_of_names(sender: str) -> bytes:
-    """How the names of the children of a sender begin in JSON text; nothing begins so for one that has a `#` itself."""
+    """Return the beginning of names of a sender's children in JSON text; no name begins so if the sender has a `#`."""
     return b"#" if "#" in sender else b'"%s#' % sender.encode()
 
 

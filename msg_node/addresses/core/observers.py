@@ -138,7 +138,7 @@ class Observers:
         state.observer_rights.expulsions.expel(ExpulsionRow(object_key, observer, runtime, by))
 
     def _take_off_abroad(self, object_key: str, domain: str) -> None:
-        """Where consent is asked for, a domain without an accepted observer hears nothing."""
+        """Unsubscribe a domain without an accepted observer, where consent is required."""
         state = self._state
         number = state.links.known_number(domain)
         if not number or not state.rules.require_consent:

@@ -45,7 +45,7 @@ class Wish:
 
     @property
     def size(self) -> int:
-        """How many addresses it names."""
+        """The number of addresses that it names."""
         return len(self.urls) + len(self.refused)
 
 

@@ -220,7 +220,7 @@ class SubscriptionService:
         return list(texts)
 
     def _source(self, request: ServiceRequest, claims: dict[str, str]) -> str:
-        """Who becomes subscriber. Source: message specification, sections 8.2 and 17.
+        """Return the runtime that becomes subscriber. Source: message specification, sections 8.2 and 17.
 
         The address of a P2P stub that names no runtime joins `claims`.
         """

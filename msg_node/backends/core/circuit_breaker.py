@@ -85,7 +85,7 @@ class CircuitBreaker:
 
 
 class RetryBudget:
-    """How many calls may be repeated: a fraction of all calls, so that retries never double the load of a sick one."""
+    """Limits repetitions to a fraction of all calls, so that retries never double the load of a failing back-end."""
 
     def __init__(self, *, per_call: float = BACKEND_RETRIES_PER_CALL, stock: float = BACKEND_RETRY_STOCK) -> None:
         self._per_call = per_call

@@ -21,7 +21,7 @@ _NOTHING = -1
 
 
 class QueueBounds(NamedTuple):
-    """How much may wait for one runtime."""
+    """Limits of what waits for one runtime."""
 
     messages: int = SESSION_QUEUE_MESSAGES
     bytes: int = SESSION_QUEUE_BYTES

@@ -275,7 +275,7 @@ class Router:
         return _nowhere(message) if agent in (None, origin) else Deliver((agent,))
 
     def _agent(self, key: str) -> int | None:
-        """Who answers for a thing. Source: message specification, section 19."""
+        """Return the agent of a thing. Source: message specification, section 19."""
         return self._state.owners.owner(agent_of(key))
 
     def _session_for(self, message: Message, key: str, now: float) -> int | None:

@@ -47,7 +47,7 @@ _decode_text = msgspec.json.Decoder(str).decode
 
 
 class Trouble(Enum):
-    """Why a request to the Engine.IO path is refused: number and words that clients know."""
+    """Reasons to refuse a request to the Engine.IO path: number and words that clients know."""
 
     UNKNOWN_TRANSPORT = (0, "Transport unknown")
     UNKNOWN_SID = (1, "Session ID unknown")
@@ -166,7 +166,7 @@ def _is_text(packet: bytes) -> bool:
 
 
 def _plain_length(data: bytes, position: int) -> tuple[int, int]:
-    """Where the packet behind `<length>:` begins, and its length."""
+    """Return where the packet behind `<length>:` begins, and its length."""
     colon = data.find(b":", position, position + _LENGTH_DIGITS + 1)
     digits = data[position:colon] if colon > position else b""
     if not digits.isdigit():

@@ -60,7 +60,7 @@ class Topics:
         return TopicName(key, levels[2]) if is_one else None
 
     def down(self, runtime_key: str) -> str:
-        """Where messages for a runtime of ours go."""
+        """Return the topic for messages to a runtime of ours."""
         return f"{self._prefix}/{parse(runtime_key).authority}/{_encoded(runtime_key)}/{DOWN}"
 
 

@@ -68,7 +68,7 @@ class ProviderRules:
 
 @dataclass(frozen=True, slots=True)
 class Asserted:
-    """Who somebody is, as a provider says. `expires_at` is when it stops counting, seconds since the Unix epoch."""
+    """The user that a provider vouches for. `expires_at` is when it stops counting, seconds since the Unix epoch."""
 
     user: str
     subject: str

@@ -31,7 +31,7 @@ Then = Callable[[Asserted, float], Answer]
 
 
 class KeysQuestion(msgspec.Struct, frozen=True):
-    """Whose keys are to be fetched."""
+    """A question for the newest keys of an issuer."""
 
     issuer: str
 

@@ -39,7 +39,7 @@ _NUMBER_DIGITS: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class TokenLife:
-    """How long a token counts, and for how long after its login it can be renewed; seconds."""
+    """Seconds that a token counts, and seconds after its login in which it can be renewed."""
 
     token_seconds: float
     login_seconds: float
@@ -238,7 +238,7 @@ class SessionTokens:
         return self.issued.revoke(claims.login, claims.sub, until=self._latest_end(now), now=now)
 
     def _latest_end(self, now: float) -> float:
-        """When all tokens of now are over, whatever the settings were when they were signed."""
+        """Return when all tokens of now have expired, whatever the settings were when they were signed."""
         return now + SESSION_TOKEN_MAX_SECONDS + self.rules.skew_seconds
 
     def _signed(self, claims: IssuedToken, now: float) -> tuple[str, IssuedToken]:

@@ -22,7 +22,7 @@ _WRITES = frozenset({"create", "update"})
 
 
 class GuidQuestion(msgspec.Struct, frozen=True):
-    """Which GUID it is about. `jwt` is the record to store, "" reads the one that is there."""
+    """A question about a GUID. `jwt` is the record to store, "" reads the one that is there."""
 
     guid: str
     jwt: str = ""

@@ -247,7 +247,7 @@ def _discard(table: dict[_Place, dict[str, None]], place: _Place, key: str) -> N
 
 
 def _due_at(entry: RegistryEntry) -> float:
-    """When a sweep has to look at an entry."""
+    """Return when a sweep has to look at an entry."""
     retention = 0.0 if entry.is_connected else REGISTRY_RETENTION_SECONDS
     return entry.refreshed_at + entry.expires_seconds + retention
 

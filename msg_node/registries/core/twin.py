@@ -48,7 +48,7 @@ class ValueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Slot(NamedTuple):
-    """Where a value is kept: a thing or object by its key, and `events/<name>`, `properties/<name>` or an attribute."""
+    """The place of a value: the key of a thing or object, and `events/<name>`, `properties/<name>` or an attribute."""
 
     key: str
     name: str
@@ -104,7 +104,7 @@ class Twin:
         """Whether there is anything whose values are kept: asked for every message."""
 
     def statistics(self) -> dict[str, int]:
-        """How much is kept, and how many values there was no room for or that were too large."""
+        """Count what is kept, and values that were too large or had no room."""
         return {
             "things": len(self._things),
             "watched": len(self._values),

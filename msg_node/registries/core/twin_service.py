@@ -70,22 +70,22 @@ def keep_value(state: RegistryTables, message: Message, sid: int, now: float) ->
 
 
 def _attribute_slot(key: str, attribute: object) -> Slot | None:
-    """Where an attribute of an object, or a property of a thing that is changed like one, is kept."""
+    """Return the place of an attribute of an object, or of a property of a thing that is changed like one."""
     if not isinstance(attribute, str) or not 0 < len(attribute) <= _NAME_CHARS or " " in attribute:
         return None
     return slot_of(f"{key}/properties/{attribute}") if is_thing(key) else Slot(key, attribute)
 
 
 class AgentQueueRules(Protocol):
-    """How the queue of one agent is run."""
+    """Rules for the queue of one agent."""
 
     @property
     def expires_seconds(self) -> float:
-        """How long a request waits at most."""
+        """Seconds that a request waits at most."""
 
     @property
     def unanswered(self) -> int:
-        """How many requests the agent has at a time."""
+        """The number of requests that the agent works on at a time."""
 
 
 class AgentQueueDirectory(Protocol):

@@ -17,7 +17,7 @@ from protofly.limits import AGENT_QUEUES, AGENT_UNANSWERED
 
 
 class QueueRules(NamedTuple):
-    """How the queue of one agent is run.
+    """Rules for the queue of one agent.
 
     `expires_seconds` is how long a request waits at most, `unanswered` how many the agent has at a time.
     """

@@ -23,7 +23,7 @@ QUEUED = "queued"
 
 
 def wants_seconds(message: Message) -> float | None:
-    """How long a request may wait by its own `body.ttl`; None when it says nothing.
+    """Read the seconds that a request may wait by its own `body.ttl`; None if it has none.
 
     Raises:
         PeerError: BAD_BODY when that is no number.

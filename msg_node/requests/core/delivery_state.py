@@ -62,7 +62,7 @@ class DeliveryState:
         self.parking.restore(rows.get(Table.PARKED, {}), now=now)
 
     def statistics(self) -> dict[str, int]:
-        """How much waits."""
+        """Count what waits."""
         return {
             "open": len(self.parking),
             "open_bytes": self.parking.size_bytes,

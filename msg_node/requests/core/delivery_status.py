@@ -20,7 +20,7 @@ _ABSENT = Raw()
 
 
 class Status(StrEnum):
-    """Where a request stands."""
+    """The statuses of a request."""
 
     PENDING = "pending"
     DELIVERED = "delivered"

@@ -97,6 +97,6 @@ class GuaranteedEvents:
         return due
 
     def take_given_up(self) -> int:
-        """How many events somebody never acknowledged, since the last call."""
+        """Return the number of events that a subscriber never acknowledged, since the last call."""
         given_up, self._given_up = self._given_up, 0
         return given_up

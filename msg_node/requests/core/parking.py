@@ -55,7 +55,7 @@ from protofly.message import Message
 
 
 class Bounds(NamedTuple):
-    """How much may be open at a time. `longest_seconds` caps the lifetimes that senders and agents ask for."""
+    """Limits of open requests. `longest_seconds` caps the lifetimes that senders and agents ask for."""
 
     per_queue: int = PARKED_PER_AGENT
     per_sender: int = PARKED_PER_SENDER

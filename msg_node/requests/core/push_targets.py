@@ -40,7 +40,7 @@ class PushTargets:
         self._due = Deadlines()
 
     def __len__(self) -> int:
-        """How many there are."""
+        """The number of subscriptions."""
         return self._count
 
     def of(self, key: str) -> list[PushTarget]:

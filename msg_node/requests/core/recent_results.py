@@ -39,7 +39,7 @@ class RecentResults:
         self._bytes = 0
 
     def __len__(self) -> int:
-        """How many ends are remembered."""
+        """The number of results that are kept."""
         return len(self._said)
 
     def keep(self, entry: ParkedRequest, word: StatusReport, now: float) -> None:

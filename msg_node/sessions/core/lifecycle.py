@@ -16,7 +16,7 @@ from protofly.limits import RELEASED_AT_ONCE
 
 
 class Holdings(NamedTuple):
-    """How many addresses and subscriptions a session holds."""
+    """The numbers of addresses and subscriptions that a session holds."""
 
     addresses: int
     subscriptions: int
@@ -26,7 +26,7 @@ class HeldTables(Protocol):
     """The tables of other subjects in which sessions hold something."""
 
     def count(self, sid: int) -> Holdings:
-        """How much a session holds now."""
+        """Count what a session holds now."""
 
     def bind(self, runtime_key: str, sid: int) -> None:
         """Let a session answer for the address of its runtime."""

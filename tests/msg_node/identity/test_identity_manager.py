@@ -30,7 +30,7 @@ from msg_node.settings.model import (
     Settings,
 )
 from msg_node.settings.sessions import build_credentials
-from msg_node.wiring.identity import People
+from msg_node.wiring.identity import IdentityServices
 from msg_node.wiring.meaning import judge_local
 from policy.core.engine import Algorithm
 from policy.core.gate import Gate
@@ -67,15 +67,15 @@ def authority() -> trustme.CA:
 class Scene:
     """A node with an identity provider, and a runtime."""
 
-    def __init__(self, provider: OidcProvider, people: People, rig: RuntimeRig, ana: Runtime) -> None:
+    def __init__(self, provider: OidcProvider, services: IdentityServices, rig: RuntimeRig, ana: Runtime) -> None:
         self.provider = provider
-        self.people = people
+        self.services = services
         self.rig = rig
         self.ana = ana
 
     @property
     def status(self) -> dict[str, Any]:
-        facts: Any = self.people.status()["identity"]
+        facts: Any = self.services.status()["identity"]
         return dict(facts[0])
 
     async def validate(self, assertion: str, **params: str) -> Json:
@@ -89,12 +89,12 @@ class Scene:
 
     async def fetched(self, times: int) -> None:
         """Wait until keys were fetched so often."""
-        await self.until(lambda: self.people._keyring.fetches >= times)
+        await self.until(lambda: self.services._keyring.fetches >= times)
 
     def later(self, seconds: float) -> None:
         """Let time pass for the keyring."""
-        before = self.people._keyring._clock
-        self.people._keyring._clock = lambda: before() + seconds
+        before = self.services._keyring._clock
+        self.services._keyring._clock = lambda: before() + seconds
 
 
 def settings_for(folder: Path, provider: OidcProvider, **changes: Any) -> Settings:
@@ -127,10 +127,10 @@ async def scene(
     async with oidc_provider(authority) as provider:
         provider.is_down = is_down
         settings = settings_for(folder, provider, **changes)
-        made: list[People] = []
+        made: list[IdentityServices] = []
 
         def services(state: NodeState) -> dict[str, Service]:
-            made.append(People(settings, state, NODE_KEY))
+            made.append(IdentityServices(settings, state, NODE_KEY))
             return dict(made[0].services)
 
         async with (
@@ -258,7 +258,7 @@ async def test_invented_keys_do_not_make_us_ask_again_and_again(tmp_path: Path, 
 async def test_while_a_provider_is_down_its_keys_stay_for_a_day(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
         await at.fetched(1)
-        keyring = at.people._keyring
+        keyring = at.services._keyring
         at.provider.is_down = True
         at.later(3_600)
         keyring.want(at.provider.issuer)
@@ -307,7 +307,7 @@ async def test_documents_that_cannot_be_right_give_no_keys(
         at.provider.documents[path] = document.replace(b"'", b'"').replace(b"ISSUER", own.encode())
         at.provider.is_down = False
         at.later(limits.KEYS_RETRY_MAX_SECONDS)
-        at.people._keyring.want(at.provider.issuer)
+        at.services._keyring.want(at.provider.issuer)
         await at.until(lambda: at.status["failures"] == 2)
         assert said in at.status["error"]
         assert at.status["keys"] == 0
@@ -414,7 +414,7 @@ async def test_who_sends_a_message_is_known_by_its_assertion_and_by_nothing_else
 ) -> None:
     async with scene(tmp_path, authority, domains=(FOREIGN,)) as at:
         await at.fetched(1)
-        identify = at.people.identify
+        identify = at.services.identify
         assert identify is not None
         now = time.time()
 
@@ -446,7 +446,7 @@ async def test_who_opened_a_session_with_a_provider_s_token_is_known_without_an_
         token = at.provider.token(now=time.time(), runtime=f"runtime://{DOMAIN}/cy", sub="cy 7")
         assert (await cy.open("cy", {"credentials": {"kind": "bearer", "token": token}}))["body"]["code"] == 200
         hyperty, of_ana = await cy.allocated("hyperty"), await at.ana.allocated("hyperty")
-        identify = at.people.identify
+        identify = at.services.identify
         assert identify is not None
         for sender, known in (
             (cy.address, Identified(True, "cy 7", at.provider.issuer)),

@@ -19,7 +19,7 @@ from msg_node.node_state import NodeState
 from msg_node.settings.identity import IdentitySettings, ProviderSettings, TokenSettings
 from msg_node.settings.model import DiscoverySettings, ListenSettings, NodeSettings, SessionSettings, Settings
 from msg_node.settings.sessions import build_credentials
-from msg_node.wiring.identity import People
+from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from protofly.errors import Code, HostError
 from stubkit.keys import KeyRing, make_key, save_keys
@@ -50,21 +50,21 @@ def authority() -> trustme.CA:
 class Scene:
     """A node at which users of a provider log in."""
 
-    def __init__(self, provider: OidcProvider, people: People, rig: RuntimeRig) -> None:
+    def __init__(self, provider: OidcProvider, services: IdentityServices, rig: RuntimeRig) -> None:
         self.provider = provider
-        self.people = people
+        self.services = services
         self.rig = rig
 
     @property
     def tokens(self) -> dict[str, int]:
         """What became of tokens, as operators see it."""
-        facts: Any = self.people.status()["tokens"]
+        facts: Any = self.services.status()["tokens"]
         return dict(facts)
 
     async def fetched(self) -> None:
         """Wait until the keys of the provider are there."""
         with trio.fail_after(10):
-            while not self.people._keyring.fetches:
+            while not self.services._keyring.fetches:
                 await trio.lowlevel.checkpoint()
 
     async def ask(self, runtime: Runtime, method: str, **params: object) -> Json:
@@ -109,10 +109,10 @@ def settings_for(folder: Path, provider: OidcProvider, *, has_tokens: bool = Tru
 async def node(folder: Path, provider: OidcProvider, **changes: Any) -> AsyncIterator[Scene]:
     """One life of the node in `folder`."""
     settings = settings_for(folder, provider, **changes)
-    made: list[People] = []
+    made: list[IdentityServices] = []
 
     def services(state: NodeState) -> dict[str, Service]:
-        made.append(People(settings, state, NODE_KEY))
+        made.append(IdentityServices(settings, state, NODE_KEY))
         return dict(made[0].services)
 
     async with (
@@ -152,7 +152,7 @@ async def test_a_runtime_logs_in_and_opens_its_session_with_the_token(tmp_path: 
         assert value["subject"] == f"{at.provider.issuer} ana@alpha.example"
         assert value["roles"] == ["guard"]
         assert now + 3_600 <= value["expires"] <= int(time.time()) + 3_600
-        identify = at.people.identify
+        identify = at.services.identify
         assert identify is not None
         message = parsed(a_message("create", address, f"hyperty://{FOREIGN}/x", {}, id_=1))
         assert identify(message, DOMAIN, time.time()) == Identified()
@@ -177,7 +177,7 @@ async def test_logins_are_off_without_the_setting_and_say_so(tmp_path: Path, aut
             reply = await at.ask(ana, method, token="a.b.c", assertion=at.provider.token(now=time.time()))
             assert code_and_reason(reply) == (501, "connector-off")
             assert "identity.tokens" in reply["body"]["description"]
-        assert "tokens" not in at.people.status()
+        assert "tokens" not in at.services.status()
 
 
 async def test_bad_logins_are_refused_and_give_nothing(tmp_path: Path, authority: trustme.CA) -> None:
@@ -378,7 +378,7 @@ async def test_a_session_whose_login_ended_in_the_last_moment_of_the_node_does_n
             ana = await at.rig.opened("ana")
             token = await at.log_in(ana)
             assert code_and_reason(await ana.open("ana", bearer(token))) == (200, "")
-            tokens, store = at.people._tokens, at.people._token_store
+            tokens, store = at.services._tokens, at.services._token_store
             assert tokens is not None
             assert store is not None
             store.keep(tokens.revoke(token, ana.address, now=time.time()), now=time.time())
@@ -397,6 +397,6 @@ async def test_a_disk_that_refuses_is_said_and_nothing_is_promised(
         def full(*_: object, **__: object) -> None:
             raise HostError(Code.STORAGE, "the disk is full")
 
-        monkeypatch.setattr(at.people._token_store, "keep", full)
+        monkeypatch.setattr(at.services._token_store, "keep", full)
         assert code_and_reason(await at.ask(ana, "revoke", token=token)) == (500, "storage")
         assert code_and_reason(await ana.open("ana", bearer(token))) == (401, "bad-token")  # on the safe side

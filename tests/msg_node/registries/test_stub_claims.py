@@ -14,7 +14,7 @@ from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import make_state
 from msg_node.registries.core.stub_claims import names_stub_of
 from msg_node.settings.load import load_settings
-from msg_node.wiring.identity import People
+from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from tests.support.sides import Bus, Pair, inbound, text
 from tests.support.token_issuer import TokenIssuer
@@ -61,7 +61,7 @@ def test_no_claim_makes_it_fail_and_none_fits_by_chance(claim: str) -> None:
     assert names_stub_of(claim, DOMAIN, USED) is False or DOMAIN in claim.lower()
 
 
-def people(folder: Path, issuer: TokenIssuer, *, claim: str = "rethink_stub", place: str = "") -> People:
+def services(folder: Path, issuer: TokenIssuer, *, claim: str = "rethink_stub", place: str = "") -> IdentityServices:
     (folder / "keys.json").write_text(json.dumps(issuer.jwks))
     where = f'well_known_url = "{place}"\n' if place else ""
     (folder / "node.toml").write_text(
@@ -71,7 +71,7 @@ def people(folder: Path, issuer: TokenIssuer, *, claim: str = "rethink_stub", pl
         f'domains = ["{DOMAIN}"]\njwks = "keys.json"\nstub_claim = "{claim}"\n'
     )
     settings = load_settings(folder / "node.toml")
-    return People(settings, make_state(OwnNames.of({"a.example"})), SigningKey.from_seed("test", bytes(32)))
+    return IdentityServices(settings, make_state(OwnNames.of({"a.example"})), SigningKey.from_seed("test", bytes(32)))
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_a_message_whose_provider_names_another_stub_does_not_cross_the_border(
     tmp_path: Path, stub: object, place: str, passes: bool
 ) -> None:
     issuer = TokenIssuer(f"https://login.{DOMAIN}")
-    identify = people(tmp_path, issuer, place=place).identify
+    identify = services(tmp_path, issuer, place=place).identify
     now = int(time.time())
     claims = {"iss": issuer.issuer, "aud": "node.a.example", "sub": "bo", "iat": now, "exp": now + 300}
     token = issuer.signed(claims if stub is None else {**claims, "rethink_stub": stub})
@@ -103,7 +103,7 @@ def test_a_message_whose_provider_names_another_stub_does_not_cross_the_border(
 
 def test_without_the_setting_the_claim_is_not_looked_at(tmp_path: Path) -> None:
     issuer = TokenIssuer(f"https://login.{DOMAIN}")
-    identify = people(tmp_path, issuer, claim="").identify
+    identify = services(tmp_path, issuer, claim="").identify
     now = int(time.time())
     claims = {"iss": issuer.issuer, "aud": "node.a.example", "sub": "bo", "exp": now + 300, "rethink_stub": PLACE}
     pair = Pair(a=Bus("a.example", identify=identify))
