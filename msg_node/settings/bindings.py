@@ -16,10 +16,10 @@ from protofly import limits
 class HttpsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Runtimes that post their messages (`/messages`), on the address of `[listen]`; see `docs/bindings.md`."""
 
-    serve: Annotated[bool, Meta(description="Whether there are any; off: `/messages` is answered 404.")] = True
+    serve: Annotated[bool, Meta(description="Offer this binding; off: `/messages` is answered 404.")] = True
     poll_seconds: Annotated[
         Annotated[float, Meta(ge=1.0, le=limits.HTTP_POLL_SECONDS_MAX)],
-        Meta(description="The polling rhythm announced to runtimes; three without stream or poll, and one is lost."),
+        Meta(description="Polling interval announced to runtimes; a session without stream or poll for three is lost."),
     ] = limits.HTTP_POLL_SECONDS
     queue_messages: Annotated[
         Annotated[int, Meta(ge=1)], Meta(description="Messages waiting for one runtime between polls.")

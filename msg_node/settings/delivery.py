@@ -36,14 +36,14 @@ class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     per_sender: Annotated[Count, Meta(description="Open actions of one sender (runtime or domain).")] = (
         limits.PARKED_PER_SENDER
     )
-    bytes: Annotated[Count, Meta(description="What all open actions may take together.")] = limits.PARKED_BYTES
-    inbox_seconds: Annotated[Seconds, Meta(description="How long an inbox keeps what nobody acknowledges.")] = (
+    bytes: Annotated[Count, Meta(description="Maximum size of all open actions together.")] = limits.PARKED_BYTES
+    inbox_seconds: Annotated[Seconds, Meta(description="How long an inbox keeps entries without acknowledgement.")] = (
         limits.INBOX_SECONDS
     )
     inbox_entries: Annotated[Count, Meta(description="Entries of one inbox.")] = limits.INBOX_PER_OWNER
     thing_roles: Annotated[
         tuple[str, ...],
-        Meta(description="Who listens to things has one of these roles; none named: every session of the domain may."),
+        Meta(description="Roles that may subscribe to things; none named: every session of the domain may."),
     ] = ()
 
 

@@ -23,7 +23,7 @@ Algorithm = Literal["EdDSA", "Ed25519", "ES256", "ES384", "ES512", "RS256", "RS3
 
 
 class GlobalRegistrySettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The global registry, where records of GUIDs are; without this table `global://registry/` is switched off."""
+    """The global registry of GUID records; without this table `global://registry/` is switched off."""
 
     attempt_seconds: Annotated[
         Annotated[float, Meta(gt=0.0, le=60.0)], Meta(description="How long a read may take.")
@@ -46,10 +46,10 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     issuer: Annotated[
         str, Meta(min_length=1, max_length=512, description="Its name, exactly as the claim `iss` says it.")
     ]
-    audience: Annotated[tuple[str, ...], Meta(min_length=1, description="Names, one of which `aud` has to hold.")]
+    audience: Annotated[tuple[str, ...], Meta(min_length=1, description="Names, one of which `aud` must contain.")]
     domains: Annotated[
         tuple[str, ...],
-        Meta(description="Domains about whose users it may speak; `*` is any. Absent: our own domains."),
+        Meta(description="Domains whose users it may assert; `*` is any. Absent: our own domains."),
     ] = ()
     discovery_url: Annotated[
         str, Meta(description="Its discovery document; absent: `/.well-known/openid-configuration` behind the issuer.")
@@ -86,7 +86,7 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Session tokens that the node signs for who logs in with an assertion; without this table logins are off."""
+    """Session tokens that the node signs for logins with an assertion; without this table logins are off."""
 
     keys_dir: Annotated[
         Path, Meta(description="Folder with `token` keys of `trapezoid keys token`; the one made last signs.")
@@ -106,7 +106,7 @@ class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     demand: Annotated[
         tuple[str, ...],
-        Meta(description="Domains whose requests and events need an assertion that holds, else 401; `*` is any."),
+        Meta(description="Domains whose requests and events need a valid assertion, else 401; `*` is any."),
     ] = ()
     provider: Annotated[tuple[ProviderSettings, ...], Meta(description="Identity providers that we believe.")] = ()
     tokens: TokenSettings | None = None

@@ -29,19 +29,19 @@ class LoggingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class AuthenticationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The step `authentication`: what a session may do that has proved nothing."""
+    """The step `authentication`: what sessions without a credential may do."""
 
     required: Annotated[
-        bool, Meta(description="Messages of sessions that proved nothing are refused with 401 `no-credentials`.")
+        bool, Meta(description="Messages of sessions without a credential are refused with 401 `no-credentials`.")
     ] = False
     open_to: Annotated[
         tuple[str, ...],
-        Meta(description="Recipients that such a session may write to all the same; `/*` at the end: all below one."),
+        Meta(description="Recipients that such a session may still send to; `/*` at the end: all below one."),
     ] = ()
 
 
 class RateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The step `rate`: how much one session may send. What is beyond is refused with 429 `rate`."""
+    """The step `rate`: how much one session may send. Further messages are refused with 429 `rate`."""
 
     messages_per_second: Annotated[Rate | None, Meta(description="Messages per second; absent: unlimited.")] = None
     bytes_per_second: Annotated[Rate | None, Meta(description="Bytes per second; absent: unlimited.")] = None
@@ -55,7 +55,7 @@ class RateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class SchemaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The step `schema`: whether changes of objects are held against the schema that their reporter named."""
+    """The step `schema`: validates changes of objects against the schema that their reporter named."""
 
     validate: Annotated[bool, Meta(description="Changes that break it are refused with 422 `schema`.")] = False
 

@@ -37,15 +37,15 @@ Fingerprint = Annotated[str, Meta(pattern=r"^([0-9A-Fa-f]{2}:?){31}[0-9A-Fa-f]{2
 
 
 class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who this node is, and where it keeps what must survive a restart."""
+    """The identity of this node, and the folder of its data."""
 
-    domain: Annotated[str, Meta(description="The domain this node speaks for: lower-case A-labels, at least two.")]
+    domain: Annotated[str, Meta(description="The domain of this node: lower-case A-labels, at least two.")]
     name: Annotated[Name, Meta(description="Name of this node inside its domain; part of record files and proofs.")] = (
         "mn-1"
     )
     aliases: Annotated[
         tuple[str, ...],
-        Meta(description="Further domains whose addresses are local here; the published root must name them."),
+        Meta(description="Additional domains whose addresses are local here; the published root must name them."),
     ] = ()
     data_dir: Annotated[
         Path, Meta(description="Folder for state, trust marks and the stubs cache; made with mode 0700.")
@@ -99,7 +99,7 @@ class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "and none behind a proxy."
         ),
     ] = ""
-    connections: Annotated[PositiveInt, Meta(description="Connections at a time.")] = limits.WEB_CONNECTIONS
+    connections: Annotated[PositiveInt, Meta(description="Maximum number of connections.")] = limits.WEB_CONNECTIONS
     connections_per_address: Annotated[
         PositiveInt,
         Meta(description="Connections of one address, or of one /64 of IPv6. Behind a proxy, all have its address."),
@@ -115,7 +115,7 @@ class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     nameservers: Annotated[
         tuple[str, ...], Meta(description="Resolvers as `address:port`; empty: those of the operating system.")
     ] = ()
-    ca_file: Annotated[Path | None, Meta(description="PEM file with further certificate authorities to believe.")] = (
+    ca_file: Annotated[Path | None, Meta(description="PEM file with additional certificate authorities to trust.")] = (
         None
     )
     trust_ad_bit: Annotated[
@@ -150,9 +150,9 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         limits.SUBSCRIPTIONS_PER_SESSION
     )
     waiting_messages: Annotated[
-        PositiveInt, Meta(description="Messages waiting for one domain that is being found.")
+        PositiveInt, Meta(description="Messages waiting for one domain during its look-up.")
     ] = limits.WAITING_MESSAGES
-    waiting_bytes: Annotated[PositiveInt, Meta(description="Bytes waiting for one domain that is being found.")] = (
+    waiting_bytes: Annotated[PositiveInt, Meta(description="Bytes waiting for one domain during its look-up.")] = (
         limits.WAITING_BYTES
     )
     waiting_seconds: Annotated[
@@ -168,7 +168,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The record files: what the node writes down about messages, decisions, stubs, links and sessions."""
+    """Audit records about messages, decisions, stubs, links and sessions."""
 
     spool_dir: Annotated[
         Path | None, Meta(description="Folder for record segments; absent: `records` in the data folder.")
@@ -204,7 +204,8 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Rate, Meta(description="Wall time after which a worker that does not answer is killed.")
     ] = limits.BATCH_SECONDS
     cache_bytes: Annotated[
-        PositiveInt, Meta(description="Room for the stubs cache on disk; what was unused longest goes, or for 30 days.")
+        PositiveInt,
+        Meta(description="Size of the stubs cache; entries unused for 30 days or longest are removed."),
     ] = 512 << 20
 
 
@@ -224,7 +225,7 @@ class IssuerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     issuer: Annotated[
         str, Meta(min_length=1, max_length=512, description="Its name, exactly as the claim `iss` says it.")
     ]
-    audience: Annotated[str, Meta(min_length=1, description="Our name, which the claim `aud` has to hold.")]
+    audience: Annotated[str, Meta(min_length=1, description="Our name, which the claim `aud` must contain.")]
     jwks: Annotated[
         Path | None, Meta(description="File with its keys, a JWK set; or `public_keys`, or an `[[identity.provider]]`.")
     ] = None
@@ -282,7 +283,7 @@ class SessionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ping_seconds: Annotated[Rate, Meta(description="Silence after which a runtime is pinged.")] = limits.PING_SECONDS
     lease_seconds: Annotated[
         Annotated[float, Meta(ge=10.0)] | None,
-        Meta(description="Longest time until a runtime has to `re-open` its session; absent: as long as it likes."),
+        Meta(description="Time after which a runtime has to `re-open` its session; absent: no limit."),
     ] = None
     anonymous: Annotated[bool, Meta(description="Runtimes may open sessions without credentials.")] = True
     anonymous_runtimes: Annotated[
@@ -311,12 +312,13 @@ class PoolSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(description="Requests for this scheme are served from the pool; no other pool may have it."),
     ]
     addresses: Annotated[
-        tuple[str, ...], Meta(description="What is lent, longest unused first: `sip:…` or `sip://user@domain`.")
+        tuple[str, ...],
+        Meta(description="Addresses of the pool, used longest unused first: `sip:…` or `sip://user@domain`."),
     ]
 
 
 class AllocationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who gets which addresses, and who gives them back."""
+    """Allocation and release of addresses."""
 
     strict_release: Annotated[
         bool, Meta(description="Only the owner's runtime and operators release an address; off: any runtime does.")
@@ -325,7 +327,7 @@ class AllocationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Who may listen to what."""
+    """Subscriptions to addresses and objects."""
 
     require_consent: Annotated[
         bool, Meta(description="Changes and children of an object are for those whom its reporter accepted.")
@@ -334,7 +336,8 @@ class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
         bool, Meta(description="A `schema` that is named without children is read, and its children are subscribed.")
     ] = False
     catch_up_seconds: Annotated[
-        NonNegative, Meta(description="How long changes are kept for observers that lost their line; 0: not at all.")
+        NonNegative,
+        Meta(description="How long changes are kept for disconnected observers; 0: not at all."),
     ] = 0.0
     catch_up_messages: Annotated[
         Annotated[int, Meta(ge=1, le=limits.SESSION_QUEUE_MESSAGES)],
@@ -346,7 +349,7 @@ class SubscriptionSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which senders and receivers there are."""
+    """Senders and recipients that routing accepts."""
 
     learn: Annotated[
         bool, Meta(description="A local address that nobody owns may be used as `from`, and is reachable for an hour.")
@@ -355,12 +358,12 @@ class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="Messages to `user://`, `user-guid://`, `acct://` go to the user's live hyperties.")
     ] = False
     reporter_only: Annotated[
-        bool, Meta(description="Observers hear an object's reporter, and each other in children; nobody else.")
+        bool, Meta(description="Only the reporter, and observers in children, may send to the observers of an object.")
     ] = True
 
 
 class CompatSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Ways of the reference nodes that old runtimes or their test suites may want back; see `docs/dialects.md`."""
+    """Behaviour of the reference nodes that old runtimes or their test suites may need; see `docs/dialects.md`."""
 
     sm_error: Annotated[
         Literal[400, 500], Meta(description="The code for runtimes of dialect A when a subscription names nothing.")
@@ -391,17 +394,19 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     domain: Annotated[str, Meta(description="`b.example`, or `*.b.example`; the most specific entry wins.")]
     default: Annotated[
         Literal["permit", "deny"],
-        Meta(description="What happens to messages about which no policy rule says anything."),
+        Meta(description="The decision on messages to which no policy rule applies."),
     ] = "permit"
     trust: Annotated[
         Literal["web", "pinned", "dnssec"],
-        Meta(description="Why the first root of the domain may be believed; afterwards only continuity counts."),
+        Meta(description="Why the first root of the domain is trusted; afterwards only continuity counts."),
     ] = "web"
     fingerprint: Annotated[
         str,
         Meta(description="Key-set fingerprint (`trapezoid keys fingerprint`), exchanged out of band; for `pinned`."),
     ] = ""
-    aliases: Annotated[tuple[str, ...], Meta(description="Domains for which it speaks too, without documents.")] = ()
+    aliases: Annotated[
+        tuple[str, ...], Meta(description="Additional domains that it represents, without documents.")
+    ] = ()
     allow_addresses: Annotated[
         tuple[str, ...], Meta(description="Internal ranges that this domain may resolve to, for example `10.7.0.0/16`.")
     ] = ()

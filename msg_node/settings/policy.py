@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 
 class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which policy files decide over messages, and which domains none of them is asked about."""
+    """Policy files, and domains that pass or do not pass regardless of them."""
 
     files: Annotated[tuple[Path, ...], Meta(description="Policy set files, TOML or JSON, in order.")] = ()
     mode: Annotated[

@@ -61,9 +61,7 @@ class PublishSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         bool, Meta(description="The node renews manifests that are about to expire, if `keys_dir` holds a `pkg` key.")
     ] = True
     endpoint: Annotated[tuple[EndpointSettings, ...], Meta(description="Further endpoints of the domain's stubs.")] = ()
-    contact: Annotated[
-        str, Meta(description="Whom to write to about this domain, for example `mailto:ops@a.example`.")
-    ] = ""
+    contact: Annotated[str, Meta(description="Contact for this domain, for example `mailto:ops@a.example`.")] = ""
 
 
 def published_endpoints(publish: PublishSettings) -> tuple[Endpoint, ...]:

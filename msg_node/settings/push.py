@@ -25,9 +25,7 @@ class PushSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     key: Annotated[
         Path, Meta(description="PEM file with a private key on P-256, mode 0600; runtimes subscribe for it.")
     ]
-    subject: Annotated[
-        str, Meta(description="Whom a push service may ask about us, for example `mailto:ops@a.example`.")
-    ]
+    subject: Annotated[str, Meta(description="Contact for push services, for example `mailto:ops@a.example`.")]
     ttl_seconds: Annotated[
         Annotated[int, Meta(ge=0, le=2_419_200)],
         Meta(description="How long a push service keeps a call for a device that is off."),

@@ -19,7 +19,7 @@ Problem = tuple[tuple[str | int, ...], str]
 
 
 class TypeRateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much messages of some types may take together, besides what all messages may."""
+    """Rate of some message types together, in addition to the rate of all messages."""
 
     types: Annotated[
         tuple[TypeName, ...],

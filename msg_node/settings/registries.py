@@ -21,25 +21,25 @@ Problem = tuple[tuple[str | int, ...], str]
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A server that speaks REST, and how we speak with it."""
+    """A server with a REST interface, and how to reach it."""
 
-    url: Annotated[str, Meta(description="`https://host[:port][/path]`; its address is not judged, it is your word.")]
+    url: Annotated[str, Meta(description="`https://host[:port][/path]`; internal addresses are allowed.")]
     ca_file: Annotated[
-        Path | None, Meta(description="PEM file with further certificate authorities to believe for it.")
+        Path | None, Meta(description="PEM file with additional certificate authorities to trust for it.")
     ] = None
-    certificate: Annotated[Path | None, Meta(description="PEM file with our client certificate, if it wants one.")] = (
+    certificate: Annotated[Path | None, Meta(description="PEM file with our client certificate, if it needs one.")] = (
         None
     )
     key: Annotated[Path | None, Meta(description="PEM file with the private key of that certificate.")] = None
     insecure_plaintext: Annotated[bool, Meta(description="Let `url` be `http://`. Laboratories only.")] = False
     attempt_seconds: Annotated[
         Annotated[float, Meta(gt=0.0, le=limits.INQUIRY_SECONDS)],
-        Meta(description="How long one attempt may take; what may be repeated is tried three times within 10 s."),
+        Meta(description="Time limit of one attempt; repeatable requests are tried three times within 10 s."),
     ] = limits.BACKEND_ATTEMPT_SECONDS
 
 
 class RegistrySettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The domain registry, when it is elsewhere; without this table the node has its own. See `docs/registries.md`."""
+    """An external domain registry; without this table the node has its own. See `docs/registries.md`."""
 
     cache_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=3_600.0)],
@@ -47,7 +47,7 @@ class RegistrySettings(BackendSettings, frozen=True, kw_only=True, forbid_unknow
     ] = limits.REGISTRY_CACHE_SECONDS
     poll_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=3_600.0)],
-        Meta(description="Pause between two questions for news of statuses; 0: another node asks for them."),
+        Meta(description="Interval of polling for changes of statuses; 0: another node polls."),
     ] = limits.REGISTRY_POLL_SECONDS
 
 
@@ -55,18 +55,19 @@ class QosSettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fie
     """The QoS broker behind `domain://qos.<domain>`; without this table there is none. See `docs/registries.md`."""
 
     max_lease_seconds: Annotated[
-        Annotated[int, Meta(ge=1, le=86_400)], Meta(description="Longest life of a reservation; longer ones are cut.")
+        Annotated[int, Meta(ge=1, le=86_400)],
+        Meta(description="Maximum duration of a reservation; longer ones are cut."),
     ] = limits.QOS_LEASE_MAX_SECONDS
     watch_seconds: Annotated[
         Annotated[float, Meta(ge=0.0, le=3_600.0)],
-        Meta(description="Pause between two looks at the usage of providers that somebody listens to; 0: none."),
+        Meta(description="Interval of polling the usage of providers with subscribers; 0: never."),
     ] = limits.QOS_WATCH_SECONDS
 
 
 class CatalogueSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Descriptors that local runtimes read by messages to `hyperty-catalogue://…`. See `docs/registries.md`."""
 
-    serve: Annotated[bool, Meta(description="Whether they may; off: 501 `connector-off`.")] = True
+    serve: Annotated[bool, Meta(description="Offer this service; off: 501 `connector-off`.")] = True
     guest_stubs: Annotated[
         bool,
         Meta(
