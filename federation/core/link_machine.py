@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -40,6 +40,7 @@ from protofly.message import Message
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
 """How a message of ours ended, for its record."""
 _Failed = Literal["trapped", "rejected", "expired"]
+_SENT: Final = LinkCount.SENT  # looked up once: it is counted for each message
 
 # Events of the node's side; those of carriers are in `carrier`.
 
@@ -269,7 +270,7 @@ class LinkMachine:
         if code is not None:
             self.counters[LinkCount.REJECTED] += 1
             return [Rejected(event, code)]
-        self.counters[LinkCount.SENT] += 1
+        self.counters[_SENT] += 1
         self.replies.sent(event.message, now, ttl_seconds)
         return _TAKEN if self.carriers else _TAKEN_AND_NEEDED
 
