@@ -38,12 +38,20 @@ def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = Fa
         print_facts({**node, "problems": problems, "warnings": warnings}, as_json=True)
     else:
         names = ("node", "version", "uptime_seconds", "sessions", "middleware", "policy_revision", "insecure")
-        links = [f"{link['domain']}: {link['state']}{_legacy(link)}" for link in node.get("links", [])]
+        links = [f"{link['domain']}: {link['state']}{_chosen(link)}{_legacy(link)}" for link in node.get("links", [])]
         facts = {name: node.get(name, "") for name in names}
         expiries = [one["text"] for one in node.get("expiries", [])]
         lists = {"links": links, "expiries": expiries, "warnings": warnings or "none", "problems": problems or "none"}
         print_facts({**facts, **lists}, as_json=False)
     raise typer.Exit(FOUND_WANTING if problems else 0)
+
+
+def _chosen(link: dict[str, Any]) -> str:
+    """The stub that the operator chose for a domain, by name and digest."""
+    stub = link.get("stub") or {}
+    if stub.get("level") != "operator":
+        return ""
+    return f", stub of yours {stub.get('name')} {stub.get('version')}, sha256 {stub.get('sha256')}, {stub.get('class')}"
 
 
 def _legacy(link: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from trapezoid.commands import app
 
+CHOSEN = {"name": "vertx_peer", "version": "1.0.0", "sha256": "ab" * 32, "level": "operator", "class": "plain"}
 STATUS: dict[str, Any] = {
     "node": "mn-1.a.example",
     "middleware": ["rate", "authorisation"],
@@ -23,6 +24,7 @@ STATUS: dict[str, Any] = {
         {"domain": "b.example", "state": "live", "stub": {}},
         {"domain": "tel.gw.example", "state": "live", "stub": {"interworking": "tel:+49*"}},
         {"domain": "sip.gw.example", "state": "live", "stub": {"interworking": ""}},
+        {"domain": "p.example", "state": "live", "stub": CHOSEN},
     ],
 }
 
@@ -87,6 +89,13 @@ def test_a_link_with_a_problem_is_shown_with_its_reason_and_ends_with_1(site: Si
     assert REFUSED in " ".join(text.split())
     code, text = run(site, tmp_path, "--json")
     assert (code, json.loads(text)["problems"]) == (1, [REFUSED])
+
+
+def test_chosen_stub_is_shown_with_its_digest_and_class(site: Site, tmp_path: Path) -> None:
+    _, text = run(site, tmp_path)
+    words = " ".join(text.split())
+    assert f"p.example: live, stub of yours vertx_peer 1.0.0, sha256 {'ab' * 32}, plain" in words
+    assert "b.example: live, stub of yours" not in words
 
 
 def test_an_interworking_stub_is_shown_with_those_for_whom_it_speaks(site: Site, tmp_path: Path) -> None:
