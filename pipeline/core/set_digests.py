@@ -122,10 +122,8 @@ def _groups(rows: pa.Table, *more: tuple[Numbers, int]) -> Numbers:
 
 def _rows_of_bytes(values: pa.Array) -> Bytes | None:
     """One row for each value if all are equally long and long enough to be sorted by their heads."""
-    if values.null_count or not len(values):
-        return None
-    _, rows = next(binary_rows(values))
-    return rows if len(rows) == len(values) and rows.shape[1] >= _HEAD_BYTES else None
+    _, rows = next(binary_rows(values), (None, None))
+    return rows if rows is not None and len(rows) == len(values) and rows.shape[1] >= _HEAD_BYTES else None
 
 
 def _sorted_lines(group: Numbers, ids: Bytes, digests: Bytes) -> tuple[Numbers, Numbers]:

@@ -50,9 +50,8 @@ class Versions:
         new = next((version for version in reversed(versions) if version.startswith(self.candidate)), None)
         if new is None:
             return None
-        older = [version for version in versions if version != new and version.startswith(self.baseline)]
-        if not self.baseline:
-            older = [version for version in older if versions.index(version) < versions.index(new)]
+        before = versions if self.baseline else versions[: versions.index(new)]
+        older = [version for version in before if version != new and version.startswith(self.baseline)]
         return (older[-1], new) if older else None
 
 

@@ -108,6 +108,11 @@ def test_ids_of_any_length_and_missing_ones_have_a_line_of_what_there_is(rows: l
     assert in_workers([rows[:cut], rows[cut:]], ALL) == by_hand(rows, ALL)
 
 
+@given(rows=records(st.none()))
+def test_messages_without_any_id_have_empty_lines(rows: list[dict[str, Any]]) -> None:
+    assert in_workers([rows], ALL) == by_hand(rows, ALL)
+
+
 @given(rows=records(of_one_length), signed_off=st.sets(st.sampled_from(sorted(ALL))))
 def test_only_days_in_question_have_digests(rows: list[dict[str, Any]], signed_off: set[tuple[str, str]]) -> None:
     assert in_workers([rows], signed_off) == by_hand(rows, signed_off)

@@ -63,6 +63,21 @@ def test_too_many_words_and_too_long_ones_are_no_words() -> None:
         Vocabulary().sign_of("x" * (WORD_CHARS_MAX + 1))
 
 
+def test_a_word_may_have_so_many_characters_and_a_longer_one_ends_the_vocabulary() -> None:
+    words = Vocabulary()
+    sign = words.sign_of("x" * WORD_CHARS_MAX)
+    with pytest.raises(TooManyWordsError):
+        words.sign_of("x" * (WORD_CHARS_MAX + 1))
+    with pytest.raises(TooManyWordsError):
+        words.sign_of("short")
+    assert words.sign_of("x" * WORD_CHARS_MAX) == sign
+
+
+def test_a_full_vocabulary_takes_no_word() -> None:
+    with pytest.raises(TooManyWordsError):
+        Vocabulary(is_full=True).sign_of("short")
+
+
 @given(texts=some_texts, other=some_texts)
 def test_questions_about_texts_have_the_same_answer_with_a_dictionary_and_without(
     texts: list[str | None], other: list[str | None]
