@@ -142,7 +142,7 @@ class LoginService:
         """The runtime of ours that asks."""
         self._on()
         session = self._sessions.sessions.get(request.caller.number)
-        if request.caller.is_link or request.caller.is_guest or session is None:
+        if session is None or session.is_guest:
             raise PeerError(Code.TRANSIT, "only runtimes of this domain log in here")
         return session.runtime_key
 
