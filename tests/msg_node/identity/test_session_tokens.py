@@ -28,7 +28,7 @@ from msg_node.kernel.proof import Offered, Proven
 from msg_node.kernel.signed_tokens import TokenRefusedError
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError
-from protofly.limits import SESSION_TOKEN_MAX_SECONDS, SESSION_TOKEN_SKEW_SECONDS
+from protofly.limits import BEARER_TOKEN_CHARS, SESSION_TOKEN_MAX_SECONDS, SESSION_TOKEN_SKEW_SECONDS
 from tests.support.token_issuer import TokenIssuer, part
 
 DOMAIN = "alpha.example"
@@ -344,6 +344,30 @@ def test_a_full_table_renews_no_more_but_revokes_and_forgets_nothing() -> None:
     assert issued.revoke("b1", "bo", until=NOW + 10, now=NOW).is_revoked
     assert [issued.least(name) for name in ("a1", "a2", "a3", "a4", "b1")] == [2, 1, REVOKED, REVOKED, REVOKED]
     assert issued.renew("c1", "bo", 0, until=NOW + 30, now=NOW + 11).least == 1
+
+
+def test_a_login_is_not_renewed_at_the_moment_of_its_end_although_its_token_still_counts() -> None:
+    tokens = made(life=TokenLife(3_000.0, 3_000.0))
+    text = begun(tokens)
+    assert counts(tokens, text, now=NOW + 3_000)
+    with pytest.raises(TokenRefusedError, match="too long ago"):
+        tokens.renew(text, RUNTIME, now=NOW + 3_000)
+    assert tokens.renew(text, RUNTIME, now=NOW + 2_999)
+
+
+def test_a_token_that_is_longer_than_any_that_opens_sessions_is_refused_with_our_signature_too() -> None:
+    tokens = made()
+    roles = frozenset({"r" * BEARER_TOKEN_CHARS})
+    text, _ = tokens.begin(Asserted("ana-7", "ana-7", PROVIDER, NOW, {}, roles), RUNTIME, login="l1", now=NOW)
+    for use in (tokens.renew, tokens.revoke):
+        with pytest.raises(TokenRefusedError, match="no signed token"):
+            use(text, RUNTIME, now=NOW)
+
+
+def test_a_token_has_a_number_of_at_most_fifteen_digits() -> None:
+    assert number_of("l1." + "9" * 15) == 10**15 - 1
+    with pytest.raises(TokenRefusedError):
+        number_of("l1." + "9" * 16)
 
 
 @pytest.mark.parametrize("text", ["", ".", "x", "l.", "l.x", "l.-1", "l.1e3", "l.٣"])
