@@ -277,7 +277,7 @@ class SessionService:
 
     def _is_guest(self, runtime_key: str) -> bool:
         """Check a runtime address: one level, so that nobody can open a session above or below that of another."""
-        if runtime_part(runtime_key) != runtime_key or not runtime_key:
+        if runtime_part(runtime_key) != runtime_key:
             raise PeerError(Code.BAD_HEADER, "from is to be a runtime address: runtime://<domain>/<id>")
         if runtime_key in self._own.reserved:
             raise PeerError(Code.NOT_OWNER, "this is the address of the node")

@@ -223,7 +223,16 @@ def test_an_unknown_key_is_wanted_and_the_verdict_is_not_remembered() -> None:
     known = Verdicts([RULES], wants_keys=wanted.append)
     assert not known.judge(body(token()), DOMAIN, now=NOW).is_verified
     assert wanted == [ISSUER]
+    assert not known.judge(body(token()), DOMAIN, now=NOW).is_verified
+    assert wanted == [ISSUER] * 2
     known.set_keys(ISSUER, SIGNER.keys)
+    assert known.judge(body(token()), DOMAIN, now=NOW).is_verified
+
+
+def test_the_same_rubbish_costs_one_check_however_often_it_comes() -> None:
+    known = verdicts()
+    for _ in range(ASSERTION_CHECKS_PER_SECOND + 1):
+        assert not known.judge(body(f"{part({'alg': 'ES256'})}.e30.AA"), DOMAIN, now=NOW).is_verified
     assert known.judge(body(token()), DOMAIN, now=NOW).is_verified
 
 
