@@ -20,10 +20,11 @@ ADDRESS = f"domain://idm.{DOMAIN}"
 
 
 ANA = f"user://{DOMAIN}/ana"
+OURS = Caller(1)
 SECRET = Credential(digest_of("secret"), f"runtime://{DOMAIN}/*", frozenset({"lab"}))
 
 
-def ask(verdicts: Verdicts, body: Json, caller: Caller = Caller(1), *, type_: str = "execute") -> Answer | Inquiry:
+def ask(verdicts: Verdicts, body: Json, caller: Caller = OURS, *, type_: str = "execute") -> Answer | Inquiry:
     rig = StateRig()
     rig.open("ana", 1)
     service = IdentityService(
@@ -37,7 +38,7 @@ def ask(verdicts: Verdicts, body: Json, caller: Caller = Caller(1), *, type_: st
     return service(ServiceRequest(message, caller, DOMAIN, NOW, b"seed"))
 
 
-def refused(body: Json, caller: Caller = Caller(1), *, type_: str = "execute") -> Code:
+def refused(body: Json, caller: Caller = OURS, *, type_: str = "execute") -> Code:
     with pytest.raises(PeerError) as error:
         ask(Verdicts([RULES]), body, caller, type_=type_)
     return error.value.code
