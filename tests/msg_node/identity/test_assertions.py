@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import dataclasses
 import hmac
 import json
 import time
@@ -15,7 +16,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey
 
-from msg_node.identity.core.assertions import AssertionRefusedError, ProviderRules, assertion_in, check_assertion
+from msg_node.identity.core.assertions import (
+    Asserted,
+    AssertionRefusedError,
+    ProviderRules,
+    assertion_in,
+    check_assertion,
+)
 from msg_node.identity.core.verdicts import UNASSERTED, AssertionVerdict, Verdicts
 from msg_node.kernel.issuer_keys import VerificationKey
 from protofly.errors import Code
@@ -121,6 +128,64 @@ def test_clocks_may_differ_by_a_minute() -> None:
     for good in (token(exp=NOW - 59), token(iat=NOW + 59), token(nbf=NOW + 59), token(aud=[CLIENT])):
         assert check(good) == "ana-7"
     assert check(token(aud=[CLIENT, "another"], azp=CLIENT)) == "ana-7"
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_good"),
+    [
+        ({"sub": "s" * 512}, True),
+        ({"sub": "s" * 513}, False),
+        ({"sub": ""}, False),
+        ({"uid": "u" * 512}, True),
+        ({"uid": "u" * 513}, False),
+        ({"uid": ""}, False),
+        ({"uid": "a\nb"}, False),
+        ({"uid": 7}, False),
+        ({"uid": ["u"]}, False),
+        ({"uid": None}, False),
+    ],
+)
+def test_subject_and_user_are_each_a_name(changes: dict[str, Any], is_good: bool) -> None:
+    rules = dataclasses.replace(RULES, user_claim="uid")
+    assertion = token(**{"uid": "u", **changes})
+    if is_good:
+        assert check(assertion, rules=rules) == changes.get("uid", "u")
+        return
+    with pytest.raises(AssertionRefusedError, match="names nobody"):
+        check(assertion, rules=rules)
+
+
+def asserted(rules: ProviderRules = RULES, **changes: Any) -> Asserted:
+    return check_assertion(token(**changes), DOMAIN, {ISSUER: rules}, {ISSUER: SIGNER.keys}, now=NOW)
+
+
+def test_a_profile_has_short_printable_texts_and_nothing_else() -> None:
+    profile = asserted(name="n" * 512, email="e" * 513, picture="a\nb", locale="", nickname="x").profile
+    assert profile == {"name": "n" * 512, "locale": ""}
+
+
+@pytest.mark.parametrize(
+    ("claim", "roles"), [("", set()), ("roles", {"lab"}), ("realm.roles", {"lab", "guard"}), ("none", set())]
+)
+def test_roles_come_from_the_claim_that_the_settings_name_and_else_from_none(claim: str, roles: set[str]) -> None:
+    rules = dataclasses.replace(RULES, roles_claim=claim)
+    found = asserted(rules, roles=["lab"], realm={"roles": "lab guard"}, **{"": ["operator"]}).roles
+    assert found == roles
+
+
+@pytest.mark.parametrize(("stub", "is_good"), [(None, True), ("s", True), ("", False), ("a\nb", False), (7, False)])
+def test_a_stub_that_is_named_is_a_name(stub: object, is_good: bool) -> None:
+    rules = dataclasses.replace(RULES, stub_claim="stub")
+    if is_good:
+        assert asserted(rules, stub=stub).stub == (stub or "")
+        return
+    with pytest.raises(AssertionRefusedError, match="names no stub"):
+        asserted(rules, stub=stub)
+
+
+@pytest.mark.parametrize("raw", [b"", b"[[[", b"\xff", b'"assert"'])
+def test_a_body_without_an_assertion_is_not_even_read(raw: bytes) -> None:
+    assert assertion_in(raw) == ""
 
 
 def test_a_provider_speaks_for_its_domains_only() -> None:
