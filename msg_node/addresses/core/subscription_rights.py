@@ -72,7 +72,7 @@ class SubscriptionRights:
             return Right.LISTEN if is_theirs else Right.REFUSED
         if _is_of_thing(key, shape):
             return self._right_to_thing(caller, key)
-        if shape is Shape.EVENTS or self._is_child(caller, key, shape):
+        if shape is Shape.EVENTS or self._is_child(caller, key):
             return Right.LISTEN if self._state.observer_rights.has_consent(caller.number, key) else Right.NO_CONSENT
         if caller.is_link:
             return Right.REFUSED
@@ -85,13 +85,13 @@ class SubscriptionRights:
             return Right.LISTEN
         return self._right_to_unowned(caller, key, shape)
 
-    def _is_child(self, caller: Caller, key: str, shape: Shape) -> bool:
+    def _is_child(self, caller: Caller, key: str) -> bool:
         """True for a child of an owned object in the oldest spelling, `O/n`, to which observers may listen.
 
         What is below an agent of things is never one for another domain. Source: message specification, sections 8.3
         and 19.1.
         """
-        if shape is not Shape.BASE or not is_child_form(key) or is_p2p_stub(key):
+        if not is_child_form(key) or is_p2p_stub(key):
             return False
         if caller.is_link and scheme_of(key) == "thing":
             return False
@@ -135,13 +135,10 @@ class SubscriptionRights:
             return Right.REFUSED
         if not scheme:
             return Right.LISTEN if shape is Shape.BASE else Right.REFUSED
-        if shape is Shape.BELOW:
-            return Right.REFUSED
         if domain not in self._state.domains and not is_of_no_domain(key):
-            is_foreign_child = bool(domain) and shape is Shape.BASE and is_child_form(key)
-            if is_foreign_child and not self._state.observer_rights.has_consent(caller.number, key):
-                return Right.NO_CONSENT
-            return Right.LISTEN if is_foreign_child else Right.REFUSED
+            if not domain or not is_child_form(key):
+                return Right.REFUSED
+            return Right.LISTEN if self._state.observer_rights.has_consent(caller.number, key) else Right.NO_CONSENT
         if shape is Shape.CONTROL:
             others = set(self._state.listeners.targets(key)) - {caller.number}
             return Right.REFUSED if others else Right.LISTEN
