@@ -25,7 +25,7 @@ from stubs_cache.stub_pins import StubPins
 logger = logging.getLogger("federation")
 
 ENDPOINT_NAME: Final = "mn"
-"""How a chosen stub names the only endpoint that it has."""
+"""Name of the only endpoint of a chosen stub."""
 
 CheckConfiguration = Callable[[Mapping[str, object], Mapping[str, object]], None]
 """Holds settings (second) against a JSON Schema (first); raises PeerError, saying what does not fit."""
@@ -33,7 +33,7 @@ CheckConfiguration = Callable[[Mapping[str, object], Mapping[str, object]], None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StubChoice:
-    """What the settings say about the stub of one domain.
+    """The settings about the stub of one domain.
 
     Attributes:
         domain: The foreign domain.
@@ -49,7 +49,7 @@ class StubChoice:
 
 
 class ChosenStubs:
-    """What the operator says about stubs, by domain."""
+    """The operator's settings about stubs, by domain."""
 
     def __init__(self, choices: Iterable[StubChoice], pins: StubPins, *, check: CheckConfiguration) -> None:
         self._choices = {one.domain: one for one in choices}
@@ -57,7 +57,7 @@ class ChosenStubs:
         self._check = check
 
     def is_chosen(self, domain: str) -> bool:
-        """Whether the operator chose the stub of a domain."""
+        """True when the operator chose the stub of a domain."""
         choice = self._choices.get(domain)
         return choice is not None and choice.file is not None
 
@@ -71,7 +71,7 @@ class ChosenStubs:
         return await trio.to_thread.run_sync(self._load, self._choices[domain])
 
     def configuration(self, stub: VerifiedStub) -> Mapping[str, object]:
-        """What `start` hands to a stub.
+        """Return the configuration that `start` hands to a stub.
 
         Raises:
             PeerError: STUB_CONFIGURATION when it does not fit the schema of the stub's manifest.

@@ -96,7 +96,7 @@ class DomainDocuments:
         return self._client.is_forgotten(domain)
 
     def _believed(self, domain: str) -> DomainTrust | None:
-        """What we know of a domain, unless the operator retrusted or forgot it since: that holds at once."""
+        """Return the trust in a domain, None if the operator retrusted or forgot it since."""
         known = self._trusted.get(domain)
         if known is not None and not self._client.is_remembered(known):
             logger.info("what was known of %s does not count any more: its trust was changed by the operator", domain)
@@ -105,12 +105,12 @@ class DomainDocuments:
         return known
 
     def seconds_until_refresh(self, domain: str) -> float:
-        """How long what we know of a domain need not be asked for again; 0 when we know nothing."""
+        """Seconds until the documents of a domain are due to be asked for again; 0 when we have none."""
         known = self._trusted.get(domain)
         return max(0.0, known.refresh_at - self._clock()) if known is not None else 0.0
 
     def seconds_until_askable(self, domain: str) -> float:
-        """How long a domain is not asked for newer documents because it was asked a moment ago; 0: it may be."""
+        """Seconds until a domain may be asked for newer documents, because it was asked a moment ago; 0 for now."""
         known = self._trusted.get(domain)
         return 0.0 if known is None else max(0.0, known.fetched_at + LEAST_REFRESH_SECONDS - self._clock())
 

@@ -214,5 +214,5 @@ class DomainLink(LinkPort):
 
     @property
     def counters(self) -> Counters:
-        """What happened to how many messages."""
+        """Counts of messages; `LinkCount` has their meaning."""
         return self.machine.counters

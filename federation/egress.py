@@ -45,7 +45,7 @@ _PLAINTEXT_SCHEMES = {"ws": "wss", "http": "https"}
 
 @dataclass(frozen=True, slots=True)
 class EgressRules:
-    """What one domain's stub may reach.
+    """The endpoints that one domain's stub may reach.
 
     `endpoints` are those of its manifest that the `live` document knows; `allows_plaintext` is the operator's
     `insecure_plaintext` for this peer. `tokens` are the access tokens that we keep for it; `read_token` gives the one
@@ -417,7 +417,7 @@ class Egress:
 
 
 def _end_of(websocket: ClientWebSocket) -> str:
-    """What a stub gets when a WebSocket ends: the code of the side that closed it, if one was given."""
+    """Return what a stub gets when a WebSocket ends: the code of the side that closed it, if one was given."""
     return f"closed {websocket.close_code or websocket.fault_code or ''}".strip()
 
 

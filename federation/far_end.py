@@ -25,7 +25,7 @@ logger = logging.getLogger("federation")
 
 
 class FarEnd:
-    """What one running stub says about its far end, and what the far end proves.
+    """The states that one running stub reports, and the proofs of its far end.
 
     Args:
         carrier: The instance, in whose name the link is notified.

@@ -27,14 +27,14 @@ from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
 CHANNEL = "guest"
-"""What records say about how such a message went."""
+"""The channel in records of such a message."""
 
 _NO_ROLES = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
 class GuestContext:
-    """What the borders of all guests share.
+    """The context that the borders of all guests share.
 
     `decisions` judges their opens, and records denials within bounds. `mains` gives the main domain of each alias that
     the operator lists: its guests are judged as the link of that domain.
@@ -63,7 +63,7 @@ class Entered:
 
 
 class _Side:
-    """What is kept for the guests of one domain."""
+    """Border, records and events of the guests of one domain."""
 
     __slots__ = ("border", "events", "records")
 

@@ -67,7 +67,7 @@ class StubInstance:
 
     @property
     def grants(self) -> Grants:
-        """What its manifest asks for and the node allows."""
+        """The permissions that its manifest asks for and the node allows."""
         auth = self.stub.manifest.permissions.auth
         return Grants(frozenset(self.stub.endpoints), auth=auth, http=self.allows_http)
 

@@ -31,7 +31,7 @@ UNTAKEN_PROOFS = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """What a token that was accepted rests on: its issuer, the key that signed it, and the domains that it claims.
+    """The basis of a token that was accepted: its issuer, the key that signed it, and the domains that it claims.
 
     A caller that relies on the token keeps it, so that no number of other tokens makes it forgotten.
     """
@@ -152,7 +152,7 @@ class Identity:
         return msgspec.structs.replace(claims, doms=[domain, *sorted(domains - {domain})])
 
     def take_proof(self, claims: Claims) -> Proof:
-        """What claims rest on that `verify` has just returned; it is given away once, and counts for nothing then."""
+        """Return the basis of claims that `verify` has just returned; only the first call gets it."""
         return self._untaken.pop((claims.iss, claims.jti), Proof(claims.iss, "", frozenset({claims.iss})))
 
     async def _domains_of(self, trust: DomainTrust, proof: Proof) -> frozenset[str]:

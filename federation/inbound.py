@@ -35,7 +35,7 @@ FORGED_NAME_CHARS = 256
 
 
 class Near(Protocol):
-    """What the way in needs from the rest of its link."""
+    """The parts of a link that its way in uses."""
 
     domain: str
     records: LinkRecords
@@ -92,7 +92,7 @@ class Inbound:
         return _Side(self._border(domains), ForgeryLimit(is_node=is_node))
 
     def _border(self, domains: frozenset[str]) -> InwardBorder:
-        """What may come in from now on; a stub that starts anew may speak for other addresses than the one before."""
+        """Make the border for what comes in from now on; a new stub may speak for other addresses than the last one."""
         legacy = self._rules.interworking
         is_theirs = partial(legacy.speaks_for, self._link.domain) if legacy else None
         domain = self._link.domain

@@ -102,7 +102,7 @@ class InstanceWatch:
                 return None if code is None else PeerError(code, "the stub may not run any more", domain=domain)
 
     def _counts_without_news(self, exc: TransportError | PeerError) -> bool:
-        """What we know already counts although no news are to be had, unless the operator took back the trust."""
+        """True when what we know counts although there are no news: the operator has not taken back the trust."""
         domain = self._link.domain
         if isinstance(exc, PeerError):
             logger.warning("news of %s are refused: %s", domain, exc, extra=self._about)
@@ -114,7 +114,7 @@ class InstanceWatch:
         return False
 
     def _replaced_because(self, stub: VerifiedStub, trust: DomainTrust) -> str:
-        """Why another instance is to take over, "" when none is. While a line holds, a moved endpoint is no reason."""
+        """Say why another instance takes over, "" when none does. While a line holds, a moved endpoint is no reason."""
         current = trust.live.stubs.get(DEFAULT_STUB)
         if current is not None and current.manifest_sha256 != stub.manifest_sha256:
             return "there is a newer one"

@@ -35,7 +35,7 @@ REFUSALS_LOGGED_PER_MINUTE = 60
 
 
 class LinkAcceptor:
-    """What every incoming link needs to know.
+    """Accepts incoming links.
 
     Args:
         endpoints: URLs under which our link endpoint is published.

@@ -22,14 +22,14 @@ from protofly.message import Message
 
 
 class Refusal(NamedTuple):
-    """Why a message was not taken, and what its sender may know besides."""
+    """The reason why a message was not taken, with the facts that its sender may know."""
 
     code: Code
     value: dict[str, object] | None = None
 
 
 class Identified(NamedTuple):
-    """What this node itself has verified about the person who sends a message, in the order of `Facts`."""
+    """The user who sends a message, as this node itself has verified it; in the order of `Facts`."""
 
     is_verified: bool = False
     user: str = ""
@@ -68,7 +68,7 @@ class OurNames:
 
 @dataclass(frozen=True, slots=True)
 class BorderRules:
-    """What holds for every message between our domain and another one.
+    """The rules for every message between our domain and another one.
 
     Attributes:
         ours: Our names.
@@ -135,7 +135,7 @@ class LinkClock:
 
 @dataclass(frozen=True, slots=True)
 class LinkContext:
-    """What every link of this node is made with; each part of a link gets what it needs of it.
+    """The dependencies of links; each part of a link gets the ones that it uses.
 
     `limits` bound what waits for one domain, `terms` hold for single domains.
     """

@@ -87,7 +87,7 @@ class LinkEvents:
 
     @property
     def trouble(self) -> str:
-        """What keeps us from the domain, in one line; "" when nothing does."""
+        """The trouble that keeps us from the domain, in one line; "" when there is none."""
         return self._trouble.text(time.time())
 
     def stalled(self, detail: str) -> None:
@@ -102,7 +102,7 @@ class LinkEvents:
             logger.warning("the link to %s is heard again after %.0f s", self._domain, seconds, extra=self._about)
 
     def broken(self, exc: Exception) -> None:
-        """What came is no message."""
+        """Bytes came that are no message."""
         if self._log_lines.takes("broken"):
             logger.info("broken message from %s: %s", self._domain, exc, extra=self._about)
 

@@ -59,7 +59,7 @@ class LinkRecords:
         self._out.stub_ver = stub_version or None
 
     def facts_of(self, facts: Facts) -> GateFacts | None:
-        """What the record of a message keeps of the facts that the gate was shown."""
+        """The part of the gate's facts that the record of a message keeps."""
         return self._recorder.record(facts, self._gate.facts_read)
 
     def delivered(self, gone: Iterable[OutboundMessage], now: float) -> None:
@@ -147,7 +147,7 @@ class LinkRecords:
         self.record(entry)
 
     def _judged(self, entry: MessageRecord, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> None:
-        """What is known about a message at the gate."""
+        """Fill in the facts that are known at the gate."""
         message = facts.message
         entry.ts_us = int(facts.now * 1e6)
         entry.msg_id = msg_id.hex()

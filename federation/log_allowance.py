@@ -17,7 +17,7 @@ from typing import Final
 from protofly.errors import HostError
 
 FIELDS: Final = ("domain", "code", "session", "stub", "msg_id")
-"""What a line may be about, besides its text: members of `extra` of the call, and of a line in JSON."""
+"""Fields of a line besides its text: members of `extra` of the call, and of a line in JSON."""
 LINES_PER_MINUTE: Final = 60
 LINES_PER_MINUTE_AND_SUBJECT: Final = 30
 
@@ -25,7 +25,7 @@ logger = logging.getLogger("trapezoid.log")
 
 
 def fields(record: logging.LogRecord) -> dict[str, str | int]:
-    """What a line is about: what its call said, and what the first of our errors in it says."""
+    """Return the fields of a line: those of its call, and those of the first of our errors in it."""
     found: dict[str, str | int] = {}
     error = next((one for one in record.args or () if isinstance(one, HostError)), None)
     if error is not None:
@@ -98,7 +98,7 @@ class LineAllowance(logging.Filter):
         return takes
 
     def _begin_minute(self, minute: int) -> Counter[tuple[str, int]]:
-        """What the last minute left out, once it is over."""
+        """Begin a new minute if it is time; returns how many lines of each kind the last one left out."""
         left_out: Counter[tuple[str, int]] = Counter()
         if minute != self._minute:
             self._minute = minute

@@ -11,7 +11,7 @@ FIRST_CONTACT_SECONDS = 2.0
 
 
 class PausedSenders:
-    """Where senders wait until a link has sent some of what it has.
+    """Has senders wait until a link has sent some of what it has.
 
     Attributes:
         is_slow: Waiting was in vain: nobody waits for this link again until it is relieved.
@@ -29,7 +29,7 @@ class PausedSenders:
 
     @property
     def patience_seconds(self) -> float:
-        """How long senders pause: a first contact is worth more patience than a slow line."""
+        """Seconds for which senders pause: a first contact is worth more patience than a slow line."""
         return SLOW_SECONDS if self._machine.carriers else FIRST_CONTACT_SECONDS
 
     async def wait_relief(self) -> None:

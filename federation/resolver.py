@@ -31,13 +31,13 @@ from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
 
 VISITOR = "visitor "
-"""How the name of an asker begins who has come to us and said a domain, before its network address."""
+"""Prefix of the name of an asker that came to us and named a domain; its network address follows."""
 _RANDOM = random.SystemRandom()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Why federation with a domain is as it is: the answer to the operator's question.
+    """The state of discovery of a domain, with its reasons: the answer to the operator's question.
 
     `state` is "unknown", "known", "negative" or "back-off"; `reason` is `discovery-failed:<step>`, "" when nothing
     failed.
@@ -55,7 +55,7 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class ResolverStatistics:
-    """How full the tables are, and what was done since the start."""
+    """Return how full the tables are, and counts since the start."""
 
     places: int
     negative: int
@@ -76,7 +76,7 @@ class _Flight:
 
 @dataclass(slots=True)
 class _Done:
-    """What was done since the start; see `ResolverStatistics`."""
+    """Counts since the start; see `ResolverStatistics`."""
 
     lookups: int = 0
     queries: int = 0
@@ -130,7 +130,7 @@ class Resolver:
                 await self._lead(domain)
 
     async def resolve(self, domain: str, *, asked_by: str = "", for_domain: str = "") -> Location:
-        """Where the documents of a domain are.
+        """Find the documents of a domain.
 
         Args:
             domain: The foreign domain.
@@ -206,7 +206,7 @@ class Resolver:
         return Explanation(domain=domain, state=state, location=location, attempts=attempts)
 
     def statistics(self) -> ResolverStatistics:
-        """How full the tables are, and what was done since the start."""
+        """Return how full the tables are, and counts since the start."""
         return ResolverStatistics(
             places=len(self._cache),
             negative=self._cache.negative_count,
@@ -231,7 +231,7 @@ class Resolver:
             ).error()
 
     def _known(self, domain: str, entry: PeerEntry | None) -> Location | None:
-        """What needs no look-up: a complete entry, a fresh place, or a failure that is still believed."""
+        """Return what needs no look-up: a complete entry, a fresh place, or a failure that is still believed."""
         found = self._cache.find(domain, now=self._clock())
         if isinstance(found, Blocked):
             raise _blocked_error(found)
@@ -338,6 +338,6 @@ def _blocked_error(blocked: Blocked) -> HostError:
 
 
 def _described(answer: Answer) -> str:
-    """What an answer held, for the attempt log."""
+    """Describe an answer for the attempt log."""
     services = [f"{record.priority} {record.target or '.'}:{record.port or '-'}" for record in answer.services]
     return answer.detail or ", ".join([*answer.texts, *services, *answer.addresses])[: limits.DNS_TXT_CHARS]

@@ -172,7 +172,7 @@ class Federation:
                 link.flush()
 
     def congested_link(self, domain: str) -> PausedSenders | None:
-        """Where senders to a domain wait, if they should pause."""
+        """The senders that pause for a domain, None while nobody has to."""
         link = self._links.get(domain)
         return link.senders if link is not None and link.queue.is_congested and not link.senders.is_slow else None
 
@@ -247,5 +247,5 @@ def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_vi
 
 
 def greeting(sender: str, node: str) -> Message:
-    """What the gate `peer` judges when there is no message yet: a domain that comes to us, or that we look up."""
+    """Make what the gate `peer` judges when there is no message yet: a domain comes to us, or we look it up."""
     return Message(None, "open", sender, node, b"", b"{}")

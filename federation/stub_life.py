@@ -39,7 +39,7 @@ class StubLife:
         return self._lifecycle.is_circuit_open
 
     def held_back_seconds(self) -> float:
-        """How long it is still to be left alone after a crash, 0 when it may start."""
+        """Return the seconds for which it is still left alone after a crash, 0 when it may start."""
         pause_seconds = max(0.0, self._lifecycle.starts_at() - self._link.now())
         if pause_seconds:
             self._show_as_link()

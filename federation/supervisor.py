@@ -51,7 +51,7 @@ class StubSupervisor:
                 link.need.arise()
 
     def _held_back(self) -> float:
-        """How long the stub is still to be left alone: another carrier in the meantime has not mended it."""
+        """Seconds for which the stub is still left alone: another carrier in the meantime has not mended it."""
         pause_seconds = self._life.held_back_seconds()
         if pause_seconds and self._life.is_circuit_open:
             self._answer_all(Code.CIRCUIT_OPEN, "the stub crashed too often")

@@ -13,7 +13,7 @@ from protofly.errors import PeerError
 
 
 class AliasRules:
-    """What the operator says about aliases.
+    """The operator's rules about aliases.
 
     Args:
         own_domains: Our domain and its aliases.

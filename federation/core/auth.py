@@ -42,7 +42,7 @@ class StubIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a token says. Times are seconds since the Unix epoch."""
+    """The claims of a token. Times are seconds since the Unix epoch."""
 
     iss: _Text
     node: _Text
@@ -67,7 +67,7 @@ class _Header(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a verifier knows by itself and holds the token against.
+    """The facts that a verifier knows by itself and compares with the token.
 
     `issuer` is "" while only the token says who comes (the node side); `bindings` holds every channel binding that
     this connection may have.
@@ -209,7 +209,7 @@ class SeenTokens:
 
 @dataclass(frozen=True, slots=True)
 class Issuer:
-    """Who signs a token: main domain, address of the node, and all domains for which it speaks, the main one first."""
+    """The signer of a token: main domain, address of the node, and all domains that it speaks for, main one first."""
 
     domain: str
     node: str
@@ -218,7 +218,7 @@ class Issuer:
 
 @dataclass(frozen=True, slots=True)
 class TokenRequest:
-    """What one token is for.
+    """The purpose of one token.
 
     Attributes:
         peer_domain: Whom it is for.

@@ -24,7 +24,7 @@ from protofly.message import Message
 
 @dataclass(frozen=True, slots=True)
 class LinkNames:
-    """Who the two sides of a link are.
+    """The names of both sides of a link.
 
     Attributes:
         domain: The foreign domain.

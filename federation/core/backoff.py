@@ -45,7 +45,7 @@ def backoff_seconds(failures: int, *, draw: float, is_waiting: bool = True) -> f
 
 
 def document_life_seconds(max_age_seconds: float | None, *, draw: float) -> float:
-    """How long a fetched `live` document is believed without asking again.
+    """Seconds for which a fetched `live` document is believed without asking again.
 
     Args:
         max_age_seconds: What the server said; 0 for "do not store", None for nothing.
@@ -57,7 +57,7 @@ def document_life_seconds(max_age_seconds: float | None, *, draw: float) -> floa
 
 
 def negative_life_seconds(soa_seconds: float | None, *, was_recently_valid: bool, draw: float) -> float:
-    """How long "this is not a messaging node" is believed.
+    """Seconds for which "this is not a messaging node" is believed.
 
     Args:
         soa_seconds: Negative TTL of the zone, None when it is not known.

@@ -110,7 +110,7 @@ class Convicted(msgspec.Struct, frozen=True, gc=False):
 
 
 CarrierEvent = CarrierUp | CarrierProved | CarrierDown | Accepted | Refused | Convicted
-"""What a carrier reports to its link."""
+"""The reports of a carrier to its link."""
 
 
 class LinkPort(ABC):

@@ -18,7 +18,7 @@ _CLOCKS = "compare both clocks; ours says {now}"
 
 
 class Side(Enum):
-    """Where the reason is."""
+    """The side on which the reason is."""
 
     LINE = "line"
     DOCUMENTS = "documents"
@@ -99,7 +99,7 @@ _NO_CAUSE = frozenset({"discovery-backoff"})
 
 
 class ContactTrouble:
-    """What keeps one domain from being reached."""
+    """The trouble that keeps one domain from being reached."""
 
     def __init__(self, domain: str) -> None:
         self._domain = domain

@@ -59,7 +59,7 @@ class _Block:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a domain is. `valid_at`: when its documents were last accepted, 0 for never."""
+    """The place of a domain. `valid_at`: when its documents were last accepted, 0 for never."""
 
     locations: tuple[Location, ...]
     refresh_at: float
@@ -88,7 +88,7 @@ class DiscoveryCache:
         return len(self._blocks)
 
     def find(self, domain: str, *, now: float) -> Known | Blocked | None:
-        """What is known about a domain; None: nothing that is still good."""
+        """Return the entry of a domain, None without one that is still good."""
         place = self._place(domain)
         block = place.block if place else self._blocks.get(domain)
         blocked = block.at(now) if block else None

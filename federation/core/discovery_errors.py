@@ -16,7 +16,7 @@ from protofly.errors import Code, HostError, PeerError, TransportError
 
 
 class DiscoveryStep(Enum):
-    """Where in the discovery of a domain something happened, in the order of the steps."""
+    """The steps of discovery, in their order."""
 
     NAME = "name"
     POLICY = "policy"
@@ -89,7 +89,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Why a domain could not be found. A value, so that it can be remembered and raised to many.
+    """The reason why a domain was not found. A value, so that it can be remembered and raised to many.
 
     `life_seconds` is the negative TTL that the domain's own zone states, None when it says nothing.
     """

@@ -29,7 +29,7 @@ Source: message specification, section 16, rule 2.
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What the operator grants to the interworking stub of one domain.
+    """The operator's grants to the interworking stub of one domain.
 
     `ranges` are the most that it may speak for; `allows_http` whether it may open channels of kind `http`;
     `token_origins` where access tokens may go, and `has_token` whether there is one for the stub itself.
@@ -85,7 +85,7 @@ class Interworking:
         return tuple(self._admissions)
 
     def admission(self, domain: str) -> Admission | None:
-        """What is granted to the stub of a domain; None: nothing, it may not be of this kind."""
+        """Return the grants to the stub of a domain; None when it may not be of this kind."""
         return self._admissions.get(domain)
 
     def stub_address(self, domain: str) -> str:
@@ -113,7 +113,7 @@ class Interworking:
     # What may go where.
 
     def handed_over(self, domain: str, message: Message, handle: str) -> Message:
-        """What one of us sends to a domain, as its stub may see it: `handle` is in place of a user's access token.
+        """Return a message to a domain as its stub may see it: `handle` is in place of a user's access token.
 
         Raises:
             PeerError: See `check_sent` and `ServiceTokens.veiled`.
@@ -173,7 +173,7 @@ class Interworking:
         return self._signed.get(domain, ())
 
     def effective(self, domain: str) -> tuple[LegacyRange, ...]:
-        """What the stub of a domain speaks for: the parts of its claims that are granted."""
+        """Return the ranges of a stub: the parts of its claims that are granted."""
         one, signed = self._admissions.get(domain), self.signed(domain)
         granted = () if one is None else one.ranges
         inside = [claim for claim in signed if any(claim.is_within(outer) for outer in granted)]

@@ -19,7 +19,7 @@ STALLED_SECONDS = 5.0
 
 
 class Sight(Enum):
-    """What changed at one look."""
+    """A change that one look at the line found."""
 
     SILENT = "silent"  # time to ask for a sign of life
     STALLED = "stalled"

@@ -26,7 +26,7 @@ _length_from = _LENGTH.unpack_from
 
 
 class FrameKind(IntEnum):
-    """What a frame is. Source: docs/link.md."""
+    """The kinds of frames. Source: docs/link.md."""
 
     HELLO = 1
     CHALLENGE = 2

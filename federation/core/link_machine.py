@@ -38,7 +38,7 @@ from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 Outcome = Literal["delivered", "trapped", "timeout", "rejected", "expired", "undeliverable"]
-"""How a message of ours ended, for its record."""
+"""The end of a message of ours, for its record."""
 _Failed = Literal["trapped", "rejected", "expired"]
 _SENT: Final = LinkCount.SENT  # looked up once: it is counted for each message
 
@@ -287,11 +287,11 @@ class LinkMachine:
 
     @property
     def carried_by(self) -> str:
-        """How messages go: "stub", "peer", or "" while no carrier is up."""
+        """The channel of messages: "stub", "peer", or "" while no carrier is up."""
         return self.carriers[0].channel if self.carriers else ""
 
     def silent_seconds(self, now: float) -> float:
-        """How long a stalled line has been silent; 0 while it is not stalled."""
+        """Seconds for which a stalled line has been silent; 0 while it is not stalled."""
         since = self._watch.silent_since
         return 0.0 if since is None else now - since
 

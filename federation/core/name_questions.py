@@ -21,7 +21,7 @@ class RecordKind(Enum):
 
 
 class AnswerStatus(Enum):
-    """What came of a question."""
+    """The result of a question."""
 
     FOUND = "found"
     NO_DATA = "no-data"
@@ -58,7 +58,7 @@ class ServiceRecord:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a name server said. Only the field for the question's kind is filled.
+    """The answer of a name server. Only the field for the question's kind is filled.
 
     `ttl_seconds` is the shortest of the chain, for negative answers the zone's negative TTL; None when nothing said so.
     `is_validated`: DNSSEC-validated by a resolver that the operator trusts.

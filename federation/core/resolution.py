@@ -49,7 +49,7 @@ _STEP_OF_KIND: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerEntry:
-    """What the operator's settings say about one domain: enough of it, and nobody is asked.
+    """The operator's settings about one domain: if they say enough, nobody is asked.
 
     `well_known_url` "" is the usual one; `connect_host` "" and `connect_port` 0 are those of the URL.
     """
@@ -102,7 +102,7 @@ class DomainHints:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """Where a domain's documents may be: locations in the order to try, and how long to believe that (seconds)."""
+    """The possible places of a domain's documents, in the order to try, and the seconds for which that is believed."""
 
     locations: tuple[Location, ...]
     life_seconds: float
@@ -126,7 +126,7 @@ class Resolution:
         self._notes: list[str] = []
 
     def questions(self) -> tuple[Question, ...]:
-        """What to ask now, all at once; empty when the outcome is known."""
+        """The questions to ask now, all at once; empty when the result is known."""
         return () if self._failure else tuple(self._open)
 
     def receive(self, question: Question, answer: Answer) -> None:
@@ -139,7 +139,7 @@ class Resolution:
             self._follow_alias(question, answer)
 
     def outcome(self) -> Resolved | Failure:
-        """What was found."""
+        """The result, once there is nothing left to ask."""
         if self._failure:
             return self._failure
         if all(answer.status is AnswerStatus.FAILED for answer in self._answers.values()):

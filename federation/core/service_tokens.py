@@ -28,7 +28,7 @@ from protofly.message import Message
 from sandbox.core.grants import denied
 
 SERVICE: Final = "service"
-"""What stubs call the operator's token."""
+"""The name of the operator's token, for stubs."""
 CLEANED: Final = b"[token]"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]{1,8192}=*")
@@ -134,5 +134,5 @@ def origin_of(url: str) -> str:
 
 
 def cleaned(data: bytes, token: str) -> bytes:
-    """What a service says, without the token: some repeat what they were sent."""
+    """Return a service's answer without the token: some repeat what they were sent."""
     return data.replace(token.encode(), CLEANED)

@@ -21,7 +21,7 @@ from protofly.errors import Code, StubFaultError
 
 
 class ContactChange(Enum):
-    """What the link has to know."""
+    """A change of which the link is notified."""
 
     UP = "up"
     PROVED = "proved"
@@ -80,7 +80,7 @@ class StubContact:
         return ContactChange.PROVED if self.is_live else None
 
     def renewed(self, claims: Claims, domains: frozenset[str]) -> Claims | None:
-        """What was proved by `claims` holds for these domains from now on, besides the main one.
+        """Have a proof count for these domains from now on, besides the main one.
 
         Returns:
             The claims in their place, None when these count no more.

@@ -84,7 +84,7 @@ REPORTABLE: Final = {state.value: state for state in StubState if state in _REPO
     "connected": StubState.LIVE,
     "LIVE": StubState.LIVE,
 }
-"""What a stub may say about itself with the `status` action; the last three are the words of old stubs.
+"""Words that a stub may say about itself with the `status` action; the last three are the words of old stubs.
 
 Source: message specification, section 6.
 """

@@ -41,7 +41,7 @@ class StubAddresses:
 
 @dataclass(slots=True)
 class StepTimes:
-    """How long each step of first contact took, in milliseconds, in order."""
+    """Durations of the steps of first contact, in milliseconds and in order."""
 
     steps: list[tuple[str, float]] = field(default_factory=list)
     is_warm: bool = False
@@ -65,7 +65,7 @@ class StubStatus:
         state: A word of the specification, "" while there has been no deployment: of the deployment (`deploying`,
             `deployed`, `deployment-failed`), then of the connection, or one of this node's own.
         since: When it came into that state, in seconds since the Unix epoch.
-        detail: Why, for people.
+        detail: The reason, for operators.
         worker_pid: Its worker process, while there is one.
         started_sha256: Digest of the module that was started last, "" before there was one.
         description: What operators are shown of it.
@@ -105,7 +105,7 @@ class StubStatus:
         self.ranges = ranges
 
     def refused(self) -> None:
-        """What was offered did not pass: nothing is left that could run."""
+        """A package that was offered did not pass: none is left that could run."""
         self.module_sha256, self.version, self.signature, self.ranges = "", "", "unverified", ""
 
     def line(self) -> dict[str, str]:

@@ -35,7 +35,7 @@ _FORGOTTEN = 1000  # deadlines of requests that are open no more; beyond these t
 
 
 class Tracking(Enum):
-    """What is remembered of a message that left."""
+    """Which replies to a message that left may come."""
 
     ONE_REPLY = "one reply"  # silence is answered
     ANY_REPLIES = "any replies"  # every observer may acknowledge
@@ -46,7 +46,7 @@ ONE_REPLY, ANY_REPLIES, NOTHING = Tracking
 """Asked about each message. Before Python 3.12 a member costs ten times as much by way of its enumeration."""
 
 TransactionKey = tuple[str, bytes, str]
-"""Who asked, with which id, whom."""
+"""Key of a request: asker, id, asked."""
 
 
 class Transactions:
@@ -200,7 +200,7 @@ _WRITES = frozenset({"create", "update", "delete"})
 
 
 def tracking_of(message: Message) -> Tracking:
-    """What is remembered of a message.
+    """Decide what to remember of a message.
 
     Changes to children of an object, and its end, may be acknowledged by every observer and mostly are not.
     Source: message specification, sections 1.2, 3, 9.5 and 9.6.
