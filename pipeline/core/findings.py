@@ -31,7 +31,7 @@ class Verdict(Enum):
     REJECTED = "rejected"
 
 
-_COPY_AGAIN = "fetch manifest and segment again from the node's spool and ingest once more"
+_COPY_AGAIN = "fetch manifest and segment again from the node's spool and ingest again"
 _ASK_NODE = "ask the operator of the node; keep both files as evidence"
 
 
@@ -39,36 +39,36 @@ class Finding(Enum):
     """Every finding: code, severity, meaning, advice."""
 
     # The files cannot be used.
-    MALFORMED = "malformed", Severity.FATAL, "the manifest is not one", _COPY_AGAIN
-    MANIFEST_TOO_LARGE = "manifest-too-large", Severity.FATAL, "the manifest is larger than any of ours", _ASK_NODE
-    NOT_A_FILE = "not-a-file", Severity.FATAL, "a link, folder or device stands in place of a file", _ASK_NODE
-    UNREADABLE = "unreadable", Severity.FATAL, "the system refuses to read it", "make it readable and ingest once more"
-    NAME = "name", Severity.FATAL, "the file's name is not the one that its manifest calls for", _ASK_NODE
-    SCHEMA = "schema", Severity.FATAL, "a schema version that we do not know", "update, then ingest once more"
-    MISSING = "missing", Severity.FATAL, "the segment of this manifest is not there", _COPY_AGAIN
+    MALFORMED = "malformed", Severity.FATAL, "the manifest is not valid", _COPY_AGAIN
+    MANIFEST_TOO_LARGE = "manifest-too-large", Severity.FATAL, "the manifest is larger than a node writes", _ASK_NODE
+    NOT_A_FILE = "not-a-file", Severity.FATAL, "a link, folder or device in place of a file", _ASK_NODE
+    UNREADABLE = "unreadable", Severity.FATAL, "the system refuses to read it", "make it readable and ingest again"
+    NAME = "name", Severity.FATAL, "the file's name does not match its manifest", _ASK_NODE
+    SCHEMA = "schema", Severity.FATAL, "an unknown schema version", "update, then ingest again"
+    MISSING = "missing", Severity.FATAL, "the segment of this manifest is missing", _COPY_AGAIN
     TOO_LARGE = "too-large", Severity.FATAL, "more than a segment may hold", _ASK_NODE
     TORN = "torn", Severity.FATAL, "the segment ends within a frame", _COPY_AGAIN
     TRUNCATED = "truncated", Severity.FATAL, "the segment is shorter than its manifest says", _COPY_AGAIN
     OVERLONG = "overlong", Severity.FATAL, "the segment is longer than its manifest says", _COPY_AGAIN
-    HASH = "hash", Severity.FATAL, "the segment's content is not what its manifest says", _COPY_AGAIN
-    FRAME = "frame", Severity.FATAL, "a frame is damaged, or of a kind that no node writes", _ASK_NODE
+    HASH = "hash", Severity.FATAL, "the segment's content does not match its manifest", _COPY_AGAIN
+    FRAME = "frame", Severity.FATAL, "a frame is damaged, or in a form that no node writes", _ASK_NODE
     CHANGED = "changed", Severity.FATAL, "the segment changed while it was read", _COPY_AGAIN
     # The manifest is not to be believed.
-    COUNT = "count", Severity.FATAL, "the manifest promises another number of records than there are", _ASK_NODE
+    COUNT = "count", Severity.FATAL, "the number of records differs from the manifest", _ASK_NODE
     NUMBERS = "numbers", Severity.FATAL, "the manifest's numbers contradict each other", _ASK_NODE
-    DAYS = "days", Severity.FATAL, "its records are of more days than those of a segment can be", _ASK_NODE
+    DAYS = "days", Severity.FATAL, "its records cover more days than a segment can", _ASK_NODE
     SIGNATURE = "signature", Severity.FATAL, "the signature is not the node's", _ASK_NODE
-    UNSIGNED = "unsigned", Severity.WARNING, "nobody signed the manifest", "give the node a key, or accept it knowingly"
+    UNSIGNED = "unsigned", Severity.WARNING, "the manifest is not signed", "give the node a key, or accept the risk"
     UNKNOWN_KEY = (
         "unknown-key",
         Severity.WARNING,
-        "signed by a key that we do not trust",
-        "add it to --keys if it is right",
+        "signed by an untrusted key",
+        "add it to --keys if it is correct",
     )
-    KEY_EXPIRED = "key-expired", Severity.WARNING, "signed outside of the time for which the key is valid", _ASK_NODE
-    UNCHECKED = "unchecked", Severity.FINE, "signed, but no keys were given to check it with", "name them with --keys"
+    KEY_EXPIRED = "key-expired", Severity.WARNING, "signed outside the validity of the key", _ASK_NODE
+    UNCHECKED = "unchecked", Severity.FINE, "signed, but no keys were given", "name them with --keys"
     # The segment does not fit to the others of its node.
-    REUSED = "reused", Severity.FATAL, "the number was used before, for other content", _ASK_NODE
+    REUSED = "reused", Severity.FATAL, "the number was used before for other content", _ASK_NODE
     OVERLAP = "overlap", Severity.FATAL, "record numbers of another segment are used again", _ASK_NODE
     CHAIN_BREAK = "chain-break", Severity.SEVERE, "it does not name the segment before it", _ASK_NODE
     SEQUENCE_BREAK = (
@@ -81,17 +81,17 @@ class Finding(Enum):
         "chain-start",
         Severity.WARNING,
         "a new chain begins although an older one is known",
-        "see whether the node's spool was emptied",
+        "check if the node's spool was emptied",
     )
-    GAP = "gap", Severity.WARNING, "a segment before it is not here", "fetch it from the node's spool"
+    GAP = "gap", Severity.WARNING, "a segment before it is missing", "fetch it from the node's spool"
     FIRST = (
         "first",
         Severity.FINE,
-        "the oldest segment that is here, though not the node's first",
+        "the oldest segment here, but not the node's first",
         "fetch older ones if there are any",
     )
-    LATE = "late", Severity.FINE, "fills a gap", "settle the days again that it touches"
-    COPY = "copy", Severity.FINE, "the same segment once more", "nothing"
+    LATE = "late", Severity.FINE, "fills a gap", "settle its days again"
+    COPY = "copy", Severity.FINE, "the same segment again", "nothing"
     # What it says about the node.
     CLOCK = (
         "clock",
@@ -103,21 +103,21 @@ class Finding(Enum):
         "lost",
         Severity.WARNING,
         "the node lost records before it could write them",
-        "see the node's disk and its queue",
+        "check the node's disk and queue",
     )
-    QUARANTINED = "quarantined", Severity.SEVERE, "lines are no good records", "see `show quarantine`"
+    QUARANTINED = "quarantined", Severity.SEVERE, "lines are not valid records", "see `show quarantine`"
     # What it says about us.
     VANISHED = (
         "vanished",
         Severity.SEVERE,
-        "was read and stored, and then could not be verified once more",
+        "was stored, but could not be verified again",
         "compare it with the node's spool",
     )
     FAILED = (
         "failed",
         Severity.FATAL,
-        "our program failed on it, and took none of its rows",
-        "report it with its detail; it is looked at again by every run",
+        "this program failed on it and stored none of its rows",
+        "report it with its detail; every run tries it again",
     )
 
     def __init__(self, code: str, severity: Severity, meaning: str, advice: str) -> None:

@@ -51,7 +51,7 @@ QUARANTINE = Table(
     columns(node=TEXT, **_ORIGIN, boot=LONG, seq=LONG, line=TEXT, errors=TEXTS, severity=TEXT, dt=TEXT),
     ("dt",),
 )
-"""Lines that are no good records, as they were written. `dt` is the day of the segment's last record."""
+"""Lines that are not valid records, as they were written. `dt` is the day of the segment's last record."""
 
 SEGMENTS = Table(
     "segments",

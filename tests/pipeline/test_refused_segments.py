@@ -98,7 +98,7 @@ def test_a_segment_on_which_the_program_fails_is_rejected_and_reported_and_all_o
     assert "\x1b" not in failed["detail"]
     assert sorted(lake.read_small(BRONZE_MDR, ["seq"])["seq"].to_pylist()) == [1, 2, 5]
     assert not lake.has(QUARANTINE)
-    assert [line for line in result.warnings if "our program failed on it" in line]
+    assert [line for line in result.warnings if "this program failed on it" in line]
     assert "UnforeseenError: ?[31m" in caplog.text  # shown in full, but not so that it acts on a terminal
     assert result.exit_code is ExitCode.INCOMPLETE  # one is missing from the chain
 

@@ -49,13 +49,13 @@ def test_segments_of_one_chain_with_the_same_finding_share_a_line_and_the_graves
     )
     assert lines == [
         "mn-1.a.example: mdr segment rejected, torn: the segment ends within a frame (5 of 9 bytes); fetch manifest "
-        "and segment again from the node's spool and ingest once more [mdr-mn-1.a.example-1-000003.manifest.json]",
-        "mn-1.a.example: 2 mdr segments accepted, but unknown-key: signed by a key that we do not trust; add it "
-        "to --keys if it is right [first: mdr-mn-1.a.example-1-000001.manifest.json]",
+        "and segment again from the node's spool and ingest again [mdr-mn-1.a.example-1-000003.manifest.json]",
+        "mn-1.a.example: 2 mdr segments accepted, but unknown-key: signed by an untrusted key; add it "
+        "to --keys if it is correct [first: mdr-mn-1.a.example-1-000001.manifest.json]",
     ]
 
 
-def test_who_requires_signatures_is_reported_of_a_rejection() -> None:
+def test_a_missing_signature_is_reported_as_a_rejection_where_it_is_required() -> None:
     strict = Segment(Place("/spool", "mdr-n.example-1-000001.manifest.json", 1, 1), is_strict=True)
     strict.find(Finding.UNSIGNED)
     assert "rejected, unsigned" in lines_of([strict])[0]
