@@ -77,7 +77,7 @@ def test_neither_guests_nor_links_nor_sessions_that_have_ended_log_in(logins: Lo
     assert not logins.service.counters
 
 
-def test_where_logins_are_off_everybody_is_told(logins: Logins) -> None:
+def test_where_logins_are_off_every_request_says_so(logins: Logins) -> None:
     off = Logins(is_on=False)
     assert code_of(off.run, "refresh", {"token": "t"}) is Code.CONNECTOR_OFF
     assert code_of(off.logged_in) is Code.CONNECTOR_OFF

@@ -358,7 +358,7 @@ def test_the_end_of_a_session_is_reported_once_and_older_news_change_nothing(rel
     relay.rig.state.lifecycle.close(relay.ana, now=relay.rig.now)
     (entry,) = relay.service.unreported(relay.rig.now)
     assert entry.url == HYPERTY
-    assert news(relay, HYPERTY) == []  # it says live, since nobody has told it yet
+    assert news(relay, HYPERTY) == []  # it says live, since it got no news yet
     relay.service.reported(entry)
     assert relay.service.unreported(relay.rig.now) == []
     assert news(relay, HYPERTY) == [(HYPERTY, Status.LIVE)]
