@@ -34,7 +34,7 @@ logger = logging.getLogger("msg_node")
 
 
 _Step = tuple[ServiceResult, Callable[[Message], None]]
-"""What follows from a request, and who takes the replies."""
+"""The result of a request, and the function that takes its replies."""
 
 
 class _Promise:

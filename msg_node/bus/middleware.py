@@ -3,7 +3,7 @@
 A step says why a message may not go on, or nothing. The stack is put together once, at the start, into one function;
 without any step there is none, and the router asks nobody. The bus reports a refusal to the sender
 like every refusal. Messages of other domains have passed the gate of their link instead, and `mn:/session` proves
-people by itself. Source: message specification, section 20.2; requirement R4 (router, middleware, handler).
+its callers by itself. Source: message specification, section 20.2; requirement R4 (router, middleware, handler).
 """
 
 from __future__ import annotations

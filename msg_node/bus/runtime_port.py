@@ -23,9 +23,9 @@ from protofly.message import Message
 from wire.core.websocket import TRY_AGAIN_LATER
 
 LINE_BYTES = 512 << 10
-"""What may wait in a channel itself; the queue holds the rest."""
+"""Most bytes that wait in a channel itself; the queue holds the rest."""
 ANSWER_BYTES = 4 * SESSION_QUEUE_BYTES
-"""What may wait in a queue at most: answers have no other bound."""
+"""Most bytes that wait in a queue: answers have no other bound."""
 FLUSH_MESSAGES = 256
 STUCK_SECONDS = 30.0
 SLOW_SECONDS = 0.25
@@ -323,11 +323,11 @@ class RuntimePort:
 
 
 def _ignore() -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 def ignore_message(_message: Message) -> None:
-    """Nobody wants to know."""
+    """Do nothing."""
 
 
 async def wait_relief(blockers: set[Congestible]) -> None:

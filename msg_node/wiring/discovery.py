@@ -1,4 +1,4 @@
-"""How a node finds other domains and connects to them."""
+"""The way to other domains: finding them, and connecting to them."""
 
 from __future__ import annotations
 
