@@ -103,19 +103,17 @@ class Newcomer:
     """One connection until it is open.
 
     Attributes:
-        scope: Everything that is done for the connection runs in it.
-        end: What ends the connection while it is half-open; at first the scope is cancelled.
+        scope: Everything that is done for the connection runs in it; cancelled to displace it.
         is_refused: The address has too many of them already.
         phase: What is missing, if its handshake takes too long.
     """
 
     def __init__(self, half_open: HalfOpen, remote: str) -> None:
         self.scope = trio.CancelScope()
-        self.end: Callable[[], None] = self.scope.cancel
         self.phase = "no TLS"
         self._half_open = half_open
         self._since = trio.current_time()
-        self._entry = half_open.enter(remote, lambda: self.end())
+        self._entry = half_open.enter(remote, self.scope.cancel)
         self.is_refused = self._entry is None
 
     @property

@@ -162,7 +162,6 @@ class Listener:
             await polling.serve(head)
             return
         if arrival.entry is EntryPoint.HTTPS and self._https is not None:
-            newcomer.end = line.close  # Hypercorn takes a cancellation between two parts of an answer for a defect
             await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=newcomer.opened)
             return
         websocket = ServerWebSocket(max_bytes=self.reception.max_bytes)

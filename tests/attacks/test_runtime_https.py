@@ -122,7 +122,7 @@ async def test_a_stranger_with_a_long_body_is_refused_and_cut_off(rig: RuntimeRi
 
 
 async def test_an_answer_leaves_although_nobody_reads_the_rest_of_a_body(rig: RuntimeRig) -> None:
-    """More pieces than wait between Hypercorn and the application: neither may wait for the other for ever."""
+    """More of a body than is read before an answer: neither side may wait for the other for ever."""
     wire = await rig.connect()
     await wire.write(b"POST /messages/x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n")
     await wire.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
