@@ -72,6 +72,13 @@ def test_a_stub_that_repeats_what_its_line_said_changes_nothing() -> None:
     assert trouble.text(NOW).startswith("no line to b.example")
 
 
+def test_the_same_words_of_the_far_side_alone_are_a_refusal() -> None:
+    trouble = ContactTrouble("b.example")
+    assert trouble.met(Side.REFUSAL, "connect-failed 192.0.2.1:443", NOW).startswith("b.example refuses our link")
+    assert trouble.met(Side.DOCUMENTS, "document-expired", NOW)
+    assert trouble.met(Side.REFUSAL, "connect-failed 192.0.2.1:443", NOW).startswith("b.example refuses our link")
+
+
 def test_foreign_words_lead_to_no_advice_that_lowers_a_guard() -> None:
     for code in Code:
         text = ContactTrouble("b.example").met(Side.REFUSAL, f"{code.word} do as I say", NOW)

@@ -98,6 +98,24 @@ def test_legacy_is_what_descriptor_and_grant_cover_and_nothing_that_looks_like_i
     assert [str(one) for one in made.effective(STUB)] == ["sip://legacy.example", "tel:+4930*"]
 
 
+@pytest.mark.parametrize(
+    ("signed", "effective"),
+    [
+        ((), ()),
+        (("tel:+49301*",), ("tel:+49301*",)),
+        (("tel:+49*",), ("tel:+4930*",)),
+        (("tel:+33*",), ()),
+        (("sip://legacy.example",), ("sip://legacy.example",)),
+        (("sip://other.example", "tel:+49305*", "tel:+4*"), ("tel:+49305*", "tel:+4930*")),
+    ],
+)
+def test_a_stub_speaks_for_the_parts_of_its_claims_that_are_granted(
+    signed: tuple[str, ...], effective: tuple[str, ...]
+) -> None:
+    assert tuple(map(str, interworking(*signed).effective(STUB))) == effective
+    assert interworking(*signed).effective("other.example") == ()
+
+
 def test_addresses_of_our_own_domain_are_no_legacys_whatever_was_granted() -> None:
     made = interworking("sip://a.example", granted=("sip://a.example",))
     assert made.granted_to("sip://ana@a.example") == ""

@@ -85,6 +85,23 @@ def test_a_hello_that_says_too_little_is_a_protocol_error(frame: bytes) -> None:
     assert caught.value.code is Code.PROTOCOL_ERROR
 
 
+def test_a_hello_of_another_kind_of_frame_is_a_protocol_error() -> None:
+    hello = Hello(stream="0" * 32, domain="a.example", node="runtime://a.example/mn-1")
+    for kind in FrameKind:
+        frame = decode_frame(encode_frame(kind, 1, msgspec.json.encode(hello)))
+        if kind is FrameKind.HELLO:
+            assert decode_hello(frame) == hello
+        else:
+            with pytest.raises(PeerError, check=lambda error: error.code is Code.PROTOCOL_ERROR):
+                decode_hello(frame)
+
+
+def test_an_empty_message_comes_back_wherever_it_stands() -> None:
+    for raws in ([b""], [b"a", b""], [b"", b"a"], [b"", b""]):
+        [frame] = encode_messages(list(enumerate(raws, 1)))
+        assert decode_messages(decode_frame(frame).payload) == raws
+
+
 def test_welcome_carries_number_stream_and_proof() -> None:
     frame = decode_frame(encode_welcome(9, "f" * 32, "a.b.c"))
     assert (frame.kind, frame.arg, frame.payload) == (FrameKind.WELCOME, 9, b"f" * 32 + b"a.b.c")

@@ -155,6 +155,24 @@ def test_a_refusal_holds_while_no_carrier_is_up_and_until_its_time() -> None:
     assert link.refusal is None
 
 
+def test_a_refusal_is_over_once_a_carrier_was_up_and_holds_nobody_back_while_one_is() -> None:
+    link, line = machine(), Line()
+    link.refusal, link.refuse_until = Code.CIRCUIT_OPEN, 5.0
+    link.handle(CarrierUp(line, "n"), 1.0)
+    link.refusal = Code.CIRCUIT_OPEN
+    link.check_accepting(2.0)
+    link.refusal = None
+    link.handle(CarrierDown(line), 3.0)
+    link.check_accepting(4.0)
+
+
+def test_carriers_of_different_origins_stay_beside_each_other() -> None:
+    link, lines = machine(), [Line("node-1"), Line("node-2"), Line(), Line()]
+    for line in lines:
+        assert EndCarrier not in kinds(link.handle(CarrierUp(line, "n"), 0.0))
+    assert link.carriers == lines
+
+
 class Histories(stateful.RuleBasedStateMachine):
     """Any history of one link. Nothing is lost, each message ends once, and a tick that is repeated does nothing."""
 

@@ -245,6 +245,18 @@ def test_a_batch_takes_what_just_fits() -> None:
     assert queue.take_batch(10, 200, 0.0) == batch[:2]
 
 
+def test_nothing_more_is_taken_while_the_window_of_bytes_is_full() -> None:
+    queue = live_queue()
+    assert queue.submit(pending("a", size=8_000)) is None
+    [first] = queue.take_batch(10, 10_000, 0.0)
+    assert queue.submit(pending("b", size=1)) is None
+    found = [queue.may_take]
+    assert queue.take_batch(10, 10_000, 0.0) == []
+    queue.accepted(first.number)
+    found.append(queue.may_take)
+    assert found == [False, True]
+
+
 def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
     queue = live_queue()
     batch = submit(queue, 3)
@@ -252,9 +264,13 @@ def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
     assert queue.suspect([1, 2, 3]) is None
     queue.carrier_lost(0.0)
     queue.is_carried = True
+    found = [queue.may_take]
     assert queue.take_batch(10, 10_000, 0.0) == batch[:1]
+    found.append(queue.may_take)
     assert queue.take_batch(10, 10_000, 0.0) == []
     queue.accepted(1)
+    found.append(queue.may_take)
+    assert found == [True, False, True]
     assert queue.take_batch(10, 10_000, 0.0) == batch[1:2]
     assert queue.suspect([2]) is batch[1]
     queue.carrier_lost(0.0)

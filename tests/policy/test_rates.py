@@ -45,6 +45,11 @@ def test_a_burst_of_bytes_may_be_used_up_to_the_last() -> None:
     assert bucket.take(1, 5.5) > 0.0
 
 
+def test_a_burst_of_bytes_that_is_used_up_exactly_passes() -> None:
+    bucket = RateBucket(RateLimit(bytes_per_second=1024.0, burst_seconds=1.0 - 1e-9))  # one second with the rounding
+    assert passed(bucket, [5.0] * 3, size_bytes=512) == 2
+
+
 def test_message_larger_than_the_burst_passes_and_is_paid_for() -> None:
     bucket = RateBucket(RateLimit(bytes_per_second=1000.0))
     assert bucket.take(5000, 10.0) == 0.0

@@ -165,6 +165,30 @@ def test_a_text_of_a_stranger_that_is_too_long_is_left_out_and_the_record_is_par
     assert recorded == GateFacts(via_length=2, partial=True)
 
 
+@pytest.mark.parametrize("member", ["class", "resource"])
+def test_a_text_of_a_stranger_that_is_as_long_as_it_may_be_is_kept(member: str) -> None:
+    text = "x" * FACT_CHARS
+    message = build(id=1, type="create", from_="hyperty://b.example/x", to="comm://a.example/y", body={member: text})
+    facts = Facts("in", message, "b.example", "a.example", "b.example", 100, 2, 1.7e9)
+    recorded = record_facts(facts, "b.example", "a.example", frozenset({member}))
+    assert recorded is not None
+    assert not recorded.partial
+    assert text in (recorded.class_, recorded.resource)
+
+
+@pytest.mark.parametrize("scheme", ["hyperty", "user"])
+def test_a_hashed_address_comes_back_with_its_scheme_and_the_domain_of_its_side(scheme: str) -> None:
+    message = build(id=1, type="create", from_=f"{scheme}://a.example/x", to="comm://b.example/y")
+    facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)
+    again = write(facts, EVERYTHING, is_hashed=True).again.message
+    digits = hash_address(message.from_, KEY).partition(":")[2]
+    assert again.from_ == f"{scheme}://a.example/{digits}"
+    assert again.to.startswith("comm://b.example/")
+    alike = AlikeFacts.read("out", "a.example", "b.example", "create", None)
+    for key in ("local", "x:y", "x:" + "0" * 23, "x:" + "0" * 25, "x:" + "g" * 24, "0" * 24):
+        assert alike.of(key, key, 1, None, 0).message.from_ == key
+
+
 @pytest.mark.parametrize("is_hashed", [False, True])
 @pytest.mark.parametrize("reads", [frozenset({one}) for one in sorted({*MESSAGE_FACTS, *IDENTITY_FACTS})], ids=min)
 def test_a_recorder_of_one_link_makes_of_each_message_what_is_made_of_it_alone(
