@@ -114,6 +114,20 @@ def test_an_interval_that_only_touches_the_smallest_effect_is_the_same() -> None
     assert (traps.measure, traps.low, traps.high, traps.verdict) == ("traps", 1.0, 1.0, "same")
 
 
+@pytest.mark.parametrize(("old", "new"), [(30, 25), (25, 30)])
+def test_an_interval_that_reaches_beyond_the_smallest_effect_on_one_side_says_too_little(old: int, new: int) -> None:
+    rows = [
+        row
+        for version, traps in ((OLD, old), (NEW, new))
+        for row in plain_hours((1_000, {4: 1_000}), version=version, traps=traps)
+    ]
+    traps = compare(rows, OLD, NEW, smallest_effect=0.3)[0]
+    assert traps.low is not None
+    assert traps.high is not None
+    assert (traps.low < 1 / 1.3, traps.high > 1.3) == (old > new, old < new)
+    assert traps.verdict == "too-little"
+
+
 def test_hours_of_a_third_version_change_nothing() -> None:
     rows = [*hours(OLD), *hours(NEW, seed=2)]
     other = hours("c" * 64, count=20, trap_rate=0.5, seed=3)
