@@ -22,7 +22,6 @@ from protofly.errors import MisuseError
 from protofly.pauses import doubling_seconds, jittered
 
 JITTER_SHARE: Final = 0.25
-DOUBLINGS_MAX: Final = 16
 
 
 class StubState(Enum):
@@ -180,8 +179,8 @@ class StubLifecycle:
             self._is_probing = False
             self._move(StubState.QUARANTINED, detail)
             return Restart(self._next_start, opens_circuit=True)
-        delay = doubling_seconds(limits.RESTART_BASE_SECONDS, self._in_a_row + 1, limits.RESTART_MAX_SECONDS)
-        self._in_a_row = min(self._in_a_row + 1, DOUBLINGS_MAX)
+        self._in_a_row += 1
+        delay = doubling_seconds(limits.RESTART_BASE_SECONDS, self._in_a_row, limits.RESTART_MAX_SECONDS)
         self._next_start = now + delay * (1 + JITTER_SHARE * jitter)
         self._failed(detail)
         return Restart(self._next_start, opens_circuit=False)
