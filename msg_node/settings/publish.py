@@ -80,5 +80,5 @@ def endpoint_problems(settings: Settings) -> Iterator[Problem]:
         if one.name in seen:
             yield (*place, "name"), f"a second endpoint {one.name}"
         seen.add(one.name)
-        if one.url.startswith("ws:"):
+        if one.url.startswith(("ws:", "http:")):
             yield (*place, "url"), "not encrypted"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from msg_node.bus import bus
+from msg_node.bus import session_traffic
 from protofly.limits import (
     ALLOCATION_NUMBER,
     ALLOCATION_PER_SESSION,
@@ -107,7 +107,7 @@ async def test_a_session_listens_to_so_much_and_no_more(rig: RuntimeRig) -> None
 async def test_others_have_their_turn_between_dear_requests_of_one_read(
     rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bus, "TURN_SECONDS", 0.0)  # every request is a dear one
+    monkeypatch.setattr(session_traffic, "TURN_SECONDS", 0.0)  # every request is a dear one
     eve = await rig.opened("eve")
     turns: list[int] = []
 
