@@ -229,6 +229,7 @@ def test_file_in_report_mode_is_tested_as_if_it_were_enforced() -> None:
         ('rules = []\n[[tests]]\nfrom = "a b"\nto = "b"\nexpect = "deny"', 3, "not an address"),
         ('rules = []\n[[tests]]\nfrom = "a:b"\nto = "b"\nexpect = "deny"\nat = "soon"', 6, "expected a moment"),
         ('id = "x"\nsets = [{ rules = [] }]', 1, "one of the sets"),
+        ('sets = [{ rules = [] }]\nid = "x"', 2, "one of the sets"),
     ],
 )
 def test_mistakes_are_found_with_their_line(text: str, line: int, words: str) -> None:

@@ -214,3 +214,9 @@ def test_what_does_not_begin_as_a_frame_has_no_end() -> None:
     frame = zstandard.ZstdCompressor().compress(b"content")
     assert frame_end(frame, 0) == len(frame)
     assert frame_end(b"\x29" + frame[1:], 0) is None
+
+
+def test_a_block_of_the_reserved_kind_is_in_no_frame() -> None:
+    head = b"\x28\xb5\x2f\xfd\x20\x00"  # one segment, with a size of one byte
+    assert frame_end(head + b"\x01\x00\x00", 0) == 9
+    assert frame_end(head + b"\x07\x00\x00", 0) is None

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 
+import msgspec
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed448
 
+from protofly.errors import Code, PeerError
 from protofly.signatures import KeyRecord, SigningKey, decode_envelope, is_usable, parse_strict, sign_envelope
 
 ED25519 = SigningKey.from_seed("K1", b"\x01" * 32)
@@ -53,3 +55,25 @@ def test_numbers_that_are_none_are_refused(word: str) -> None:
     assert parse_strict(b'{"a":1e300}') == {"a": 1e300}
     with pytest.raises(ValueError, match=r"JSON|range"):
         parse_strict(b'{"a":%b}' % word.encode())
+
+
+@pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
+def test_documents_are_nested_up_to_32_levels(opening: bytes, closing: bytes) -> None:
+    def nested(levels: int) -> bytes:
+        return b"[[]," + opening * (levels - 1) + b"1" + closing * (levels - 1) + b"]"
+
+    parse_strict(nested(31))
+    parse_strict(b"[" + b"[]," * 40 + b"{}]")
+    with pytest.raises(ValueError, match="nested"):
+        parse_strict(nested(33))
+
+
+def test_an_envelope_without_a_signature_is_malformed() -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.ENVELOPE_MALFORMED):
+        decode_envelope(b'{"payloadType":"t","payload":"","signatures":[]}')
+
+
+def test_a_key_record_takes_128_characters() -> None:
+    assert msgspec.convert({"alg": "ed25519", "pub": "A" * 128}, KeyRecord).pub == "A" * 128
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"alg": "ed25519", "pub": "A" * 129}, KeyRecord)
