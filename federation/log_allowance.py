@@ -116,5 +116,6 @@ class LineAllowance(logging.Filter):
             takes = self._of_subject[*kind, subject] < self._per_subject
             self._of_subject[*kind, subject] += takes  # only as many subjects as lines are remembered
         self._lines[kind] += takes
-        self._left_out[kind] += not takes
+        if not takes:
+            self._left_out[kind] += 1
         return takes

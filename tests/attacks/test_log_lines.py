@@ -107,6 +107,9 @@ def test_place_that_logs_without_end_has_so_many_lines_a_minute_and_says_how_man
     logged_text = logged(capsys)
     assert f"{1_000 - LINES_PER_MINUTE} lines of one kind (test_log_lines.py:" in logged_text
     assert logged_text.count("\n") == 2
+    now = 181.0
+    logger.info("nothing was left out before this")
+    assert logged(capsys).count("\n") == 1
 
 
 def test_noisy_domain_leaves_room_for_what_is_said_of_others(capsys: pytest.CaptureFixture[str]) -> None:
