@@ -249,6 +249,12 @@ def test_domain_matcher_of_nothing_fits_nothing() -> None:
     assert DomainMatcher((parse_domain_pattern("*"),))("b.example")
 
 
+def test_a_domain_named_in_full_does_not_name_those_below_it() -> None:
+    matcher = DomainMatcher((parse_domain_pattern("b.example"), parse_domain_pattern("*.c.example")))
+    domains = ("b.example", "x.b.example", "c.example", "x.c.example", "y.x.c.example")
+    assert [matcher(domain) for domain in domains] == [True, False, False, True, True]
+
+
 def test_noon_is_noon() -> None:
     assert MONDAY_NOON % 86_400 == 12 * 3600
 
