@@ -186,7 +186,7 @@ def test_a_folder_that_is_no_lake_is_refused_with_1(tmp_path: Path, spool: Path)
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("borrowed")
-def test_an_empty_spool_is_reported_and_ends_with_3(tmp_path: Path) -> None:
+def test_an_empty_spool_is_named_and_ends_with_3(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     done = run("run", "--spool", tmp_path / "spool", "--lake", tmp_path / "lake")
     assert done.exit_code == 3, done.output
