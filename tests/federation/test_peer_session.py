@@ -6,7 +6,6 @@ import json
 import struct
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -17,10 +16,9 @@ from federation.core.outbound_queue import QueueLimits
 from federation.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
 from protofly.errors import Code, PeerError
 from protofly.limits import CROSSING_BYTES, HANDSHAKE_SECONDS
-from protofly.message import Message
 from protofly.records import LinkEvent
-from tests.support.link_endpoint import OUR_STREAM, LinkRig, link_rig, make_world
-from tests.support.sides import Bus, chat, decoded, numbers_of, request
+from tests.support.link_endpoint import OUR_STREAM, LinkRig, from_a, from_b, link_rig, make_world, send
+from tests.support.sides import Bus, decoded, numbers_of, request
 
 TO_B = "hyperty://b.example/bo"
 
@@ -31,21 +29,6 @@ async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     async with link_rig(world) as running:
         yield running
     world.close()
-
-
-def from_a(number: int, **body: Any) -> bytes:
-    return chat(number, **body).raw
-
-
-def from_b(number: int, **body: Any) -> Message:
-    return chat(number, from_="b.example", to="a.example", **body)
-
-
-def send(rig: LinkRig, *messages: Message) -> None:
-    """The bus of b.example sends, then ends its round."""
-    for message in messages:
-        assert rig.link.send(message) is None
-    rig.link.flush()
 
 
 # Handshake.

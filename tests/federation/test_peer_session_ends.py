@@ -8,7 +8,6 @@ import struct
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -17,9 +16,8 @@ import trio.testing
 from federation.core.link_frames import FrameKind, decode_messages, encode_frame
 from federation.peer_session import SILENT_PINGS
 from protofly.limits import PING_SECONDS
-from protofly.message import Message
-from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkRig, link_rig, make_world
-from tests.support.sides import chat, decoded, numbers_of
+from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkRig, from_a, from_b, link_rig, make_world, send
+from tests.support.sides import decoded, numbers_of
 
 TO_B = "hyperty://b.example/bo"
 
@@ -30,21 +28,6 @@ async def rig(tmp_path: Path) -> AsyncIterator[LinkRig]:
     async with link_rig(world) as running:
         yield running
     world.close()
-
-
-def from_a(number: int, **body: Any) -> bytes:
-    return chat(number, **body).raw
-
-
-def from_b(number: int, **body: Any) -> Message:
-    return chat(number, from_="b.example", to="a.example", **body)
-
-
-def send(rig: LinkRig, *messages: Message) -> None:
-    """The bus of b.example sends, then ends its round."""
-    for message in messages:
-        assert rig.link.send(message) is None
-    rig.link.flush()
 
 
 HELLO = {"stream": OUR_STREAM, "domain": "a.example", "node": "runtime://a.example/mn-1"}

@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.connectors import mqtt
 from protofly.errors import Code
 from protofly.late_replies import marked_late
 from protofly.message import Message
-from tests.support.bindings import Binding, BoundRuntime, MakeRuntime, runtimes_over
+from tests.support.bindings import BoundRuntime, MakeRuntime
 from tests.support.runtime_rig import DOMAIN, FOREIGN, SESSION, Json, RuntimeRig, a_message, parsed, runtime_rig
 
 FAR = f"hyperty://{FOREIGN}/h-bo"
@@ -24,17 +23,6 @@ FAR = f"hyperty://{FOREIGN}/h-bo"
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
     async with runtime_rig(tmp_path, returns_by_address=True) as made:
-        yield made
-
-
-@pytest.fixture(params=list(Binding), ids=lambda one: one.value)
-async def make(
-    request: pytest.FixtureRequest, rig: RuntimeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[MakeRuntime]:
-    monkeypatch.setattr(mqtt, "MQTT_GONE_SECONDS", 0.05)
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    async with runtimes_over(request.param, rig, folder) as made:
         yield made
 
 

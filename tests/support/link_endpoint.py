@@ -32,9 +32,10 @@ from federation.link_acceptor import LinkAcceptor
 from protofly.documents import KeyRecord, SigningKey
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX
+from protofly.message import Message
 from tests.support.lines import binding_of, certificate_of, client_context, server_context
 from tests.support.repository import PublishedDomain, World, signing_key
-from tests.support.sides import Bus, node_of
+from tests.support.sides import Bus, chat, node_of
 from wire.byte_channel import ByteChannel
 from wire.core.websocket import ClientWebSocket, ServerWebSocket
 
@@ -334,3 +335,18 @@ async def link_rig(world: World, **settings: Any) -> AsyncIterator[LinkRig]:
         yield LinkRig(endpoint, port, nursery)
         nursery.cancel_scope.cancel()
     assert endpoint.failures == []
+
+
+def from_a(number: int, **body: Any) -> bytes:
+    return chat(number, **body).raw
+
+
+def from_b(number: int, **body: Any) -> Message:
+    return chat(number, from_="b.example", to="a.example", **body)
+
+
+def send(rig: LinkRig, *messages: Message) -> None:
+    """The bus of b.example sends, then ends its round."""
+    for message in messages:
+        assert rig.link.send(message) is None
+    rig.link.flush()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from msg_node.connectors import mqtt
-from tests.support.bindings import Binding, BoundRuntime, MakeRuntime, runtimes_over
+from tests.support.bindings import BoundRuntime, MakeRuntime
 from tests.support.runtime_rig import DOMAIN, Json, RuntimeRig, a_message, code_and_reason, runtime_rig
 
 AGENT = f"thing://{DOMAIN}/agent-4"
@@ -24,17 +23,6 @@ TWIN = f"domain://msg-node.{DOMAIN}/twin"
 @pytest.fixture
 async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
     async with runtime_rig(tmp_path, returns_by_address=True) as made:
-        yield made
-
-
-@pytest.fixture(params=list(Binding), ids=lambda one: one.value)
-async def make(
-    request: pytest.FixtureRequest, rig: RuntimeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[MakeRuntime]:
-    monkeypatch.setattr(mqtt, "MQTT_GONE_SECONDS", 0.05)
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    async with runtimes_over(request.param, rig, folder) as made:
         yield made
 
 

@@ -12,10 +12,9 @@ from types import SimpleNamespace
 import pytest
 
 from federation.link_context import Refusal
-from msg_node.connectors import mqtt
 from msg_node.requests import local_requests
 from protofly.errors import Code
-from tests.support.bindings import Binding, MakeRuntime, runtimes_over
+from tests.support.bindings import MakeRuntime
 from tests.support.runtime_rig import (
     FOREIGN,
     SESSION,
@@ -47,17 +46,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 @pytest.fixture
 async def rig(tmp_path: Path, clock: Clock) -> AsyncIterator[RuntimeRig]:
     async with runtime_rig(tmp_path, returns_by_address=True) as made:
-        yield made
-
-
-@pytest.fixture(params=list(Binding), ids=lambda one: one.value)
-async def make(
-    request: pytest.FixtureRequest, rig: RuntimeRig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[MakeRuntime]:
-    monkeypatch.setattr(mqtt, "MQTT_GONE_SECONDS", 0.05)
-    folder = tmp_path / "broker"
-    folder.mkdir()
-    async with runtimes_over(request.param, rig, folder) as made:
         yield made
 
 
