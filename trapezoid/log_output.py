@@ -31,7 +31,7 @@ def set_up_log(settings: LogSettings) -> None:
     handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())
     handler.addFilter(LineAllowance(exempt=(MESSAGE_LOG,)))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
-    for chatty in ("httpx", "httpcore", "hypercorn"):
+    for chatty in ("httpx", "httpcore"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
 
 
