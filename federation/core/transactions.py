@@ -205,7 +205,7 @@ def tracking_of(message: Message) -> Tracking:
     Changes to children of an object, and its end, may be acknowledged by every observer and mostly are not.
     Source: message specification, sections 1.2, 3, 9.5 and 9.6.
     """
-    if message.id is None or message.type == "response":
+    if message.id is None:
         return NOTHING
     if message.type in _WRITES:
         if _CHILDREN in message.to:

@@ -125,6 +125,20 @@ def test_token_of_a_user_is_a_handle_to_the_stub_and_the_same_one_again() -> Non
     tokens.check("h1", API)
 
 
+def test_tokens_in_every_spelling_at_once_are_veiled() -> None:
+    both = invitation(access_token="other").raw.replace(b'"value"', b'"v\\u0061lue"')
+    [message] = decode(both)
+    veiled = ServiceTokens([API]).veiled(message, "h").raw
+    assert b"\\u" in message.body
+    assert SECRET.encode() not in veiled
+    assert b"other" not in veiled
+
+
+def test_message_without_tokens_stays_as_it_is() -> None:
+    message = build(id=7, type="create", from_="hyperty://a.example/ana", to=BO, body={"value": 1, "identity": {}})
+    assert ServiceTokens([API]).veiled(message, "h") is message
+
+
 def test_tokens_deep_inside_and_several_of_them_are_veiled() -> None:
     tokens = ServiceTokens([API])
     deep: object = {"accessToken": "deepest"}

@@ -115,6 +115,24 @@ def test_rare_crashes_never_open_the_circuit_and_start_from_the_short_delay() ->
         now = restart.at
 
 
+def test_a_stub_may_be_drained_twice() -> None:
+    life = StubLifecycle()
+    start(life, 0.0)
+    life.draining()
+    life.draining()
+    assert life.state is StubState.DRAINING
+
+
+@pytest.mark.parametrize("word", ["in-progress", "live", "disconnected"])
+def test_a_stub_may_report_the_state_again_that_it_has(word: str) -> None:
+    life = StubLifecycle()
+    start(life, 0.0)
+    life.reported(word, 1.0)
+    state = life.state
+    assert life.reported(f"{word} still", 2.0) is state
+    assert life.detail == "still"
+
+
 def test_unknown_status_word_changes_nothing_and_detail_is_kept() -> None:
     life = StubLifecycle()
     start(life, 0.0)

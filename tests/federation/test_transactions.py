@@ -70,6 +70,14 @@ def test_a_message_without_an_id_answers_nothing() -> None:
     assert not open_.replied(without_id, 1.0)
 
 
+@pytest.mark.parametrize("from_", ["comm://b.example/r", "comm://b.example/r/changes"])
+def test_a_reply_without_an_id_is_late_once_nothing_before_the_start_can_be_meant(from_: str) -> None:
+    without_id = codec.build(id=None, type="response", from_=from_, to="hyperty://a.example/h")
+    open_ = Transactions(doubt_until=10.0)
+    assert not open_.is_late(without_id, 9.9)
+    assert open_.is_late(without_id, 10.0)
+
+
 def test_a_provisional_reply_restarts_the_timer() -> None:
     open_ = Transactions()
     open_.started(request(), 0.0, 15.0)
