@@ -1,6 +1,8 @@
-"""Keeps a stub that asks for it informed about the addresses of our domain that its domain may see.
+"""Keeps a stub of the operator that asks for it informed about the addresses of our domain that its domain may see.
 
-A snapshot when the stub has become live, then changes, gathered for a moment. Source: docs/abi.md, "Events".
+A snapshot when the stub has become live, then changes, gathered for a moment. A stub that its own domain publishes
+hears nothing of this, whatever its manifest asks for: each partner could list our users.
+Source: docs/abi.md, "Events".
 """
 
 from __future__ import annotations
@@ -17,17 +19,24 @@ from federation.hosted_stub import HostedStub
 from policy.core.engine import Facts
 from policy.core.gate import Gate
 from protofly.address import domain_of
+from protofly.documents import TrustLevel
 from protofly.errors import PeerError
 from protofly.limits import STUB_ADDRESSES
 from protofly.message import Message
+from protofly.stub import VerifiedStub
 
 logger = logging.getLogger("federation")
 
-ADDRESSES: Final = "addresses"
+_ADDRESSES: Final = "addresses"
 """The word by which a manifest asks for the news."""
 GATHER_SECONDS: Final = 0.1
 _PROBES: Final = ("create", "read", "subscribe")
 """An address may be seen if the gate `in` lets one of these requests pass."""
+
+
+def hears_addresses(stub: VerifiedStub) -> bool:
+    """True for a stub that asks for our addresses and was chosen by the operator, who answers for what it does."""
+    return stub.level is TrustLevel.OPERATOR and _ADDRESSES in stub.manifest.events
 
 
 class OurAddresses(Protocol):

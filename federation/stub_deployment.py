@@ -9,7 +9,7 @@ from typing import Final
 
 import trio
 
-from federation.address_feed import ADDRESSES, AddressFeed, OurAddresses
+from federation.address_feed import AddressFeed, OurAddresses, hears_addresses
 from federation.core.contact_trouble import Side
 from federation.core.stub_lifecycle import StubState
 from federation.core.stub_status import StepTimes
@@ -32,7 +32,7 @@ DRAIN_SECONDS: Final = 1.0
 class StubSources:
     """Where stubs come from, and what runs them; all links of a node share it.
 
-    Stubs that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
+    Stubs of the operator that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
     """
 
     documents: DomainDocuments
@@ -117,7 +117,7 @@ class StubDeployment(StubObserver):
     async def _until_end(self, package: Package, hosted: HostedStub) -> PeerError | None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._life.records.sum_up_often)
-            if ADDRESSES in package.stub.manifest.events:
+            if hears_addresses(package.stub):
                 nursery.start_soon(self._feed.run, hosted)
             refusal = await self._watch.wait_end(package.stub)
             nursery.cancel_scope.cancel()

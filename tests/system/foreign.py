@@ -130,6 +130,7 @@ class ForeignDomain:
         live_seconds: float = 48 * 3600.0,
         connect: Sequence[str] = ("mn",),
         ranges: Sequence[str] = (),
+        events: Sequence[str] = (),
         endpoints: Sequence[Endpoint] = (),
         revoked: Revoked | None = None,
     ) -> None:
@@ -149,6 +150,7 @@ class ForeignDomain:
             connect=connect,
             needs_auth=not ranges,
             ranges=ranges,
+            events=events,
         )
         manifest = sign_manifest(signers, code, release, now=time.time())
         live = sign_live(

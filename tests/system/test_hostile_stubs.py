@@ -97,6 +97,29 @@ async def test_a_message_that_kills_its_stub_twice_is_quarantined_and_answered(t
     assert [one.msg_id for one in events if one.event == "quarantined"] == [one.msg_id for one in trapped]
 
 
+@pytest.fixture(scope="session")
+def listing(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Our own link stub, but it traps when it hears of addresses of ours."""
+    folder = tmp_path_factory.mktemp("listing")
+    source, mark = LINK_STUB.with_name("link.c").read_text(), "if (event->op == STUB_MESSAGE) {"
+    assert mark in source
+    trap = "if (event->op == STUB_ADDRESSES) __builtin_trap();"
+    (folder / "link.c").write_text(source.replace(mark, f"{trap} {mark}"))
+    build(folder / "link.c", folder / "link.wasm")
+    return (folder / "link.wasm").read_bytes()
+
+
+async def test_a_published_stub_that_asks_for_our_addresses_hears_of_none(tmp_path: Path, listing: bytes) -> None:
+    async with running_frontier(tmp_path, "listing") as frontier:
+        foreign = await frontier.add("listing")
+        foreign.publish(module=listing, events=["addresses"])
+        for number in range(5):
+            assert (await frontier.ask(foreign, number)).is_ok
+            await frontier.talker(f"new-{number}")  # one more address of ours
+        link = await frontier.link(foreign)
+        assert (link.state, link.trapped, link.stub_faults) == ("live", 0, 0)
+
+
 @pytest.mark.long
 async def test_after_five_crashes_the_circuit_opens_and_senders_are_notified_at_once(tmp_path: Path) -> None:
     async with running_frontier(tmp_path, "hopeless") as frontier:
