@@ -102,10 +102,10 @@ class AddressFeed:
                 extra={"domain": self._domain},
             )
         for event in events:
-            await stub.guest.wait_for_room()
+            await stub.running.wait_for_room()
             if not stub.is_live:
                 return  # a snapshot follows when it is live again
-            stub.guest.emit(event)
+            stub.running.emit(event)
 
     def _may_see(self, address: str) -> bool:
         try:

@@ -14,10 +14,10 @@ from federation.core.carrier import Carrier, CarrierDown, CarrierProved, Carrier
 from federation.core.stub_contact import ContactChange, StubContact
 from federation.core.stub_lifecycle import REPORTABLE, StubState
 from federation.egress import Channel, Egress
-from federation.guest import Guest
 from federation.identity import Identity, Proof
 from federation.peer_proof import PeerProof
 from federation.peer_session import RECHECK_SECONDS
+from federation.running_stub import RunningStub
 from protofly.errors import Code, HostError
 from sandbox.core.exchange import FLAG_GRANTED, Event, GuestAction, GuestEvent
 
@@ -29,7 +29,7 @@ class FarEnd:
 
     Args:
         carrier: The instance, in whose name the link is notified.
-        guest: The same, as it is served.
+        stub: The same, as it is served.
         identity: Signs and checks tokens.
         port: The link.
         on_state: Called with each state that the stub reports, before the link learns what follows: the word, and text
@@ -40,13 +40,18 @@ class FarEnd:
     """
 
     def __init__(
-        self, carrier: Carrier, guest: Guest, identity: Identity, port: LinkPort, on_state: Callable[[str], None]
+        self,
+        carrier: Carrier,
+        running: RunningStub,
+        identity: Identity,
+        port: LinkPort,
+        on_state: Callable[[str], None],
     ) -> None:
-        self.contact = StubContact(guest.stub.domain, needs_proof=guest.stub.manifest.permissions.auth)
+        self.contact = StubContact(running.stub.domain, needs_proof=running.stub.manifest.permissions.auth)
         self._carrier = carrier
-        self._guest = guest
+        self._running = running
         self._identity = identity
-        self._proof = PeerProof(guest.stub, identity)
+        self._proof = PeerProof(running.stub, identity)
         self._port = port
         self._on_state = on_state
 
@@ -60,11 +65,11 @@ class FarEnd:
         word, _, detail = text.partition(" ")
         state = REPORTABLE.get(word)
         if state is None:
-            raise self._guest.fault(Code.STUB_OUTPUT, "unknown status")
+            raise self._running.fault(Code.STUB_OUTPUT, "unknown status")
         change = self.contact.reported(state)
         self._on_state(text)
         if state is StubState.FAILED:
-            raise self._guest.fault(Code.STUB_FAILED, detail or "the stub gave up")
+            raise self._running.fault(Code.STUB_FAILED, detail or "the stub gave up")
         self._notify(change)
 
     def channel_closed(self, number: int) -> None:
@@ -80,9 +85,9 @@ class FarEnd:
         try:
             token = self._proof.token(action.arg, action.payload, channel)
         except HostError as exc:
-            self._guest.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
+            self._running.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
         else:
-            self._guest.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, token.encode(), FLAG_GRANTED))
+            self._running.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, token.encode(), FLAG_GRANTED))
 
     async def verify(self, action: GuestAction, egress: Egress) -> None:
         """Check the far end's token for a channel; the event `peer_verified` follows.
@@ -95,12 +100,12 @@ class FarEnd:
         try:
             claims, rests_on = await self._proof.verify(action.arg, action.payload, egress.channel(action.arg))
         except HostError as exc:
-            about = self._guest.about()
-            logger.warning("the peer %s did not prove itself: %s", self._guest.stub.domain, exc, extra=about)
-            self._guest.emit(GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode()))
+            about = self._running.about()
+            logger.warning("the peer %s did not prove itself: %s", self._running.stub.domain, exc, extra=about)
+            self._running.emit(GuestEvent(Event.PEER_VERIFIED, action.arg, exc.code.word.encode()))
             return
         self._notify(self.contact.proved(action.arg, claims))
-        self._guest.emit(GuestEvent(Event.PEER_VERIFIED, action.arg, b"", FLAG_GRANTED))
+        self._running.emit(GuestEvent(Event.PEER_VERIFIED, action.arg, b"", FLAG_GRANTED))
         await self._watch(claims, rests_on)
 
     async def _watch(self, proved: Claims, rests_on: Proof) -> None:
@@ -112,10 +117,10 @@ class FarEnd:
             try:
                 domains = await self._identity.check_again(rests_on)
             except HostError as exc:
-                domain, about = self._guest.stub.domain, self._guest.about()
+                domain, about = self._running.stub.domain, self._running.about()
                 logger.info("the proof of %s cannot be checked again now: %s", domain, exc, extra=about)
                 if exc.code in (Code.AUTH_KEY_REVOKED, Code.AUTH_KEY_UNKNOWN):
-                    raise self._guest.fault(Code.STUB_FAILED, exc.detail) from exc
+                    raise self._running.fault(Code.STUB_FAILED, exc.detail) from exc
             claims = self.contact.renewed(claims, domains)
             if claims is not None and self.contact.is_live:
                 self._notify(ContactChange.PROVED)

@@ -21,10 +21,10 @@ from federation.core.stub_settings import StubSettings
 from federation.egress import Channel, Egress, EgressRules, LineOpener
 from federation.error_groups import first_error
 from federation.far_end import FarEnd
-from federation.guest import Guest
-from federation.guest_actions import GuestActions
-from federation.guest_messages import GuestMessages
 from federation.identity import Identity
+from federation.running_stub import RunningStub
+from federation.stub_actions import StubActions
+from federation.stub_messages import StubMessages
 from protofly.errors import Code, StubFaultError
 from protofly.stub import VerifiedStub
 from sandbox.core.exchange import Event, GuestEvent
@@ -118,7 +118,7 @@ class HostedStub(Carrier):
     """A running instance: exchanges batches with its worker, and carries the messages of its link.
 
     Attributes:
-        guest: The instance, as those that serve it see it.
+        stub: The instance, as those that serve it see it.
         egress: Its lines.
     """
 
@@ -127,19 +127,19 @@ class HostedStub(Carrier):
     def __init__(
         self, instance: StubInstance, port: LinkPort, observer: StubObserver, handler_nursery: trio.Nursery
     ) -> None:
-        self.guest = guest = Guest(instance.stub, instance.grants, instance.meters)
+        self.running = running = RunningStub(instance.stub, instance.grants, instance.meters)
         self.egress = Egress(
-            instance.rules, instance.opener, guest, handler_nursery=handler_nursery, on_ended=self._line_ended
+            instance.rules, instance.opener, running, handler_nursery=handler_nursery, on_ended=self._line_ended
         )
         self._instance = instance
         self._process = instance.process
         self._queue, self._port = port.queue, port
         self._observer = observer
         self._nursery = handler_nursery
-        self._far_end = FarEnd(self, guest, instance.identity, port, observer.reported)
+        self._far_end = FarEnd(self, running, instance.identity, port, observer.reported)
         self._contact = self._far_end.contact
-        messages = GuestMessages(self, guest, self._contact, port, instance.settings.peer_stream)
-        self._actions = GuestActions(guest, self.egress, self._far_end, messages, handler_nursery)
+        messages = StubMessages(self, running, self._contact, port, instance.settings.peer_stream)
+        self._actions = StubActions(running, self.egress, self._far_end, messages, handler_nursery)
         self._has_ended = False
 
     # What the link and the supervisor call.
@@ -160,36 +160,36 @@ class HostedStub(Carrier):
 
     def pump(self) -> None:
         """See `Carrier`."""
-        self.guest.wake()
+        self.running.wake()
 
     def end(self) -> None:
         """See `Carrier`."""
         self._nursery.start_soon(self._end)
 
     async def _end(self) -> None:
-        raise self.guest.fault(Code.STUB_FAILED, "the numbers of the stream are used up")
+        raise self.running.fault(Code.STUB_FAILED, "the numbers of the stream are used up")
 
     def drain(self) -> None:
         """Ask the stub to finish."""
-        self.guest.emit(GuestEvent(Event.DRAIN, 0, b""))
+        self.running.emit(GuestEvent(Event.DRAIN, 0, b""))
 
     def _line_ended(self, channel: Channel, reason: str) -> None:
         """A line is gone, and with it what was open or proved on it."""
         if not channel.is_open and reason != "closed":
             self._observer.line_failed(reason)
-        self.guest.ledger.close_channel(channel.number)
+        self.running.ledger.close_channel(channel.number)
         self._far_end.channel_closed(channel.number)
 
     # The exchange.
 
     async def run(self) -> None:
-        """Start the guest, and exchange batches with it until cancelled.
+        """Start the stub, and exchange batches with it until cancelled.
 
         Raises:
             StubFaultError: What ended it.
         """
         self._nursery.start_soon(self._watch_process)
-        self.guest.emit(self._instance.settings.start_event(sorted(self.guest.stub.endpoints)))
+        self.running.emit(self._instance.settings.start_event(sorted(self.running.stub.endpoints)))
         while True:
             await self._wait_for_work()
             await self._exchange()
@@ -198,17 +198,17 @@ class HostedStub(Carrier):
         """A worker that ends while nobody asks it anything is missed as well; else the next exchange finds out."""
         await self._process.wait_ended()
         self._has_ended = True
-        self.guest.wake()
+        self.running.wake()
 
     async def _wait_for_work(self) -> None:
-        while not self.guest.events and not (self._may_send and self._queue.may_take):
+        while not self.running.events and not (self._may_send and self._queue.may_take):
             if self._has_ended:
-                raise self.guest.fault(Code.STUB_DIED, "the worker ended", "died")
+                raise self.running.fault(Code.STUB_DIED, "the worker ended", "died")
             if self._contact.is_live and self._queue.waiting and self.egress.backlog_bytes > EGRESS_HIGH_WATER_BYTES:
                 with trio.move_on_after(SLOW_LINE_SECONDS):
                     await self.egress.wait_drained()
             else:
-                await self.guest.wait_woken()
+                await self.running.wait_woken()
 
     @property
     def _may_send(self) -> bool:
@@ -220,7 +220,7 @@ class HostedStub(Carrier):
 
     def _take_events(self) -> tuple[list[GuestEvent], list[OutboundMessage]]:
         """The next batch: everything that happened, then messages. Returns the messages as well."""
-        events = self.guest.take_events()
+        events = self.running.take_events()
         batch: list[OutboundMessage] = []
         if self._may_send:
             batch = self._queue.take_batch(BATCH_MESSAGES, BATCH_BYTES, time.monotonic())
@@ -239,7 +239,7 @@ class HostedStub(Carrier):
             self._convict([pending.number for pending in batch], exc.fault or exc.code.word)
             raise
         elapsed_us = int((time.monotonic() - started) * 1e6)
-        self.guest.meters.exchanged(
+        self.running.meters.exchanged(
             messages=len(batch),
             elapsed_us=elapsed_us,
             fuel=reply.fuel,
@@ -261,10 +261,10 @@ class HostedStub(Carrier):
                 ],
                 fault.trap,
             )
-            raise self.guest.fault(fault.code, fault.trap, fault.trap)
+            raise self.running.fault(fault.code, fault.trap, fault.trap)
 
     def _convict(self, numbers: list[int], trap: str) -> None:
-        self.guest.meters.traps += 1
+        self.running.meters.traps += 1
         convicted = self._queue.suspect(numbers) if numbers else None
         if convicted is not None:
             convicted.trap = trap[:_TRAP_CHARS]
@@ -275,5 +275,5 @@ _make_event: Callable[..., GuestEvent] = partial(tuple.__new__, GuestEvent)
 
 
 def _as_event(pending: OutboundMessage) -> GuestEvent:
-    """A message for the guest. Made as the tuple that it is: half the time of the constructor, once per message."""
+    """A message for the stub. Made as the tuple that it is: half the time of the constructor, once per message."""
     return _make_event((_MESSAGE, pending.number, pending.wire, 0))

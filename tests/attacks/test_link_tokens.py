@@ -431,7 +431,7 @@ async def test_a_stub_that_forges_senders_is_ended_at_the_third(attack: Attack) 
     process = live_stub(attack, lambda event: deliveries if event.op == Event.TIMER else [])
     async with attack.rig.running(process):
         await until(lambda: attack.rig.link.is_live)
-        attack.rig.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
+        attack.rig.hosted.running.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: attack.rig.fault)
     assert attack.rig.fault is not None
     assert attack.rig.fault.code is Code.SPOOFED_SOURCE
@@ -452,7 +452,7 @@ async def test_a_proof_does_not_survive_its_connection(attack: Attack) -> None:
     process = live_stub(attack, then)
     async with attack.rig.running(process):
         await until(lambda: attack.rig.link.is_live)
-        attack.rig.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
+        attack.rig.hosted.running.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: len(process.events(Event.OPENED)) == 2 or attack.rig.fault)
         await trio.testing.wait_all_tasks_blocked()
         assert not attack.rig.link.is_live

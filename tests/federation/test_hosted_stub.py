@@ -93,7 +93,7 @@ async def test_messages_come_only_once_the_stub_is_live(free: StubRig) -> None:
         await until(lambda: process.seen)
         await trio.testing.wait_all_tasks_blocked()
         assert process.events(Event.MESSAGE) == []
-        free.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
+        free.hosted.running.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: not free.link.queue.under_way and not free.link.queue.waiting)
     assert [event.arg for event in process.events(Event.MESSAGE)] == [1, 2]
     assert [record.outcome for record in free.bus.message_records] == ["delivered", "delivered"]
@@ -146,7 +146,7 @@ async def test_a_stub_that_is_not_the_active_carrier_takes_no_messages(free: Stu
         await until(lambda: free.hosted.is_live)
         active.is_blocked = True
         free.send(chat(1))
-        free.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
+        free.hosted.running.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: process.events(Event.TIMER))
         await trio.testing.wait_all_tasks_blocked()
         assert process.events(Event.MESSAGE) == []
@@ -160,7 +160,7 @@ async def test_deliveries_reach_the_bus_as_one_batch_and_count_in_the_named_stre
     process = ScriptedProcess(script)
     async with free.running(process):
         await until(lambda: free.link.is_live)
-        free.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
+        free.hosted.running.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: free.bus.delivered)
     assert [numbers_of(batch) for batch in free.bus.batches] == [[1, 2, 3]]
     assert free.link.machine.streams.newest() == ("e" * 32, 3)
@@ -173,7 +173,7 @@ async def test_what_is_delivered_before_the_stub_is_live_reaches_nobody(free: St
         await until(lambda: process.seen)
         await trio.testing.wait_all_tasks_blocked()
     assert free.bus.delivered == []
-    assert free.hosted.guest.ledger.denials == 1
+    assert free.hosted.running.ledger.denials == 1
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ async def test_a_refused_action_is_counted_whatever_it_was(free: StubRig) -> Non
     )
     async with free.running(process):
         await until(lambda: process.events(Event.AUTH_TOKEN))
-        assert free.hosted.guest.ledger.denials == 1
+        assert free.hosted.running.ledger.denials == 1
 
 
 async def test_a_stub_that_does_nothing_but_ask_for_what_it_may_not_is_ended(free: StubRig) -> None:
@@ -271,7 +271,7 @@ async def test_timers_are_limited(free: StubRig, autojump_clock: trio.testing.Mo
     async with free.running(process):
         await trio.sleep(61)
     assert sorted(event.arg for event in process.events(Event.TIMER)) == list(range(STUB_TIMERS))
-    assert free.hosted.guest.ledger.denials == 8
+    assert free.hosted.running.ledger.denials == 8
 
 
 async def test_two_lines_that_wait_for_room_both_go_on(free: StubRig) -> None:
@@ -281,10 +281,10 @@ async def test_two_lines_that_wait_for_room_both_go_on(free: StubRig) -> None:
         await until(lambda: process.seen)
 
         async def wait(number: int) -> None:
-            await free.hosted.guest.wait_for_room()
+            await free.hosted.running.wait_for_room()
             went_on.append(number)
 
-        free.hosted.guest.emit(GuestEvent(Event.DATA, 1, b"x" * (2 << 20)))
+        free.hosted.running.emit(GuestEvent(Event.DATA, 1, b"x" * (2 << 20)))
         nursery.start_soon(wait, 1)
         nursery.start_soon(wait, 2)
         await until(lambda: len(went_on) == 2)
@@ -342,7 +342,7 @@ async def test_log_lines_beyond_the_allowance_are_dropped_and_counted(
     process = ScriptedProcess(live_at_start(lambda event: lines if event.op == Event.TIMER else ()))
     async with free.running(process):
         await until(lambda: free.link.is_live)
-        free.hosted.guest.emit(GuestEvent(Event.TIMER, 0, b""))
+        free.hosted.running.emit(GuestEvent(Event.TIMER, 0, b""))
         await until(lambda: free.meters.log_lines_dropped)
     assert caplog.text.count("hello there") + free.meters.log_lines_dropped == len(lines)
     assert free.meters.totals()["log_lines_dropped"] > STUB_LOG_LINES_PER_SECOND

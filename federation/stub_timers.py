@@ -1,18 +1,18 @@
-"""The timers of one guest. Source: docs/abi.md, "Actions"."""
+"""The timers of one stub. Source: docs/abi.md, "Actions"."""
 
 from __future__ import annotations
 
 import trio
 
-from federation.guest import Guest
+from federation.running_stub import RunningStub
 from sandbox.core.exchange import Event, GuestAction, GuestEvent
 
 
-class GuestTimers:
-    """Sets timers, and gives the guest the event `timer` when one ends."""
+class StubTimers:
+    """Sets timers, and gives the stub the event `timer` when one ends."""
 
-    def __init__(self, guest: Guest, handler_nursery: trio.Nursery) -> None:
-        self._guest = guest
+    def __init__(self, running: RunningStub, handler_nursery: trio.Nursery) -> None:
+        self._running = running
         self._nursery = handler_nursery
         self._scopes: dict[int, trio.CancelScope] = {}
 
@@ -22,7 +22,7 @@ class GuestTimers:
         Raises:
             StubFaultError: STUB_DENIED; see `Ledger.set_timer`.
         """
-        delay_ms = self._guest.ledger.set_timer(action.arg, action.payload)
+        delay_ms = self._running.ledger.set_timer(action.arg, action.payload)
         old = self._scopes.pop(action.arg, None)
         if old is not None:
             old.cancel()
@@ -35,5 +35,5 @@ class GuestTimers:
             await trio.sleep(delay_seconds)
             if self._scopes.get(number) is scope:
                 del self._scopes[number]
-                self._guest.ledger.timer_fired(number)
-            self._guest.emit(GuestEvent(Event.TIMER, number, b""))
+                self._running.ledger.timer_fired(number)
+            self._running.emit(GuestEvent(Event.TIMER, number, b""))

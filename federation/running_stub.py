@@ -1,4 +1,4 @@
-"""One running guest, as those that serve it see it: what it is, what it has open, and what it is still to be given."""
+"""One running stub, as those that serve it see it: what it is, what it has open, and what it is still to be given."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from sandbox.core.grants import Grants, Ledger
 EVENT_QUEUE_BYTES: Final = 1 << 20
 
 
-class Guest:
-    """The events that wait for one guest, and the ledger of what it uses.
+class RunningStub:
+    """The events that wait for one stub, and the ledger of what it uses.
 
     Events are given in the order in which they were emitted. Their number has no bound, because a notice cannot wait;
     those that bring much (lines) wait for room first.
@@ -45,7 +45,7 @@ class Guest:
         self._woken.set()
 
     async def wait_for_room(self) -> None:
-        """Wait while the guest has too much to read already."""
+        """Wait while the stub has too much to read already."""
         while self._event_bytes > EVENT_QUEUE_BYTES:
             await self._room.park()
 
@@ -67,7 +67,7 @@ class Guest:
         await self._woken.wait()
 
     def fault(self, code: Code, detail: str, fault: str = "") -> StubFaultError:
-        """An error that ends this guest, or refuses one of its actions."""
+        """An error that ends this stub, or refuses one of its actions."""
         return StubFaultError(code, detail, domain=self.stub.domain, fault=fault)
 
     def about(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What one guest asks for, done by the host within what the guest may. Source: docs/abi.md, "Actions"."""
+"""What one stub asks for, done by the host within what the stub may. Source: docs/abi.md, "Actions"."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import trio
 
 from federation.egress import Egress
 from federation.far_end import FarEnd
-from federation.guest import Guest
-from federation.guest_messages import GuestMessages
-from federation.guest_timers import GuestTimers
+from federation.running_stub import RunningStub
+from federation.stub_messages import StubMessages
+from federation.stub_timers import StubTimers
 from protofly.errors import Code, StubFaultError
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 
@@ -22,14 +22,14 @@ logger = logging.getLogger("federation")
 _LOG_LEVELS: Final = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 
 
-class GuestActions:
-    """Performs the actions of one guest, in their order.
+class StubActions:
+    """Performs the actions of one stub, in their order.
 
-    What the guest may not do is refused: the ledger counts it, and the guest gets an event where it waits for one. What
-    breaks the contract of the ABI ends the guest.
+    What the stub may not do is refused: the ledger counts it, and the stub gets an event where it waits for one. What
+    breaks the contract of the ABI ends the stub.
 
     Args:
-        guest: Whose actions they are.
+        stub: Whose actions they are.
         egress: Its lines.
         far_end: What it says about the node that it reaches.
         messages: What it says about messages.
@@ -37,16 +37,16 @@ class GuestActions:
     """
 
     def __init__(
-        self, guest: Guest, egress: Egress, far_end: FarEnd, messages: GuestMessages, nursery: trio.Nursery
+        self, running: RunningStub, egress: Egress, far_end: FarEnd, messages: StubMessages, nursery: trio.Nursery
     ) -> None:
-        self._guest = guest
+        self._running = running
         self._egress = egress
         self._far_end = far_end
         self._messages = messages
         self._handlers: dict[int, Callable[[GuestAction], None]] = {
             Action.OPEN: self._open,
             Action.REFUSED: messages.refused,
-            Action.SET_TIMER: GuestTimers(guest, nursery).set,
+            Action.SET_TIMER: StubTimers(running, nursery).set,
             Action.REQUEST_AUTH_TOKEN: self._request_token,
             Action.VERIFY_PEER: lambda action: nursery.start_soon(far_end.verify, action, egress),
             Action.STATUS: far_end.status,
@@ -55,17 +55,17 @@ class GuestActions:
         }
 
     async def perform(self, actions: list[GuestAction], *, heard: int) -> None:
-        """Do what the guest asks, in its order; neighbouring sends and deliveries go as one.
+        """Do what the stub asks, in its order; neighbouring sends and deliveries go as one.
 
         Args:
-            actions: One answer of the guest.
+            actions: One answer of the stub.
             heard: So many messages and pieces of data were in the batch that it answers.
 
         Raises:
-            StubFaultError: The guest broke the contract.
+            StubFaultError: The stub broke the contract.
         """
         self._messages.turns.begin()
-        self._guest.ledger.begin_answer(heard)
+        self._running.ledger.begin_answer(heard)
         index, end = 0, len(actions)
         while index < end:
             action = actions[index]
@@ -83,7 +83,7 @@ class GuestActions:
                 else:
                     self._perform_run(actions[index:stop])
             except StubFaultError as exc:
-                if exc.code is not Code.STUB_DENIED or self._guest.ledger.count_denial():
+                if exc.code is not Code.STUB_DENIED or self._running.ledger.count_denial():
                     raise
                 self._refuse(action, exc)
             index = stop
@@ -92,46 +92,46 @@ class GuestActions:
         """One action, or several sends that belong together."""
         action = actions[0]
         if action.op == Action.SEND:
-            self._guest.ledger.check_channel(action.arg)
+            self._running.ledger.check_channel(action.arg)
             self._egress.send(action.arg, [item.payload for item in actions])
         elif action.op == Action.ACCEPTED:
             self._messages.accepted(action)
         elif action.op == Action.CLOSE:
             self._egress.close(action.arg)
         else:
-            self._guest.ledger.count_request(action.op, time.monotonic())
+            self._running.ledger.count_request(action.op, time.monotonic())
             handler = self._handlers.get(action.op)
             if handler is None:
-                raise self._guest.fault(Code.STUB_OUTPUT, f"unknown action {action.op}")
+                raise self._running.fault(Code.STUB_OUTPUT, f"unknown action {action.op}")
             handler(action)
 
     def _refuse(self, action: GuestAction, exc: StubFaultError) -> None:
-        """Answer the guest that it may not; a channel that it wanted is closed."""
-        stub = self._guest.stub
-        logger.info("stub %s of %s: %s", stub.name, stub.domain, exc, extra=self._guest.about())
-        if action.op == Action.OPEN and action.arg not in self._guest.ledger.channels:
-            self._guest.emit(GuestEvent(Event.CLOSED, action.arg, f"{exc.code.word} {exc.detail}".encode()[:256]))
+        """Answer the stub that it may not; a channel that it wanted is closed."""
+        stub = self._running.stub
+        logger.info("stub %s of %s: %s", stub.name, stub.domain, exc, extra=self._running.about())
+        if action.op == Action.OPEN and action.arg not in self._running.ledger.channels:
+            self._running.emit(GuestEvent(Event.CLOSED, action.arg, f"{exc.code.word} {exc.detail}".encode()[:256]))
         elif action.op == Action.REQUEST_AUTH_TOKEN:
-            self._guest.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
+            self._running.emit(GuestEvent(Event.AUTH_TOKEN, action.arg, exc.code.word.encode()))
 
     def _open(self, action: GuestAction) -> None:
         request, endpoint = self._egress.rules.read_request(action.payload)
-        self._guest.ledger.open_channel(action.arg, request.endpoint, action.flags)
+        self._running.ledger.open_channel(action.arg, request.endpoint, action.flags)
         try:
             self._egress.open(action.arg, action.flags, request, endpoint)
         except StubFaultError:
-            self._guest.ledger.close_channel(action.arg)
+            self._running.ledger.close_channel(action.arg)
             raise
 
     def _request_token(self, action: GuestAction) -> None:
-        self._guest.ledger.request_token(action.arg, action.payload)
+        self._running.ledger.request_token(action.arg, action.payload)
         self._far_end.request_token(action, self._egress.channel(action.arg))
 
     def _log(self, action: GuestAction) -> None:
-        guest = self._guest
-        text = guest.ledger.log_line(action.payload, time.monotonic())
+        running = self._running
+        text = running.ledger.log_line(action.payload, time.monotonic())
         if text is None:
-            guest.meters.log_lines_dropped += 1
+            running.meters.log_lines_dropped += 1
         else:
-            level, stub = _LOG_LEVELS[min(action.arg, 3)], guest.stub
-            logger.log(level, "stub %s of %s: %s", stub.name, stub.domain, text, extra=guest.about())
+            level, stub = _LOG_LEVELS[min(action.arg, 3)], running.stub
+            logger.log(level, "stub %s of %s: %s", stub.name, stub.domain, text, extra=running.about())
