@@ -14,6 +14,7 @@ import trio
 
 from interop.laboratory import Laboratory, LaboratoryNode, LaboratoryPlan
 from interop.node_status import LinkStatus
+from stubkit.keys import make_keys, save_keys
 from tests.support.services import running
 
 from .talker import PATIENCE_SECONDS, Talker
@@ -98,8 +99,16 @@ async def wait_until(
 
 @asynccontextmanager
 async def running_system(folder: Path, *, policies: Path | None = None) -> AsyncIterator[System]:
-    """A laboratory in `folder` for the time of one test, with the settings of the demo."""
-    laboratory = Laboratory(LaboratoryPlan(state_dir=folder, policies=policies))
+    """A laboratory in `folder` for the time of one test, with the settings of the demo.
+
+    Keys are made here when there are none: as `trapezoid keys init` makes them, without a process for each domain.
+    """
+    plan = LaboratoryPlan(state_dir=folder, policies=policies)
+    for domain in plan.domains:
+        keys = folder / domain / "keys"
+        if not keys.exists():
+            save_keys(make_keys(), keys, domain=domain)
+    laboratory = Laboratory(plan)
     async with running(laboratory.run, seconds=LIMIT_SECONDS) as nursery:
         try:
             yield System(laboratory, nursery)
