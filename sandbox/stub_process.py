@@ -14,7 +14,7 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import trio
 
@@ -68,6 +68,20 @@ class ExchangeReply(NamedTuple):
     cpu_us: int
     memory_bytes: int
     fault: Fault | None
+
+
+Calls = list[tuple[int, bytes]]
+"""Event buffers as the guest gets them, each with its number of events."""
+
+
+class ExchangeRecorder(Protocol):
+    """Keeps what one instance was given and what it answered. A stub is a pure function of it."""
+
+    def handed(self, calls: Calls) -> None:
+        """Calls are about to be made, in this order."""
+
+    def answered(self, reply: Reply) -> None:
+        """The worker's reply to the calls that were handed last; there is none when the worker died of them."""
 
 
 class ConfinedProcess:
@@ -172,6 +186,15 @@ class StubProcess:
         self._deadline = math.inf
         self._is_overdue = False
         self._has_instance = False
+        self._recorder: ExchangeRecorder | None = None
+
+    def record(self, recorder: ExchangeRecorder) -> None:
+        """Have a recorder see every call from now on."""
+        self._recorder = recorder
+
+    def use_sources(self, clock_ns: Callable[[], int], entropy: Callable[[int], bytes]) -> None:
+        """Take time (nanoseconds since the epoch) and random bytes from elsewhere, so that a run can be repeated."""
+        self._clock_ns, self._entropy = clock_ns, entropy
 
     @property
     def pid(self) -> int:
@@ -228,15 +251,34 @@ class StubProcess:
 
     async def _round(self, events: list[GuestEvent], counts: list[int], first: int) -> ExchangeReply:
         now_ms = self._clock_ns() // NANOSECONDS_PER_MILLISECOND
-        calls: list[tuple[int, bytes]] = []
+        calls: Calls = []
         position = first
         for count in counts:
             chosen = events if count == len(events) else events[position : position + count]
             calls.append((count, encode_events(chosen, now_ms, self._entropy(16))))
             position += count
+        return await self._call(calls, first)
+
+    async def replay(self, calls: Calls) -> ExchangeReply:
+        """Make the calls of a recorded exchange again, byte for byte.
+
+        Raises:
+            StubFaultError, MisuseError: See `exchange`.
+        """
+        if not self._has_instance:
+            raise MisuseError("replay without an instance")
+        return await self._call(calls, 0)
+
+    async def _call(self, calls: Calls, first: int) -> ExchangeReply:
+        recorder = self._recorder
+        if recorder is not None:
+            recorder.handed(calls)
         ceiling = REPLY_BYTES + TRAP_CHARS + sum([LENGTH.size + output_limit(len(buffer)) for _, buffer in calls])
         frame = await self._ask(encode_exchange(calls), ceiling, self.budget.batch_seconds)
-        return self._judge(self._decoded(frame, len(calls)), calls, first)
+        reply = self._decoded(frame, len(calls))
+        if recorder is not None:
+            recorder.answered(reply)
+        return self._judge(reply, calls, first)
 
     def _decoded(self, frame: bytes, call_count: int) -> Reply:
         try:
@@ -245,7 +287,7 @@ class StubProcess:
             self.close()
             raise
 
-    def _judge(self, reply: Reply, calls: list[tuple[int, bytes]], first: int) -> ExchangeReply:
+    def _judge(self, reply: Reply, calls: Calls, first: int) -> ExchangeReply:
         """Decode call by call; the first call that answers nonsense is the faulty one, whatever the worker said."""
         actions: list[GuestAction] = []
         fault: Fault | None = None

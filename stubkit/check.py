@@ -16,10 +16,10 @@ from pathlib import Path
 
 import trio
 
-from protofly.errors import HostError, SettingsError
+from protofly.errors import HostError, PeerError, StubFaultError
 from sandbox.core.budget import Budget
 from sandbox.core.module_check import ModuleFacts, inspect_module
-from sandbox.host import Sandbox
+from stubkit.sandboxed import CompiledStub, compiled_stub, read_module
 from stubkit.trial import CHECK_DOMAIN, CheckStep, Trial
 
 
@@ -66,37 +66,35 @@ async def check_stub(
     Raises:
         SettingsError: the file cannot be read, or no sandbox can be started on this machine.
     """
-    try:
-        module = await trio.Path(path).read_bytes()
-    except OSError as exc:
-        raise SettingsError(f"{path}: {exc.strerror}") from exc
+    module = await trio.to_thread.run_sync(read_module, path)
     try:
         facts = inspect_module(module)
-    except HostError as exc:
+    except PeerError as exc:
         return _refused(path, module, None, exc)
     try:
-        return await _run_in_sandbox(path, module, facts, endpoints, insecure_no_seccomp)
-    except ExceptionGroup as group:
-        raise _only_error(group) from group
+        async with compiled_stub(module, insecure_no_seccomp=insecure_no_seccomp) as compiled:
+            return await _try_out(path, compiled, endpoints)
+    except (PeerError, StubFaultError) as exc:
+        return _refused(path, module, facts, exc)
 
 
-async def _run_in_sandbox(
-    path: Path, module: bytes, facts: ModuleFacts, endpoints: Sequence[str], insecure_no_seccomp: bool
-) -> CheckReport:
-    sandbox = Sandbox(insecure_no_seccomp=insecure_no_seccomp)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(sandbox.run)
-        report = await _run(sandbox, path, module, facts, endpoints)
-        nursery.cancel_scope.cancel()
-    return report
-
-
-def _only_error(group: ExceptionGroup[Exception]) -> Exception:
-    """The one error in a group; a group with several stays one, as none of them is the cause."""
-    if len(group.exceptions) > 1:
-        return group
-    (error,) = group.exceptions
-    return _only_error(error) if isinstance(error, ExceptionGroup) else error
+async def _try_out(path: Path, compiled: CompiledStub, endpoints: Sequence[str]) -> CheckReport:
+    stub = await compiled.sandbox.start_worker(CHECK_DOMAIN, compiled.code, Budget())
+    try:
+        trial = Trial(stub, endpoints)
+        steps = await trial.play()
+    finally:
+        stub.close()
+    return CheckReport(
+        path=str(path),
+        module_bytes=len(compiled.module),
+        facts=compiled.facts,
+        compiled_bytes=len(compiled.code),
+        compile_seconds=compiled.compile_seconds,
+        steps=tuple(steps),
+        refusal="",
+        is_live_unproved=trial.is_live_unproved,
+    )
 
 
 def _refused(path: Path, module: bytes, facts: ModuleFacts | None, error: HostError) -> CheckReport:
@@ -108,31 +106,4 @@ def _refused(path: Path, module: bytes, facts: ModuleFacts | None, error: HostEr
         compile_seconds=0.0,
         steps=(),
         refusal=str(error),
-    )
-
-
-async def _run(
-    sandbox: Sandbox, path: Path, module: bytes, facts: ModuleFacts, endpoints: Sequence[str]
-) -> CheckReport:
-    began = trio.current_time()
-    try:
-        code = await sandbox.compile(module)
-        compile_seconds = trio.current_time() - began
-        stub = await sandbox.start_worker(CHECK_DOMAIN, code, Budget())
-    except HostError as exc:
-        return _refused(path, module, facts, exc)
-    try:
-        trial = Trial(stub, endpoints)
-        steps = await trial.play()
-    finally:
-        stub.close()
-    return CheckReport(
-        path=str(path),
-        module_bytes=len(module),
-        facts=facts,
-        compiled_bytes=len(code),
-        compile_seconds=compile_seconds,
-        steps=tuple(steps),
-        refusal="",
-        is_live_unproved=trial.is_live_unproved,
     )

@@ -41,14 +41,17 @@ class ModuleStatement:
     events: Sequence[str] = ()
 
 
-def make_operator_stub(domain: str, module: bytes, said: ModuleStatement, endpoint: Endpoint) -> VerifiedStub:
-    """The stub of `domain` as the operator chose it: it may open `endpoint`, and nothing else is granted.
+def make_operator_stub(
+    domain: str, module: bytes, said: ModuleStatement, *endpoints: Endpoint, auth: bool = False
+) -> VerifiedStub:
+    """The stub of `domain` as the operator chose it: it may open `endpoints`, and nothing else is granted.
 
     Args:
         domain: The foreign domain.
         module: The bytes of the module; they have passed the structural check.
         said: What they say of themselves.
-        endpoint: The only place that it may connect to.
+        endpoints: The only places that it may connect to.
+        auth: It may ask for tokens. Only for an author who tries a stub without a node, see `stubkit/live_run.py`.
 
     Raises:
         PeerError: MODULE_LIMITS or MODULE_MALFORMED.
@@ -64,7 +67,7 @@ def make_operator_stub(domain: str, module: bytes, said: ModuleStatement, endpoi
         expires=_NEVER,
         module=ModuleReference(sha256=digest, size=len(module), urls=[]),
         abi=Abi(name=ABI_NAME, version=str(ABI_MAJOR)),
-        permissions=Permissions(connect=[endpoint.name], clock="wall", random=True),
+        permissions=Permissions(connect=[one.name for one in endpoints], clock="wall", random=True, auth=auth),
         configuration=dict(said.configuration),
         events=list(said.events),
     )
@@ -81,5 +84,5 @@ def make_operator_stub(domain: str, module: bytes, said: ModuleStatement, endpoi
         manifest_envelope=b"",
         level=TrustLevel.OPERATOR,
         expires=_NEVER.timestamp(),
-        endpoints={endpoint.name: endpoint},
+        endpoints={one.name: one for one in endpoints},
     )

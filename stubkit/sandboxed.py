@@ -1,0 +1,68 @@
+"""A stub of the author's, read, judged and compiled, in a sandbox that ends with it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import trio
+
+from protofly.errors import SettingsError
+from protofly.limits import MODULE_BYTES
+from sandbox.core.module_check import ModuleFacts, inspect_module
+from sandbox.host import Sandbox
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledStub:
+    """One module, ready for any number of workers of this sandbox."""
+
+    sandbox: Sandbox
+    module: bytes
+    facts: ModuleFacts
+    code: bytes
+    compile_seconds: float
+
+
+@asynccontextmanager
+async def compiled_stub(module: bytes, *, insecure_no_seccomp: bool = False) -> AsyncIterator[CompiledStub]:
+    """Run a sandbox for one module. What is raised inside leaves as it is, if it is one error.
+
+    Raises:
+        SettingsError: No sandbox can be started on this machine.
+        PeerError: The module breaks the contract.
+    """
+    facts = inspect_module(module)
+    sandbox = Sandbox(insecure_no_seccomp=insecure_no_seccomp)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(sandbox.run)
+            began = trio.current_time()
+            code = await sandbox.compile(module)
+            yield CompiledStub(sandbox, module, facts, code, trio.current_time() - began)
+            nursery.cancel_scope.cancel()
+    except ExceptionGroup as group:
+        raise only_error(group) from group
+
+
+def read_module(path: Path) -> bytes:
+    """The bytes of a module, at most one more than a module may have.
+
+    Raises:
+        SettingsError: It cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return file.read(MODULE_BYTES + 1)
+    except OSError as exc:
+        raise SettingsError(f"{path}: {exc.strerror}") from exc
+
+
+def only_error(group: ExceptionGroup[Exception]) -> Exception:
+    """The one error in a group; a group with several stays one, as none of them is the cause."""
+    if len(group.exceptions) > 1:
+        return group
+    (error,) = group.exceptions
+    return only_error(error) if isinstance(error, ExceptionGroup) else error
