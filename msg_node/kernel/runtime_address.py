@@ -80,10 +80,10 @@ def runtime_part(key: str) -> str:
     if not key.startswith("runtime:/"):
         return ""
     start = key.find("/", 10) if key.startswith("//", 8) else 8  # runtime://authority/id, or runtime:/id
-    if start < 0:
+    if start == -1:
         return ""
     end = key.find("/", start + 1)
-    return key if end < 0 else key[:end]
+    return key if end == -1 else key[:end]
 
 
 def agent_of(key: str) -> str:

@@ -175,8 +175,6 @@ def compile_test(test: Test) -> Predicate:
         raise SettingsError(
             f'"{attribute.name}" is {attribute.kind.value}: use one of {words}, not {test.operator.value}'
         )
-    if not test.parameters:
-        return _checked(attribute, lambda _value: False)  # any of nothing
     if test.operator is Operator.EQUALS and "*" in test.parameters:
         return _checked(attribute, lambda _value: True)
     if test.operator in (Operator.EQUALS, Operator.IN) and attribute.kind not in (Kind.DOMAIN, Kind.TEXTS):

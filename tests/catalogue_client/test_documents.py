@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -242,3 +243,105 @@ def test_a_key_of_another_curve_is_none_of_ours() -> None:
     )
     with pytest.raises(ValueError, match="neither an Ed25519 nor a P-256 key"):
         SigningKey.from_pem("K1", other)
+
+
+KEY = msgspec.to_builtins(signing_key("K1").record())
+MOST = 2**53
+LONGEST = ".".join(("a" * 63, "a" * 63, "a" * 63, "a" * 61))
+"""A domain name of as many characters as there may be."""
+RANGES = [f"tel:+49{number}*" for number in range(65)]
+
+
+def endpoints(number: int) -> list[dict[str, Any]]:
+    return [{"name": f"e{one}", "url": "wss://mn.b.example/link"} for one in range(number)]
+
+
+def keyed(number: int, value: object, first: str = "K1") -> dict[str, object]:
+    return {first: value} | {f"k{one}": value for one in range(number - 1)}
+
+
+ROOT_BOUNDS: list[tuple[str, list[object], list[object]]] = [
+    ("version", [1, MOST], [0, MOST + 1]),
+    ("aliases", [["c.example"] * 64, [LONGEST]], [["c.example"] * 65, [LONGEST + "a"]]),
+    ("keys", [keyed(1, KEY), keyed(64, KEY)], [{}, keyed(65, KEY)]),
+    ("roles.live.keys", [["K1"], ["K1"] * 16], [[], ["K1"] * 17]),
+    ("roles.live.threshold", [1], [0, 17]),
+]
+LIVE_BOUNDS: list[tuple[str, list[object], list[object]]] = [
+    ("serial", [1, MOST], [0, MOST + 1]),
+    ("endpoints", [endpoints(1), endpoints(16)], [[], endpoints(17)]),
+    ("endpoints.0.spki", [["x" * 64] * 8], [["x" * 65], ["x"] * 9]),
+    ("endpoints.0.url", ["wss://b.example/" + "x" * 2032], ["wss://b.example/" + "x" * 2033]),
+    ("stubs", [{}, "of 64"], ["of 65"]),
+    ("node_keys", [{}, keyed(64, KEY)], [keyed(65, KEY)]),
+    ("revoked", [{"modules": ["0" * 64] * 512}], [{"modules": ["0" * 64] * 513}]),
+    ("revoked", [{"keys": ["K1"] * 64}], [{"keys": ["K1"] * 65}]),
+    ("revoked", [{"min_serial": keyed(64, 1)}], [{"min_serial": keyed(65, 1)}]),
+    ("contact", ["x" * 256], ["x" * 257]),
+]
+MANIFEST_BOUNDS: list[tuple[str, list[object], list[object]]] = [
+    ("module.size", [8, 32 << 20], [7, (32 << 20) + 1]),
+    ("module.urls", [["http://b.example/"] * 8], [["http://b.example/"] * 9]),
+    ("module.urls", [["http://b.example/" + "x" * 2031]], [["http://b.example/" + "x" * 2032]]),
+    ("permissions.connect", [["mn"] * 16], [["mn"] * 17]),
+    ("permissions.storage_bytes", [0, MOST], [-1, MOST + 1]),
+    ("permissions.ranges", [RANGES[:64]], [RANGES]),
+    ("needs.memory_bytes", [0, MOST], [-1, MOST + 1]),
+    ("needs.call_ms", [0, 2**31], [-1, 2**31 + 1]),
+    ("for_domains", [["x"] * 1000], [["x"] * 1001]),
+    ("configuration", [keyed(16, 1)], [keyed(17, 1)]),
+    ("events", [["x"] * 16], [["x"] * 17]),
+]
+
+
+def with_member(members: dict[str, Any], path: str, value: object) -> bytes:
+    """A document with another value at a place such as `roles.live.keys`."""
+    holder: Any = json.loads(json.dumps(members))
+    whole = holder
+    *way, last = path.split(".")
+    for name in way:
+        holder = holder[int(name)] if name.isdigit() else holder.setdefault(name, {})
+    if isinstance(value, str) and value.startswith("of "):
+        value = keyed(int(value[3:]), next(iter(holder[last].values())))
+    holder[last] = value
+    whole["interworking"] = bool(whole.get("permissions", {}).get("ranges"))
+    return json.dumps(whole).encode()
+
+
+@pytest.mark.parametrize(
+    ("document", "decode", "bounds"),
+    [
+        (B.root, decode_root, ROOT_BOUNDS),
+        (B.live, decode_live, LIVE_BOUNDS),
+        (B.manifest, decode_manifest, MANIFEST_BOUNDS),
+    ],
+)
+def test_each_member_has_its_bounds(
+    document: Any, decode: Callable[..., object], bounds: list[tuple[str, list[object], list[object]]]
+) -> None:
+    members = json.loads(encode_document(document))
+    if document is B.root:
+        members["keys"] = {"K1": KEY}
+        members["roles"] = {name: {"keys": ["K1"], "threshold": 1} for name in ("root", "live", "pkg")}
+    for path, good, bad in bounds:
+        for value in good:
+            decode(with_member(members, path, value), domain="b.example")
+        for value in bad:
+            with pytest.raises(PeerError) as caught:
+                decode(with_member(members, path, value), domain="b.example")
+            assert caught.value.code is Code.DOCUMENT_MALFORMED
+            assert f"$.{path.partition('.')[0]}" in caught.value.detail
+
+
+def test_a_role_may_ask_for_sixteen_keys() -> None:
+    names = [f"K{number}" for number in range(16)]
+    members = json.loads(encode_document(B.root))
+    members["keys"] = {name: msgspec.to_builtins(signing_key(name).record()) for name in names}
+    members["roles"] = {name: {"keys": names, "threshold": 16} for name in ("root", "live", "pkg")}
+    assert decode_root(json.dumps(members).encode(), domain="b.example").roles.pkg.threshold == 16
+
+
+def test_a_document_that_is_nested_without_end_is_malformed() -> None:
+    with pytest.raises(PeerError) as caught:
+        decode_live(b"[" * 100_000, domain="b.example")
+    assert caught.value.code is Code.DOCUMENT_MALFORMED

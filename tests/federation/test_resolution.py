@@ -1,5 +1,7 @@
 """The cursor from a domain's name to the place of its documents, given its answers by hand."""
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,6 +10,7 @@ from catalogue_client.core.location import Location
 from federation.core.discovery_errors import DiscoveryStep, Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from federation.core.resolution import DomainHints, PeerEntry, Resolution, Resolved, in_order, read_hints
+from protofly import limits
 from protofly.errors import Code, SettingsError
 
 TXT = Question("_rethink-mn.b.example", RecordKind.TXT)
@@ -103,6 +106,63 @@ def test_records_for_protocols_we_do_not_speak_are_skipped_and_noted() -> None:
     assert "2 record(s)" in outcome.notes[0]
 
 
+@pytest.mark.parametrize(("question", "step"), [(SVCB, DiscoveryStep.SVCB), (SRV, DiscoveryStep.SRV)])
+def test_one_record_that_points_to_the_root_declines_the_service_for_its_life(
+    question: Question, step: DiscoveryStep
+) -> None:
+    outcome = resolve({question: found(ServiceRecord(1, "x.b.example"), ServiceRecord(2, ""), ttl=700.0)})
+    assert code(outcome) == (step, Code.SERVICE_DECLINED)
+    assert isinstance(outcome, Failure)
+    assert outcome.life_seconds == 700
+
+
+def test_an_alias_to_the_root_declines_the_service_for_its_life() -> None:
+    outcome = resolve({SVCB: found(ServiceRecord(0, ""), ServiceRecord(1, "x.b.example"), ttl=700.0)})
+    assert code(outcome) == (DiscoveryStep.SVCB, Code.SERVICE_DECLINED)
+    assert isinstance(outcome, Failure)
+    assert outcome.life_seconds == 700
+
+
+def chain(steps: int) -> dict[Question, Answer]:
+    """So many aliases, one after the other, and then a service."""
+    names = [SVCB.name, *(f"alias-{number}.example" for number in range(steps))]
+    aliases = {Question(name, RecordKind.SVCB): found(ServiceRecord(0, target)) for name, target in pairwise(names)}
+    return {**aliases, Question(names[-1], RecordKind.SVCB): found(ServiceRecord(1, "x.b.example", 8443))}
+
+
+def test_as_many_aliases_are_followed_as_are_allowed_and_no_more() -> None:
+    assert targets(resolve(chain(limits.DNS_ALIAS_STEPS))) == [("x.b.example", 8443)]
+    assert code(resolve(chain(limits.DNS_ALIAS_STEPS + 1))) == (DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN)
+
+
+@pytest.mark.parametrize("target", [SVCB.name, "alias-0.example"])
+def test_aliases_in_a_circle_are_refused(target: str) -> None:
+    circle = chain(1) | {Question("alias-0.example", RecordKind.SVCB): found(ServiceRecord(0, target))}
+    outcome = resolve(circle)
+    assert code(outcome) == (DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN)
+    assert isinstance(outcome, Failure)
+    assert "circle" in outcome.detail
+
+
+@pytest.mark.parametrize(
+    ("answers", "life"),
+    [
+        ({TXT: texts("v=rmn1", ttl=900.0), SRV: found(ServiceRecord(1, "x.b.example"), ttl=700.0)}, 700),
+        ({TXT: texts("v=rmn1", ttl=700.0), SRV: found(ServiceRecord(1, "x.b.example"), ttl=900.0)}, 700),
+        ({TXT: Answer(AnswerStatus.NO_NAME, ttl_seconds=400.0)}, limits.DISCOVERY_DEFAULT_SECONDS),
+        ({TXT: Answer(AnswerStatus.FOUND, texts=("v=rmn1",))}, limits.DISCOVERY_DEFAULT_SECONDS),
+        ({TXT: Answer(AnswerStatus.FOUND, texts=("v=rmn1",)), SRV: found(ttl=900.0)}, 900),
+        ({TXT: texts("v=rmn1", ttl=900.0), SRV: FAILED}, limits.DISCOVERY_MIN_SECONDS),
+    ],
+)
+def test_a_place_is_believed_for_the_shortest_life_of_what_was_found(
+    answers: dict[Question, Answer], life: float
+) -> None:
+    outcome = resolve(answers)
+    assert isinstance(outcome, Resolved)
+    assert outcome.life_seconds == life
+
+
 @pytest.mark.parametrize("question", [SVCB, SRV])
 def test_one_question_that_fails_is_no_obstacle_but_is_asked_again_soon(question: Question) -> None:
     outcome = resolve({question: FAILED})
@@ -143,9 +203,22 @@ def test_peer_entry_names_a_place_or_none() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "host", "port"),
+    [("https://b.example/mn", "", 0), ("", "10.7.0.1", 0), ("", "", 8444), ("https://b.example/mn", "10.7.0.1", 8444)],
+)
+def test_each_member_of_a_peer_entry_is_enough_to_name_a_place(url: str, host: str, port: int) -> None:
+    location = PeerEntry(domain="b.example", well_known_url=url, connect_host=host, connect_port=port).location()
+    usual = "https://b.example/.well-known/rethink-mn"
+    assert location == Location(domain="b.example", well_known_url=url or usual, connect_host=host, connect_port=port)
+
+
+@pytest.mark.parametrize(
     ("connect", "host", "port"),
     [
         ("", "", 0),
+        ("h:1", "h", 1),
+        ("h:65535", "h", 65_535),
+        ("h:00443", "h", 443),
         ("mn.b.example:8444", "mn.b.example", 8444),
         ("10.7.0.1:443", "10.7.0.1", 443),
         ("[fd12::1]:8444", "fd12::1", 8444),
@@ -164,6 +237,7 @@ def test_peer_entry_is_read_from_settings(connect: str, host: str, port: int) ->
         "mn.b.example:",
         "h:0",
         "h:65536",
+        "h:000443",
         "fd12::1:443",
         "[fd12::1:443",
         "fd12::1]:443",
@@ -201,12 +275,25 @@ def test_hints_are_read_and_the_pin_binds_only_when_validated() -> None:
         "v=rmn1; id=" + "1" * 2000,
         "v=rmn1; new=" + "1" * 2000,
         "v=rmn1; new=\x07",
+        "v=rmn1; new=ü",
+        "v=rmn1;" + " " * (limits.DNS_TXT_CHARS - 6),
     ],
 )
 def test_malformed_hints_are_ignored_and_noted(line: str) -> None:
     hints, note = read_hints([line])
     assert hints == DomainHints()
     assert note
+
+
+@pytest.mark.parametrize("end", [";", ";;", "; ;", ";" + " " * (limits.DNS_TXT_CHARS - 13), ""])
+def test_empty_fields_and_as_much_text_as_is_allowed_are_no_fault(end: str) -> None:
+    assert read_hints(["v=rmn1; id=1" + end]) == (DomainHints(change_id="1"), "")
+
+
+def test_a_record_without_hints_is_none_to_note_and_a_domain_without_records_neither() -> None:
+    assert read_hints(["v=rmn1"]) == (DomainHints(), "")
+    assert read_hints([]) == (DomainHints(), "")
+    assert read_hints(["v=spf1 -all"]) == (DomainHints(), "no record begins with v=rmn1")
 
 
 def test_two_records_of_ours_give_no_hints() -> None:

@@ -178,6 +178,28 @@ def test_a_close_is_echoed_and_then_nothing_is_sent() -> None:
     assert not server.is_broken
 
 
+@pytest.mark.parametrize("cut", [1, 3, 7, 150])
+def test_a_close_of_ours_in_the_middle_of_a_frame_is_answered_behind_that_frame(cut: int) -> None:
+    whole = frame(1, b"x" * 200)
+    _, server = connected()
+    assert server.receive(whole[:cut]) == []
+    server.close(1001)
+    assert server.receive(whole[cut:-1]) == []
+    closing = frame(8, b"\x03\xe9")
+    assert server.receive(whole[-1:] + closing[:3]) == [b"x" * 200]
+    assert server.receive(closing[3:]) == []
+    assert (server.close_code, server.is_broken) == (1001, False)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7])
+def test_a_line_that_ends_once_we_close_is_no_fault(cut: int) -> None:
+    _, server = connected()
+    server.receive(frame(1, b"half")[:cut] if cut else frame(1, b"whole"))
+    server.close(1001)
+    assert server.receive(b"") == []
+    assert (server.is_open, server.is_broken) == (False, False)
+
+
 def test_a_line_that_ends_between_frames_is_closed() -> None:
     _, server = connected()
     assert server.receive(frame(1, b"x")) == [b"x"]

@@ -109,7 +109,9 @@ class WebSocket:
         and `is_open` is false.
         """
         messages: list[bytes] = []
-        if self._frames_itself and self.protocol.state is OPEN:
+        if self._frames_itself and (not data or self.protocol.state is not OPEN):
+            self._leave_to_library(bytes(self._partial), messages)  # of the frame that is half here, if there is one
+        if self._frames_itself:
             self._take_frames(data, messages)
         else:
             self._feed(data, messages)
@@ -142,12 +144,9 @@ class WebSocket:
         so that it always stands at a frame boundary, and judges everything that is not plain. It takes 4 µs per frame
         where this takes 0.6; a test holds the two against each other.
         """
-        if not data or len(data) < self._missing_bytes:
+        if len(data) < self._missing_bytes:
             self._partial += data
             self._missing_bytes -= len(data)
-            if not data:
-                self._leave_to_library(bytes(self._partial), messages)
-                self._feed(b"", messages)
             return
         if self._partial:
             data = b"".join((self._partial, data))
@@ -179,7 +178,7 @@ class WebSocket:
             self._partial += data[position:]
 
     def _leave_to_library(self, data: bytes, messages: list[bytes]) -> None:
-        """From here on the library reads alone: the stream is broken, closing, or too large."""
+        """From here on the library reads alone: the stream has ended, or is broken, closing or too large."""
         self._frames_itself = False
         self._partial.clear()
         if data:
@@ -253,6 +252,7 @@ def _drop_tracebacks(fault: BaseException | None) -> None:
 def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
     """Where the payload of the frame at `position` begins and ends; an end beyond `end` says how much is missing.
 
+    As long as a part of the length is missing, so much at least: the first bytes of a number are never more than all.
     An end below 0: the frame is not masked, which is for the library to refuse.
     """
     if end - position < _SHORT_HEAD_BYTES:
@@ -265,8 +265,6 @@ def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
     start = position + _SHORT_HEAD_BYTES
     if length >= _TWO_BYTES:
         start += _EXTRA_BYTES[length]
-        if end < start:
-            return start, start
         length = int.from_bytes(data[position + 2 : start - _MASK_BYTES], "big")
     return start, start + length
 

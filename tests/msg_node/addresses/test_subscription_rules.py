@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.rules import Rules
 from protofly import codec
+from protofly.errors import Code, PeerError
 from tests.support.state_rig import ALLOCATION, DOMAIN, SM, StateRig
 
 ROOM = f"comm://{DOMAIN}/room-51"
@@ -174,9 +178,92 @@ def test_removal_gives_the_stub_address_back(rig: StateRig) -> None:
     assert announce(rig, eve, HANDLER, HANDLER)["code"] == 200
 
 
+def test_what_others_do_not_hear_any_more_stays_the_stub_address_of_its_session(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    announce(rig, ana, HANDLER, HANDLER)
+    assert rig.reply(eve, SM, "unsubscribe", {"resources": [HANDLER]})["code"] == 200
+    assert rig.state.owners.owner(HANDLER) == ana
+
+
+def test_an_address_of_a_session_that_is_no_stub_stays_its_own_when_it_is_not_heard_any_more(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    subscribe(rig, ana, ROOM)
+    assert rig.reply(ana, SM, "unsubscribe", {"resources": [ROOM]})["code"] == 200
+    assert rig.state.listeners.count(ana) == 0
+    assert rig.state.owners.owner(ROOM) == ana
+
+
+# Observers that the reporter takes off.
+
+
+@pytest.mark.parametrize("others", [[], ["room-52"], ["room-eve"], ["room-eve", "room-52"]])
+def test_an_observer_is_taken_off_by_the_reporter_of_all_named_objects_only(rig: StateRig, others: list[str]) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    bo, _ = rig.open("rt-bo", 3)
+    subscribe(rig, ana, ROOM, f"comm://{DOMAIN}/room-52")
+    subscribe(rig, eve, f"comm://{DOMAIN}/room-eve")
+    objects = [ROOM, *(f"comm://{DOMAIN}/{name}" for name in others)]
+    events = [f"{one}/changes" for one in objects]
+    subscribe(rig, bo, *events)
+    reply = rig.reply(ana, SM, "unsubscribe", {"resources": events, "source": f"runtime://{DOMAIN}/rt-bo"})
+    is_refused = "room-eve" in others
+    assert (reply["code"], reply.get("reason")) == ((403, "spoofed-source") if is_refused else (200, None))
+    assert [rig.state.listeners.targets(key) for key in events] == [(bo,) if is_refused else ()] * len(events)
+
+
 def test_no_runtime_opens_under_the_name_of_all_stubs(rig: StateRig) -> None:
     result = rig.session_verb("open", f"runtime://{DOMAIN}/p2phandler", 1)
     assert codec.body_members(result.replies[0].body)["reason"] == "not-owner"
+
+
+# Schemas that are read first.
+
+
+CHAT = f"hyperty-catalogue://catalogue.{DOMAIN}/.well-known/dataschema/Chat"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_read", "code"),
+    [
+        ({"resource": ROOM, "schema": CHAT}, True, None),
+        ({"resource": ROOM}, False, 200),
+        ({"schema": CHAT}, False, 400),
+        ({"resources": [ROOM], "schema": CHAT}, False, 200),
+        ({"resource": ROOM, "schema": CHAT, "childrenResources": ["m"]}, False, 200),
+        ({"resource": ROOM, "schema": CHAT, "children": ["m"]}, False, 200),
+    ],
+)
+def test_a_schema_is_read_for_an_object_whose_children_are_not_named(
+    body: dict[str, object], is_read: bool, code: int | None
+) -> None:
+    rig = StateRig(rules=Rules(expands_schema=True))
+    ana, _ = rig.open("rt-ana", 1)
+    result = rig.ask(ana, SM, "subscribe", body)
+    assert len(result.inquiries) == is_read
+    replies = [codec.body_members(one.body) for one in result.replies]
+    assert [reply["code"] for reply in replies] == ([] if code is None else [code])
+    assert not any("schema" in reply for reply in replies)
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+@pytest.mark.parametrize("is_read", [True, False])
+def test_whose_session_ends_while_a_schema_is_read_is_not_subscribed(is_read: bool, is_there: bool) -> None:
+    rig = StateRig(rules=Rules(expands_schema=True))
+    ana, _ = rig.open("rt-ana", 1)
+    (asked,) = rig.ask(ana, SM, "subscribe", {"resource": ROOM, "schema": CHAT}).inquiries
+    inquiry = asked.inquiry
+    assert inquiry.failed is not None
+    if not is_there:
+        rig.session_verb("close", f"runtime://{DOMAIN}/rt-ana", 1)
+    with contextlib.nullcontext() if is_there else pytest.raises(PeerError) as refused:
+        if is_read:
+            inquiry.conclude(DataSchema({}), rig.now)
+        else:
+            inquiry.failed(PeerError(Code.NOT_REGISTERED, "x"), rig.now)
+    assert refused is None or refused.value.code is Code.NOT_CONNECTED
+    assert rig.state.listeners.targets(f"{ROOM}/changes") == ((ana,) if is_there else ())
 
 
 # Sources and what is left.

@@ -84,3 +84,30 @@ def test_retries_are_a_fraction_of_the_calls() -> None:
         budget.called()
         taken += budget.take()
     assert taken == 25
+
+
+def test_a_failure_of_a_call_from_before_the_opening_changes_nothing() -> None:
+    circuit = breaker()
+    for _ in range(3):
+        circuit.failed(0)
+    assert not circuit.failed(9)
+    assert (circuit.state, circuit.may_call(9.9), circuit.may_call(10)) == (Circuit.OPEN, False, True)
+
+
+def test_a_call_that_was_given_up_opens_no_closed_circuit_and_shortens_no_pause() -> None:
+    circuit = breaker()
+    circuit.abandoned(0)
+    assert circuit.state is Circuit.CLOSED
+    for _ in range(3):
+        circuit.failed(0)
+    circuit.abandoned(1)
+    assert (circuit.may_call(9.9), circuit.may_call(10)) == (False, True)
+
+
+def test_one_whole_retry_is_a_retry_and_less_is_none() -> None:
+    budget = RetryBudget(per_call=0.5, stock=1)
+    assert [budget.take(), budget.take()] == [True, False]
+    budget.called()
+    assert not budget.take()
+    budget.called()
+    assert budget.take()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msg_node.bus.core.awaited_users import AwaitedUsers, WaitingMessage
 from msg_node.registries.core.user_places import UserPlaces
 from protofly.errors import Code, HostError
-from protofly.limits import USER_PLACES_KNOWN, USER_WAITING_MESSAGES, USER_WAITING_PER_SENDER
+from protofly.limits import USER_PLACES_KNOWN, USER_WAITING_BYTES, USER_WAITING_MESSAGES, USER_WAITING_PER_SENDER
 from tests.support.runtime_rig import a_message, parsed, runtime_address
 
 NOWHERE = HostError(Code.NO_ROUTE)
@@ -65,3 +65,20 @@ def test_the_oldest_results_are_forgotten() -> None:
     assert users.places == USER_PLACES_KNOWN
     assert users.known("0", 0.0) is None
     assert users.known("1", 0.0) is NOWHERE
+
+
+def test_waiting_messages_are_bounded_in_bytes() -> None:
+    users = AwaitedUsers()
+    one = waiting()
+    users.size_bytes = USER_WAITING_BYTES - len(one.message.raw)
+    assert users.has_room(one)
+    users.size_bytes += 1
+    assert not users.has_room(one)
+
+
+def test_what_was_found_anew_is_not_the_oldest_result() -> None:
+    users = AwaitedUsers()
+    for number in (*range(USER_PLACES_KNOWN), 0, USER_PLACES_KNOWN):
+        users.conclude(str(number), NOWHERE, until=10.0)
+    assert users.known("0", 0.0) is NOWHERE
+    assert users.known("1", 0.0) is None

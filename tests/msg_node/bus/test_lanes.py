@@ -24,6 +24,30 @@ def test_readers_go_together_and_writers_alone_in_order_of_arrival() -> None:
     assert len(lanes) == 0
 
 
+def test_only_who_goes_in_a_lane_hands_its_place_on_and_who_is_in_none_leaves_nothing() -> None:
+    lanes = Lanes()
+    assert not lanes.follow("a", 1, 2)
+    assert lanes.leave("a", 1) == []
+    lanes.enter("a", 1, is_sharing=False)
+    assert not lanes.enter("a", 2, is_sharing=False)
+    assert not lanes.follow("a", 2, 3)
+    assert lanes.leave("a", 3) == []  # who is not in it starts nobody
+    assert lanes.leave("a", 2) == []  # who waits may give up
+    assert lanes.leave("a", 1) == []
+    assert len(lanes) == 0
+
+
+def test_all_readers_behind_a_writer_begin_together_and_the_next_writer_waits() -> None:
+    lanes = Lanes()
+    lanes.enter("a", 1, is_sharing=False)
+    for number, is_sharing in ((2, True), (3, True), (4, False), (5, True)):
+        assert not lanes.enter("a", number, is_sharing=is_sharing)
+    assert lanes.leave("a", 1) == [2, 3]
+    assert lanes.leave("a", 2) == []
+    assert lanes.leave("a", 3) == [4]
+    assert lanes.leave("a", 4) == [5]
+
+
 @given(steps=st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 5)), max_size=80))
 def test_everybody_goes_once_in_order_and_writers_are_alone(steps: list[tuple[bool, bool, int]]) -> None:
     lanes = Lanes()

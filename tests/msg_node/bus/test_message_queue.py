@@ -66,3 +66,37 @@ def test_a_closed_queue_takes_messages_again_when_it_is_opened() -> None:
     assert not queue.take(an("event"))
     queue.open_again()
     assert queue.take(an("event"))
+
+
+def test_bytes_are_bounded_to_the_last_one() -> None:
+    one = an("read")
+    queue = MessageQueue(QueueBounds(3, 2 * len(one.raw)), Counters(NodeCount))
+    assert queue.take(one)
+    assert queue.has_room(one)
+    assert queue.take(one)
+    assert not queue.has_room(an("response"))
+    queue = MessageQueue(QueueBounds(3, 2 * len(one.raw) - 1), Counters(NodeCount))
+    assert queue.take(one)
+    assert not queue.has_room(one)
+    assert not queue.take(one)
+
+
+def test_events_are_dropped_one_after_the_other_from_the_front_until_there_is_room() -> None:
+    queue = queue_of(an("event"), an("read"), an("update"))
+    queue.exceed(an("response"))
+    assert queue.make_room(an("response"))
+    assert [message.type for message in queue.messages] == ["read", "response"]
+    assert queue.size_bytes == sum(len(message.raw) for message in queue.messages)
+    assert queue.take(an("event"))
+    assert queue.make_room(an("response"))
+    assert [message.type for message in queue.messages] == ["read", "response"]
+
+
+def test_a_queue_that_was_cleared_is_empty_and_takes_and_drops_as_before() -> None:
+    queue = queue_of(an("read"), an("read"), an("event"))
+    assert queue.make_room(an("read"))
+    queue.clear()
+    assert (queue.messages, queue.size_bytes) == ([], 0)
+    assert all(queue.take(an(type_)) for type_ in ("event", "read", "read"))
+    assert queue.make_room(an("response"))
+    assert [message.type for message in queue.messages] == ["read", "read"]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from msg_node.connectors.core.mqtt_topics import DOWN, UP, Topics
 from protofly.address import canonical_key
+from protofly.limits import HEADER_CHARS
 
 TOPICS = Topics("trapezoid", ["alpha.example", "alias.example"])
 
@@ -47,6 +48,7 @@ def test_a_runtime_is_found_behind_its_topic(name: str) -> None:
         "trapezoid/beta.example/a/up",
         "trapezoid/ALPHA.example/a/up",
         "other/alpha.example/a/up",
+        "trapezoid-alpha.example/a/up",
         "trapezoid/alpha.example//up",
         "trapezoid/alpha.example/a%2fb/up",
         "trapezoid/alpha.example/%61/up",
@@ -66,3 +68,11 @@ def test_what_a_topic_names_has_that_topic(level: str) -> None:
     topic = f"trapezoid/alpha.example/{level}/up"
     found = TOPICS.read(topic)
     assert found is None or up(found.runtime_key) == topic
+
+
+def test_a_topic_is_as_long_as_an_address_at_most() -> None:
+    name = "a" * (HEADER_CHARS - len("trapezoid/alpha.example//up"))
+    found = TOPICS.read(f"trapezoid/alpha.example/{name}/up")
+    assert found is not None
+    assert (found.runtime_key, found.word) == (f"runtime://alpha.example/{name}", UP)
+    assert TOPICS.read(f"trapezoid/alpha.example/{name}a/up") is None

@@ -79,7 +79,17 @@ def test_an_answer_to_a_poll_is_an_array_of_the_bytes_that_came() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "number"), [("17", 17), ("0", 0), ("", None), ("-1", None), ("1e3", None), ("٣", None), ("9" * 19, None)]
+    ("text", "number"),
+    [
+        ("17", 17),
+        ("0", 0),
+        ("", None),
+        ("-1", None),
+        ("1e3", None),
+        ("٣", None),
+        ("9" * 19, None),
+        ("9" * 18, 10**18 - 1),
+    ],
 )
 def test_only_plain_numbers_count(text: str, number: int | None) -> None:
     assert number_in(text) == number

@@ -11,7 +11,7 @@ import trio
 
 from msg_node.kernel.changes import Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.registries.core.twin import Slot, Twin, slot_of
+from msg_node.registries.core.twin import Slot, Twin, is_thing, slot_of
 from protofly.errors import Code, PeerError
 from protofly.limits import TWIN_DESCRIPTION_BYTES, TWIN_THINGS_PER_AGENT, TWIN_VALUE_BYTES, TWIN_VALUES_PER_THING
 from tests.support.http_runtime import opened_http
@@ -285,8 +285,50 @@ async def test_descriptions_and_values_survive_a_restart(tmp_path: Path) -> None
 
 def test_slots_are_events_and_properties_of_things() -> None:
     assert slot_of(MOTION) == Slot(LAMP, "events/motion")
+    assert slot_of(f"{LAMP}/properties/on") == Slot(LAMP, "properties/on")
     for key in (LAMP, f"{LAMP}/events", f"{LAMP}/events/a/b", f"{LAMP}/actions/x", f"comm://{DOMAIN}/a/b/events/c"):
         assert slot_of(key) is None
+    for key in (f"{LAMP}/events/", f"{AGENT}//events/x", f"thing://{DOMAIN}//lamp/events/x", f"{AGENT}/events/x"):
+        assert slot_of(key) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "is_so"),
+    [
+        (LAMP, True),
+        (AGENT, False),
+        (f"{AGENT}/", False),
+        (f"{LAMP}/x", False),
+        (f"thing://{DOMAIN}//lamp", False),
+        (f"comm://{DOMAIN}/a/b", False),
+    ],
+)
+def test_a_thing_is_named_by_its_agent_and_its_name(key: str, is_so: bool) -> None:
+    assert is_thing(key) is is_so
+
+
+def test_descriptions_and_values_have_so_many_bytes_and_no_more() -> None:
+    twin = Twin(Journal())
+    longest = b'"' + b"x" * (TWIN_DESCRIPTION_BYTES - 2) + b'"'
+    assert twin.describe("", LAMP, longest, now=0.0).version == 1
+    with pytest.raises(PeerError, match=Code.TOO_LARGE.word):
+        twin.describe("", LAMP, longest + b" ", now=0.0)
+    assert twin.keep(Slot(LAMP, "events/x"), b"1" * TWIN_VALUE_BYTES, "", now=0.0)
+    assert not twin.keep(Slot(LAMP, "events/y"), b"1" * (TWIN_VALUE_BYTES + 1), "", now=0.0)
+    assert twin.size_of(LAMP, has_values=True) == TWIN_DESCRIPTION_BYTES + TWIN_VALUE_BYTES
+    assert twin.size_of(LAMP, has_values=False) == TWIN_DESCRIPTION_BYTES
+
+
+def test_a_full_twin_takes_a_changed_description_of_as_many_bytes() -> None:
+    twin = Twin(Journal(), max_things=1, max_bytes=7)
+    assert twin.describe("", LAMP, b'{"a":1}', now=0.0).version == 1
+    assert twin.describe("", LAMP, b'{"b":1}', now=0.0).version == 2
+    with pytest.raises(PeerError, match=Code.QUOTA.word):
+        twin.describe("", LAMP, b'{"b":12}', now=0.0)
+    with pytest.raises(PeerError, match=Code.QUOTA.word):
+        twin.describe("", f"{AGENT}/other", b"", now=0.0)
+    assert twin.statistics()["size_bytes"] == 7
+    assert (twin.remove(LAMP), twin.remove(LAMP), twin.statistics()["size_bytes"]) == (True, False, 0)
 
 
 def test_a_twin_takes_so_many_things_values_and_bytes_and_no_more() -> None:
