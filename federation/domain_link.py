@@ -20,6 +20,7 @@ from federation.core.link_machine import (
     GiveUp,
     LinkMachine,
     Rejected,
+    StopWaiting,
     StubVerified,
     Tick,
 )
@@ -177,6 +178,11 @@ class DomainLink(LinkPort):
         """The domain cannot be reached for a reason that time does not heal: answer everything that waits."""
         now = self.now()
         self.effects.perform(self.machine.handle(GiveUp(code, detail), now), now)
+
+    def stop_waiting(self, code: Code, detail: str) -> None:
+        """Answer every request that has no reply yet, whether it has left or not."""
+        now = self.now()
+        self.effects.perform(self.machine.handle(StopWaiting(code, detail), now), now)
 
     def stub_verified(self) -> None:
         """The kind of the stub is known now: what waits and is not for such a stub is answered."""

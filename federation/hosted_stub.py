@@ -170,7 +170,7 @@ class HostedStub(Carrier):
         raise self.running.fault(Code.STUB_FAILED, "the numbers of the stream are used up")
 
     def drain(self) -> None:
-        """Ask the stub to finish."""
+        """See `Carrier`. The stub says goodbye and closes its lines, which takes a moment."""
         self.running.emit(GuestEvent(Event.DRAIN, 0, b""))
 
     def _line_ended(self, channel: Channel, reason: str) -> None:

@@ -26,7 +26,7 @@ from federation.core.link_frames import (
 from federation.core.outbound_queue import LAST_NUMBER
 from federation.error_groups import first_error
 from federation.identity import Identity, Proof
-from federation.inbound_turns import InboundTurns
+from federation.inbound_turns import InboundTurns, NoTurns
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX, PING_SECONDS
 from wire.byte_channel import ByteChannel
@@ -76,18 +76,22 @@ class PeerSession(Carrier):
     def __init__(self, peer: ProvedPeer, line: ByteChannel, websocket: ServerWebSocket, identity: Identity) -> None:
         self.origin = peer.hello.stream
         self._peer = peer
-        self._domain = peer.claims.iss
         self._line = line
         self._websocket = websocket
         self._identity = identity
         self._queue, self._port = peer.port.queue, peer.port
         self._turns = InboundTurns(self, waits_for_room=True)
+        self._is_draining = False
         self._processed = 0
         self._acknowledged = 0
         self._ack_due = trio.Event()
         self._heard_seconds = trio.current_time()
         self._clock_offset_seconds = time.monotonic() - self._heard_seconds
         self._is_reading = True
+
+    @property
+    def _domain(self) -> str:
+        return self._peer.claims.iss
 
     async def run(self) -> None:
         """Welcome the other side, then carry until the connection ends.
@@ -194,9 +198,18 @@ class PeerSession(Carrier):
             raise PeerError(Code.PROTOCOL_ERROR, f"{frame.kind.name} does not belong here")
 
     def end(self) -> None:
-        """See `Carrier`."""
+        """See `Carrier`. What has been taken is acknowledged, so that it does not come again."""
+        self._processed = self._port.processed(self.origin)
+        if self._processed > self._acknowledged:
+            self._acknowledge()
+        self._turns = NoTurns(self)
         self._websocket.close(GOING_AWAY)
         self._line.send_nowait(self._websocket.data_to_send())
+
+    def drain(self) -> None:
+        """See `Carrier`. It ends when nothing is being taken, so that all that was taken is acknowledged."""
+        self._is_draining = True
+        self._ack_due.set()
 
     @property
     def heard_seconds(self) -> float:
@@ -223,6 +236,11 @@ class PeerSession(Carrier):
             if self._acknowledged != self._processed:
                 self._acknowledge()
                 self._line.send_nowait(self._websocket.data_to_send())
+            if self._is_draining and self._is_reading:
+                self.end()
+                return
+            if self._is_draining:
+                self._ack_due.set()
 
     def pump(self) -> None:
         """Send what waits, in as few frames as fit, in one write."""

@@ -61,6 +61,8 @@ class Federation:
         self._supervise = supervise
         self._max_links = max_links
         self._links: dict[str, DomainLink] = {}
+        self.is_draining = False
+        """True when the node stops: other nodes are not admitted any more."""
         self.barred_messages = 0
         """Messages of ours to domains that we do not talk to: refused before there is a link."""
         self._dirty: set[DomainLink] = set()
@@ -180,9 +182,12 @@ class Federation:
         """Another node has proved its domain: give it the link of that domain.
 
         Raises:
-            PeerError: AUTH_POLICY when our policy does not talk to that domain, OVERLOAD when there are too many links.
+            PeerError: AUTH_POLICY when our policy does not talk to that domain, OVERLOAD when there are too many links,
+                DRAINING when this node stops.
         """
         domain = claims.iss
+        if self.is_draining:
+            raise PeerError(Code.DRAINING, "this node stops", domain=domain)
         if self._rules.interworking.admission(domain) is not None:
             raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
         if domain in self._context.terms.chosen:

@@ -11,6 +11,7 @@ from typing import Final
 HOST: Final = "127.0.0.1"
 LOOPBACK_RANGE: Final = "127.0.0.0/8"
 SITE_REQUESTS_PER_SECOND: Final = 500
+DRAIN_SECONDS: Final = 3.0
 """In a laboratory everybody asks from one address: the partner, watchers, and those who read the status."""
 Value = str | int | float | bool | Sequence[str]
 
@@ -104,7 +105,7 @@ def node_settings(
     is_plain = encryption.listens_in_plaintext
     identity: dict[str, Value] = {"certificate": str(encryption.certificate), "key": str(encryption.key)}
     tables: dict[str, dict[str, Value]] = {
-        "node": {"domain": domain, "name": "mn-1", "data_dir": str(folder.data)},
+        "node": {"domain": domain, "name": "mn-1", "data_dir": str(folder.data), "drain_seconds": DRAIN_SECONDS},
         "listen": {"host": HOST, "port": ports.listen, **({"insecure_plaintext": True} if is_plain else identity)},
         "site": {
             "host": HOST,

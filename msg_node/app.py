@@ -19,6 +19,7 @@ import trio
 from federation.decision_records import DecisionRecords
 from federation.router import Federation
 from federation.supervisor import StubSupervisor
+from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
@@ -51,14 +52,17 @@ async def serve(
     on_ready: Callable[[dict[str, object]], None],
     sandbox: Sandbox | None = None,
     renew: Renew | None = None,
-) -> None:
-    """Run a node until SIGINT or SIGTERM.
+) -> Lost:
+    """Run a node until SIGINT or SIGTERM; then stop its traffic in order, or at a second signal at once.
 
     Args:
         settings: Loaded and checked.
         on_ready: Called with the addresses the node listens on once everything is up.
         sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
         renew: Renews published documents that are due; None: they are only watched.
+
+    Returns:
+        The messages that were lost by the stop.
 
     Raises:
         SettingsError: Something in the settings or the files that they name cannot be used.
@@ -73,6 +77,7 @@ async def serve(
     node = _build(settings, context, sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp))
     node.expiries.renew = renew
     listeners = await _listen(settings)
+    drain = Drain(node.bus, node.federation, settings.node.drain_seconds)
     async with trio.open_nursery() as services:
         await services.start(node.store.run)
         await services.start(node.records.run)
@@ -85,11 +90,11 @@ async def serve(
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
                 on_ready(_ready(node, listeners))
                 await _wait_for_stop(node, signals)
-            logger.info("stopping")
-            node.bus.drain()
-            await trio.sleep(0.05)
+                await _stop(drain, signals)
             traffic.cancel_scope.cancel()
+        lost = drain.give_up()
         services.cancel_scope.cancel()
+    return lost
 
 
 async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traffic: trio.Nursery) -> None:
@@ -118,6 +123,22 @@ async def _wait_for_stop(node: Node, signals: AsyncIterator[int]) -> None:
         if forgotten := node.resolver.forget_failures():
             logger.info("%d domains that were not found may be looked up again", forgotten)
         await node.policies.reload()
+
+
+async def _stop(drain: Drain, signals: AsyncIterator[int]) -> None:
+    """Stop the traffic in order; a second SIGINT or SIGTERM ends that at once."""
+    logger.info("stopping")
+
+    async def hurry() -> None:
+        async for number in signals:
+            if number != signal.SIGHUP:
+                logger.warning("stopping at once")
+                nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(hurry)
+        await drain.run()
+        nursery.cancel_scope.cancel()
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:

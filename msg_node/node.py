@@ -54,7 +54,7 @@ class Node:
 
     def problems(self) -> list[str]:
         """Describe what keeps this node from doing all its work."""
-        problems = []
+        problems = ["draining: the node stops"] if self.federation.is_draining else []
         if self.store.statistics().last_error:
             problems.append(f"state: {self.store.statistics().last_error}")
         if self.records.statistics().error:

@@ -1,6 +1,6 @@
 """Output of commands: facts as tables or as one JSON object, and errors with their exit code.
 
-Exit codes: 0 success, 1 checked and found wanting, 2 failed.
+Exit codes: 0 success, 1 checked and found wanting, 2 failed, 3 a node stopped and messages were lost.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from protofly.printable import escaped, escaped_json
 
 FOUND_WANTING = 1
 CANNOT = 2
+LOST_MESSAGES = 3
 
 
 def print_json(facts: object) -> None:

@@ -7,21 +7,24 @@ import sys
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from msg_node.settings.model import Settings
 from protofly.errors import HostError
 from trapezoid.log_output import set_up_log
-from trapezoid.output import errors_reported
+from trapezoid.output import LOST_MESSAGES, errors_reported
 
 if TYPE_CHECKING:
+    from msg_node.admin.draining import Lost
     from sandbox.host import Sandbox
+
+_Result = TypeVar("_Result")
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a node until SIGINT or SIGTERM."""
+    """Run a node until SIGINT or SIGTERM. Exits with 3 if messages were lost by the stop."""
     parser = argparse.ArgumentParser(prog="trapezoid serve", description="Run a node until SIGINT or SIGTERM.")
     parser.add_argument(
         "--config", type=Path, required=True, metavar="FILE", help="Configuration file, for example node.toml."
@@ -31,6 +34,8 @@ def main(arguments: Sequence[str]) -> None:
 
 def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
     """Load the settings and run the node. Prints `ready {…}` on standard output once it serves.
+
+    Exits with 3 if messages were lost when it stopped; the log says how many.
 
     Args:
         config: The settings file.
@@ -44,10 +49,12 @@ def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
         from trapezoid.checking import check_start
 
         check_start(settings)
-        _run(settings, sandbox)
+        lost = _run(settings, sandbox)
+    if lost.messages:
+        raise SystemExit(LOST_MESSAGES)
 
 
-def _run(settings: Settings, sandbox: Sandbox | None) -> None:
+def _run(settings: Settings, sandbox: Sandbox | None) -> Lost:
     from msg_node.app import serve as serve_node
     from msg_node.running import running_alone
     from trapezoid.renewal import node_renewal
@@ -55,11 +62,11 @@ def _run(settings: Settings, sandbox: Sandbox | None) -> None:
     main = partial(serve_node, settings, on_ready=print_ready, sandbox=sandbox, renew=node_renewal(settings))
     ports = tuple(one.port for one in (settings.listen, settings.site) if one is not None)
     with running_alone(settings.node.data_dir, ports):
-        run_services(main)
+        return run_services(main)
 
 
-def run_services(main: Callable[[], Awaitable[None]]) -> None:
-    """Run a program that runs services in nurseries, until it ends.
+def run_services(main: Callable[[], Awaitable[_Result]]) -> _Result:
+    """Run a program that runs services in nurseries, until it ends; returns what it returns.
 
     Raises:
         HostError: The first one, if a group has no other kind of error.
@@ -67,7 +74,7 @@ def run_services(main: Callable[[], Awaitable[None]]) -> None:
     import trio
 
     try:
-        trio.run(main)
+        return trio.run(main)
     except BaseExceptionGroup as group:
         ours, others = group.split(HostError)
         if ours is None or others is not None:

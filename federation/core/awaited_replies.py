@@ -114,6 +114,11 @@ class AwaitedReplies:
         answers = (self._refusal(request, Code.GATEWAY_TIMEOUT, detail, value) for request in requests)
         return [answer for answer in answers if answer is not None]
 
+    def abandon(self, code: Code, detail: str, now: float) -> list[Message]:
+        """Answers to all requests that have no reply yet: nobody waits for one any longer."""
+        answers = (self._refusal(request, code, detail) for request in self._transactions.abandon(now))
+        return [answer for answer in answers if answer is not None]
+
     def _refusal(self, message: Message, code: Code, detail: str = "", value: object = None) -> Message | None:
         if not message.expects_reply:
             return None

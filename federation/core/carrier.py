@@ -42,6 +42,10 @@ class Carrier(ABC):
     def end(self) -> None:
         """End in good order: the next carrier starts with another stream of numbers. Never blocks, never raises."""
 
+    def drain(self) -> None:
+        """The node stops: acknowledge what came, and end in good order. Never blocks, never raises."""
+        self.end()
+
     @abstractmethod
     def pump(self) -> None:
         """Messages are waiting: take as many as may go now. Never blocks, never raises."""

@@ -68,6 +68,13 @@ class GiveUp(msgspec.Struct, frozen=True, gc=False):
     detail: str
 
 
+class StopWaiting(msgspec.Struct, frozen=True, gc=False):
+    """The node waits for no reply any longer, and answers all requests itself."""
+
+    code: Code
+    detail: str
+
+
 class StubVerified(msgspec.Struct, frozen=True, gc=False):
     """The kind of the stub is known; `check` raises PeerError for messages that are not for such a stub."""
 
@@ -189,6 +196,7 @@ LinkEvent = (
     | CannotProbe
     | NewStream
     | GiveUp
+    | StopWaiting
     | StubVerified
 )
 LinkAction = (
@@ -255,6 +263,7 @@ class LinkMachine:
             CannotProbe: self._cannot_probe,
             NewStream: self._new_stream,
             GiveUp: self._give_up,
+            StopWaiting: self._stop_waiting,
             StubVerified: self._stub_verified,
         }
 
@@ -448,6 +457,9 @@ class LinkMachine:
             for message in self.queue.abandon()
             for action in self._end(message, "rejected", event.code, event.detail, now)
         ]
+
+    def _stop_waiting(self, event: StopWaiting, now: float) -> list[LinkAction]:
+        return list(map(Answer, self.replies.abandon(event.code, event.detail, now)))
 
     def _stub_verified(self, event: StubVerified, now: float) -> list[LinkAction]:
         return [

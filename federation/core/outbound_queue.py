@@ -16,8 +16,9 @@ again after a lost carrier repeats nothing. Source: docs/abi.md (message numbers
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 import msgspec
 
@@ -111,6 +112,10 @@ class OutboundQueue:
     def under_way(self) -> int:
         """Messages that a carrier has taken and the far end has not accepted."""
         return len(self._under_way)
+
+    def __iter__(self) -> Iterator[OutboundMessage]:
+        """All messages that have not left, oldest first."""
+        return chain(self._overdue, self._under_way, self._waiting)
 
     @property
     def is_congested(self) -> bool:

@@ -154,6 +154,13 @@ class Transactions:
                 late.append(found[2])
         return late
 
+    def abandon(self, now: float) -> list[Message]:
+        """All open requests, which are forgotten; each is the caller's to answer."""
+        requests = [request for _, _, request in self._open.values()]
+        for key in list(self._open):
+            self._end(key, now)
+        return requests
+
     def _end(self, key: TransactionKey, now: float) -> None:
         del self._open[key]
         if now < self._doubt_until or _is_observed(key[2]):

@@ -34,6 +34,7 @@ from msg_node.requests.parked_actions import ParkedActions, Parks, park_nothing
 from msg_node.requests.recorder import RequestRecorder
 from msg_node.storage.state_store import StateStore
 from protofly.counters import Counters
+from protofly.errors import Code
 from protofly.limits import MAX_HOPS
 
 
@@ -113,11 +114,25 @@ class Bus:
         self.foreign.restore()
         self.parked_actions.restore()
 
-    def drain(self) -> None:
-        """The node stops: answer what waits, notify every runtime, and close."""
+    def refuse_new(self, retry_seconds: float) -> None:
+        """The node stops: refuse new sessions and requests from now on, and notify every runtime."""
+        self.runtimes.refuse_opens(retry_seconds)
+        self.from_sessions.refuse_requests(retry_seconds)
+        self.from_links.refuse_requests(retry_seconds)
+
+    @property
+    def unfinished(self) -> int:
+        """Requests that wait for a reply as far as the node knows, and messages that wait for their runtimes."""
+        queued = sum(port.queue.queued for port in self.send_queues.connections.values())
+        return queued + self.refusals.requests.under_way + self.inquiries.under_way + self.users.waiting
+
+    def answer_rest(self) -> None:
+        """Answer every request that waits in place of its recipient: 503 `draining`, or 202 when it is stored."""
         self.inquiries.drain()
         self.users.drain()
-        self.runtimes.drain()
+        self.refusals.refuse_open(Code.DRAINING)
+        self.parked_actions.recorder.park_owed()
+        self.send_queues.wake()
 
 
 def make_bus(

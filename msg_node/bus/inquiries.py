@@ -79,6 +79,11 @@ class Inquiries:
         self._of_asker[asked.caller.number] += 1
         self._waiting.send_nowait((self._last_number, asked))  # has room: no more are open than it holds
 
+    @property
+    def under_way(self) -> int:
+        """Inquiries without a result yet."""
+        return len(self._open)
+
     def statistics(self) -> dict[str, int]:
         """Count inquiries under way, and results of earlier ones, by connector."""
         under_way = {f"{name} under way": count for name, count in self._of_connector.items()}

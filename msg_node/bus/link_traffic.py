@@ -9,7 +9,18 @@ import time
 
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.bus.core.admission import check_passable
-from msg_node.bus.core.router import FIND_USER, SERVE, SERVE_SESSION, Decision, Deliver, Refuse, Router, ToDomain
+from msg_node.bus.core.draining_router import DrainingRouter
+from msg_node.bus.core.router import (
+    FIND_USER,
+    SERVE,
+    SERVE_SESSION,
+    Decision,
+    Decisions,
+    Deliver,
+    Refuse,
+    Router,
+    ToDomain,
+)
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.session_traffic import Destinations
@@ -34,13 +45,17 @@ class LinkTraffic:
         self._guests = state.guests
         self._domains = state.domains
         self._observers = observers
-        self._router = router
+        self._router: Decisions = router
         self._own = own
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
         self._parked_actions = destinations.parked_actions
         self._foreign = destinations.foreign
         self._users = destinations.users
+
+    def refuse_requests(self, retry_seconds: float) -> None:
+        """The node stops: refuse new requests from now on."""
+        self._router = DrainingRouter(self._router, retry_seconds)
 
     def take(self, domain: str, messages: list[Message]) -> list[Code | None]:
         """Route messages that passed the border of a linked domain; answers for each why it was refused."""

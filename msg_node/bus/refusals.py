@@ -70,10 +70,16 @@ class Refusals:
         if message.expects_reply and not self.parked_actions.keeps(message) and not self.requests.ended_unread(message):
             self.answer(codec.refusal(message, Code.TIMEOUT, source=self.node))
 
-    def refuse_overdue(self) -> bool:
+    def refuse_overdue(self, code: Code = Code.GATEWAY_TIMEOUT) -> bool:
         """Answer some of the requests between sessions whose time is over. Returns True if work may remain."""
         overdue = list(self.requests.overdue())
         for awaited in overdue:
             self.send_queues.counters[NodeCount.TIMEOUTS] += 1
-            self.refuse_later(awaited.sid, awaited.request, Refusal(Code.GATEWAY_TIMEOUT))
+            self.refuse_later(awaited.sid, awaited.request, Refusal(code))
         return bool(overdue)
+
+    def refuse_open(self, code: Code) -> None:
+        """Answer all requests between sessions that have no reply yet."""
+        self.requests.abandon()
+        while self.refuse_overdue(code):
+            pass

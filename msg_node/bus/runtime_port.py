@@ -190,6 +190,18 @@ class RuntimeQueue:
         self.flush()
         self.channel.close(code, reason)
 
+    def finish(self, code: int, reason: str) -> int:
+        """Close the connection behind everything that waits; what the runtime still sends before it closes counts.
+
+        Returns:
+            How many messages could not be written any more.
+        """
+        self.flush()
+        unwritten = len(self._waiting.messages)
+        self._waiting.close_for_all_but_answers()
+        self.channel.close(code, reason)
+        return unwritten
+
     def close_stuck(self, now: float) -> bool:
         """Close the connection of a runtime that has not read for too long; `now` is trio time.
 

@@ -72,13 +72,18 @@ class Runtimes:
         result = self._sessions.handle_session(message, port.line, now=now, seed=urandom(SEED_BYTES))
         self._effects.apply(result, answer)
 
-    def drain(self) -> None:
-        """The node stops: notify every runtime, and close. Source: message specification, section 5.4."""
+    def refuse_opens(self, retry_seconds: float) -> None:
+        """The node stops: refuse sessions, and notify every runtime. Source: message specification, section 5.4."""
+        self._sessions.refuse_opens(retry_seconds)
         ports = self._send_queues.ports
         for sid, message in self._sessions.draining("", list(ports)).items():
-            ports[sid].queue.enqueue(message)
-        for port in list(self._send_queues.connections.values()):
-            port.queue.close(GOING_AWAY, "the node stops")
+            self._send_queues.enqueue(ports[sid], message)
+        self._send_queues.wake()
+
+    def finish(self) -> int:
+        """Close every connection behind what waits for its runtime; returns how many messages were not written."""
+        connections = list(self._send_queues.connections.values())
+        return sum(port.queue.finish(GOING_AWAY, "the node stops") for port in connections)
 
     def _note_holder(self, message: Message) -> None:
         """The holder of the session that an opener asks for is alive if it answered the ping of an earlier opener."""

@@ -29,7 +29,7 @@ from msg_node.kernel.service import (
     ServiceRequest,
     ServiceResult,
 )
-from msg_node.kernel.session import Dialect, Line
+from msg_node.kernel.session import Dialect, Line, OpenRefused
 from msg_node.registries.core.registry_entry import IncompleteError
 from msg_node.sessions.core.session_service import OpenRefusedError, ReconnectionError, SessionService, SessionStep
 from protofly import codec
@@ -39,6 +39,7 @@ from protofly.limits import INQUIRY_STEPS
 from protofly.message import Message
 
 _REOPEN_TYPES = frozenset({"re-open", "reopen", "re_open"})
+_OPENS = _REOPEN_TYPES | {"open"}
 
 
 def connector_off(_: ServiceRequest) -> Answer:
@@ -73,6 +74,11 @@ class SessionRequests:
         self._sessions = sessions
         self._announcements = announcements
         self._take_changes = take_changes
+        self._refusal: OpenRefused | None = None
+
+    def refuse_opens(self, retry_seconds: float) -> None:
+        """The node stops: open no session, and bring none back, from now on."""
+        self._refusal = OpenRefused(Code.DRAINING, retry_seconds)
 
     def handle_session(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         """Serve one message to `mn:/session`; the replies are for the connection it came from.
@@ -92,6 +98,8 @@ class SessionRequests:
 
     def _session_verb(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         service = self._session_service
+        if self._refusal is not None and message.type in _OPENS:
+            raise OpenRefusedError(self._refusal)
         if message.type == "open" or (message.type in _REOPEN_TYPES and not line.dialect.has_token):
             members = codec.request_members(message.body)
             step = service.open(message, members, line, now=now, seed=seed)

@@ -17,12 +17,14 @@ from federation.link_context import Refusal
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import Admission
+from msg_node.bus.core.draining_router import DrainingRouter
 from msg_node.bus.core.router import (
     DROP,
     FIND_USER,
     SERVE,
     SOMEWHERE,
     Decision,
+    Decisions,
     Deliver,
     Park,
     Refuse,
@@ -176,7 +178,7 @@ class SessionDelivery:
         elif decision is FIND_USER:
             return self._users.take(message, sid, port.roles)
         elif type(decision) is Refuse:
-            return Refusal(decision.code)
+            return Refusal(decision.code, decision.value)
         return None
 
 
@@ -211,13 +213,17 @@ class SessionTraffic:
         self._admission = checks.admission
         self._guests = checks.guests
         self._observers = checks.observers
-        self._router = router
+        self._router: Decisions = router
         self._delivery = delivery
         self._refuse = refusals.refuse
         self._runtimes = runtimes
         self._effects = effects
         self._send_queues = refusals.send_queues
         self._counters = refusals.send_queues.counters
+
+    def refuse_requests(self, retry_seconds: float) -> None:
+        """The node stops: refuse new requests from now on."""
+        self._router = DrainingRouter(self._router, retry_seconds)
 
     def take(self, port: RuntimePort, frames: list[bytes]) -> int:
         """Route what one read brought.

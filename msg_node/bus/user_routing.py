@@ -126,6 +126,11 @@ class UserRouting:
         for guid in self._awaited.guids():
             self._conclude(guid, HostError(Code.DRAINING, "the node stops"))
 
+    @property
+    def waiting(self) -> int:
+        """Messages that wait for a user to be found."""
+        return self._awaited.count
+
     def statistics(self) -> dict[str, int]:
         """Count what waits, what is known, and the results of look-ups."""
         return {**self.counters.shown(), "waiting": self._awaited.count, "known": self._awaited.places}

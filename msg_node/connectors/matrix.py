@@ -21,7 +21,7 @@ from msg_node.connectors.core.command_frames import (
     read_command,
 )
 from msg_node.connectors.reception import OnOpened, Reception
-from msg_node.connectors.websocket import WebSocketChannel, hand_over
+from msg_node.connectors.websocket import WebSocketChannel, hand_over, is_read
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.resources import SESSION_KEY
@@ -139,7 +139,7 @@ class Matrix:
         while True:
             await self._take(port, frames)
             channel.write_control()
-            if not websocket.is_open:
+            if not is_read(port, websocket):
                 return
             if line.backlog_bytes > LINE_BYTES:
                 port.queue.flush()

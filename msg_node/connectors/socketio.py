@@ -20,7 +20,7 @@ from msg_node.connectors.core.engine_io import Kind, Packet, Trouble
 from msg_node.connectors.engine_session import EngineSession
 from msg_node.connectors.half_open import Entry, HalfOpen
 from msg_node.connectors.reception import OnOpened, Reception
-from msg_node.connectors.websocket import WebSocketChannel
+from msg_node.connectors.websocket import WebSocketChannel, is_read
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect
@@ -196,7 +196,7 @@ class SocketIo:
         while True:
             await session.take(self.reception.bus, packets)
             socket.write_control()
-            if not websocket.is_open or session.is_closed:
+            if not is_read(port, websocket) or session.is_closed:
                 return
             if line.backlog_bytes > LINE_BYTES:
                 port.queue.flush()

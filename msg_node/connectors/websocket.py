@@ -78,11 +78,16 @@ async def serve_messages(bus: Bus, port: RuntimePort, channel: WebSocketChannel)
             port.heard(time.time())
         await hand_over(bus, port, frames)
         channel.write_control()
-        if not data or not websocket.is_open:
+        if not data or not is_read(port, websocket):
             return
         if line.backlog_bytes > LINE_BYTES:
             port.queue.flush()  # notes since when; who does not read our answers is not read either
             await line.wait_drained()
+
+
+def is_read(port: RuntimePort, websocket: WebSocket) -> bool:
+    """True while what a runtime sends counts: when the node stops, until the runtime has answered our close."""
+    return websocket.is_open or (websocket.is_listening and not port.queue.is_closing)
 
 
 async def hand_over(bus: Bus, port: RuntimePort, frames: list[bytes]) -> None:

@@ -25,6 +25,15 @@ class LocalRequests:
     def __bool__(self) -> bool:
         return bool(self._awaited)
 
+    @property
+    def under_way(self) -> int:
+        """Requests that wait for an answer."""
+        return len(self._awaited)
+
+    def abandon(self) -> None:
+        """Let all open requests be `overdue` now."""
+        self._awaited.abandon()
+
     def sent(self, message: Message, sid: int) -> None:
         """A message with a `ttl` of a session was queued for who is to get it."""
         ttl_seconds = ttl_of(message)

@@ -6,6 +6,7 @@ promises is on the disk. Source: message specification, section 19.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -72,6 +73,11 @@ class RequestRecorder:
             answer = partial(self._parked, entry)
             self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
         self.commit()
+
+    def park_owed(self) -> None:
+        """The node stops: store every request whose sender still waits for a direct reply, and answer that it waits."""
+        while owed := self._parking.owed.overdue(math.inf):
+            self.park(owed)
 
     def finish(self, entry: ParkedRequest, word: StatusReport, *, answer: Message | None = None) -> None:
         """End an open request with its final answer, and send that to its sender if it waits, else to its inbox."""

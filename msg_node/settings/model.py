@@ -50,6 +50,10 @@ class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     data_dir: Annotated[
         Path, Meta(description="Folder for state, trust marks and the stubs cache; made with mode 0700.")
     ]
+    drain_seconds: Annotated[
+        NonNegative,
+        Meta(description="Time in which a node that stops answers requests under way and hands over its messages."),
+    ] = limits.DRAIN_SECONDS
 
 
 class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

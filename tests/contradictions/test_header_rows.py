@@ -59,7 +59,7 @@ async def test_row_2_a_message_without_id_gets_none_and_no_reply(rig: RuntimeRig
 
 async def test_row_2_the_node_itself_never_writes_the_id_0(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
-    rig.bus.drain()
+    rig.stop()
     notice = await ana.next()
     assert (type(notice["id"]), notice["id"] > 0) == (int, True)
 

@@ -47,6 +47,19 @@ async def test_a_goodbye_ends_the_connection_and_what_waits_stays(rig: LinkRig) 
     assert rig.bus.events == ["up", "down"]
 
 
+async def test_a_link_that_is_drained_acknowledges_what_it_took_and_nothing_behind_its_goodbye(rig: LinkRig) -> None:
+    async with rig.live_client() as client:
+        client.send_messages(from_a(1), from_a(2))
+        await rig.wait_until(lambda: len(rig.bus.delivered) == 2)
+        rig.link.machine.carriers[0].drain()
+        assert (await client.receive_kind(FrameKind.ACK)).arg == 2
+        client.send_messages(from_a(3), first=3)
+        assert await client.receive() is None
+        await rig.wait_until(lambda: not rig.link.is_live)
+    assert len(rig.bus.delivered) == 2
+    assert rig.link.processed(OUR_STREAM) == 2
+
+
 async def test_a_cut_line_is_a_lost_carrier_and_messages_wait_again(rig: LinkRig) -> None:
     async with rig.live_client() as client:
         send(rig, from_b(1))

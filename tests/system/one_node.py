@@ -24,6 +24,7 @@ SETTINGS = """
 [node]
 domain = "alpha.example"
 data_dir = "data"
+drain_seconds = 1
 [listen]
 port = 0
 insecure_plaintext = true

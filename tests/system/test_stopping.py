@@ -47,9 +47,9 @@ async def test_who_waits_for_a_user_to_be_found_is_answered_when_the_node_stops(
             with trio.fail_after(PATIENCE_SECONDS):
                 await was_asked.wait()
             os.kill(node.ready["pid"], signal.SIGTERM)
+            assert (await ana.next())["body"]["value"] == "draining"
             answer = await ana.next()
             assert (answer["id"], *code_and_reason(answer)) == (7, 503, "draining")
-            assert (await ana.next())["body"]["value"] == "draining"
             assert await ana.close_code() == GOING_AWAY
             assert await node.child.wait() == 0
         nursery.cancel_scope.cancel()

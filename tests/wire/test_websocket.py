@@ -253,6 +253,27 @@ def test_nothing_is_sent_once_the_connection_is_closing() -> None:
     assert server.data_to_send() == b""
 
 
+@pytest.mark.parametrize("cut", [1, 3, 11, 20])
+def test_what_is_under_way_when_we_close_is_taken_until_the_other_side_closes(cut: int) -> None:
+    _, server = connected()
+    stream = frame(1, b"first") + frame(1, b"second")
+    before = server.receive(stream[:cut])
+    server.close(1001)
+    assert [server.is_listening] == [True]
+    assert before + server.receive(stream[cut:]) == [b"first", b"second"]
+    assert [server.is_listening] == [True]
+    assert server.receive(frame(8, b"\x03\xe9") + frame(1, b"later")) == []
+    assert not server.is_listening
+    assert not server.is_broken
+
+
+def test_nothing_more_is_waited_for_once_the_other_side_has_broken_the_rules() -> None:
+    _, server = connected()
+    server.close(1001)
+    server.receive(frame(1, b"x", masked=False))
+    assert not server.is_listening
+
+
 def test_a_line_that_ends_in_the_middle_of_a_frame_is_no_fault() -> None:
     _, server = connected()
     assert server.receive(frame(1, b"half")[:5]) == []

@@ -15,7 +15,7 @@ from websockets.exceptions import InvalidHandshake, InvalidState
 from websockets.exceptions import ProtocolError as WebSocketProtocolError
 from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
 from websockets.http11 import Request, Response
-from websockets.protocol import CONNECTING, OPEN, Protocol
+from websockets.protocol import CLOSING, CONNECTING, OPEN, Protocol
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
@@ -85,6 +85,14 @@ class WebSocket:
         return self.protocol.state is OPEN
 
     @property
+    def is_listening(self) -> bool:
+        """True while messages may still come: also after our close, until the other side has closed."""
+        protocol = self.protocol
+        if protocol.state is not CLOSING:
+            return protocol.state is OPEN
+        return protocol.close_rcvd is None and protocol.parser_exc is None and not self._has_failed
+
+    @property
     def close_code(self) -> int | None:
         """Code with which the other side closed or agreed to close, None as long as it did neither."""
         received = self.protocol.close_rcvd
@@ -113,8 +121,10 @@ class WebSocket:
             self._leave_to_library(bytes(self._partial), messages)  # of the frame that is half here, if there is one
         if self._frames_itself:
             self._take_frames(data, messages)
-        else:
-            self._feed(data, messages)
+            return messages
+        if self._partial:  # our close came in the middle of a frame of theirs
+            self._leave_to_library(bytes(self._partial), messages)
+        self._feed(data, messages)
         return messages
 
     def _feed(self, data: bytes, messages: list[bytes]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Container
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from msg_node.addresses.core.objects import NOBODY, OBSERVERS, ObjectRights, Part, part_of
 from msg_node.bus.core.tables import BusTables
@@ -51,9 +51,10 @@ class Park(NamedTuple):
 
 
 class Refuse(NamedTuple):
-    """Answer with an error."""
+    """Answer with an error; `value` is what its sender may know besides."""
 
     code: Code
+    value: dict[str, object] | None = None
 
 
 class Fixed(Enum):
@@ -137,6 +138,13 @@ class Learned:
         del names[key]
         if not names:
             del self._of[sid]
+
+
+class Decisions(Protocol):
+    """Decides what becomes of messages."""
+
+    def decide(self, message: Message, origin: int, now: float, *, may_park: bool = True) -> Decision:
+        """See `Router.decide`."""
 
 
 class Router:

@@ -107,6 +107,11 @@ class AwaitedAnswers:
         late, self._displaced = self._displaced[:most], self._displaced[most:]
         return late
 
+    def abandon(self) -> None:
+        """Nobody waits any longer: all open requests are among the next that `expired` gives."""
+        for key in list(self._open):
+            self._displace(key)
+
     def session_ended(self, sid: int) -> None:
         """Nobody is there any more to be answered."""
         for key in self._of.pop(sid, ()):

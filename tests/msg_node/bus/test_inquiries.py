@@ -365,9 +365,9 @@ async def test_who_waits_when_the_node_stops_is_notified_before_the_connection_e
         ana = await rig.opened("ana")
         await ana.say(question(ana, "x", 1))
         await keeper.until_asked(1)
-        rig.bus.drain()
-        assert code_and_reason(await ana.next()) == (503, "draining")
+        rig.stop()
         assert (await ana.next())["body"]["value"] == "draining"
+        assert code_and_reason(await ana.next()) == (503, "draining")
         assert await ana.close_code() == 1001
         keeper.open.set()
     assert "oracle answered" not in rig.bus.inquiries.statistics()

@@ -290,7 +290,7 @@ async def test_a_node_that_stops_answers_who_waits(tmp_path: Path) -> None:
     async with rig_with(tmp_path, registry) as (rig, ana):
         await ana.say(hello(ana.address))
         await registry.until_asked()
-        rig.bus.drain()
+        rig.stop()
         assert "draining" in {(await ana.next())["body"].get("reason") for _ in range(2)}
 
 

@@ -375,7 +375,7 @@ async def test_a_command_that_is_not_for_this_connection_changes_nothing(rig: Ru
 @pytest.mark.parametrize("dialect", DIALECTS)
 async def test_a_node_that_stops_says_so(rig: RuntimeRig, dialect: str) -> None:
     ana = await DIALECTS[dialect](rig)
-    rig.bus.drain()
+    rig.stop()
     assert await ana.close_code() == 1001
     (notice,) = ana._inbox
     assert (notice["to"], notice["body"]["value"]) == (f"{ana.address}/status", "draining")

@@ -147,7 +147,7 @@ async def test_a_client_that_leaves_has_a_session_that_is_lost_and_one_that_says
 async def test_a_node_that_stops_says_so_and_disconnects(rig: RuntimeRig, options: dict[str, Any]) -> None:
     async with client(rig, **options) as ana:
         await ana.ask("open", SESSION)
-        rig.bus.drain()
+        rig.stop()
         assert (await ana.heard())["data"]["body"]["value"] == "draining"
         assert (await ana.peer.until("disconnect"))["reason"] == "io server disconnect"
         assert len(rig.state.sessions) == 1

@@ -431,7 +431,7 @@ async def test_a_pong_is_a_sign_of_life(rig: RuntimeRig) -> None:
 async def test_a_node_that_stops_says_so_to_each_session_and_closes_with_1001(rig: RuntimeRig) -> None:
     runtimes = [await rig.opened(name) for name in ("ana", "bo")]
     stranger = await rig.runtime()
-    rig.bus.drain()
+    rig.stop()
     for runtime in runtimes:
         assert await runtime.close_code() == 1001
         (notice,) = runtime._inbox

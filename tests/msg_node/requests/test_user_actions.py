@@ -171,6 +171,7 @@ async def test_an_action_that_waits_for_a_record_is_answered_when_the_node_stops
     async with rig_with(tmp_path, registry) as (rig, ana):
         await ana.say(switch(ana.address))
         await registry.until_asked()
-        rig.bus.drain()
+        rig.stop()
+        assert (await ana.next())["body"]["value"] == "draining"
         assert code_and_reason(await ana.next()) == (503, "draining")
         assert not rig.state.delivery.parking.queues.names()

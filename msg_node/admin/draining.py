@@ -1,0 +1,137 @@
+"""How a node stops: it takes nothing new, answers what is under way, hands over what it has, and says what is lost.
+
+    refuse sessions, links, requests ─▶ wait for replies ─▶ answer the rest ─▶ close runtimes ─▶ hand over ─▶ end links
+
+All of it ends at one deadline (`node.drain_seconds`), and each step takes only as long as something is left for it. The
+WebSocket of a runtime is closed first from our side; what its runtime sent before it answered is taken. What then waits
+for another domain goes over its link until that domain has acknowledged it. Actions are stored all the time.
+
+What is lost is what nobody is notified of: messages without a reply for another domain that has not acknowledged them,
+and messages that a connected runtime did not read. Requests are answered, actions come back with the next start.
+Source: message specification, section 5.4.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import trio
+
+from federation.router import Federation
+from msg_node.bus.bus import Bus
+from msg_node.kernel.counts import NodeCount
+from protofly.errors import Code
+from protofly.limits import DRAIN_RETRY_SECONDS
+
+logger = logging.getLogger("msg_node")
+
+LOOK_SECONDS: Final = 0.005
+CALM_SECONDS: Final = 0.05
+"""Silence after which runtimes are taken to have said what they wanted to say."""
+MOST_CALM_SECONDS: Final = 0.5
+CLOSE_SECONDS: Final = 2.0
+"""Time in which runtimes answer our close."""
+GOODBYE_SECONDS: Final = 1.0
+"""Time in which links end."""
+REPLIES_SHARE: Final = 0.7
+"""Share of the whole time for replies: the rest is for closing connections and handing messages over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Messages that a node lost when it stopped.
+
+    Attributes:
+        unsent: For other domains, by domain.
+        unread: For runtimes that were connected.
+    """
+
+    unsent: dict[str, int]
+    unread: int
+
+    @property
+    def messages(self) -> int:
+        """All of them."""
+        return sum(self.unsent.values()) + self.unread
+
+
+class Drain:
+    """Stops the traffic of a node in order.
+
+    Args:
+        bus: Of the node.
+        federation: Its links.
+        seconds: Time for everything.
+    """
+
+    def __init__(self, bus: Bus, federation: Federation, seconds: float) -> None:
+        self._bus = bus
+        self._federation = federation
+        self._seconds = seconds
+        self._unread = 0
+
+    async def run(self) -> None:
+        """Stop the traffic; returns when nothing is left to do, or the time is over. Once."""
+        bus, federation = self._bus, self._federation
+        began = trio.current_time()
+        federation.is_draining = True
+        bus.refuse_new(DRAIN_RETRY_SECONDS)
+        await self._wait_until(self._has_settled, began + self._seconds * REPLIES_SHARE)
+        if bus.runtimes.live_sessions:
+            await self._wait_for_calm()
+        bus.answer_rest()
+        for link in federation.links:
+            link.stop_waiting(Code.DRAINING, "the node stops")
+        self._unread = bus.runtimes.finish()
+        connections = bus.send_queues.connections
+        await self._wait_until(lambda: not connections, trio.current_time() + CLOSE_SECONDS)
+        await self._wait_until(lambda: not self._unsent(), began + self._seconds)
+        for carrier in [carrier for link in federation.links for carrier in link.machine.carriers]:
+            carrier.drain()
+        links = federation.links
+        await self._wait_until(lambda: not any(link.is_live for link in links), trio.current_time() + GOODBYE_SECONDS)
+
+    def give_up(self) -> Lost:
+        """Answer and record what is left when the traffic has stopped, and return what is lost. Once."""
+        unsent = self._unsent()
+        for link in self._federation.links:
+            link.give_up(Code.DRAINING, "the node stops")
+        lost = Lost(unsent, self._unread)
+        if lost.messages:
+            by_domain = ", ".join(f"{count} for {domain}" for domain, count in sorted(unsent.items()))
+            about = f"{by_domain or 'none for other domains'}, {lost.unread} that runtimes did not read"
+            logger.error("stopped: %d messages are lost: %s", lost.messages, about)
+        else:
+            logger.info("stopped: no message is lost")
+        return lost
+
+    def _unsent(self) -> dict[str, int]:
+        """Messages for other domains that are neither acknowledged nor answered nor stored, by domain."""
+        links = self._federation.links
+        counts = {link.domain: sum(not one.message.expects_reply for one in link.queue) for link in links}
+        return {domain: count for domain, count in counts.items() if count}
+
+    def _has_settled(self) -> bool:
+        """True when no runtime that is connected waits for anything. Stores actions whose senders wait."""
+        self._bus.parked_actions.recorder.park_owed()
+        if not self._bus.runtimes.live_sessions:
+            return True
+        return not self._bus.unfinished and not any(len(link.machine.replies) for link in self._federation.links)
+
+    async def _wait_for_calm(self) -> None:
+        """Wait until no runtime has sent anything for a moment: what they had written is read then."""
+        counters, until = self._bus.counters, trio.current_time() + MOST_CALM_SECONDS
+        seen, since = counters[NodeCount.FRAMES_IN], trio.current_time()
+        while trio.current_time() < min(since + CALM_SECONDS, until):
+            await trio.sleep(LOOK_SECONDS)
+            if counters[NodeCount.FRAMES_IN] != seen:
+                seen, since = counters[NodeCount.FRAMES_IN], trio.current_time()
+
+    async def _wait_until(self, condition: Callable[[], bool], until: float) -> None:
+        while trio.current_time() < until:
+            if condition():
+                return
+            await trio.sleep(LOOK_SECONDS)
