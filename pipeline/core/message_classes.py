@@ -42,7 +42,7 @@ CLASSES: Final = ("matched", *CASES, "undelivered")
 COUNTED: Final = ("sent", "received", "refused", *CLASSES)
 _IN_ORDER: Final = (
     *("undelivered", "lost", "pending", "orphan", "pending", "undelivered"),
-    *("altered", "duplicated", "size", "outcome", "skewed"),
+    *("outcome", "altered", "duplicated", "size", "skewed"),
 )
 _DENIED: Final = "denied"
 _SIDES: Final = ("out", "in")
@@ -92,20 +92,20 @@ def places_of_messages(entries: pa.Table, places: int) -> Numbers:
 
 
 class _Digests:
-    """Digests that records of messages have; ignored duplicates do not count.
+    """Digests of messages as they crossed the border.
 
     Args:
         entries: The records.
         message: The message of each record, as a number.
-        counts: Which records count.
+        crossed: Which records say that the message crossed; the others have it as it was before.
         count: How many messages there are.
     """
 
-    def __init__(self, entries: pa.Table, message: Numbers, counts: Flags, count: int) -> None:
+    def __init__(self, entries: pa.Table, message: Numbers, crossed: Flags, count: int) -> None:
         self._values = column(entries, "digest")
         self._message = message
         digest = _codes_of_bytes(self._values)
-        has_digest = counts & (digest >= 0)
+        has_digest = crossed & (digest >= 0)
         self._is_received = has_digest & ~np.asarray(column(entries, "is_out"))
         low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
         np.minimum.at(low, message[has_digest], digest[has_digest])
@@ -151,6 +151,7 @@ class Messages:
         outcomes, outcome = words(column(entries, "outcome"))
         is_delivered, is_copy = (outcome == _place(outcomes, word) for word in (DELIVERED, DUPLICATE))
         is_out = np.asarray(column(entries, "is_out"))
+        crossed = np.where(is_out, is_delivered, ~is_copy)
         rank = np.where(is_delivered, 0, np.where(is_copy, 2, 1))
         by_seq = (words(column(entries, "node"))[1], numbers(entries, "boot", null=0), numbers(entries, "seq", null=0))
         order = np.lexsort((*by_seq[::-1], numbers(entries, "ts_us"), rank, message))
@@ -163,9 +164,8 @@ class Messages:
             starts = starts_of(message[rows])
             self._best[side] = np.full(self.count, -1)
             self._best[side][message[rows[starts]]] = rows[starts]
-            counted = is_side & (is_delivered if side == "out" else ~is_copy)
-            self.copies[side] = np.bincount(message[counted], minlength=self.count)
-        self._digests = _Digests(entries, message, ~is_copy, self.count)
+            self.copies[side] = np.bincount(message[crossed & is_side], minlength=self.count)
+        self._digests = _Digests(entries, message, crossed, self.count)
 
         self._outcome = {word: outcome == _place(outcomes, word) for word in (DELIVERED, _DENIED)}
         self._any = np.where(self._best["out"] >= 0, self._best["out"], self._best["in"])
@@ -233,10 +233,11 @@ class Messages:
                 ~is_out & proven,
                 ~is_out,
                 ~is_claimed & ~differ,
+                differ,
+                # From here on both sides say that it crossed.
                 self._digests.differ,
                 (self.copies["out"] > 1) | (self.copies["in"] > 1),
                 differ_in_size,
-                differ,
                 self._skewed(),
             ],
             [*_IN_ORDER],

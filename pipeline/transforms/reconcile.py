@@ -20,8 +20,9 @@ stopped claims nothing; and what the partner's gate denied is matched, because b
 Lost and orphan are said only where the manifests of the side without a record prove that it would be there by now;
 until then the message is pending.
 
-A message on both sides has the first class that holds: altered, duplicated, size, outcome, skewed, matched. What was
-said comes before how often, how often before how much, and clocks come last. Source: pipeline study, section 8.3.
+A message on both sides has the first class that holds: outcome, altered, duplicated, size, skewed, matched. Contents
+and sizes are compared only where both sides say that the message crossed: a record of one that did not cross has its
+content as it was before, and no size on the link. Clocks come last. Source: pipeline study, section 8.3.
 """
 
 from __future__ import annotations

@@ -72,7 +72,13 @@ TABLE: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "the size differs": ("size", [out(), in_(size=211)]),
     "one size is not known": ("size", [out(), in_(size=None)]),
     "the sender gave up, the receiver delivered": ("outcome", [out(outcome="timeout"), in_()]),
-    "it was never sent, and yet it came": ("outcome", [out(outcome="denied"), in_(outcome="denied")]),
+    "it was never sent, and yet it came": ("outcome", [out(outcome="denied", size=200, digest=OTHER), in_()]),
+    "it was never sent, and yet their gate saw it": ("outcome", [out(outcome="denied"), in_(outcome="denied")]),
+    "it was never sent, and yet it came twice": ("outcome", [out(outcome="denied"), in_(), in_(seq=907)]),
+    "an earlier attempt failed with other bytes": (
+        "matched",
+        [out(outcome="trapped", seq=908, digest=OTHER), out(), in_()],
+    ),
     "only a copy of it came": ("outcome", [out(), in_(outcome="duplicate")]),
     "it came before it can have left": ("skewed", [out(), in_(ts_us=NOON_US - 2 * SECOND_US)]),
     "it came later than the answer": ("skewed", [out(), in_(ts_us=NOON_US + 2 * SECOND_US)]),
@@ -80,12 +86,12 @@ TABLE: dict[str, tuple[str, list[dict[str, Any]]]] = {
         "matched",
         [out(span_us=9 * SECOND_US), in_(ts_us=NOON_US + 8 * SECOND_US)],
     ),
-    # Several at once: the first of altered, duplicated, size, outcome, skewed.
+    # Several at once: the first of outcome, altered, duplicated, size, skewed.
     "altered and taken twice": ("altered", [out(), in_(), in_(seq=905, digest=OTHER)]),
     "altered and of another size": ("altered", [out(), in_(digest=OTHER, size=1)]),
-    "altered and given up": ("altered", [out(outcome="expired"), in_(digest=OTHER)]),
+    "altered and given up": ("outcome", [out(outcome="expired"), in_(digest=OTHER)]),
     "taken twice with another size": ("duplicated", [out(), in_(size=1), in_(seq=906, size=1)]),
-    "of another size and given up": ("size", [out(outcome="expired"), in_(size=1)]),
+    "of another size and given up": ("outcome", [out(outcome="expired"), in_(size=1)]),
     "given up and late": ("outcome", [out(outcome="expired"), in_(ts_us=NOON_US + 60 * SECOND_US)]),
 }
 
