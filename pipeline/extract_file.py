@@ -1,6 +1,6 @@
 """The file in which one operator shows another what is needed to reconcile, and no more. Reading, writing; no Spark.
 
-    trapezoid-extract/1 ⏎
+    trapezoid-extract/2 ⏎
     <header: JSON, one line> ⏎
     <Ed25519 signature over the first line and the header, base64url> ⏎
     <body: Zstandard, JSON arrays, one a line>
@@ -40,7 +40,7 @@ from msgspec import Meta, Struct
 from protofly.records import MessageRecord
 from protofly.signatures import KeyRecord, SigningKey, base64url, verify_signature
 
-MAGIC: Final = b"trapezoid-extract/1\n"
+MAGIC: Final = b"trapezoid-extract/2\n"
 HEADER_BYTES: Final = 1 << 20
 BODY_BYTES: Final = 1 << 30
 RAW_BYTES: Final = 8 << 30
@@ -109,8 +109,10 @@ class Total(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     bytes: _Count
     set_xor: _Long
     set_sum: _Long
-    lag_min_us: _Long
-    lag_max_us: _Long
+    undelivered: _Count
+    repeats: _Count
+    lag_min_us: _Long | None
+    lag_max_us: _Long | None
 
     @property
     def order(self) -> tuple[str | int, ...]:

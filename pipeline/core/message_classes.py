@@ -31,7 +31,7 @@ from pipeline.core.groups import (
 )
 from pipeline.core.hours import days_of
 from pipeline.core.packed import places_of
-from pipeline.core.side_records import DELIVERED, DUPLICATE
+from pipeline.core.side_records import DAY_US, DELIVERED, DUPLICATE, id_times_of
 from pipeline.core.side_totals import PAIR
 
 Flags = NDArray[np.bool_]
@@ -91,8 +91,11 @@ def places_of_messages(entries: pa.Table, places: int) -> Numbers:
     return places_of(entries, [*PAIR, "msg_id"], np.zeros(entries.num_rows, np.int64), places)
 
 
-class _Digests:
-    """Digests of messages as they crossed the border.
+class _Contents:
+    """Digests and sizes of messages as they crossed the border.
+
+    Both sides may have a message more than once, if its sender repeated it under its own trace. They agree if each
+    record of the one side has a record like it on the other one.
 
     Args:
         entries: The records.
@@ -102,16 +105,31 @@ class _Digests:
     """
 
     def __init__(self, entries: pa.Table, message: Numbers, crossed: Flags, count: int) -> None:
-        self._values = column(entries, "digest")
+        self._digests = column(entries, "digest")
         self._message = message
-        digest = _codes_of_bytes(self._values)
-        has_digest = crossed & (digest >= 0)
-        self._is_received = has_digest & ~np.asarray(column(entries, "is_out"))
-        low, high = np.full(count, np.iinfo(np.int64).max), np.full(count, -1)
-        np.minimum.at(low, message[has_digest], digest[has_digest])
-        np.maximum.at(high, message[has_digest], digest[has_digest])
-        self.differ: Flags = low < high
-        """Messages with more than one digest."""
+        is_out = np.asarray(column(entries, "is_out"))
+        self._is_received = crossed & ~is_out & np.asarray(self._digests.is_valid())
+        digest = _codes_of_bytes(self._digests)
+        size = numbers(entries, "size", null=-1)
+        out, in_ = (np.flatnonzero(crossed & side) for side in (is_out, ~is_out))
+        sent, received = (np.bincount(message[rows], minlength=count) for rows in (out, in_))
+        is_even = sent == received
+        # As often on both sides: one beside the other in the order of what they hold.
+        ordered = [rows[is_even[message[rows]]] for rows in (out, in_)]
+        ours, theirs = (rows[np.lexsort((size[rows], digest[rows], message[rows]))] for rows in ordered)
+        is_known = (digest[ours] >= 0) & (digest[theirs] >= 0)
+        self.differ: Flags = np.zeros(count, bool)
+        """Messages of which the receiver has a digest that the sender does not have."""
+        self.differ[message[ours[is_known & (digest[ours] != digest[theirs])]]] = True
+        self.differ_in_size: Flags = np.zeros(count, bool)
+        """Messages with another size, where both sides have as many records."""
+        self.differ_in_size[message[ours[size[ours] != size[theirs]]]] = True
+        # Otherwise each digest of the receiver's has to be one of the sender's, if these are known.
+        known, shown = (rows[~is_even[message[rows]] & (digest[rows] >= 0)] for rows in (out, in_))
+        has_any = np.bincount(message[known], minlength=count) > 0
+        pair, _ = group_numbers([from_zero(message), from_zero(digest)])
+        foreign = shown[has_any[message[shown]] & ~np.isin(pair[shown], pair[known])]
+        self.differ[message[foreign]] = True
 
     def of_other_side(self, chosen: Numbers, best_rows: Iterable[tuple[int, int]]) -> pa.Array:
         """The receiver's digests of messages; where there are several, the lowest that is not the sender's.
@@ -122,10 +140,10 @@ class _Digests:
         """
         received: dict[int, set[bytes]] = {}
         for row in np.flatnonzero(self._is_received & np.isin(self._message, chosen)).tolist():
-            received.setdefault(int(self._message[row]), set()).add(self._values[row].as_py())
+            received.setdefault(int(self._message[row]), set()).add(self._digests[row].as_py())
         found: list[bytes | None] = []
         for number, rows in zip(chosen.tolist(), best_rows, strict=True):
-            own, theirs = (None if row < 0 else self._values[row].as_py() for row in rows)
+            own, theirs = (None if row < 0 else self._digests[row].as_py() for row in rows)
             different = sorted(one for one in received.get(number, ()) if own is not None and one != own)
             found.append(different[0] if different else theirs)
         return pa.array(found, pa.binary())
@@ -146,12 +164,12 @@ class Messages:
         self._by = by
         pairs = [codes(column(entries, name)) for name in PAIR]
         ids = _codes_of_bytes(column(entries, "msg_id"))
-        message, _ = group_numbers([*((places, len(found)) for found, places in pairs), from_zero(ids)])
-        message, self.count = dense(message)
         outcomes, outcome = words(column(entries, "outcome"))
         is_delivered, is_copy = (outcome == _place(outcomes, word) for word in (DELIVERED, DUPLICATE))
         is_out = np.asarray(column(entries, "is_out"))
         crossed = np.where(is_out, is_delivered, ~is_copy)
+        message, _ = group_numbers([*((places, len(found)) for found, places in pairs), from_zero(ids)])
+        message, self.count = _by_days(message, numbers(entries, "bucket_us") // DAY_US, is_out, crossed)
         rank = np.where(is_delivered, 0, np.where(is_copy, 2, 1))
         by_seq = (words(column(entries, "node"))[1], numbers(entries, "boot", null=0), numbers(entries, "seq", null=0))
         order = np.lexsort((*by_seq[::-1], numbers(entries, "ts_us"), rank, message))
@@ -165,7 +183,7 @@ class Messages:
             self._best[side] = np.full(self.count, -1)
             self._best[side][message[rows[starts]]] = rows[starts]
             self.copies[side] = np.bincount(message[crossed & is_side], minlength=self.count)
-        self._digests = _Digests(entries, message, crossed, self.count)
+        self._contents = _Contents(entries, message, crossed, self.count)
 
         self._outcome = {word: outcome == _place(outcomes, word) for word in (DELIVERED, _DENIED)}
         self._any = np.where(self._best["out"] >= 0, self._best["out"], self._best["in"])
@@ -205,7 +223,7 @@ class Messages:
                 found[f"{side}_{name}"] = records[side].column(name)
         found["out_digest"] = records["out"].column("digest")
         best_rows = zip(*(self._best[side][chosen].tolist() for side in _SIDES), strict=True)
-        found["in_digest"] = self._digests.of_other_side(chosen, best_rows)
+        found["in_digest"] = self._contents.of_other_side(chosen, best_rows)
         found["evidence"] = pa.array(list(self._evidence(chosen, records)), pa.string())
         found["dt"] = self.dt.take(pa.array(chosen))
         return pa.table(found)
@@ -221,10 +239,6 @@ class Messages:
         differ = np.where(is_claimed, self.copies["in"] == 0, self._has("out", _DENIED) | is_held)
         is_unclear = np.where(is_in, ~is_out, is_claimed)  # one side has it, the other one should
         proven = self._proven(np.flatnonzero(is_unclear), is_in)
-        size = column(self._entries, "size")
-        sizes, has_size = numbers(self._entries, "size", null=0), np.asarray(size.is_valid())
-        out, in_ = self._best["out"], self._best["in"]
-        differ_in_size = (has_size[out] != has_size[in_]) | (sizes[out] != sizes[in_])
         return np.select(
             [
                 ~is_in & ~is_claimed,
@@ -235,9 +249,9 @@ class Messages:
                 ~is_claimed & ~differ,
                 differ,
                 # From here on both sides say that it crossed.
-                self._digests.differ,
-                (self.copies["out"] > 1) | (self.copies["in"] > 1),
-                differ_in_size,
+                self._contents.differ,
+                self.copies["out"] != self.copies["in"],
+                self._contents.differ_in_size,
                 self._skewed(),
             ],
             [*_IN_ORDER],
@@ -256,11 +270,15 @@ class Messages:
         at = pa.array(self._any)
         source, target = (column(self._entries, name).take(at) for name in PAIR)
         usual = self._by.clocks.usual(source, target, self.dt)
-        ts_us = numbers(self._entries, "ts_us")
-        unusual_us = ts_us[in_] - ts_us[out] - usual.usual_us
+        # By the time of the id, which is what totals know. Ids without one say nothing there, so they do not here.
+        sent_us = numbers(self._entries, "sent_us")[out]
+        is_timed = id_times_of(column(self._entries, "msg_id").take(pa.array(out, mask=out < 0))) == sent_us
+        unusual_us = numbers(self._entries, "ts_us")[in_] - sent_us - usual.usual_us
         waited_us = numbers(self._entries, "span_us", null=0)[out]
         allowed_us = usual.doubt_us + self._by.skew_us
-        return usual.is_known & ((unusual_us < -allowed_us) | (unusual_us > waited_us + allowed_us))
+        is_unusual = (unusual_us < -allowed_us) | (unusual_us > waited_us + allowed_us)
+        skewed: Flags = usual.is_known & is_timed & is_unusual
+        return skewed
 
     def _records(self, side: str, chosen: Numbers) -> pa.Table:
         rows = self._best[side][chosen]
@@ -313,6 +331,24 @@ def pair_rows(parts: pa.Table, completeness: Mapping[str, Completeness]) -> pa.T
 def places_of_pairs(counts: pa.Table, places: int) -> Numbers:
     """Where counts of a pair and day are added up."""
     return places_of(counts, [*PAIR, "dt"], np.zeros(counts.num_rows, np.int64), places)
+
+
+def _by_days(message: Numbers, day: Numbers, is_out: Flags, crossed: Flags) -> tuple[Numbers, int]:
+    """Messages apart that have one id because their sender repeated it on another day.
+
+    Those of a day in which both sides have equally many are messages of their own, as totals take them. The others
+    are one: its records may be on both sides of a midnight.
+
+    Returns:
+        A number for the message of each record, from 0, and how many there are.
+    """
+    message, messages = dense(message)
+    part, parts = dense(group_numbers([(message, messages), from_zero(day)])[0])
+    if parts == messages:
+        return message, messages
+    sent, received = (np.bincount(part[crossed & side], minlength=parts) for side in (is_out, ~is_out))
+    is_own = (sent == received) & (sent > 0)
+    return dense(np.where(is_own[part], part, parts + message))
 
 
 def _codes_of_bytes(values: pa.Array) -> Numbers:

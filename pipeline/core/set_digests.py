@@ -33,7 +33,7 @@ from pipeline.core.groups import (
 )
 from pipeline.core.hashing import binary_rows
 from pipeline.core.packed import places_of
-from pipeline.core.side_records import BUCKET_US, DAY_US, DELIVERED, sent_us_of
+from pipeline.core.side_records import BUCKET_US, DAY_US, DELIVERED, times_of
 
 WHOSE: Final = ("our_domain", "dt")
 STATEMENT_KEY: Final = ("our_domain", "src_domain", "dst_domain", "role", "dt")
@@ -55,7 +55,7 @@ def members_of(records: pa.Table, signed_off: Rows) -> pa.Table:
     """
     is_meant = signed_off.find(*(column(records, name) for name in WHOSE)) >= 0
     records = records.filter(pa.array(is_meant & is_word(column(records, "outcome"), DELIVERED)))
-    sent_us = sent_us_of(column(records, "msg_id"), numbers(records, "ts_us"))
+    sent_us, _ = times_of(column(records, "msg_id"), numbers(records, "ts_us"))
     bucket_us = pa.array(sent_us // BUCKET_US * BUCKET_US)
     return records.select([*STATEMENT_KEY, *_NAMES]).append_column("bucket_us", bucket_us)
 

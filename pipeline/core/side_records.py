@@ -1,6 +1,13 @@
-"""Records of one side out of silver, whole columns at a time: when messages were sent, and what is compared.
+"""Records of two sides as they are compared: when messages were sent, and in which 5 minutes they are.
 
-The same as `pipeline.transforms.sides` says in Columns, for workers; tests hold both against each other.
+Records come from silver, or from a partner's file; nothing after this module knows which. `out` is the originating
+domain of a pair, `in` the receiving one.
+
+The time of a message is the one inside its id: the originating node gives every message a UUIDv7, and both sides hold
+the same id. So a message falls into the same 5 minutes on both sides however wrong a clock is. An id that was derived
+from the sender's own trace has no time, and is repeated when the sender repeats its request. The record's own time then
+says the day, and a hash of the id says which 5 minutes of that day. So both sides agree here too, but around midnight,
+and all messages of a day with one id are in the same 5 minutes.
 """
 
 from __future__ import annotations
@@ -16,7 +23,7 @@ from numpy.typing import NDArray
 
 from pipeline.core.conditions import Condition
 from pipeline.core.groups import Numbers, codes, column, is_word, numbers
-from pipeline.core.hashing import binary_rows
+from pipeline.core.hashing import binary_rows, xxhash64
 
 DAY_US: Final = 86_400_000_000
 ID_TIME_TRUST_US: Final = DAY_US
@@ -25,12 +32,16 @@ BUCKET_US: Final = 300_000_000
 DELIVERED: Final = "delivered"
 DUPLICATE: Final = "duplicate"
 
-FEW: Final = ("role", "src_domain", "dst_domain", "msg_id", "ts_us", "digest", "size_wire", "size_in", "outcome")
+FEW: Final = (
+    *("role", "src_domain", "dst_domain", "msg_id", "ts_us", "digest", "size_wire", "size_in", "outcome", "channel"),
+)
 """Columns of `silver_mdr` that say what is compared."""
 ALL: Final = (*FEW, "d_total_us", "node", "boot", "seq")
 """The same with those that evidence names."""
 _OWN_NAMES: Final = ("digest", "node", "boot", "seq")
 _PAIR: Final = ("src_domain", "dst_domain")
+_GUEST: Final = "guest"
+_BUCKETS_OF_DAY: Final = DAY_US // BUCKET_US
 _HEAD_BYTES: Final = 9
 _HINT_BITS: Final = 22
 _HINT: Final = (1 << _HINT_BITS) - 1
@@ -60,11 +71,19 @@ class Chosen:
 
 
 def entries_of(silver: pa.Table) -> pa.Table:
-    """Records of both sides, `schemas.SIDE_RECORD` with `is_out`: those of its columns that `silver` allows."""
+    """Records of both sides, `schemas.SIDE_RECORD` with `is_out`: those of its columns that `silver` allows.
+
+    Without those of guests (runtimes of the other domain with a session here): no node of theirs sees their messages.
+    """
     there = set(silver.column_names)
+    if "channel" in there:
+        is_guest = is_word(column(silver, "channel"), _GUEST)
+        silver = silver.filter(pa.array(~is_guest)) if is_guest.any() else silver
+    sent_us, bucket_us = times_of(column(silver, "msg_id"), numbers(silver, "ts_us"))
     found = {
         **{name: column(silver, name) for name in ("src_domain", "dst_domain", "msg_id")},
-        "sent_us": pa.array(sent_us_of(column(silver, "msg_id"), numbers(silver, "ts_us"))),
+        "sent_us": pa.array(sent_us),
+        "bucket_us": pa.array(bucket_us),
         **{name: column(silver, name) for name in ("ts_us", "outcome", *_OWN_NAMES) if name in there},
         "is_out": pa.array(is_word(column(silver, "role"), "out")),
     }
@@ -75,21 +94,31 @@ def entries_of(silver: pa.Table) -> pa.Table:
     return pa.table(found)
 
 
-def sent_us_of(msg_id: pa.Array, ts_us: Numbers) -> Numbers:
-    """Times of messages: out of UUIDv7 where that can be believed, else the record's own.
+def times_of(msg_id: pa.Array, ts_us: Numbers) -> tuple[Numbers, Numbers]:
+    """When messages were sent, and the start of the 5 minutes that each is compared in.
 
-    Source: RFC 9562, section 5.7.
+    The time is that of the id if it can be believed, else the record's own, `ts_us`.
     """
-    times = ts_us.copy()
+    id_us = id_times_of(msg_id)
+    is_timed = (id_us >= 0) & (np.abs(id_us - ts_us) <= ID_TIME_TRUST_US)
+    sent_us = np.where(is_timed, id_us, ts_us)
+    bucket_us = sent_us - sent_us % BUCKET_US
+    others = np.flatnonzero(~is_timed)
+    if len(others):
+        place = xxhash64(msg_id.take(pa.array(others))).view(np.uint64) % np.uint64(_BUCKETS_OF_DAY)
+        bucket_us[others] = ts_us[others] - ts_us[others] % DAY_US + place.astype(np.int64) * BUCKET_US
+    return sent_us, bucket_us
+
+
+def id_times_of(msg_id: pa.Array) -> Numbers:
+    """Times inside UUIDv7, in µs; -1 for other ids. Source: RFC 9562, section 5.7."""
+    times = np.full(len(msg_id), -1)
     for chosen, rows in binary_rows(msg_id):
         if rows.shape[1] < _HEAD_BYTES:
             continue
         head = np.ascontiguousarray(rows[:, :8]).view(">u8")[:, 0].astype(np.uint64)
         is_7 = ((head >> np.uint64(12)) & np.uint64(15) == 7) & (rows[:, 8] >> 6 == 2)
-        id_us = (head >> np.uint64(16)).astype(np.int64) * 1000
-        own_us = ts_us[chosen]
-        is_believed = is_7 & (np.abs(id_us - own_us) <= ID_TIME_TRUST_US)
-        times[chosen] = np.where(is_believed, id_us, own_us)
+        times[chosen] = np.where(is_7, (head >> np.uint64(16)).astype(np.int64) * 1000, -1)
     return times
 
 
@@ -124,7 +153,7 @@ class Buckets:
 
     def of(self, entries: pa.Table) -> pa.Table:
         """Entries in one of them."""
-        bucket = numbers(entries, "sent_us") // BUCKET_US - self._first
+        bucket = numbers(entries, "bucket_us") // BUCKET_US - self._first
         is_in = (bucket >= 0) & (bucket < self._count)
         number = np.zeros(entries.num_rows, np.int64)
         for name, places in zip(_PAIR, self._places, strict=True):

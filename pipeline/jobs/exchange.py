@@ -27,7 +27,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.clock_graph import Delay, solve_offsets
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
-from pipeline.core.side_records import BUCKET_US, DAY_US, ID_TIME_TRUST_US
+from pipeline.core.groups import column, numbers
+from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, times_of
 from pipeline.core.utc_days import moment
 from pipeline.extract_file import (
     Entry,
@@ -48,9 +49,8 @@ from pipeline.jobs.reconcile import (
     Bounds,
     Comparison,
     conclude,
+    entries_of_days,
     hold_together,
-    of_days,
-    side_of_days,
 )
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (
@@ -254,15 +254,14 @@ def own_domain(lake: Lake, named: str = "") -> str:
 
 
 def _own_records(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
-    silver = lake.read(SILVER_MDR, version).where(
-        (F.col("our_domain") == of.domain) & (F.col("peer_domain") == of.peer)
-    )
-    return side_of_days(silver, role, [of.day], domains=[of.domain, of.peer])
+    entries = entries_of_days(lake, version, [of.day], columns=ALL, domains=[of.domain, of.peer])
+    own = F.col("src_domain" if role == "out" else "dst_domain") == of.domain
+    is_out = F.col("is_out") == (role == "out")
+    return entries.frame(ENTRY).where(is_out & own).drop("is_out")
 
 
 def _own_totals(lake: Lake, version: int, role: str, of: PartnerDay) -> DataFrame:
-    own = _own_records(lake, version, role, of)
-    return of_days(_totals(own, role), [of.day])
+    return _totals(_own_records(lake, version, role, of), role)
 
 
 def _totals(records: DataFrame, role: str) -> DataFrame:
@@ -350,34 +349,41 @@ def _refuse_contradictions(lake: Lake, buckets: DataFrame, of: PartnerDay) -> No
 
 
 def _checked(rows: Iterator[Row], header: Header) -> Iterator[Row]:
-    """Rows belong to the day that the header names. Raises ExtractError."""
-    begin_us = int(datetime.strptime(header.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1_000_000
-    first_us, last_us = begin_us - BUCKET_US, begin_us + DAY_US
+    """Totals belong to the day that the header names, or to one beside it. Raises ExtractError."""
+    begin_us = _begin_us(header)
     for row in rows:
-        time_us = row.bucket_us if isinstance(row, Total) else _sent_us(row)
-        if not first_us <= time_us < last_us + BUCKET_US:
-            raise ExtractError(Verdict.WRONG_DAY, f"a row is not of {header.day}")
-        if isinstance(row, Total) and row.bucket_us % BUCKET_US:
-            raise ExtractError(Verdict.MALFORMED, "a bucket does not begin where 5 minutes do")
+        if isinstance(row, Total):
+            # Ids without a time: records of the 5 minutes around the day may be anywhere in the days beside it.
+            if not begin_us - DAY_US <= row.bucket_us < begin_us + 2 * DAY_US:
+                raise ExtractError(Verdict.WRONG_DAY, f"a row is not of {header.day}")
+            if row.bucket_us % BUCKET_US:
+                raise ExtractError(Verdict.MALFORMED, "a bucket does not begin where 5 minutes do")
         yield row
 
 
-def _sent_us(entry: Entry) -> int:
-    """The same as `side_records.sent_us_of`."""
-    if entry.msg_id[12] == "7" and entry.msg_id[16] in "89ab":
-        time_us = int(entry.msg_id[:12], 16) * 1000
-        if abs(time_us - entry.ts_us) <= ID_TIME_TRUST_US:
-            return time_us
-    return entry.ts_us
+def _begin_us(header: Header) -> int:
+    return int(datetime.strptime(header.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
 def _store(rows: Iterator[Row], path: Path, table: Table, header: Header) -> None:
+    """Write rows as a file of the table. Raises ExtractError: details of another day."""
     schema = to_arrow_schema(table.schema)
     schema = schema.remove(schema.get_field_index("extract"))
     columns = partial(_columns, header=header)
     with pq.ParquetWriter(path, schema, compression="zstd") as writer:
         while batch := [columns(row) for row in islice(rows, _BATCH_ROWS)]:
-            writer.write_table(pa.Table.from_pylist(batch, schema=schema))
+            found = pa.Table.from_pylist(batch, schema=schema)
+            writer.write_table(_with_times(found, header) if header.step == "details" else found)
+
+
+def _with_times(entries: pa.Table, header: Header) -> pa.Table:
+    begin_us = _begin_us(header)
+    times = times_of(column(entries, "msg_id"), numbers(entries, "ts_us"))
+    if times[0].min() < begin_us - BUCKET_US or times[0].max() >= begin_us + DAY_US + BUCKET_US:
+        raise ExtractError(Verdict.WRONG_DAY, f"a row is not of {header.day}")
+    for name, time_us in zip(("sent_us", "bucket_us"), times, strict=True):
+        entries = entries.set_column(entries.schema.get_field_index(name), name, pa.array(time_us))
+    return entries
 
 
 def _columns(row: Row, *, header: Header) -> dict[str, Any]:
@@ -389,7 +395,6 @@ def _columns(row: Row, *, header: Header) -> dict[str, Any]:
     if isinstance(row, Entry):
         members["msg_id"] = bytes.fromhex(row.msg_id)
         members["digest"] = None if row.digest is None else bytes.fromhex(row.digest)
-        members["sent_us"] = _sent_us(row)
     return members
 
 

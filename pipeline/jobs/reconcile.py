@@ -15,8 +15,6 @@ from hashlib import sha256
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.clock_graph import Delay, solve_offsets
@@ -55,7 +53,6 @@ from pipeline.transforms.reconcile import (
     judged,
     pair_counts,
 )
-from pipeline.transforms.sides import may_be_sent_between, side_records
 from pipeline.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
 from protofly.records import Kind
 
@@ -268,18 +265,6 @@ def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
         result.warnings.append(f"{result.details['pending']} messages are pending: records are not proved complete yet")
 
 
-def side_of_days(silver: DataFrame, role: str, days: Collection[str], *, domains: Collection[str]) -> DataFrame:
-    """One side's records of messages of these days, 5 minutes before and after, and some others, between these domains.
-
-    A record may stand under the day before or after that of its message: clocks are wrong and messages wait. A message
-    whose id holds no time may fall into neighbouring buckets on the two sides, hence the 5 minutes.
-    """
-    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
-    is_chosen = F.col("src_domain").isin(*domains) & F.col("dst_domain").isin(*domains)
-    is_near = may_be_sent_between(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1)
-    return side_records(silver.where(F.col("dt").isin(*_days_near(days)) & is_near & is_chosen), role)
-
-
 def entries_of_days(
     lake: Lake,
     version: int,
@@ -291,7 +276,9 @@ def entries_of_days(
 ) -> WorkerRows:
     """Records of both sides, of messages of these days, 5 minutes before and after, between these domains.
 
-    With `one_in` only delivered ones, and of these one in so many.
+    A record may be stored under the day before or after that of its message: clocks are wrong and messages wait. One
+    whose id has no time may be on different days on the two sides, hence the 5 minutes. With `one_in` only delivered
+    ones, and of these one in so many.
     """
     first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
     chosen = Chosen(_micros(first) - BUCKET_US, _micros(last) + BUCKET_US - 1, frozenset(domains))
@@ -310,12 +297,6 @@ def _entries(chosen: Chosen, batches: Batches) -> Batches:
 def _days_near(days: Collection[str]) -> list[str]:
     first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
     return [(first + timedelta(days=number)).strftime("%Y-%m-%d") for number in range(-1, (last - first).days + 1)]
-
-
-def of_days(totals: DataFrame, days: Collection[str]) -> DataFrame:
-    """Totals of these days, and of 5 minutes before and after."""
-    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
-    return totals.where(F.col("bucket_us").between(_micros(first) - BUCKET_US, _micros(last)))
 
 
 def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[str, int]:

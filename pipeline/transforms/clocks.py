@@ -29,7 +29,6 @@ from pipeline.core.hours import days_of
 from pipeline.core.packed import places_for
 from pipeline.core.side_records import DAY_US
 from pipeline.schemas import PAIR_DELAY
-from pipeline.transforms.sides import day_of
 from pipeline.worker_rows import Batches, WorkerRows
 
 _PAIR: Final = ("src_domain", "dst_domain")
@@ -81,7 +80,9 @@ def typical_delays(in_totals: DataFrame) -> DataFrame:
     arrival; per pair and day the median of these. Coarser than `pair_delays`, and too long where traffic is sparse.
     """
     low_us = F.percentile("lag_min_us", F.lit(0.5))
-    delays = in_totals.groupBy(*_PAIR, day_of(F.col("bucket_us")).alias("dt")).agg(
+    day = F.date_format(F.timestamp_micros("bucket_us"), "yyyy-MM-dd")
+    timed = in_totals.where(F.col("lag_min_us").isNotNull())
+    delays = timed.groupBy(*_PAIR, day.alias("dt")).agg(
         F.round(low_us).cast("long").alias("low_us"), F.sum("messages").alias("messages")
     )
     return delays.select(*PAIR_DELAY.fieldNames())

@@ -6,7 +6,11 @@ of those 5 minutes in which the totals differ. Every message of these gets one c
 What is compared. `delivered` at the sender is a claim: "your node took this". It is compared with the records of the
 receiver: whatever became of the message there, its node took it. Only `duplicate` is none, by which a receiver says
 that it ignored a further copy. So several attempts that ended in one delivery are one claim; a message that our gate
-stopped claims nothing; and what the partner's gate denied is matched, because both sides say that it came.
+stopped claims nothing; and what the partner's gate denied is matched, because both sides say that it came. A message
+that its sender repeated under its own trace has one id and several records on either side, and both agree.
+
+The class of a message depends on its own records alone: 5 minutes whose totals say less than its records would are
+left to level two, with all that is in them.
 
     sender        receiver                then
     delivered     any but duplicate       agreed; counted as `refused` too where the receiver did not deliver it
@@ -57,7 +61,6 @@ from pipeline.core.side_totals import (
 )
 from pipeline.schemas import FLAG, LONG, SIDE_RECORD, TEXT
 from pipeline.schemas.columns import columns, extended
-from pipeline.transforms.sides import bucket_us
 from pipeline.worker_rows import PACKED, Batches, WorkerRows, pieces_by_place, rows_of
 
 BUCKET: Final = (*PAIR, "bucket_us")
@@ -68,10 +71,12 @@ SIDES: Final = columns(
     src_domain=TEXT,
     dst_domain=TEXT,
     bucket_us=LONG,
-    **dict.fromkeys((*_SIDE_BY_SIDE, "in_delivered", "lag_min_us", "lag_max_us"), LONG),
+    **dict.fromkeys((*_SIDE_BY_SIDE, "in_delivered", "undelivered", "repeats", "lag_min_us", "lag_max_us"), LONG),
 )
 """Totals of both sides in one row."""
-DIFFERENT: Final = columns(src_domain=TEXT, dst_domain=TEXT, bucket_us=LONG, out_messages=LONG, in_messages=LONG)
+DIFFERENT: Final = columns(
+    src_domain=TEXT, dst_domain=TEXT, **dict.fromkeys(("bucket_us", "out_messages", "in_messages", "undelivered"), LONG)
+)
 JUDGED: Final = extended(PACKED, is_case=FLAG)
 """Pieces of cases, and of counts per pair and day."""
 _COUNTS: Final = columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, **dict.fromkeys(COUNTED_MESSAGES, LONG))
@@ -109,10 +114,15 @@ def joined_totals(out_totals: DataFrame, in_totals: DataFrame) -> DataFrame:
         sums = (F.col(one).alias(f"{name}_{one}") for one in COUNTED)
         return side_totals.select(*BUCKET, *sums, *more)
 
-    of_receiver = (F.col("delivered").alias("in_delivered"), F.col("lag_min_us"), F.col("lag_max_us"))
-    sides = side(out_totals, "out").join(side(in_totals, "in", *of_receiver), on=list(BUCKET), how="full")
-    counted = (*_SIDE_BY_SIDE, "in_delivered")
-    return sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in counted})
+    of_sender = (F.col("undelivered"), F.col("repeats").alias("out_repeats"))
+    of_receiver = (F.col("delivered").alias("in_delivered"), F.col("repeats").alias("in_repeats"))
+    lags = (F.col("lag_min_us"), F.col("lag_max_us"))
+    sides = side(out_totals, "out", *of_sender).join(
+        side(in_totals, "in", *of_receiver, *lags), on=list(BUCKET), how="full"
+    )
+    counted = (*_SIDE_BY_SIDE, "in_delivered", "undelivered", "out_repeats", "in_repeats")
+    sides = sides.withColumns({name: F.coalesce(name, F.lit(0)) for name in counted})
+    return sides.withColumn("repeats", F.col("out_repeats") + F.col("in_repeats"))
 
 
 def compared(sides: WorkerRows, clocks: ClockTables, *, skew_us: int) -> WorkerRows:
@@ -139,8 +149,9 @@ def in_few_buckets(entries: WorkerRows, different: pa.Table, *, days: int) -> Wo
         different: Rows of `DIFFERENT`.
         days: How many.
     """
-    # Entries that claim nothing are not counted there. However many these are: a worker gets eight times the usual.
-    counted = sum(pc.sum(different.column(f"{side}_messages")).as_py() or 0 for side in ("out", "in"))
+    # Ignored copies are not counted there. However many these are: a worker gets eight times the usual.
+    names = ("out_messages", "in_messages", "undelivered")
+    counted = sum(pc.sum(different.column(name)).as_py() or 0 for name in names)
     records = max(2 * counted // days, entries.records // 8)
     return replace(entries.then(partial(_keep_disputed, different)), records=min(records, entries.records))
 
@@ -153,8 +164,7 @@ def _keep_disputed(different: pa.Table, batches: Batches) -> Batches:
 
 def disputed(entries: DataFrame, different: DataFrame) -> DataFrame:
     """Level two: the same of any frame of entries, however many buckets there are."""
-    keyed = entries.withColumn("bucket_us", bucket_us(F.col("sent_us")))
-    return keyed.join(different.select(*BUCKET), on=list(BUCKET), how="left_semi").drop("bucket_us")
+    return entries.join(different.select(*BUCKET), on=list(BUCKET), how="left_semi").select(*entries.columns)
 
 
 def judged(entries: WorkerRows, by: Judging) -> DataFrame:
@@ -177,7 +187,7 @@ def pair_counts(found: DataFrame, equal: WorkerRows, completeness: Mapping[str, 
     """Both levels added up per domain pair and day; rows of `recon_pair`.
 
     `sent` counts messages that the sender claims, `received` those that the receiver has, each once; the classes add
-    up to all messages of either side without `undelivered`. `refused` are those of `matched` that went no further.
+    up to all messages of either side. `refused` are those of `matched` that went no further.
 
     Args:
         found: From `judged`.

@@ -12,6 +12,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import Completeness
+from pipeline.core.side_records import BUCKET_US
 from pipeline.schemas import CLOCK_OFFSET, PAIR_DELAY
 from pipeline.transforms.reconcile import ENTRY
 from tests.pipeline.rows import MONDAY_US, day_of
@@ -43,7 +44,8 @@ def side_row(number: int, role: str, **members: Any) -> dict[str, Any]:
         "boot": 1,
         "seq": number,
     }
-    return row | members
+    row |= members
+    return {"bucket_us": row["sent_us"] - row["sent_us"] % BUCKET_US} | row
 
 
 def entries(out_rows: Iterable[Mapping[str, Any]], in_rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -185,7 +185,7 @@ def test_what_is_refused_leaves_nothing_in_the_lake(spark: SparkSession, tmp_pat
     before = found[A].version(PEER_RECORD)
     later_us = NOON_US + 2 * 86_400_000_000
     late = Entry("in", uuid7(later_us, 1).hex(), later_us, None, 1, "delivered", None, "mn-1", 1, 1)
-    crooked = Total("out", NOON_US + 1, 1, 1, 1, 1, 1, 1, 1)
+    crooked = Total("out", NOON_US + 1, 1, 1, 1, 1, 1, 0, 0, 1, 1)
     details, totals = tmp_path / f"{B}.details", tmp_path / f"{B}.totals"
     forgeries = [
         (rewritten(details, B, A, lambda rows: [*rows, late], name="late"), Verdict.WRONG_DAY),

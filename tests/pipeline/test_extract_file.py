@@ -99,7 +99,7 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
 
 def test_totals_are_read_as_totals(tmp_path: Path) -> None:
     path = tmp_path / "totals"
-    total = Total("out", NOON_US, 3, 2, 630, -(2**63), 2**63 - 1, -5, 7)
+    total = Total("out", NOON_US, 3, 2, 630, -(2**63), 2**63 - 1, 1, 2, -5, 7)
     write_extract(path, msgspec.structs.replace(HEADER, step="totals"), [total], KEY)
     assert read(path)[1] == [total]
 
@@ -204,7 +204,7 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, what: str) -> None:
     [
         (lines_of(ROWS[1], ROWS[0]), Verdict.OUT_OF_ORDER),
         (lines_of(ROWS[0], ROWS[0]), Verdict.OUT_OF_ORDER),
-        (lines_of(Total("in", 0, 1, 1, 1, 1, 1, 1, 1)), Verdict.MALFORMED),
+        (lines_of(Total("in", 0, 1, 1, 1, 1, 1, 1, 1, 1, 1)), Verdict.MALFORMED),
         (b'["in"]\n', Verdict.MALFORMED),
         (b"[" * 900 + b"\n", Verdict.MALFORMED),
         (b"\xff\xfe\n", Verdict.MALFORMED),

@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import COUNTED, Judging, Messages, Span, pair_rows
-from pipeline.schemas import RECON_PAIR
-from tests.pipeline.rows import day_of
-from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, clocks, completeness, entries, side_row
+from pipeline.core.message_classes import CLASSES, COUNTED, Judging, Messages, Span, pair_rows
+from pipeline.core.side_records import ALL, Buckets, entries_of
+from pipeline.core.side_totals import compare, equal_counts, side_by_side, totals_of, whole_totals
+from pipeline.schemas import RECON_PAIR, SILVER_MDR
+from tests.pipeline.rows import DAY_US, day_of, silver_row
+from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, clocks, completeness, entries, side_row, uuid7
 
 Row = dict[str, Any]
 
@@ -131,3 +134,82 @@ def test_without_a_sender_the_digest_is_that_of_the_receivers_best_record() -> N
     best, other = {"digest": b"9" * 16}, {"digest": b"1" * 16, "outcome": "denied"}
     assert case_of([], [other, best])["in_digest"] == b"9" * 16
     assert case_of([{"digest": b"9" * 16}], [other, best])["in_digest"] == b"1" * 16
+
+
+DERIVED = (b"derived trace 01", b"derived trace 02")
+LONE: list[tuple[str, ...]] = [
+    ("out delivered", "in delivered"),
+    ("out delivered", "in denied"),
+    ("out delivered", "out delivered", "in delivered", "in delivered"),
+    ("out delivered", "in delivered", "in duplicate"),
+    ("out delivered", "in delivered", "in delivered"),
+    ("out timeout", "out delivered", "in delivered"),
+    ("out delivered",),
+    ("in delivered",),
+    ("in duplicate",),
+    ("out denied",),
+    ("out denied", "out denied"),
+    ("out denied", "in delivered"),
+    ("out timeout", "in delivered"),
+    ("out timeout", "in duplicate"),
+    ("out rejected", "in rejected"),
+]
+late_us = st.sampled_from([0, TRANSIT_US, 1_011_000, -995_000, 3_000_000])
+lone_messages = st.tuples(
+    st.sampled_from(LONE), st.sampled_from([None, None, *DERIVED]), st.integers(0, 20), late_us, st.booleans()
+)
+
+
+def records_of(number: int, message: tuple[Any, ...]) -> list[Row]:
+    """Records of one message, some minutes after noon, as silver has them."""
+    parts, derived, minute, late, differs = message
+    sent_us = NOON_US + minute * MINUTE_US
+    rows = []
+    for part in parts:
+        role, outcome = part.split()
+        rows.append(
+            silver_row(
+                role=role,
+                outcome=outcome,
+                src_domain="a.example",
+                dst_domain="b.example",
+                ts_us=sent_us + late if role == "in" else sent_us,
+                msg_id=uuid7(sent_us, number) if derived is None else derived + bytes([number]),
+                digest=bytes([number]) * 16 if role == "out" or not differs else b"\xff" * 16,
+            )
+        )
+    return rows
+
+
+def counted(messages: list[list[Row]]) -> dict[str, int]:
+    """What reconciliation counts at both levels together, of all pairs and days."""
+    schema = to_arrow_schema(SILVER_MDR.schema)
+    rows = [row for message in messages for row in message]
+    silver = pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in ALL]))
+    compared = compare(side_by_side(whole_totals(totals_of(entries_of(silver)))), clocks(), skew_us=1_000_000)
+    different = compared.filter(pc.invert(compared.column("is_equal")))
+    by = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000)
+    judged = Messages(Buckets(different).of(entries_of(silver)), by)
+    parts = [equal_counts(compared).to_pylist(), judged.counts().to_pylist()]
+    return {name: sum(row.get(name, 0) for part in parts for row in part) for name in COUNTED}
+
+
+@settings(max_examples=40)
+@given(found=st.lists(lone_messages, min_size=1, max_size=6))
+def test_the_class_of_a_message_depends_on_that_message_alone(found: list[tuple[Any, ...]]) -> None:
+    messages = [records_of(number, message) for number, message in enumerate(found, 1)]
+    alone = [counted([message]) for message in messages]
+    assert all(sum(counts[name] for name in CLASSES) == 1 for counts in alone)
+    assert all(counts["sent"] <= 1 and counts["received"] <= 1 for counts in alone)
+    assert counted(messages) == {name: sum(counts[name] for counts in alone) for name in COUNTED}
+
+
+def test_what_a_sender_repeats_on_another_day_is_a_message_of_that_day() -> None:
+    later = {"sent_us": NOON_US + DAY_US, "ts_us": NOON_US + DAY_US, "bucket_us": NOON_US + DAY_US}
+    by = Judging({day_of(NOON_US), day_of(NOON_US + DAY_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000)
+    out, in_ = [side_row(1, "out"), side_row(1, "out", **later)], [side_row(1, "in")]
+    assert sorted(Messages(entries(out, in_), by).classes.tolist()) == ["matched", "pending"]
+    # On both sides of a midnight it is one message: it left on the one day and came on the other.
+    late = {"ts_us": NOON_US + TRANSIT_US, "bucket_us": NOON_US + DAY_US, "msg_id": DERIVED[0]}
+    rows = [side_row(1, "out", msg_id=DERIVED[0])], [side_row(1, "in", **late)]
+    assert Messages(entries(*rows), by).classes.tolist() == ["matched"]

@@ -12,21 +12,26 @@ from typing import get_args, get_type_hints
 import msgspec
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from federation.core.carrier import Accepted, Convicted
 from federation.core.outbound_queue import QueueLimits
-from federation.guest_border import CHANNEL
+from federation.decision_records import DecisionRecords
+from federation.guest_border import GuestBorder, GuestContext
+from federation.link_context import BorderRules, OurNames
+from federation.link_records import Recording
 from pipeline.core.completeness import Completeness
 from pipeline.core.message_classes import Judging, Messages
 from pipeline.core.side_records import ALL, entries_of
 from pipeline.core.utc_days import moment
+from pipeline.schemas import SILVER_MDR
 from policy.core.gate import Gate
 from protofly.errors import Code
 from protofly.records import MessageRecord
 from tests.pipeline.side_rows import clocks
 from tests.support.policies import deny, one_policy, permit
 from tests.support.policies import test as condition
-from tests.support.sides import Bus, MemoryCarrier, Pair, chat, inbound, node_of, text
+from tests.support.sides import Bus, MemoryCarrier, Pair, chat, decoded, inbound, node_of, text
 
 HOUR_US = 3_600_000_000
 NO_READING = one_policy(deny("no-creating", condition("actionType", "equals", "create")), permit("rest"))
@@ -155,6 +160,18 @@ def has_our_name_only() -> Pair:
     return pair
 
 
+def has_its_senders_trace_twice() -> Pair:
+    """The user's own trace, and the same request again: both have one id."""
+    pair = Pair()
+    carrier = live(pair)
+    for _ in range(2):
+        pair.to_b.send(chat(1, trace="t-1"))
+        carrier.pump()
+        carrier.arrive()
+        carrier.acknowledge()
+    return pair
+
+
 BATTERY: dict[Callable[[], Pair], tuple[str, list[tuple[str, str]]]] = {
     arrives: ("matched", [("out", "delivered"), ("in", "delivered")]),
     their_gate_denies: ("matched", [("out", "delivered"), ("in", "denied")]),
@@ -170,7 +187,24 @@ BATTERY: dict[Callable[[], Pair], tuple[str, list[tuple[str, str]]]] = {
     is_altered: ("altered", [("out", "delivered"), ("in", "delivered")]),
     never_arrives: ("lost", [("out", "delivered")]),
     has_our_name_only: ("orphan", [("in", "delivered")]),
+    has_its_senders_trace_twice: ("matched", [("out", "delivered")] * 2 + [("in", "delivered")] * 2),
 }
+
+
+def test_a_guests_messages_are_in_one_domains_records_only_and_are_no_cases() -> None:
+    """A runtime of b's has a session at a: no node of b's sees what it sends and is sent."""
+    bus = Bus("a.example")
+    border = GuestBorder(
+        GuestContext(
+            BorderRules(OurNames("a.example", node_of("a.example")), bus.gate),
+            Recording("a.example", bus.gate, bus.records.append),
+            DecisionRecords(bus.gate, bus.records.append),
+        )
+    )
+    assert border.leave("b.example", chat(1), lambda: None) is None
+    border.enter("b.example", decoded(text()), time.time()).arrived(None)
+    assert [(one.role, one.outcome) for one in bus.message_records] == [("out", "delivered"), ("in", "delivered")]
+    assert judged(bus.message_records).classes.tolist() == []
 
 
 def judged(records: Sequence[MessageRecord]) -> Messages:
@@ -182,7 +216,8 @@ def judged(records: Sequence[MessageRecord]) -> Messages:
     days = {moment(row["ts_us"])[:10] for row in rows}
     end_us = max(row["ts_us"] for row in rows) + HOUR_US
     proved = {name: Completeness(0, end_us) for name in ("a.example", "b.example", "c.example")}
-    table = pa.Table.from_pylist([{name: row.get(name) for name in ALL} for row in rows])
+    schema = to_arrow_schema(SILVER_MDR.schema)
+    table = pa.Table.from_pylist(rows, pa.schema([schema.field(name) for name in ALL]))
     return Messages(entries_of(table), Judging(days, clocks(), proved, 1, HOUR_US))
 
 

@@ -20,17 +20,26 @@ from pipeline.core.side_records import (
     Chosen,
     are_compared,
     entries_of,
+    id_times_of,
     of_others,
-    sent_us_of,
+    times_of,
 )
 from tests.pipeline.rows import silver_row
 from tests.pipeline.side_rows import NOON_US, uuid7
 
 domains = st.sampled_from(["a.example", "b.example", "c.example"])
 times_us = st.integers(-2 * BUCKET_US, 3 * BUCKET_US)
-entry = st.fixed_dictionaries({"src_domain": domains, "dst_domain": domains, "sent_us": times_us})
+
+
+def in_bucket(row: dict[str, Any]) -> dict[str, Any]:
+    return row | {"bucket_us": row["sent_us"] // BUCKET_US * BUCKET_US}
+
+
+entry = st.fixed_dictionaries({"src_domain": domains, "dst_domain": domains, "sent_us": times_us}).map(in_bucket)
 KEYS = pa.schema({"src_domain": pa.string(), "dst_domain": pa.string(), "bucket_us": pa.int64()})
-ENTRIES = pa.schema({"src_domain": pa.string(), "dst_domain": pa.string(), "sent_us": pa.int64()})
+ENTRIES = pa.schema(
+    {"src_domain": pa.string(), "dst_domain": pa.string(), "sent_us": pa.int64(), "bucket_us": pa.int64()}
+)
 
 
 @given(rows=st.lists(entry, max_size=20), named=st.lists(entry, max_size=6), has_list=st.booleans())
@@ -38,7 +47,7 @@ def test_entries_in_named_buckets_are_kept_and_no_others(
     rows: list[dict[str, Any]], named: list[dict[str, Any]], has_list: bool
 ) -> None:
     def key(row: dict[str, Any]) -> tuple[str, str, int]:
-        return row["src_domain"], row["dst_domain"], row["sent_us"] // BUCKET_US * BUCKET_US
+        return row["src_domain"], row["dst_domain"], row["bucket_us"]
 
     keys = sorted({key(row) for row in named})
     buckets = Buckets(pa.Table.from_pylist([dict(zip(KEYS.names, one, strict=True)) for one in keys], schema=KEYS))
@@ -69,7 +78,7 @@ def test_only_ids_with_a_time_near_the_records_say_when_a_message_was_sent(rows:
         for number, (msg_id, ts_us) in enumerate(rows)
     ]
     ids = pa.array([msg_id for msg_id, _ in rows], pa.binary())
-    found = sent_us_of(ids, np.array([ts_us for _, ts_us in rows], np.int64))
+    found, bucket_us = times_of(ids, np.array([ts_us for _, ts_us in rows], np.int64))
 
     def expected(msg_id: bytes, ts_us: int) -> int:
         if len(msg_id) < 9 or msg_id[6] >> 4 != 7 or msg_id[8] >> 6 != 2:
@@ -78,6 +87,28 @@ def test_only_ids_with_a_time_near_the_records_say_when_a_message_was_sent(rows:
         return id_us if abs(id_us - ts_us) <= 86_400_000_000 else ts_us
 
     assert found.tolist() == [expected(msg_id, ts_us) for msg_id, ts_us in rows]
+    assert not (bucket_us % BUCKET_US).any()
+    id_us = id_times_of(ids)
+    for (_, ts_us), sent_us, of_id, start_us in zip(
+        rows, found.tolist(), id_us.tolist(), bucket_us.tolist(), strict=True
+    ):
+        if sent_us == of_id:
+            assert start_us == sent_us // BUCKET_US * BUCKET_US
+        else:
+            assert start_us // DAY_US == ts_us // DAY_US
+
+
+def test_an_id_without_a_time_is_compared_in_the_same_5_minutes_on_both_sides_and_as_often_as_it_comes() -> None:
+    ids = pa.array([b"derived from a tr"] * 3 + [b"another derived one"], pa.binary())
+    sent_us, bucket_us = times_of(ids, np.array([NOON_US, NOON_US + 9 * BUCKET_US, NOON_US + DAY_US, NOON_US]))
+    assert sent_us[1] == NOON_US + 9 * BUCKET_US
+    assert bucket_us[0] == bucket_us[1] == bucket_us[2] - DAY_US != bucket_us[3]
+
+
+def test_messages_of_guests_are_not_compared_because_no_node_of_theirs_has_them() -> None:
+    rows = [silver_row(role="out", channel="guest"), silver_row(role="out", channel="stub"), silver_row(channel=None)]
+    table = pa.Table.from_pylist([{name: row.get(name) for name in ALL} for row in rows])
+    assert entries_of(table).column("seq").to_pylist() == [rows[1]["seq"], rows[2]["seq"]]
 
 
 @given(rows=st.lists(entry, max_size=20), wanted=st.sets(domains))
@@ -131,6 +162,9 @@ def test_entries_say_what_records_say_and_when_the_message_was_sent() -> None:
     ]
     table = pa.Table.from_pylist([{name: row.get(name) for name in ALL} for row in records])
     more = [{"is_out": True, "sent_us": NOON_US, "size": 7}, {"is_out": False, "sent_us": NOON_US + 6, "size": 9}]
+    ids = pa.array([row["msg_id"] for row in records], pa.binary())
+    _, buckets = times_of(ids, np.array([NOON_US + 5, NOON_US + 6]))
+    more = [one | {"bucket_us": start_us} for one, start_us in zip(more, buckets.tolist(), strict=True)]
     few = ("src_domain", "dst_domain", "msg_id", "ts_us", "outcome", "digest")
     expected = [{name: row[name] for name in few} | own for row, own in zip(records, more, strict=True)]
     assert entries_of(table.select(list(FEW))).to_pylist() == expected
@@ -139,4 +173,4 @@ def test_entries_say_what_records_say_and_when_the_message_was_sent() -> None:
         for one, row in zip(expected, records, strict=True)
     ]
     bare = entries_of(table.select(["role", "src_domain", "dst_domain", "msg_id", "ts_us"]))
-    assert bare.column_names == ["src_domain", "dst_domain", "msg_id", "sent_us", "ts_us", "is_out"]
+    assert bare.column_names == ["src_domain", "dst_domain", "msg_id", "sent_us", "bucket_us", "ts_us", "is_out"]

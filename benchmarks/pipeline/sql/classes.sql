@@ -7,7 +7,7 @@ SELECT src_domain, dst_domain, msg_id, CASE
     WHEN o.outcome NOT IN ('delivered', 'denied') AND i.outcome <> 'delivered' THEN 'undelivered'
     WHEN o.outcome <> 'delivered' OR copies_in = 0 THEN 'outcome'
     WHEN is_altered THEN 'altered'
-    WHEN copies_out > 1 OR copies_in > 1 THEN 'duplicated'
+    WHEN copies_out <> copies_in THEN 'duplicated'
     WHEN o.size IS DISTINCT FROM i.size THEN 'size'
     WHEN i.ts_us - o.ts_us - low_us < -1000000 THEN 'skewed'
     WHEN i.ts_us - o.ts_us - low_us > 1000000 + coalesce(o.span_us, 0) THEN 'skewed'

@@ -17,8 +17,8 @@ side AS (
         ) AS best,
         count(*) FILTER (place = 0) AS claims,
         count(*) FILTER (place < 2) AS answers,
-        min(digest) FILTER (place < 2) AS low_digest,
-        max(digest) FILTER (place < 2) AS high_digest
+        min(digest) FILTER (place = 0 OR role = 'in' AND place < 2) AS low_digest,
+        max(digest) FILTER (place = 0 OR role = 'in' AND place < 2) AS high_digest
     FROM record
     GROUP BY ALL
 )
