@@ -1,9 +1,10 @@
-"""Build a stub written in C into one WebAssembly module, the same bytes on every machine.
+"""Build a stub written in C, Zig or AssemblyScript into one WebAssembly module, the same bytes on every machine.
 
 The compiler is clang as `zig cc` of the `ziglang` wheel, pinned in pyproject.toml: nobody has to install a toolchain,
 and everybody has the same one. Compiling and linking are two calls, so that nothing of an operating system or of a C
 library comes along. Neither file names, folders nor times reach the module: the compiler runs beside the source and
-is given its bare name, debug information and the name section are left out.
+is given its bare name, debug information and the name section are left out. Zig comes with the same wheel; the compiler
+of AssemblyScript comes from npm (`stubkit/assemblyscript.py`).
 
 Source: docs/abi.md, "The module"; Wasmtime study, section 5.
 """
@@ -11,6 +12,7 @@ Source: docs/abi.md, "The module"; Wasmtime study, section 5.
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,10 +22,11 @@ from typing import Final
 
 from protofly import limits
 from protofly.errors import SettingsError
+from stubkit.assemblyscript import compile_assemblyscript
 from stubkit.files import replace_file
 
-SDK_FOLDER: Final = Path(__file__).parent / "sdk" / "c"
-"""Where `trapezoid_stub.h` lies."""
+SDK_FOLDER: Final = Path(__file__).parent / "sdk"
+"""What stubs include or import, a folder for each language."""
 
 GUEST_STACK_BYTES: Final = 64 << 10
 """C stack inside the guest's memory; lies first, so that an overflow is a trap and not a quiet overwrite."""
@@ -59,11 +62,23 @@ _LINK: Final = (
 )
 
 
+_ZIG_MODULE: Final = ("-target", "wasm32-freestanding", "-O", "ReleaseSmall", "-fstrip")
+_ZIG: Final = (
+    "build-exe",
+    *_ZIG_MODULE,
+    "-fno-entry",
+    "-rdynamic",
+    f"--max-memory={limits.MEMORY_BYTES}",
+    "--dep",
+    "trapezoid_stub",
+)
+
+
 def build(source: Path, output: Path) -> int:
-    """Compile one C file, with the kit's header beside it, into the module `output`.
+    """Compile one source file, with the kit for its language beside it, into the module `output`.
 
     Args:
-        source: The stub's only C file; it includes `trapezoid_stub.h`.
+        source: The stub's only file; its suffix names the language: `.c`, `.zig` or `.ts`.
         output: Where to write the module; replaced whole or not at all.
 
     Returns:
@@ -72,21 +87,37 @@ def build(source: Path, output: Path) -> int:
     Raises:
         SettingsError: no toolchain, no such source, or the compiler's complaint.
     """
-    if find_spec("ziglang") is None:
-        raise SettingsError("the C toolchain is missing; install it with: pip install 'trapezoid[stubkit]'")
+    compilers = {".c": _compile_c, ".zig": _compile_zig, ".ts": compile_assemblyscript}
+    compiler = compilers.get(source.suffix)
+    if compiler is None:
+        raise SettingsError(f"{source}: the source of a stub ends in {', '.join(compilers)}")
     if not source.is_file():
         raise SettingsError(f"{source}: no such file")
     with tempfile.TemporaryDirectory(prefix="stub-build-") as folder:
-        work = Path(folder)
-        object_file, module = work / "stub.o", work / "stub.wasm"
-        _run_zig([*_COMPILE, "-I", str(SDK_FOLDER), "-c", source.name, "-o", str(object_file)], source.parent, work)
-        _run_zig([*_LINK, object_file.name, "-o", module.name], work, work)
-        code = module.read_bytes()
+        code = compiler(source, Path(folder))
     replace_file(output, code)
     return len(code)
 
 
+def _compile_c(source: Path, work: Path) -> bytes:
+    object_file, module = work / "stub.o", work / "stub.wasm"
+    sdk = str(SDK_FOLDER / "c")
+    _run_zig([*_COMPILE, "-I", sdk, "-c", source.name, "-o", str(object_file)], source.parent, work)
+    _run_zig([*_LINK, object_file.name, "-o", module.name], work, work)
+    return module.read_bytes()
+
+
+def _compile_zig(source: Path, work: Path) -> bytes:
+    shutil.copyfile(source, work / "stub.zig")
+    shutil.copyfile(SDK_FOLDER / "zig" / "trapezoid_stub.zig", work / "trapezoid_stub.zig")
+    modules = ["-Mroot=stub.zig", *_ZIG_MODULE, "-Mtrapezoid_stub=trapezoid_stub.zig", "--name", "stub"]
+    _run_zig([*_ZIG, *modules], work, work)
+    return (work / "stub.wasm").read_bytes()
+
+
 def _run_zig(arguments: list[str], folder: Path, cache: Path) -> None:
+    if find_spec("ziglang") is None:
+        raise SettingsError("the toolchain is missing; install it with: pip install 'trapezoid[stubkit]'")
     environment = {
         "PATH": os.environ.get("PATH", os.defpath),
         "HOME": str(cache),

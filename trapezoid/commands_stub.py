@@ -1,4 +1,4 @@
-"""`trapezoid stub`: build, run, check and pack protostubs."""
+"""`trapezoid stub`: begin, build, run, check and pack protostubs."""
 
 from __future__ import annotations
 
@@ -17,17 +17,32 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _UNPROVED = "it reports `live` before the peer is verified: publish it with --no-auth, or --range if it interworks"
 
-app = typer.Typer(help="Build, run, check and pack protostubs.", no_args_is_help=True)
+app = typer.Typer(help="Begin, build, run, check and pack protostubs.", no_args_is_help=True)
 app.command()(commands_stub_run.run)
 
 
 @app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the stub, and of the folder that is made.")],
+    lang: Annotated[str, typer.Option(help="Language: c, zig or assemblyscript.")] = "c",
+    folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the folder is made.")] = Path(),
+    json: Json = False,
+) -> None:
+    """Begin a stub: a folder with a source that works, its cases for `stub run --script`, and the next commands."""
+    with errors_reported(as_json=json):
+        from stubkit.new import new_stub
+
+        files = [str(path) for path in new_stub(name, lang, folder)]
+        print_facts({"source": files[0], "files": files, "next": f"trapezoid stub build {files[0]}"}, as_json=json)
+
+
+@app.command()
 def build(
-    source: Annotated[Path, typer.Argument(help="C source file.")],
+    source: Annotated[Path, typer.Argument(help="Source file in C (.c), Zig (.zig) or AssemblyScript (.ts).")],
     output: Annotated[Path | None, typer.Argument(help="Module to write. Default: next to the source.")] = None,
     json: Json = False,
 ) -> None:
-    """Compile a stub written in C. The module is the same, byte for byte, on every machine."""
+    """Compile a stub. The module is the same, byte for byte, on every machine."""
     with errors_reported(as_json=json):
         from stubkit.build import build as build_module
 
