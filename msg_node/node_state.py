@@ -116,7 +116,7 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
     listeners = Listeners(journal) if parts.listeners is None else parts.listeners
     delivery = DeliveryState(journal) if parts.delivery is None else parts.delivery
     registry, leases, expulsions, links = (
-        DomainRegistry(journal),
+        DomainRegistry(journal, keeps_registered=rules.keeps_registered),
         Leases(journal),
         Expulsions(journal),
         LinkNumbers(journal),

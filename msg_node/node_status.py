@@ -46,6 +46,7 @@ def node_status(node: Node) -> dict[str, object]:
             **node.sandbox.statistics(),
         },
         "expiries": node.expiries.status(),
+        "profile": node.settings.compat.profile or "none",
         "insecure": list(insecure_switches(node.settings)),
         "middleware": list(active_steps(node.settings)),
         "policy_revision": node.gate.policies.revision,

@@ -33,6 +33,7 @@ LEARNED_PER_SESSION: Final = 1_000  # nobody speaks in so many names that those 
 
 # Sessions. Source: message specification, sections 5.1 and 5.4.
 SESSION_GRACE_SECONDS: Final = 120.0
+COMPAT_GRACE_SECONDS: Final = 86_400.0  # the nodes that old stubs know keep a lost session for ever
 TAKE_OVER_GRACE_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 8.0  # below the ten after which containers are killed

@@ -18,6 +18,7 @@ from msg_node.settings.bindings import MqttSettings
 from msg_node.settings.interworking import build_interworking, token_readers
 from msg_node.settings.model import Settings
 from msg_node.settings.mqtt import check_broker_files
+from msg_node.settings.profiles import members_set_otherwise
 from msg_node.settings.push import PushSettings
 from msg_node.settings.registries import BackendSettings, backend_context
 from msg_node.settings.sessions import build_credentials
@@ -78,6 +79,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
         yield from check_documents(settings)
     yield "discovery.ca_file", lambda: _check_authorities(settings.discovery.ca_file)
     yield from _checks_of_services(settings)
+    if settings.compat.profile:
+        yield "compat.profile", lambda: _check_profile(settings)
     for peer in settings.peer:
         if peer.stub is not None:
             yield f"peer {peer.domain}", partial(check_choice, settings, peer)
@@ -138,6 +141,14 @@ def _check_sessions(settings: Settings) -> str:
     ways += ["client certificates" if settings.listen.client_ca is not None else ""]
     ways += ["anonymous" if sessions.anonymous else ""]
     return ", ".join(filter(None, ways)) or "no client can open a session"
+
+
+def _check_profile(settings: Settings) -> Finding:
+    """Name the compatibility profile in force, and which of its members the operator set otherwise."""
+    otherwise = members_set_otherwise(settings)
+    text = f"{settings.compat.profile}: runtimes are served as by the nodes that they know"
+    text += f", except {', '.join(otherwise)}" if otherwise else ""
+    return remark(Level.WARNING, "insecure", text, action="docs/dialects.md says what each member weakens")
 
 
 def _check_identity(settings: Settings) -> str:

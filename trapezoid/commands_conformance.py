@@ -66,7 +66,11 @@ class CaseOptions:
         list[Dialect] | None, typer.Option(help="Test only this dialect. Repeatable. Default: all of them.")
     ] = None
     profile: Annotated[
-        Profile, typer.Option(help="strict: the specification. reference: what the reference nodes agree on.")
+        Profile,
+        typer.Option(
+            help="strict: the specification. reference: what the reference nodes agree on. rethink: the specification "
+            "at a node with `compat.profile`."
+        ),
     ] = Profile.STRICT
     only: Annotated[
         list[str] | None, typer.Option(metavar="CASE", help="Run cases by id, prefix of an id, or section. Repeatable.")

@@ -37,7 +37,16 @@ def status(url: Url, ca: Ca = None, token_file: Token = None, *, json: Json = Fa
     if json:
         print_facts({**node, "problems": problems, "warnings": warnings}, as_json=True)
     else:
-        names = ("node", "version", "uptime_seconds", "sessions", "middleware", "policy_revision", "insecure")
+        names = (
+            "node",
+            "version",
+            "uptime_seconds",
+            "sessions",
+            "middleware",
+            "policy_revision",
+            "profile",
+            "insecure",
+        )
         links = [f"{link['domain']}: {link['state']}{_chosen(link)}{_legacy(link)}" for link in node.get("links", [])]
         facts = {name: node.get(name, "") for name in names}
         expiries = [one["text"] for one in node.get("expiries", [])]

@@ -11,7 +11,7 @@ import trio
 from interop.conformance.filling import Manner
 from interop.conformance.jsontext import Json, NotJsonError, parse, shorten, write
 from interop.conformance.matching import Comparison, Open, describe
-from interop.conformance.model import Profile, Success
+from interop.conformance.model import Success
 from interop.conformance.outcome import NoAnswerError, NodeFaultError
 from interop.conformance.stage import Node, Participant, Transcript
 
@@ -88,7 +88,7 @@ class Conversation:
     def _check_words(self, message: Json, comparison: Comparison) -> None:
         """`desc` has to say the same as `description`. Source: message specification, section 4."""
         body = message.get("body") if isinstance(message, dict) else None
-        if self.manner.profile is Profile.STRICT and isinstance(body, dict) and {"desc", "description"} <= body.keys():
+        if self.manner.profile.is_exact and isinstance(body, dict) and {"desc", "description"} <= body.keys():
             comparison.compare(body["description"], body["desc"], "body.desc")
 
     def mirrored(self, participant: Participant, body: Json, *, from_: str = "") -> dict[str, Json]:
@@ -101,7 +101,7 @@ class Conversation:
     def loosened(self, message: dict[str, Json]) -> Json:
         """A forwarded message; the reference nodes add members to its body."""
         body = message.get("body")
-        if self.manner.profile is Profile.STRICT or not isinstance(body, dict):
+        if self.manner.profile.is_exact or not isinstance(body, dict):
             return message
         return {**message, "body": Open(body)}
 

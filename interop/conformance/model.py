@@ -61,6 +61,17 @@ class Profile(Enum):
     """The message specification."""
     REFERENCE = "reference"
     """What the three reference nodes agree on; more than they say is allowed."""
+    RETHINK = "rethink"
+    """The message specification, at a node whose operator switched on what existing runtimes rely on."""
+
+    @property
+    def is_exact(self) -> bool:
+        """True if messages have exactly the members that the specification defines."""
+        return self is not Profile.REFERENCE
+
+
+SPECIFICATION: Final = frozenset({Profile.STRICT, Profile.RETHINK})
+STRICT_ONLY: Final = frozenset({Profile.STRICT})
 
 
 class Need(Enum):
@@ -281,7 +292,7 @@ class Case:
     steps: tuple[Step, ...]
     cast: tuple[str, ...]
     dialects: frozenset[Dialect] = ALL
-    profiles: frozenset[Profile] = frozenset({Profile.STRICT})
+    profiles: frozenset[Profile] = SPECIFICATION
     needs: frozenset[Need] = frozenset()
 
     @property
@@ -295,11 +306,12 @@ Steps = Step | Sequence[Step]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Where a case can be played. `reference`: the reference nodes agree on it too."""
+    """Where a case can be played: in which profiles; `reference`: in all, since the reference nodes agree on it."""
 
     dialects: frozenset[Dialect] = ALL
     reference: bool = False
     needs: frozenset[Need] = frozenset()
+    profiles: frozenset[Profile] = SPECIFICATION
 
 
 EVERYWHERE: Final = Scope()
@@ -322,7 +334,7 @@ def case(
         steps=tuple(flat),
         cast=tuple(cast.split()),
         dialects=scope.dialects,
-        profiles=frozenset(Profile) if scope.reference else frozenset({Profile.STRICT}),
+        profiles=frozenset(Profile) if scope.reference else scope.profiles,
         needs=scope.needs,
     )
 

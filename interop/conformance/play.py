@@ -34,7 +34,6 @@ from interop.conformance.model import (
     Notices,
     Opens,
     Pings,
-    Profile,
     RefusedOrClosed,
     Replies,
     Says,
@@ -198,7 +197,7 @@ class Player:
             inside = {name: value for name, value in body.items() if value is not ABSENT}
             if "value" in inside and "value" not in step.body:
                 inside["value"] = Verbatim(inside["value"])
-            message["body"] = inside if self.talk.manner.profile is Profile.STRICT else Open(inside)
+            message["body"] = inside if self.talk.manner.profile.is_exact else Open(inside)
         return {name: value for name, value in message.items() if value is not ABSENT}
 
     async def _expect_closing(self, participant: Participant, step: Closed) -> None:
@@ -291,7 +290,7 @@ def not_applicable(case: Case, dialect: Dialect, manner: Manner, node: Node) -> 
     if dialect not in case.dialects:
         return "not a case of this dialect"
     if manner.profile not in case.profiles:
-        return "the reference nodes do not agree on it"
+        return f"not in the profile {manner.profile.value}"
     if Need.TOKEN in case.needs and not node.token:
         return "needs a token"
     if Need.ANONYMOUS in case.needs and not node.is_anonymous_welcome:

@@ -75,7 +75,7 @@ async def _open(talk: Conversation, step: Opens) -> None:
         talk.names[f"{step.who}.session"] = participant.session
     elif talk.manner.dialect is Dialect.B:
         await talk.say(participant, {"cmd": "connect", "data": {"runtimeURL": participant.runtime}})
-        words: Json = "connected" if talk.manner.profile is Profile.STRICT else Text()
+        words: Json = "connected" if talk.manner.profile.is_exact else Text()
         await talk.expect(participant, {"cmd": "connect", "response": 200, "data": {"msg": words}})
     else:
         await talk.fence(participant)  # dialect C has no reply: from here on the session is known to exist

@@ -22,6 +22,7 @@ class Rules:
         reporter_only: Observers of an object hear its reporter, and each other by the rules of `core/objects` only.
         strict_release: Addresses are released by their owner's runtime and by operators only.
         require_consent: Changes and children are heard after the reporter has said yes.
+        keeps_registered: Registry entries outlive the session of their runtime, until they expire.
         sm_error: The answer to dialect A when a subscription names nothing: 400, or 500 as old nodes do.
         expands_schema: Who names the schema of an object, and no children, hears the children that the schema lists.
         taps: Operators may listen to everything.
@@ -35,6 +36,7 @@ class Rules:
     reporter_only: bool = True
     strict_release: bool = True
     require_consent: bool = False
+    keeps_registered: bool = False
     sm_error: int = 400
     guest_addresses: int = ALLOCATION_PER_GUEST_DOMAIN
     expands_schema: bool = False

@@ -12,6 +12,7 @@ from protofly.errors import Code
 
 _WITH_TOKEN = frozenset({"a", "a/https", "a/mqtt"})
 _WITH_DESC = _WITH_TOKEN | {"a/socket.io"}
+_OF_OLD_NODES = frozenset({"a", "a/socket.io", "b", "c"})
 
 
 class Dialect(Enum):
@@ -33,6 +34,8 @@ class Dialect(Enum):
         """True if the runtime gets a token, with which it can bring its session back."""
         self.reads_desc = word in _WITH_DESC
         """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
+        self.is_of_old_nodes = word in _OF_OLD_NODES
+        """True if published stubs of the reference nodes speak it."""
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -75,6 +75,7 @@ def build_rules(settings: Settings) -> Rules:
         reporter_only=settings.routing.reporter_only,
         strict_release=settings.allocation.strict_release,
         require_consent=settings.subscriptions.require_consent,
+        keeps_registered=settings.compat.keep_registered,
         sm_error=settings.compat.sm_error,
         guest_addresses=settings.limits.allocation_per_guest_domain,
         expands_schema=settings.subscriptions.expand_schema,

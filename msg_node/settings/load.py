@@ -28,6 +28,7 @@ from msg_node.settings.middleware import middleware_problems
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.mqtt import mqtt_problems
 from msg_node.settings.peer_stubs import peer_stub_problems
+from msg_node.settings.profiles import apply_profile
 from msg_node.settings.publish import endpoint_problems
 from msg_node.settings.push import push_problems
 from msg_node.settings.rates import rate_problems
@@ -75,6 +76,7 @@ def load_settings(path: Path) -> Settings:
     if not source.problems:
         _find_unknown_keys(source)
     if not source.problems:
+        apply_profile(source.values)
         settings = _convert(source, path.parent.absolute())
         if settings is not None:
             _check_together(settings, source)

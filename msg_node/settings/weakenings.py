@@ -5,26 +5,14 @@ Each of them has a row in `docs/security.md`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from msg_node.settings.model import Settings
 
 
 def insecure_switches(settings: Settings) -> tuple[str, ...]:
     """Every weakening that these settings ask for, in words."""
-    switches = []
-    if settings.listen.insecure_plaintext:
-        switches.append("listen.insecure_plaintext: runtimes and links without TLS")
-    if settings.site is not None and settings.site.insecure_plaintext:
-        switches.append("site.insecure_plaintext: published documents without TLS")
-    if settings.sandbox.insecure_no_seccomp:
-        switches.append("sandbox.insecure_no_seccomp: workers without system call filter")
-    if not settings.allocation.strict_release:
-        switches.append("allocation.strict_release: any runtime releases any address")
-    if not settings.routing.reporter_only:
-        switches.append("routing.reporter_only: any runtime changes any object")
-    if settings.compat.return_by_address:
-        switches.append("compat.return_by_address: who knows the address of a lost runtime gets what it held")
-    if settings.subscriptions.taps:
-        switches.append("subscriptions.taps: operators read every message")
+    switches = [text for is_on, text in _plain_switches(settings) if is_on]
     backends = (
         ("registry", settings.registry),
         ("qos", settings.qos),
@@ -53,3 +41,20 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
         if peer.insecure_plaintext
     ]
     return tuple(switches)
+
+
+def _plain_switches(settings: Settings) -> Iterator[tuple[bool, str]]:
+    """Each weakening that is one setting of the whole node: whether it is asked for, and in words."""
+    compat, site = settings.compat, settings.site
+    yield bool(compat.profile), f"compat.profile = {compat.profile}: behaves as the nodes that existing runtimes know"
+    yield settings.listen.insecure_plaintext, "listen.insecure_plaintext: runtimes and links without TLS"
+    yield site is not None and site.insecure_plaintext, "site.insecure_plaintext: published documents without TLS"
+    yield settings.sandbox.insecure_no_seccomp, "sandbox.insecure_no_seccomp: workers without system call filter"
+    yield not settings.allocation.strict_release, "allocation.strict_release: any runtime releases any address"
+    yield not settings.routing.reporter_only, "routing.reporter_only: any runtime changes any object"
+    text = "compat.return_by_address: who knows the address of a lost runtime gets what it held"
+    yield compat.return_by_address, text
+    text = "compat.take_over: who knows the address of a runtime gets its session, while it is live too"
+    yield compat.take_over, text
+    yield compat.keep_registered, "compat.keep_registered: the registry shows runtimes that have left as live"
+    yield settings.subscriptions.taps, "subscriptions.taps: operators read every message"

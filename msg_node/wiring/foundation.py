@@ -98,6 +98,7 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
         lease_seconds=settings.sessions.lease_seconds,
         max_sessions=settings.limits.sessions,
         returns_by_address=settings.compat.return_by_address,
+        second_open_takes_over=settings.compat.take_over,
     )
     own = OwnNames.of(settings.own_domains, [canonical_key(stub_addresses.node)])
     parts = StateParts(

@@ -12,6 +12,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -42,11 +43,29 @@ token_sha256 = "{hashlib.sha256(TOKEN.encode()).hexdigest()}"
 Outcomes = dict[tuple[str, Dialect], Outcome]
 
 
+LENIENT = """
+[compat]
+profile = "rethink"
+"""
+
+
 @pytest.fixture(scope="session")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """Our node as a process of its own, as an operator starts it."""
-    folder = tmp_path_factory.mktemp("conformance")
-    (folder / "node.toml").write_text(SETTINGS)
+    with _running(tmp_path_factory.mktemp("conformance"), SETTINGS) as made:
+        yield made
+
+
+@pytest.fixture(scope="session")
+def lenient_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """The same with the compatibility profile for existing runtimes."""
+    with _running(tmp_path_factory.mktemp("lenient"), SETTINGS + LENIENT) as made:
+        yield made
+
+
+@contextmanager
+def _running(folder: Path, settings: str) -> Iterator[Node]:
+    (folder / "node.toml").write_text(settings)
     command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(folder / "node.toml")]
     with (
         (folder / "log").open("w") as log,
@@ -66,19 +85,30 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 @pytest.fixture(scope="session")
 def outcomes(node: Node, request: pytest.FixtureRequest) -> Outcomes:
     """What came of the runs that the selected tests ask for."""
+    return trio.run(_play, node, _wanted(request, "outcomes"), Profile.STRICT)
+
+
+@pytest.fixture(scope="session")
+def lenient_outcomes(lenient_node: Node, request: pytest.FixtureRequest) -> Outcomes:
+    """The same for the node with the compatibility profile, by its own profile of the suite."""
+    return trio.run(_play, lenient_node, _wanted(request, "lenient_outcomes"), Profile.RETHINK)
+
+
+def _wanted(request: pytest.FixtureRequest, fixture: str) -> dict[Dialect, list[Case]]:
+    """The runs that the selected tests with this fixture ask for."""
     wanted: dict[Dialect, list[Case]] = {}
     for item in request.session.items:
         parameters = getattr(item, "callspec", None)
-        if parameters is not None and {"case", "dialect"} <= parameters.params.keys():
+        if parameters is not None and fixture in getattr(item, "fixturenames", ()):
             wanted.setdefault(parameters.params["dialect"], []).append(parameters.params["case"])
-    return trio.run(_play, node, wanted)
+    return wanted
 
 
-async def _play(node: Node, wanted: dict[Dialect, list[Case]]) -> Outcomes:
+async def _play(node: Node, wanted: dict[Dialect, list[Case]], profile: Profile) -> Outcomes:
     found: Outcomes = {}
     with trio.fail_after(LIMIT_SECONDS):
         for dialect, cases in wanted.items():
-            discovery = await discover(node, [dialect], Profile.STRICT)
-            report = await run(discovery, cases, Profile.STRICT)
+            discovery = await discover(node, [dialect], profile)
+            report = await run(discovery, cases, profile)
             found |= {(outcome.case.id, outcome.dialect): outcome for outcome in report.outcomes}
     return found

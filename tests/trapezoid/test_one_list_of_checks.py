@@ -320,8 +320,9 @@ def test_check_beside_the_running_node_knows_its_ports_and_no_others(rig: Rig) -
         (lambda rig: (rig.folder / "keys").chmod(0o755), "publish", "folder-readable"),
         (lambda rig: (rig.folder / "data").mkdir(mode=0o755), "node.data_dir", "folder-readable"),
         (lambda rig: rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=2), "site.certificate", "certificate-expiring"),
+        (lambda rig: rig.settings.update(compat={"profile": "rethink"}), "compat.profile", "insecure"),
     ],
-    ids=["keys", "data", "certificate"],
+    ids=["keys", "data", "certificate", "profile"],
 )
 def test_a_warning_is_shown_by_both_and_the_node_starts(
     rig: Rig, spoil: Callable[[Rig], object], part: str, word: str

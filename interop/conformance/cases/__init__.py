@@ -9,6 +9,7 @@ from interop.conformance.cases import (
     allocation,
     broken_input,
     commands,
+    existing_runtimes,
     headers,
     release,
     routing,
@@ -33,6 +34,7 @@ GROUPS: Final = {
     "unsub": "end of subscription",
     "sync": "data synchronisation",
     "route": "routing",
+    "rethink": "existing runtimes",
 }
 """First word of a case's id, and what the report calls it."""
 
@@ -48,4 +50,5 @@ CASES: Final[tuple[Case, ...]] = (
     *subscription.CASES,
     *synchronisation.CASES,
     *routing.CASES,
+    *existing_runtimes.CASES,
 )

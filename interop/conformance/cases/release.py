@@ -9,6 +9,7 @@ from interop.conformance.jsontext import Json
 from interop.conformance.matching import Keep
 from interop.conformance.model import (
     ABSENT,
+    STRICT_ONLY,
     Answered,
     Arrives,
     Asks,
@@ -36,6 +37,7 @@ OWNER_RULE: Final = (
     "foreign addresses are skipped, the reply is 200 with body.value.refused listing them"
 )
 NOTHING_RULE: Final = "nothing collected: 400 bad-body"
+OWNER_ONLY: Final = Scope(profiles=STRICT_ONLY)
 IDEMPOTENT_RULE: Final = "unknown key or address: 200 (idempotent)"
 
 
@@ -161,6 +163,7 @@ CASES: Final = (
         granted("bo", {"refused": ["{h}"]}),
         _kept("h"),
         cast="ana bo cy",
+        scope=OWNER_ONLY,
     ),
     case(
         "release-of-another-runtimes-address-as-resource",
@@ -171,6 +174,7 @@ CASES: Final = (
         Survives("bo"),
         _kept("h"),
         cast="ana bo cy",
+        scope=OWNER_ONLY,
     ),
     case(
         "release-of-own-and-foreign",
@@ -184,6 +188,7 @@ CASES: Final = (
         Asks("cy", "read", "{g}"),
         Arrives("bo", "cy"),
         cast="ana bo cy",
+        scope=OWNER_ONLY,
     ),
     case(
         "release-keys-are-scoped",

@@ -12,6 +12,7 @@ from interop.conformance.matching import Keep, Maybe, Number, Text
 from interop.conformance.model import (
     ABSENT,
     NODE_ADDRESS,
+    STRICT_ONLY,
     Answered,
     Arrives,
     Asks,
@@ -205,6 +206,7 @@ TARGETS: Final = (
         Arrives("bo", "ana"),
         Silent("ana"),
         cast="ana bo",
+        scope=Scope(profiles=STRICT_ONLY),
     ),
     case(
         "route-nobody",

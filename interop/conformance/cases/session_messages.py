@@ -10,6 +10,7 @@ from interop.conformance.matching import Anything, Keep, Maybe, OneOf, Open, Tex
 from interop.conformance.model import (
     EVERYWHERE,
     SESSION_MESSAGES,
+    STRICT_ONLY,
     Answered,
     Arrives,
     Asks,
@@ -125,7 +126,7 @@ OPENING: Final = (
         Asks("thief", "open", SESSION),
         refused("thief", 409, "address-taken"),
         cast="",
-        scope=Scope(dialects=WITH_TOKEN, needs=frozenset({Need.ANONYMOUS})),
+        scope=Scope(dialects=WITH_TOKEN, needs=frozenset({Need.ANONYMOUS}), profiles=STRICT_ONLY),
     ),
     _session(
         "forged-session-address",

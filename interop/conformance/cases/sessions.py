@@ -8,6 +8,7 @@ from interop.conformance.matching import Anything, OneOf
 from interop.conformance.model import (
     ABSENT,
     ALL,
+    STRICT_ONLY,
     Answered,
     Arrives,
     Asks,
@@ -45,6 +46,7 @@ PARKED_RULE: Final = (
 )
 ANONYMOUS: Final = frozenset({Need.ANONYMOUS})
 TOKEN: Final = frozenset({Need.TOKEN, Need.ANONYMOUS})
+REFUSED_BY_DEFAULT: Final = Scope(needs=ANONYMOUS, profiles=STRICT_ONLY)
 GONE: Final = Refusal(404, ("no-route",), in_place_of_target=True)
 OBJECT: Final = "comm://{d}/room-{n}"
 
@@ -141,7 +143,7 @@ CASES: Final[tuple[Case, ...]] = (
         Replies("ana", {"code": 200}),
         Arrives("bo", "ana"),
         cast="ana bo",
-        scope=Scope(needs=ANONYMOUS),
+        scope=REFUSED_BY_DEFAULT,
     ),
     *(
         case(
@@ -152,7 +154,7 @@ CASES: Final[tuple[Case, ...]] = (
             Asks("bo", "read", "{ana}/sm"),
             Arrives("ana", "bo"),
             cast="ana bo",
-            scope=Scope(needs=ANONYMOUS),
+            scope=REFUSED_BY_DEFAULT,
         )
         for slug, spelling in {
             "other-scheme": "{ana.old}",
@@ -258,7 +260,7 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Silent("ana", after="bo"),
         cast="ana bo",
-        scope=Scope(dialects=frozenset({Dialect.A}), needs=ANONYMOUS),
+        scope=Scope(dialects=frozenset({Dialect.A}), needs=ANONYMOUS, profiles=STRICT_ONLY),
     ),
     case(
         "session-parked-without-token",
@@ -276,6 +278,6 @@ CASES: Final[tuple[Case, ...]] = (
         Asks("bo", "update", f"{OBJECT}/changes", {"value": 1}),
         Silent("ana", after="bo"),
         cast="ana bo",
-        scope=Scope(dialects=ALL - {Dialect.A}, needs=ANONYMOUS),
+        scope=Scope(dialects=ALL - {Dialect.A}, needs=ANONYMOUS, profiles=STRICT_ONLY),
     ),
 )

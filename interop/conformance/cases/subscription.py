@@ -8,6 +8,8 @@ from interop.conformance.jsontext import Json
 from interop.conformance.matching import Including, OneOf
 from interop.conformance.model import (
     ABSENT,
+    EVERYWHERE,
+    STRICT_ONLY,
     Answered,
     Arrives,
     Asks,
@@ -74,7 +76,8 @@ def _form(slug: str, says: str, body: Json, *, hears: tuple[str, ...], not_: tup
 def _refuses(slug: str, body: Json, says: str = EMPTY) -> Case:
     """A subscription that is answered 400 `bad-body`; the next one is granted."""
     good = listens("ana", f"{OBJECT}/changes")
-    return case(f"sub-{slug}-refused", "8.1", says, _subscribe("ana", body), refused("ana", 400, "bad-body"), good)
+    steps = (_subscribe("ana", body), refused("ana", 400, "bad-body"), good)
+    return case(f"sub-{slug}-refused", "8.1", says, *steps, scope=Scope(profiles=STRICT_ONLY))
 
 
 def _source(slug: str, source: Json, *, code: int = 0, reason: str = "spoofed-source") -> Case:
@@ -373,7 +376,8 @@ def _not_ends(slug: str, body: Json, *, says: str, code: int = 0) -> Case:
     """A subscription to the changes of the object goes on after this body."""
     answer = refused("ana", code, "bad-body") if code else granted("ana")
     steps = (*reports("bo", OBJECT), *listens("ana", f"{OBJECT}/changes"), _unsubscribe("ana", body), answer)
-    return case(f"unsub-{slug}", "8.4", says, *steps, *heard(f"{OBJECT}/changes"), cast="ana bo")
+    scope = Scope(profiles=STRICT_ONLY) if code else EVERYWHERE
+    return case(f"unsub-{slug}", "8.4", says, *steps, *heard(f"{OBJECT}/changes"), cast="ana bo", scope=scope)
 
 
 END_CASES: Final = (

@@ -104,7 +104,7 @@ class AllocationService:
         return scheme
 
     def _release(self, request: ServiceRequest) -> Answer:
-        """Read `delete` as section 7.3 says: list and key, block before address."""
+        """Read `delete` as section 7.3 says: list and key, block before address, own blocks before those of others."""
         value = object_of(request.members, "value")
         listed = texts_of(request.members, "childrenResources", "resources")
         listed += texts_of(value, "childrenResources", "allocated")
@@ -116,7 +116,8 @@ class AllocationService:
         sids = self._releasable(request)
         released: list[str] = []
         if resource:
-            block = self._state.owners.release_block(sids, _key_or_text(resource))
+            key, own = _key_or_text(resource), self._state.sessions.of_runtime(request.caller.number)
+            block = self._state.owners.release_block(own, key) or self._state.owners.release_block(sids, key)
             released += block
             texts += [] if block else [resource]
         results: dict[str, Code | None] = {}

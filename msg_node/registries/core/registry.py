@@ -4,7 +4,8 @@ Soft state about hyperties and data objects, found by address, user, GUID, name 
 
 An entry lives while its runtime refreshes it. Not refreshed for `expires` seconds, or when its session ends, it
 becomes `disconnected`: readers learn that it exists and cannot be reached now. A day later it is forgotten. Only real
-changes of status are reported.
+changes of status are reported. Where the operator wants it (`keeps_registered`), the end of a session changes no
+status: its entries have no holder then, and only their own runtime may write them while they are live.
 
 Source: message specification, section 10; data formats, section 5.
 """
@@ -32,13 +33,25 @@ _Place = TypeVar("_Place")
 class DomainRegistry:
     """All entries of one domain.
 
+    Args:
+        journal: Where changes are collected.
+        per_session: Entries that one session may have.
+        keeps_registered: Entries outlive the sessions of runtimes; those of interworking stubs end with their stub.
+
     Attributes:
         unreported: Entries whose disconnection another registry does not know of yet.
     """
 
-    def __init__(self, journal: Journal, *, per_session: int = REGISTRY_ENTRIES_PER_SESSION) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        *,
+        per_session: int = REGISTRY_ENTRIES_PER_SESSION,
+        keeps_registered: bool = False,
+    ) -> None:
         self._journal = journal
         self._per_session = per_session
+        self._keeps_registered = keeps_registered
         self._entries: dict[str, RegistryEntry] = {}
         self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
         self._by_sid: dict[int, dict[str, None]] = {}
@@ -133,7 +146,9 @@ class DomainRegistry:
         return [StatusChange(key, entry.url, Status.DISCONNECTED)] if entry.is_connected else []
 
     def disconnect_session(self, sid: int, *, now: float) -> list[StatusChange]:
-        """A session ended: its entries cannot be reached any more. Sweeps do the rest where it has very many.
+        """A session ended: its entries lose their holder and are disconnected, unless they are kept until they expire.
+
+        Sweeps do the rest where it has very many.
 
         A holder that comes back under the same number (an interworking stub) keeps what it registers from then on.
         """
@@ -164,7 +179,7 @@ class DomainRegistry:
         for key, raw in rows.items():
             entry = decode_row(raw, RegistryEntry, table=Table.REGISTRY, key=key)
             if entry.sid and entry.sid not in sids:
-                self._put(key, replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=now), None)
+                self._put(key, self._without_holder(entry, now), None)
             else:
                 self._insert(key, entry)
 
@@ -180,14 +195,22 @@ class DomainRegistry:
             for key in list(islice(left, limit)):
                 del left[key]
                 old = self._entries[key]
-                status = Status.DISCONNECTED if old.is_connected else old.status
-                changes += self._put(key, replace(old, sid=0, status=status, refreshed_at=ended_at), old)
-                if old.is_connected:
+                entry = self._without_holder(old, ended_at)
+                changes += self._put(key, entry, old)
+                if old.is_connected and not entry.is_connected:
                     self.unreported.add(key)
                 limit -= 1
             if not left:
                 del self._ended[sid]
         return changes
+
+    def _without_holder(self, entry: RegistryEntry, ended_at: float) -> RegistryEntry:
+        """Return an entry as it is after the end of its holder; `ended_at` is in seconds since the Unix epoch."""
+        if not entry.is_connected:
+            return replace(entry, sid=0, refreshed_at=ended_at)
+        if self._keeps_registered and entry.sid > 0:
+            return replace(entry, sid=0)
+        return replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=ended_at)
 
     def _spare(self, key: str, entry: RegistryEntry) -> None:
         """An entry has a holder again, or is deleted: the end of the old holder does not concern it."""

@@ -198,7 +198,7 @@ def changed_by(members: Members, value: Members) -> Changed:
         return Changed()
     if value:
         return read_changed(value)
-    if members.get("value") is None and text_of(members, "resource"):
+    if members.get("value") in (None, {}) and text_of(members, "resource"):
         return Changed()
     raise PeerError(Code.BAD_BODY, "nothing to update")
 

@@ -75,7 +75,7 @@ class LocalUsers:
     def live_numbers(self, entries: Iterable[RegistryEntry], origin: int) -> tuple[int, ...]:
         """The sessions that hold live entries, except the one that asks."""
         holders = [self._owners.owner(entry.key) or entry.sid for entry in entries if entry.is_connected]
-        return tuple(dict.fromkeys(number for number in holders if number != origin))
+        return tuple(dict.fromkeys(number for number in holders if number and number != origin))
 
     def hyperty_for(self, names: Iterable[tuple[Index, str]], origin: int) -> str:
         """The address to which an action for a user with these names goes; "" when none is registered here."""

@@ -14,6 +14,7 @@ Who may take over what a session holds, strongest claim first:
    brings back what the same credential opened, or what was opened without a proof.
 3. Without a proof, the address alone brings a session back only where the operator wants that (`returns_by_address`),
    only what was opened without a proof, and only between dialects without a token: there a runtime has nothing else.
+   With `second_open_takes_over` it brings back live sessions as well, in every dialect of the reference nodes.
 4. Anybody else waits until the other one is silent, and then gets a session of its own. The older one stays parked as
    *displaced* until its grace ends, and its token still brings it back, at the expense of the newcomer. A session
    that was opened with a credential is never displaced by an opener without one.
@@ -50,6 +51,7 @@ class SessionRules:
         lease_seconds: How long a session lasts without being renewed; None: without end.
         max_sessions: How many there may be, parked ones included.
         returns_by_address: See the module.
+        second_open_takes_over: See the module.
     """
 
     grace_seconds: float = SESSION_GRACE_SECONDS
@@ -57,6 +59,7 @@ class SessionRules:
     lease_seconds: float | None = None
     max_sessions: int = SESSIONS
     returns_by_address: bool = False
+    second_open_takes_over: bool = False
 
 
 class SessionTransitions:
@@ -92,11 +95,14 @@ class SessionTransitions:
         sessions, proven = self.sessions, opener.proven
         session = sessions.get(sessions.by_runtime(opener.runtime_key) or 0)
         held = sessions.by_connection(opener.connection)
-        if held is not None and (session is None or session.sid != held or not self._may_take(session, proven, now)):
+        may_take = session is not None and (
+            self._may_take(session, proven, now) or _takes_over(self._rules, session, opener)
+        )
+        if held is not None and (session is None or session.sid != held or not may_take):
             return OpenRefused(Code.DUPLICATE)
         if session is None:
             return self._start(opener, token, now=now)
-        if self._may_take(session, proven, now):
+        if may_take:
             return self._resume(session, opener, token, now=now)
         if session.proof.credential:
             return OpenRefused(Code.ADDRESS_TAKEN, self._rules.grace_seconds, session.connection)
@@ -306,6 +312,13 @@ class SessionTransitions:
     def _remove(self, session: Session) -> None:
         self.sessions.remove(session)
         self._terms.forget(session)
+
+
+def _takes_over(rules: SessionRules, session: Session, opener: Opener) -> bool:
+    """True when the address of a runtime alone gives its session to a second opener, even while it is live."""
+    if not rules.second_open_takes_over or session.proof.credential or opener.proven.credential:
+        return False
+    return session.dialect.is_of_old_nodes and opener.dialect.is_of_old_nodes
 
 
 def _contest(session: Session, now: float, silence_seconds: float) -> OpenRefused | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import cast
 
+import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.registrations import Index, Status, StatusChange
+from msg_node.kernel.rules import Rules
 from msg_node.registries.core.registry import DomainRegistry, identifiers_of
 from msg_node.registries.core.registry_entry import Changed, read_changed
 from protofly.errors import Code, PeerError
@@ -218,6 +220,7 @@ def test_every_form_of_un_registration_disconnects(rig: StateRig, ana: int, body
     "body",
     [
         {"resource": HYPERTY},
+        {"resource": HYPERTY, "value": {}},
         {"resource": HYPERTY, "method": "refresh"},
         {"resource": HYPERTY, "value": {"status": "live"}, "method": "refresh"},
         {"resource": f"/hyperty/{HYPERTY}", "value": {"status": "live"}},
@@ -424,3 +427,82 @@ def test_entries_of_sessions_that_are_gone_are_disconnected_at_restart(rig: Stat
     rig.rows = {table: {} if table.value == "sessions" else rows for table, rows in rig.rows.items()}
     again = rig.restarted()
     assert [entry.status for entry in again.state.registry._entries.values()] == [Status.DISCONNECTED] * 2
+
+
+# Entries that outlive their session, where the operator wants it.
+
+
+@pytest.fixture
+def keeping() -> tuple[StateRig, int]:
+    rig = StateRig(rules=Rules(keeps_registered=True))
+    sid, _ = rig.open("rt-ana", 1)
+    assert register(rig, sid, hyperty())["code"] == 200
+    assert register(rig, sid, {**room(), "expires": 60})["code"] == 200
+    return rig, sid
+
+
+def test_entries_that_are_kept_are_found_after_the_close_and_expire_in_time(keeping: tuple[StateRig, int]) -> None:
+    rig, _ = keeping
+    listen(rig)
+    bo, _ = rig.open("rt-bo", 2)
+    assert not rig.session_verb("close", RUNTIME, 1).notifications
+    assert read(rig, bo, f"/hyperty/user/{USER}")["code"] == 200
+    rig.now += 61
+    assert [one.to for one in rig.swept().notifications] == [f"{ROOM}/registration"]
+    assert read(rig, bo, ROOM)["code"] == 408
+    rig.now += 3600
+    rig.swept()
+    assert read(rig, bo, HYPERTY)["code"] == 408
+
+
+def test_only_the_runtime_of_a_kept_entry_writes_it_when_it_is_back(keeping: tuple[StateRig, int]) -> None:
+    rig, _ = keeping
+    rig.session_verb("close", RUNTIME, 1)
+    bo, _ = rig.open("rt-bo", 2)
+    for type_, body in (
+        ("update", {"resource": HYPERTY, "value": {"status": "disconnected"}}),
+        ("create", {"value": hyperty()}),
+        ("delete", {"value": {"url": HYPERTY}}),
+    ):
+        assert rig.reply(bo, REGISTRY, type_, body)["reason"] == Code.NOT_OWNER.word
+    sid, _ = rig.open("rt-ana", 3)
+    rig.now += 3000
+    assert rig.reply(sid, REGISTRY, "update", {"resource": HYPERTY})["code"] == 200
+    rig.now += 3000
+    rig.swept()
+    assert read(rig, bo, HYPERTY)["code"] == 200
+    assert rig.reply(sid, REGISTRY, "delete", {"value": {"url": HYPERTY}})["code"] == 200
+
+
+def test_nobody_is_reached_by_a_kept_entry_without_its_runtime(keeping: tuple[StateRig, int]) -> None:
+    rig, sid = keeping
+    assert rig.state.users.live_numbers(rig.state.users.hyperties_of([(Index.USER, USER)]), 0) == (sid,)
+    rig.session_verb("close", RUNTIME, 1)
+    assert rig.state.users.live_numbers(rig.state.users.hyperties_of([(Index.USER, USER)]), 0) == ()
+
+
+@pytest.mark.parametrize(("is_kept", "status"), [(True, Status.LIVE), (False, Status.DISCONNECTED)])
+def test_entries_of_sessions_that_ended_before_a_restart_are_as_after_a_close(is_kept: bool, status: Status) -> None:
+    journal = Journal()
+    registry = DomainRegistry(journal)
+    registry.register(HYPERTY, read_changed(hyperty()), sid=5, now=0)
+    rows = {change.key: msgspec.json.encode(change.row) for change in journal.take()}
+    again = DomainRegistry(Journal(), keeps_registered=is_kept)
+    again.restore(rows, sids=(), now=10)
+    (entry,) = again.find(Index.USER, USER)
+    assert (entry.status, entry.sid) == (status, 0)
+
+
+def test_entries_of_a_stub_end_with_it_although_those_of_runtimes_are_kept() -> None:
+    registry = DomainRegistry(Journal(), keeps_registered=True)
+    registry.register(HYPERTY, read_changed(hyperty()), sid=-5, now=0)
+    (change,) = registry.disconnect_session(-5, now=10)
+    assert change.status is Status.DISCONNECTED
+
+
+def test_a_kept_entry_is_not_reported_to_another_registry() -> None:
+    registry = DomainRegistry(Journal(), keeps_registered=True)
+    registry.unreported.is_kept = True
+    registry.register(HYPERTY, read_changed(hyperty()), sid=5, now=0)
+    assert registry.disconnect_session(5, now=10) == []
+    assert HYPERTY not in registry.unreported

@@ -544,3 +544,62 @@ def test_the_end_of_an_unknown_session_or_connection_is_none(transitions: Sessio
     assert transitions.close(sid + 1) is None
     assert transitions.lost(2, now=0) is None
     assert transitions.sessions.by_connection(1) == sid
+
+
+# A second open takes over, where the operator wants it.
+
+OLD_NODES = [dialect for dialect in Dialect if dialect.is_of_old_nodes]
+
+
+def taking_over(journal: Journal) -> SessionTransitions:
+    credentials = Credentials([Credential(TOKEN_OF_ANA, ANA)])
+    return SessionTransitions(journal, credentials, SessionRules(grace_seconds=120, second_open_takes_over=True))
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.parametrize("first", OLD_NODES)
+@pytest.mark.parametrize("second", OLD_NODES)
+def test_a_second_open_takes_over_live_and_lost_sessions_in_every_dialect_of_the_old_nodes(
+    journal: Journal, first: Dialect, second: Dialect, is_lost: bool
+) -> None:
+    transitions = taking_over(journal)
+    sid = opened(transitions.open(replace(opener(1), dialect=first), "t1", now=0)).sid
+    if is_lost:
+        transitions.lost(1, now=10)
+    result = opened(transitions.open(replace(opener(2), dialect=second), "t2", now=20))
+    assert (result.sid, result.is_resumed, result.replaced) == (sid, True, None if is_lost else 1)
+    assert transitions.sessions.by_connection(1) is None
+    assert transitions.sessions.by_session_address(f"{ANA}/t1") is None
+    assert transitions.sessions.by_session_address(f"{ANA}/t2") is not None
+
+
+def test_a_second_open_on_the_same_connection_renews_the_session(journal: Journal) -> None:
+    transitions = taking_over(journal)
+    sid = opened(transitions.open(opener(1), "t1", now=0)).sid
+    result = opened(transitions.open(opener(1), "t2", now=20))
+    assert (result.sid, result.is_renewed, result.replaced) == (sid, True, None)
+    other = transitions.open(opener(1, runtime="runtime://alpha.example/rt-bo"), "t3", now=20)
+    assert other == OpenRefused(Code.DUPLICATE)
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_a_session_that_proved_something_is_never_taken_over_by_address(journal: Journal, is_lost: bool) -> None:
+    transitions = taking_over(journal)
+    sid = opened(transitions.open(opener(1, credential=TOKEN_OF_ANA), "t1", now=0)).sid
+    if is_lost:
+        transitions.lost(1, now=10)
+    for now in (20, 60, 100):
+        refused = transitions.open(opener(2), "t2", now=now)
+        assert isinstance(refused, OpenRefused)
+        assert refused.code is Code.ADDRESS_TAKEN
+    assert transitions.sessions.by_runtime(ANA) == sid
+
+
+@pytest.mark.parametrize("dialect", [Dialect.HTTPS, Dialect.MQTT])
+def test_sessions_of_newer_bindings_are_not_taken_over(journal: Journal, dialect: Dialect) -> None:
+    transitions = taking_over(journal)
+    opened(transitions.open(replace(opener(1), dialect=dialect), "t1", now=0))
+    assert isinstance(transitions.open(opener(2), "t2", now=10), OpenRefused)
+    transitions = taking_over(Journal())
+    opened(transitions.open(opener(1), "t1", now=0))
+    assert isinstance(transitions.open(replace(opener(2), dialect=dialect), "t2", now=10), OpenRefused)
