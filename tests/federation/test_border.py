@@ -376,6 +376,12 @@ def test_bare_border_holds_the_rules_of_hops(via: list[str], max_hops: int, code
         BareBorder(OUR_NODE, max_hops=max_hops).cross(message(json.dumps({"via": via})), bytes(16))
 
 
-def test_bare_border_lets_no_message_pass_that_is_too_long() -> None:
+@pytest.mark.parametrize("flag", ["", '"auth":true,'])
+def test_bare_border_lets_no_message_pass_that_is_too_long(flag: str) -> None:
+    def crossed(size: int) -> bytes:
+        return BareBorder(OUR_NODE).cross(message(f'{{{flag}"v":"{"x" * size}"}}'), bytes(16)).wire
+
+    room = CROSSING_BYTES - len(crossed(0))
+    assert len(crossed(room)) == CROSSING_BYTES
     with pytest.raises(PeerError, check=lambda error: error.code is Code.TOO_LARGE):
-        BareBorder(OUR_NODE).cross(message(f'{{"v":"{"x" * CROSSING_BYTES}"}}'), bytes(16))
+        crossed(room + 1)

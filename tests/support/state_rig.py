@@ -18,6 +18,7 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import ServiceResult
 from msg_node.kernel.session import Dialect, Line
 from msg_node.node_state import StateParts, make_state, restore
+from msg_node.registries.core.twin import Twin
 from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import Permit, SessionService, permit_all
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
@@ -63,6 +64,7 @@ class StateRig:
         rules: Rules | None = None,
         pools: Mapping[str, Sequence[str]] | None = None,
         addresses_per_session: int = ALLOCATION_PER_SESSION,
+        kept_objects: Sequence[str] = (),
         rows: dict[Table, dict[str, bytes]] | None = None,
     ) -> None:
         self.now = 1_000_000.0
@@ -76,6 +78,7 @@ class StateRig:
             journal=journal,
             owners=Owners(journal, per_session=addresses_per_session, pools=pools),
             rules=rules or Rules(),
+            twin=Twin(journal, objects=kept_objects),
             transitions=SessionTransitions(
                 journal, self._gate, SessionRules(GRACE_SECONDS, lease_seconds=lease_seconds)
             ),

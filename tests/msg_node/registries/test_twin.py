@@ -12,8 +12,10 @@ import trio
 from msg_node.kernel.changes import Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.registries.core.twin import Slot, Twin, is_thing, slot_of
+from msg_node.registries.core.twin_service import keep_value
 from protofly.errors import Code, PeerError
 from protofly.limits import TWIN_DESCRIPTION_BYTES, TWIN_THINGS_PER_AGENT, TWIN_VALUE_BYTES, TWIN_VALUES_PER_THING
+from protofly.message import Message
 from tests.support.http_runtime import opened_http
 from tests.support.runtime_rig import (
     DOMAIN,
@@ -25,6 +27,7 @@ from tests.support.runtime_rig import (
     parsed,
     runtime_rig,
 )
+from tests.support.state_rig import StateRig
 
 TWIN = f"domain://msg-node.{DOMAIN}/twin"
 AGENT = f"thing://{DOMAIN}/agent-4"
@@ -223,6 +226,64 @@ async def test_objects_that_the_operator_names_are_kept_as_well(tmp_path: Path) 
         await ana.heard()
         values = (await read(bob, f"{room}/a"))["values"]
         assert values["topic"]["value"] == "x"
+
+
+@pytest.fixture
+def kept() -> StateRig:
+    """A state whose twin keeps a lamp and a room; session 1 is the agent of both, session 2 is not."""
+    rig = StateRig(kept_objects=[f"comm://{DOMAIN}/room"])
+    agent, _ = rig.open("agent", 1)
+    rig.open("other", 2)
+    for key in (AGENT, f"comm://{DOMAIN}/room"):
+        rig.state.owners.claim(agent, key)
+    rig.state.twin.describe("", LAMP, b"{}", now=0.0)
+    return rig
+
+
+@pytest.mark.parametrize("thing", [LAMP, f"comm://{DOMAIN}/room", f"{AGENT}/undescribed"])
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize(
+    ("type_", "end", "body", "name"),
+    [
+        ("update", "/events/motion", b'{"value":1}', "events/motion"),
+        ("event", "/events/motion", b'{"value":1}', "events/motion"),
+        ("create", "/properties/on", b'{"value":1}', "properties/on"),
+        ("update", "/changes", b'{"value":1,"attribute":"on"}', "on"),
+        ("update", "/changes", b'{"value":1,"attribute":"%b"}' % (b"x" * 256), "x" * 256),
+        ("update", "/changes", b'{"value":1,"attribute":"%b"}' % (b"x" * 257), ""),
+        ("update", "/changes", b'{"value":1,"attribute":"a b"}', ""),
+        ("update", "/changes", b'{"value":1,"attribute":""}', ""),
+        ("update", "/changes", b'{"value":1,"attribute":7}', ""),
+        ("update", "/changes", b'{"attribute":"on"}', ""),
+        ("update", "", b'{"value":1,"attribute":"on"}', ""),
+        ("update", "/changes", b"", ""),
+        ("update", "/changes", b"[1]", ""),
+        ("update", "/changes", b'{"value":1,"attribute":"\xff"}', ""),
+        ("update", "/changes", b'{"value":1,"attribute":' + b"[" * 100_000, ""),
+        *((type_, "/events/motion", b'{"value":1}', "") for type_ in ("read", "execute", "response", "delete")),
+    ],
+)
+def test_only_values_that_the_agent_of_a_kept_thing_or_object_reports_are_kept(
+    kept: StateRig, type_: str, end: str, body: bytes, name: str, number: int, thing: str
+) -> None:
+    message = Message(b"1", type_, thing, thing + end, body, b"")
+    keep_value(kept.state, message, number, 5.0)
+    is_kept = bool(name) and number == 1 and thing != f"{AGENT}/undescribed"
+    is_kept = is_kept and (thing == LAMP or end == "/changes")
+    if thing == LAMP and end == "/changes":
+        name = f"properties/{name}"
+    values = {key: bytes(one.value) for key, one in kept.state.twin.values(thing).items()}
+    assert values == ({name: b"1"} if is_kept else {})
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "kept_text"), [(b'"%b"' % (b"x" * 64), "x" * 64), (b'"%b"' % (b"x" * 65), "x" * 64), (b"7", "")]
+)
+def test_a_timestamp_is_a_text_that_is_cut(kept: StateRig, timestamp: bytes, kept_text: str) -> None:
+    keep_value(
+        kept.state, Message(b"1", "update", LAMP, MOTION, b'{"value":1,"timestamp":%b}' % timestamp, b""), 1, 5.0
+    )
+    assert kept.state.twin.values(LAMP)["events/motion"].timestamp == kept_text
 
 
 # Who reads.
