@@ -43,7 +43,7 @@ def refusal(document: object, query: Query = BY_USER, *, status: int = 200) -> C
 
 
 def without_url(**members: object) -> dict[str, object]:
-    return {name: value for name, value in hyperty(**members).items() if name != "url"}
+    return {name: value for name, value in hyperty().items() if name != "url"} | members
 
 
 @pytest.mark.parametrize("status", [200, 408])
@@ -200,10 +200,13 @@ def test_a_life_is_whole_seconds_up_to_the_longest(expires: object, seconds: int
     assert read_changed({"expires": expires}).expires_seconds == seconds
 
 
+NO_LIVES: list[object] = [0, 0.9, -1, True, "0", "-1", "1.5", "٣", "", "1" * 20, [], float("nan")]
+
+
 @pytest.mark.parametrize(
     "members",
     [
-        *({"expires": value} for value in (0, 0.9, -1, True, "0", "-1", "1.5", "٣", "", "1" * 20, [], float("nan"))),
+        *({"expires": value} for value in NO_LIVES),
         {"status": "asleep"},
         {"status": 1},
         {"status": []},
