@@ -11,7 +11,6 @@ Source: RFC 7515; RFC 7519; RFC 8725.
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -165,7 +164,7 @@ def _members(part: str, name: str) -> dict[str, object]:
     """A part of a token as members, unbelieved."""
     try:
         decoded = parse_strict(base64.urlsafe_b64decode(part + "=" * (-len(part) % 4)))
-    except (ValueError, binascii.Error) as exc:
+    except ValueError as exc:
         raise TokenRefusedError(f"its {name} is not JSON in base64url") from exc
     if not isinstance(decoded, dict):
         raise TokenRefusedError(f"its {name} is no object")

@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from joserfc import jws
 
 from msg_node.kernel.bearer_tokens import TokenProof, check_token
 from msg_node.kernel.credentials import Credentials, digest_of
 from msg_node.kernel.issuer_keys import KEYS_PER_ISSUER, key_of_pem, keys_of_jwks
 from msg_node.kernel.proof import Offered
-from msg_node.kernel.signed_tokens import ALGORITHMS, issuer_of, looks_like_token
+from msg_node.kernel.signed_tokens import ALGORITHMS, TokenRefusedError, issuer_of, looks_like_token
 from protofly.errors import Code, PeerError
+from protofly.limits import BEARER_TOKEN_CHARS
 from tests.support.token_issuer import AUDIENCE, ISSUER, Algorithm, TokenIssuer, part
 
 NOW = 1_795_219_200.0
@@ -59,6 +61,10 @@ def test_algorithms_that_can_be_allowed_are_signatures_by_private_keys() -> None
         ({"exp": True}, "`exp` is no point in time"),
         ({"exp": 10**300}, "`exp` is no point in time"),
         ({"exp": -1}, "`exp` is no point in time"),
+        ({"exp": 0}, "has expired"),
+        ({"exp": 253_402_300_800}, "`exp` is no point in time"),
+        ({"nbf": "x"}, "`nbf` is no point in time"),
+        ({"iat": True}, "`iat` is no point in time"),
         ({"sub": None}, "subject"),
         ({"sub": ""}, "subject"),
         ({"sub": "a\nb"}, "subject"),
@@ -136,6 +142,13 @@ def test_without_skew_there_is_none() -> None:
     [
         ({"kid": "k2"}, "no key of its issuer"),
         ({"crit": ["b64"], "b64": False}, "extension"),
+        ({"crit": ["exp"]}, "extension"),
+        ({"b64": False}, "extension"),
+        ({"alg": "EdDSA"}, "no key of its issuer"),
+        ({"alg": "EdDSA", "kid": ""}, "no key of its issuer"),
+        ({"alg": 7}, "`alg` is no text"),
+        ({"kid": 7}, "`kid` is no text"),
+        ({"typ": 7}, "`typ` is no text"),
         ({"typ": "dpop+jwt"}, "`typ`"),
         ({"typ": "logout+jwt"}, "`typ`"),
     ],
@@ -183,7 +196,47 @@ def test_the_runtime_may_stand_in_another_claim() -> None:
     assert checked(LOGIN.token(None, now=NOW, sub=ANA), runtime_claim="sub").subject == ANA
 
 
+def test_a_token_may_live_until_the_end_of_the_year_9999() -> None:
+    assert checked(LOGIN.token(ANA, now=NOW, exp=253_402_300_799, iat=0, nbf=0)).expires_at == 253_402_300_799 + SKEW
+
+
+@pytest.mark.parametrize(
+    ("payload", "detail"),
+    [(b"{", "not JSON"), (b"\xff", "not JSON"), (b'{"iss":1,"iss":1}', "not JSON"), (b"[1]", "no object")],
+)
+def test_what_is_signed_is_an_object_of_claims(payload: bytes, detail: str) -> None:
+    token = jws.serialize_compact({"alg": "ES256", "kid": "k1"}, payload, LOGIN.key)
+    assert f"its payload is {detail}" in refusal(token)
+
+
+@pytest.mark.parametrize(
+    ("header", "detail"), [("!", "not JSON"), ("A", "not JSON"), ("e30x", "not JSON"), (part([1]), "no object")]
+)
+def test_a_header_is_an_object_in_base64url(header: str, detail: str) -> None:
+    assert f"its header is {detail}" in refusal(".".join([header, *LOGIN.token(ANA, now=NOW).split(".")[1:]]))
+
+
+@pytest.mark.parametrize(("kid", "lacks_key"), [("k2", True), ("k1", False)])
+def test_only_a_token_whose_key_is_not_known_may_gain_one(kid: str, lacks_key: bool) -> None:
+    token = TokenIssuer(key_id="k2").token(ANA, now=NOW, header={"kid": kid})
+    with pytest.raises(TokenRefusedError) as caught:
+        checked(token)
+    assert caught.value.lacks_key is lacks_key
+
+
 # Keys.
+
+
+def test_a_key_verifies_with_its_own_algorithm_and_no_other() -> None:
+    issuer = TokenIssuer(algorithm="RS256")
+    token = issuer.token(ANA, now=NOW)
+    [jwk] = issuer.jwks["keys"]
+    [key], [limited] = (keys_of_jwks(json.dumps({"keys": [one]}).encode()) for one in (jwk, {**jwk, "alg": "PS256"}))
+    assert key.payload_of(token, "RS256") is not None
+    assert [key.payload_of(token, name) for name in ("PS256", "ES256", "HS256", "none")] == [None] * 4
+    assert limited.algorithms == {"PS256"}
+    assert limited.payload_of(token, "RS256") is None
+    assert all(key.payload_of(text, "RS256") is None for text in ("", "a.b", token[:-9], f"{token}.x", "é.é.é"))
 
 
 def test_a_public_key_in_pem_serves_tokens_of_any_key_name() -> None:
@@ -208,6 +261,8 @@ def test_a_public_key_in_pem_serves_tokens_of_any_key_name() -> None:
         ({"keys": [{"kty": "OKP", "crv": "Ed25519"}]}, "without kid"),
         ({"keys": [{"kty": "LATTICE", "kid": "q"}]}, "no key in it"),
         ({"keys": [{**LOGIN.jwks["keys"][0], "use": "enc"}]}, "no key in it"),
+        ({"keys": [{**LOGIN.jwks["keys"][0], "use": 7}]}, "no text"),
+        ({"keys": [{"kty": "LATTICE", "d": "x"}]}, "no key in it"),
         ({"keys": [{**LOGIN.jwks["keys"][0], "alg": "RS256"}]}, "no key in it"),
         ({"keys": [LOGIN.key.as_dict(private=True)]}, "is private"),
     ],
@@ -282,4 +337,6 @@ def test_form_and_issuer_are_read_without_belief() -> None:
     assert issuer_of(token) == ISSUER
     assert not looks_like_token(token + "=")
     assert not looks_like_token("a.b")
+    assert looks_like_token("a.b." + "c" * (BEARER_TOKEN_CHARS - 4))
+    assert not looks_like_token("a.b." + "c" * (BEARER_TOKEN_CHARS - 3))
     assert len(digest_of(token)) == 64
