@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.requests.core.inbox import Notice
 from msg_node.requests.core.parked import Sender, Submission
 from protofly import codec
@@ -172,3 +173,72 @@ def test_statistics_count_what_waits() -> None:
     counted = rig.state.delivery.statistics()
     assert counted.pop("open_bytes") > 0
     assert counted == {"open": 2, "queues": 2, "inbox_entries": 1, "inbox_dropped": 0}
+
+
+BETA = "runtime://beta.example/mn-1"
+
+
+@pytest.fixture
+def several() -> StateRig:
+    """Requests for an agent of ours: `d-1` of a runtime of ours, `d-2` of the domain `beta.example`."""
+    rig = StateRig(credentials=[Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))])
+    rig.open("rt-owner", 1)
+    agent, _ = rig.open("rt-agent", 2)
+    rig.open("rt-eve", 3)
+    rig.open("ops", 4, {"credentials": {"token": "ops"}})
+    rig.state.owners.claim(agent, AGENT)
+    parked(rig, "d-1")
+    parking = rig.state.delivery.parking
+    request = codec.build(id="d-2", type="execute", from_=BETA, to=f"{AGENT}/lamp/actions/x", body={})
+    parking.store(parking.submit(Submission(request, AGENT, Sender("", domain="beta.example"), "d-2", 1e6), rig.now))
+    return rig
+
+
+SEEN_BY: list[tuple[str, set[str]]] = [
+    ("rt-owner", {"d-1"}),
+    ("rt-agent", {"d-1", "d-2"}),
+    ("ops", {"d-1", "d-2"}),
+    ("rt-eve", set()),
+    ("beta.example", {"d-2"}),
+    ("gamma.example", set()),
+]
+
+
+def spoken(rig: StateRig, who: str, type_: str, body: dict[str, object]) -> dict[str, object]:
+    """The answer to a runtime of ours, or to the node of another domain."""
+    if who.endswith(".example"):
+        return rig.reply(rig.state.links.number(who), DELIVERY, type_, body, from_=f"runtime://{who}/mn-1")
+    sid = rig.state.sessions.by_runtime(f"runtime://{DOMAIN}/{who}")
+    assert sid is not None
+    return rig.reply(sid, DELIVERY, type_, body)
+
+
+@pytest.mark.parametrize(("who", "seen"), SEEN_BY)
+def test_a_request_is_shown_to_its_sender_its_agent_and_operators(several: StateRig, who: str, seen: set[str]) -> None:
+    value = spoken(several, who, "read", {})["value"]
+    assert isinstance(value, list)
+    assert [one["requestId"] for one in value] == sorted(seen)
+    for name in ("d-1", "d-2"):
+        assert spoken(several, who, "read", {"resource": name})["code"] == (200 if name in seen else 404)
+
+
+@pytest.mark.parametrize(("who", "seen"), SEEN_BY)
+def test_a_request_is_cancelled_by_whom_it_is_shown_to(several: StateRig, who: str, seen: set[str]) -> None:
+    for name in ("d-1", "d-2"):
+        assert spoken(several, who, "delete", {"resource": name})["code"] == (200 if name in seen else 404)
+    assert len(several.state.delivery.parking) == 2 - len(seen)
+    assert [is_sender for _, is_sender in several.state.delivery.cancelled] == [who not in ("rt-agent", "ops")] * len(
+        seen
+    )
+
+
+@pytest.mark.parametrize(
+    ("who", "seen"),
+    [("rt-owner", {"d-1"}), ("rt-agent", {"d-1"}), ("ops", {"d-1"}), ("rt-eve", set()), ("beta.example", {"d-2"})],
+)
+def test_what_was_cancelled_is_final_for_whom_it_was_shown_to(several: StateRig, who: str, seen: set[str]) -> None:
+    for name in ("d-1", "d-2"):
+        assert spoken(several, "ops", "delete", {"resource": name})["code"] == 200
+    for name in ("d-1", "d-2"):
+        assert spoken(several, who, "delete", {"resource": name})["code"] == (409 if name in seen else 404)
+        assert spoken(several, who, "read", {"resource": name})["code"] == (200 if name in seen else 404)

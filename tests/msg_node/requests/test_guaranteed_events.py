@@ -1,0 +1,104 @@
+"""Events that subscribers acknowledge, without a bus: who gets them again, when, and when nobody does any more."""
+
+from __future__ import annotations
+
+import pytest
+
+from msg_node.requests.core.guaranteed_events import GuaranteedEvents
+from protofly import codec
+from protofly.limits import GUARANTEED_RETRY_SECONDS
+from protofly.message import Message
+
+THING, CHANGES = "thing://alpha.example/agent-4/lamp", "thing://alpha.example/agent-4/lamp/changes"
+LIFE = 10 * GUARANTEED_RETRY_SECONDS
+NOW = 1_000.0
+
+
+def an_event(id_: int | None = 1, size: int = 0) -> Message:
+    return codec.build(id=id_, type="event", from_=THING, to=CHANGES, body={"value": "x" * size})
+
+
+def acknowledgement(id_: int | None = 1, *, from_: str = CHANGES, to: str = THING) -> Message:
+    return codec.build(id=id_, type="response", from_=from_, to=to, body={"code": 200})
+
+
+def again(events: GuaranteedEvents, now: float, *gone: int, most: int = 100) -> list[int]:
+    return [number for number, _ in events.due(now, lives=lambda number: number not in gone, most=most)]
+
+
+def test_an_event_comes_again_each_time_until_all_have_acknowledged_it() -> None:
+    events = GuaranteedEvents()
+    assert events.begin(an_event(), [2, 1], NOW, LIFE)
+    assert again(events, NOW + GUARANTEED_RETRY_SECONDS - 1) == []
+    assert again(events, NOW + GUARANTEED_RETRY_SECONDS) == [1, 2]
+    assert again(events, NOW + GUARANTEED_RETRY_SECONDS) == []
+    assert events.acknowledged(acknowledgement(), 1)
+    assert not events.acknowledged(acknowledgement(), 1)
+    assert again(events, NOW + 2 * GUARANTEED_RETRY_SECONDS) == [2]
+    assert events.acknowledged(acknowledgement(), 2)
+    assert (len(events), events.take_given_up()) == (0, 0)
+    assert not events.acknowledged(acknowledgement(), 2)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        acknowledgement(2),
+        acknowledgement(None),
+        acknowledgement(from_=f"{CHANGES}/x"),
+        acknowledgement(to=f"{THING}/x"),
+    ],
+)
+def test_only_the_answer_to_the_event_acknowledges_it(reply: Message) -> None:
+    events = GuaranteedEvents()
+    events.begin(an_event(), [1], NOW, LIFE)
+    assert not events.acknowledged(reply, 1)
+    assert not events.acknowledged(acknowledgement(), 2)
+    assert len(events) == 1
+
+
+def test_what_nobody_acknowledges_in_its_time_is_given_up_and_counted_once() -> None:
+    events = GuaranteedEvents()
+    events.begin(an_event(), [1, 2], NOW, LIFE)
+    assert again(events, NOW + LIFE - 1) == [1, 2]
+    assert again(events, NOW + LIFE) == []
+    assert (len(events), events.take_given_up(), events.take_given_up()) == (0, 1, 0)
+
+
+def test_a_life_shorter_than_the_pause_ends_at_its_end() -> None:
+    events = GuaranteedEvents()
+    events.begin(an_event(), [1], NOW, 1.0)
+    assert again(events, NOW + 1.0) == []
+    assert (len(events), events.take_given_up()) == (0, 1)
+
+
+def test_subscribers_whose_sessions_have_ended_get_nothing_and_are_not_counted() -> None:
+    events = GuaranteedEvents()
+    events.begin(an_event(), [1, 2], NOW, LIFE)
+    assert again(events, NOW + GUARANTEED_RETRY_SECONDS, 1) == [2]
+    assert not events.acknowledged(acknowledgement(), 1)
+    assert again(events, NOW + 2 * GUARANTEED_RETRY_SECONDS, 1, 2) == []
+    assert (len(events), events.take_given_up()) == (0, 0)
+
+
+def test_so_many_are_sent_at_once_and_the_rest_at_the_next_call() -> None:
+    events = GuaranteedEvents()
+    for number in range(3):
+        events.begin(an_event(number), [1, 2], NOW, LIFE)
+    now = NOW + GUARANTEED_RETRY_SECONDS
+    assert [len(again(events, now, most=3)) for _ in range(3)] == [4, 2, 0]
+    assert [len(again(events, now + GUARANTEED_RETRY_SECONDS, most=2)) for _ in range(4)] == [2, 2, 2, 0]
+
+
+def test_what_cannot_be_watched_is_said() -> None:
+    assert not GuaranteedEvents().begin(an_event(None), [1], NOW, LIFE)
+    few = GuaranteedEvents(max_events=1)
+    assert few.begin(an_event(1), [], NOW, LIFE)  # nobody is to acknowledge it
+    assert few.begin(an_event(1), [1], NOW, LIFE)
+    assert few.begin(an_event(1), [1], NOW, LIFE)  # the same again takes the place of the first
+    assert not few.begin(an_event(2), [1], NOW, LIFE)
+    small = GuaranteedEvents(max_bytes=2 * len(an_event(1).raw))
+    assert [small.begin(an_event(number), [1], NOW, LIFE) for number in (1, 2, 3)] == [True, True, False]
+    assert small.acknowledged(acknowledgement(1), 1)
+    assert not small.begin(an_event(3, size=1), [1], NOW, LIFE)
+    assert small.begin(an_event(3), [1], NOW, LIFE)
