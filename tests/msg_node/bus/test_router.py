@@ -295,6 +295,127 @@ def test_what_is_no_address_is_refused(rig: Rig) -> None:
         rig.route("read", "two words", rig.session("ana"), id_=1)
 
 
+# Things.
+
+
+AGENT = f"thing://{DOMAIN}/agent-4"
+MOTION = f"{AGENT}/lamp/events/motion"
+
+
+@pytest.mark.parametrize(
+    ("who", "type_", "id_", "class_", "expected"),
+    [
+        ("agent", "update", None, "", "observer"),
+        ("agent", "create", None, "", "observer"),
+        ("agent", "event", None, "event", "observer"),
+        ("agent", "read", 1, "", "refused"),
+        ("agent", "response", None, "", "dropped"),
+        ("node", "read", 1, "", "observer"),
+        ("other", "update", None, "rpc", "agent"),
+        ("other", "read", 1, "", "agent"),
+        ("other", "update", None, "event", "not-owner"),
+        ("other", "update", None, "", "not-owner"),
+        ("observer", "update", None, "rpc", "agent"),
+    ],
+)
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_what_an_agent_says_of_its_things_is_for_observers_and_what_others_say_for_the_agent(
+    rig: Rig, who: str, type_: str, id_: int | None, class_: str, expected: str, *, is_heard: bool
+) -> None:
+    sids = {"node": 0, **{name: rig.session(name) for name in ("agent", "observer", "other")}}
+    rig.state.owners.claim(sids["agent"], AGENT)
+    rig.listen(sids["agent"], MOTION)
+    if is_heard:
+        rig.listen(sids["observer"], MOTION)
+    message = parsed(a_message(type_, "plain", MOTION, {"class": class_} if class_ else {}, id_=id_))
+    decision = rig.router.decide(message, sids[who], NOW)
+    if expected == "observer":
+        heard = [sids[name] for name in ("agent", "observer") if name != who and (is_heard or name == "agent")]
+        assert decision == (to_sessions(*heard) if heard else DROP)
+    elif expected == "agent":
+        assert decision == to_sessions(sids["agent"])
+    else:
+        words = {"refused": Refuse(Code.NO_ROUTE), "dropped": DROP, "not-owner": Refuse(Code.NOT_OWNER)}
+        assert decision == words[expected]
+
+
+def test_a_thing_without_an_agent_is_nowhere_although_it_has_observers(rig: Rig) -> None:
+    bo, ana = rig.session("bo"), rig.session("ana")
+    rig.listen(bo, MOTION)
+    assert rig.route("read", MOTION, ana, id_=1) == Refuse(Code.NO_ROUTE)
+    assert rig.route("response", MOTION, ana) == DROP
+
+
+def test_requests_about_a_thing_without_observers_are_for_its_agent_and_events_for_nobody(rig: Rig) -> None:
+    agent, ana = rig.session("agent"), rig.session("ana")
+    rig.state.owners.claim(agent, AGENT)
+    assert rig.route("execute", f"{AGENT}/lamp/actions/on", ana, id_=1) == to_sessions(agent)
+    message = parsed(a_message("update", "plain", MOTION, {"class": "event"}, id_=1))
+    assert rig.router.decide(message, ana, NOW) == DROP
+
+
+# What goes abroad.
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (Deliver((1, -1, 2)), Deliver((1, 2))),
+        (Deliver((-1,)), DROP),
+        (ToDomain("beta.example", (1, -1)), Deliver((1,))),
+        (ToDomain("beta.example", (-1,)), DROP),
+        (SERVE, SERVE),
+        (DROP, DROP),
+        (Refuse(Code.NO_ROUTE), Refuse(Code.NO_ROUTE)),
+    ],
+)
+def test_what_a_guest_sends_stays_here(decision: Decision, expected: Decision) -> None:
+    assert router.here_only(decision) == expected
+
+
+def test_what_a_guest_sends_abroad_only_is_refused() -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.TRANSIT):
+        router.here_only(ToDomain("beta.example"))
+
+
+@pytest.mark.parametrize(
+    ("decision", "class_", "expected"),
+    [
+        (Deliver((1,)), "action", Park("")),
+        (ToDomain("beta.example", (1,)), "action", Park("beta.example")),
+        (Refuse(Code.NO_ROUTE), "action", Park("")),
+        (SERVE, "action", SERVE),
+        (router.FIND_USER, "action", router.FIND_USER),
+        (Deliver((1,)), "rpc", Deliver((1,))),
+    ],
+)
+def test_actions_are_parked_but_for_services_and_users_to_be_found(
+    decision: Decision, class_: str, expected: Decision
+) -> None:
+    action = parsed(a_message("execute", "plain", f"{AGENT}/lamp/actions/on", {"class": class_}, id_=1))
+    assert router.parked(action, decision) == expected
+
+
+@pytest.mark.parametrize("end", ["registration", "status"])
+@pytest.mark.parametrize("who", ["node", "session", "link"])
+def test_news_of_our_registry_about_foreign_hyperties_stay_here(end: str, who: str) -> None:
+    rig = Rig(Rules(reporter_only=False))
+    bo, ana = rig.session("bo"), rig.session("ana")
+    link = rig.state.links.number("gamma.example")
+    key = f"hyperty://beta.example/h/{end}"
+    rig.listen(bo, key)
+    decision = rig.route("update", key, {"node": 0, "session": ana, "link": link}[who])
+    stays = who == "link" or (who == "node" and end == "registration")
+    assert decision == (to_sessions(bo) if stays else ToDomain("beta.example", (bo,)))
+
+
+def test_a_user_who_has_to_be_found_first_is_known_by_guid_and_asked_for_by_others_than_the_node() -> None:
+    rig = Rig(Rules(resolves_users=True))
+    ana = rig.session("ana")
+    assert rig.route("create", "user-guid://unheard-of", ana, id_=1) is router.FIND_USER
+    assert rig.route("create", "user-guid://unheard-of", 0, id_=1) == Refuse(Code.NO_ROUTE)
+
+
 # Learned addresses.
 
 

@@ -343,6 +343,7 @@ def test_a_full_table_renews_no_more_but_revokes_and_forgets_nothing() -> None:
     assert issued.least("b1") == 0
     assert issued.revoke("b1", "bo", until=NOW + 10, now=NOW).is_revoked
     assert [issued.least(name) for name in ("a1", "a2", "a3", "a4", "b1")] == [2, 1, REVOKED, REVOKED, REVOKED]
+    assert issued.revoked() == ["a3", "a4", "b1"]
     assert issued.renew("c1", "bo", 0, until=NOW + 30, now=NOW + 11).least == 1
 
 

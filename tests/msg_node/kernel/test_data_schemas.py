@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from msg_node.kernel.data_schemas import DataSchema
 from protofly.errors import Code, PeerError
-from protofly.limits import SCHEMA_PARTS, SCHEMA_WORK
+from protofly.limits import SCHEMA_DEPTH, SCHEMA_PARTS, SCHEMA_PATTERN_CHARS, SCHEMA_WORK
 
 PERSON = {"type": "object", "properties": {"name": {"type": "string", "minLength": 1}}, "required": ["name"]}
 ROOM: dict[str, object] = {
@@ -69,6 +69,11 @@ def test_changes_that_fit_pass(members: dict[str, object]) -> None:
         ({"attribute": "topic", "value": 7}, "7 is not of type"),
         ({"attribute": "topic", "value": None}, "null is not of type"),
         ({"attribute": "topic"}, "topic is required"),
+        ({"attribute": "", "value": {}}, '"topic" is a required property'),
+        ({"attribute": 7, "value": {}}, '"topic" is a required property'),
+        ({"attribute": "topic", "operation": "remove", "value": 7}, "7 is not of type"),
+        ({"attribute": "topic", "operation": "add", "value": ["lunch"]}, "is not of type"),
+        ({"attribute": "topic", "attributeType": "array", "value": ["lunch"]}, "is not of type"),
         ({"attribute": "owner", "value": {}}, '"name" is a required property'),
         ({"attribute": "owner.name"}, "owner.name is required"),
         ({"attribute": "owner.name", "value": ""}, "shorter than 1"),
@@ -133,6 +138,11 @@ def nested(levels: int) -> dict[str, object]:
         ({"anyOf": [{"type": "string"}] * (SCHEMA_PARTS + 1)}, "parts"),
         ({"enum": list(range(SCHEMA_PARTS + 1))}, "parts"),
         (nested(100), "too deep"),
+        (nested(SCHEMA_DEPTH + 1), "too deep"),
+        ({"$ref": "#/anyOf/2", "anyOf": [{}, {}]}, "is not in the schema"),
+        ({"$ref": "#/anyOf/x", "anyOf": [{}, {}]}, "is not in the schema"),
+        ({"$ref": "#/title/x", "title": "x"}, "is not in the schema"),
+        ({"pattern": "a" * (SCHEMA_PATTERN_CHARS + 1)}, "longer than"),
         ({"properties": {"x": {"$id": "other", "$ref": "#/definitions/a"}}, "definitions": {"a": {}}}, "$id"),
         ({"properties": {"x": {"id": "other"}}}, "id"),
         ({"$dynamicRef": "#x"}, "$dynamicRef"),
@@ -175,6 +185,37 @@ def test_a_value_is_checked_up_to_what_its_part_of_the_schema_costs_times_its_le
         with pytest.raises(PeerError, match="too large"):
             schema.check_change(members, SCHEMA_WORK // 500)
     schema.check_change({"attribute": "cheap", "value": "x"}, SCHEMA_WORK // 500)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        nested(SCHEMA_DEPTH),
+        {"pattern": "a" * SCHEMA_PATTERN_CHARS},
+        {"patternProperties": {"b" * SCHEMA_PATTERN_CHARS: {}}},
+        {"properties": {"x": {"$ref": "#/anyOf/1"}}, "anyOf": [{}, {"type": "null"}]},
+        {"properties": {"$id": {"type": "string"}, "$anchor": {"type": "string"}}},
+        {"$id": "whatever", "id": 7},
+    ],
+)
+def test_schemas_up_to_their_bounds_are_used(source: dict[str, object]) -> None:
+    assert outcome(lambda: DataSchema(source)) is None
+
+
+def test_a_value_may_be_as_long_as_its_check_may_take() -> None:
+    schema = DataSchema({"type": "string"})
+    assert outcome(lambda: schema.check_change({"attribute": "", "value": {}}, SCHEMA_WORK)) is Code.SCHEMA
+    plain = DataSchema({})
+    plain.check_change({"value": {}}, SCHEMA_WORK)
+    with pytest.raises(PeerError, match="too large"):
+        plain.check_change({"value": {}}, SCHEMA_WORK + 1)
+
+
+@pytest.mark.parametrize(("size", "is_one"), [(1, True), (128, True), (129, False)])
+def test_a_child_has_a_name_of_so_many_characters(size: int, is_one: bool) -> None:
+    name = "x" * size
+    schema = DataSchema({"properties": {"children": {"constant": [name]}}})
+    assert schema.children == ((name,) if is_one else ())
 
 
 def calls_of(action: Callable[[], object]) -> int:
