@@ -239,6 +239,26 @@ def test_only_what_the_stub_held_is_suspected() -> None:
     assert queue.under_way == 2
 
 
+def test_several_suspects_of_two_deaths_are_not_convicted_and_nobody_is_for_nothing() -> None:
+    queue = live_queue()
+    batch = submit(queue, 2)
+    queue.take_batch(10, 10_000, 0.0)
+    assert [queue.suspect([1, 2]), queue.suspect([1, 2]), queue.suspect([]), queue.suspect([9])] == [None] * 4
+    assert [one.suspected for one in batch] == [2, 2]
+    assert queue.under_way == 2
+
+
+@pytest.mark.parametrize(("now", "goes"), [(0.0, True), (4.0, True), (4.9, True), (5.0, False), (6.0, False)])
+def test_what_waited_for_the_whole_life_of_its_message_goes_no_more(now: float, goes: bool) -> None:
+    queue = live_queue()
+    message = codec.build(id=1, type="create", from_="hyperty://a.example/h", to="comm://b.example/r", body={"ttl": 5})
+    timed = OutboundMessage(message, message.raw, b"", "", 0, 0.0, "", "", 0, 15.0, ttl_seconds=5.0)
+    other = pending()
+    assert (queue.submit(timed), queue.submit(other)) == (None, None)
+    assert queue.take_batch(10, 10_000, now) == ([timed, other] if goes else [other])
+    assert queue.expire(now) == ([] if goes else [timed])
+
+
 def test_a_batch_takes_what_just_fits() -> None:
     queue = live_queue()
     batch = submit(queue, 3)

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from federation.core.renewal import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS, STEADY_SECONDS, Renewal
+from federation.core.renewal import (
+    FIRST_PAUSE_SECONDS,
+    LONGEST_PAUSE_SECONDS,
+    STEADY_SECONDS,
+    Renewal,
+    has_moved,
+)
+from protofly.documents import Endpoint, Permissions
+from tests.support.repository import World
 
 
 def asked_during(renewal: Renewal, seconds: float, *, fails_every: float, since: float = 0.0) -> list[float]:
@@ -86,3 +95,25 @@ def test_pauses_are_spread() -> None:
         renewal.failed(0.0)
         pauses.append(renewal.due_in(0.0) or 0.0)
     assert pauses == [pytest.approx(54.0), pytest.approx(66.0, abs=0.1)]
+
+
+@pytest.mark.parametrize(
+    ("endpoints", "is_other"),
+    [
+        ({"mn": "wss://mn.b.example/link"}, False),
+        ({"mn": "wss://mn.b.example/link", "more": "wss://more.b.example/"}, False),
+        ({"mn": "wss://new.b.example/link"}, True),
+        ({"more": "wss://mn.b.example/link"}, True),
+        ({"mn": "wss://mn.b.example/link", "later": "wss://later.b.example/"}, True),
+    ],
+)
+async def test_a_stub_has_moved_when_an_endpoint_that_it_uses_is_another_or_gone(
+    tmp_path: Path, endpoints: dict[str, str], *, is_other: bool
+) -> None:
+    world = World(tmp_path)
+    world.b.publish_stub(permissions=Permissions(connect=["mn", "later"]))
+    world.b.publish_live(endpoints=[Endpoint(name="mn", url="wss://mn.b.example/link")])
+    stub = await world.provide()
+    world.b.publish_live(endpoints=[Endpoint(name=name, url=url) for name, url in endpoints.items()])
+    assert has_moved(stub, await world.refresh()) is is_other
+    world.close()
