@@ -42,6 +42,11 @@ def test_a_forced_200_with_nothing_in_it_is_404(body: dict[str, object], code: i
         assert read is message
 
 
+def test_what_is_no_reply_stays_as_it_is() -> None:
+    message = parsed(a_message("update", REGISTRY, ANA, {"code": 200, "value": {}}, id_="7"))
+    assert as_found(message) is message
+
+
 async def test_our_runtimes_get_it_so_and_other_replies_as_they_are(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig:
         ana = await rig.opened("ana")
