@@ -43,6 +43,12 @@ def test_a_sender_is_reported_for_what_it_did(changes: dict[str, Any], patterns:
     assert all(one["dt"] == "2026-11-21" for one in alerts)
 
 
+@pytest.mark.parametrize(("later_us", "dt"), [(-1, "2026-11-20"), (0, "2026-11-21"), (86_399_999_999, "2026-11-21")])
+def test_an_alert_is_of_the_day_in_utc(later_us: int, dt: str) -> None:
+    alerts = of_senders([SENDER | {"hour_us": HOUR_US + later_us}], {})
+    assert {one["dt"] for one in alerts} == {dt}
+
+
 def test_a_policy_against_a_sender_takes_only_messages_of_that_sender() -> None:
     for alert in of_senders([SENDER], {}):
         policy = tomllib.loads(alert["proposed_policy"])

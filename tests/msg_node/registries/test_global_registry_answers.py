@@ -1,4 +1,4 @@
-"""What an answer of a global registry means, whoever wrote it."""
+"""What an answer of a global registry means."""
 
 from __future__ import annotations
 
