@@ -213,24 +213,30 @@ class _HttpLine:
 
     async def receive(self) -> _Message:
         """See the ASGI specification. Raises PeerError TIMEOUT when the body does not come in time."""
-        with trio.CancelScope(deadline=self._body_deadline if self._has_body_to_come else math.inf):
-            return await self._receive()
+        async with self._reading:
+            # Decided only now: the reader before may have taken the end of the body, and a wait for the client to go
+            # has no deadline.
+            with trio.CancelScope(deadline=self._body_deadline if self._has_body_to_come else math.inf):
+                return await self._next_message()
         raise PeerError(Code.TIMEOUT, "the body takes too long")
 
     async def _receive(self) -> _Message:
         async with self._reading:
-            try:
-                event = await self._next_event()
-            except h11.RemoteProtocolError as exc:
-                await self._refuse(exc.error_status_hint)
-                return {"type": "http.disconnect"}
-            if isinstance(event, h11.Data):
-                return {"type": "http.request", "body": bytes(event.data), "more_body": True}
-            if isinstance(event, h11.EndOfMessage):
-                return {"type": "http.request", "body": b"", "more_body": False}
-            if event is h11.PAUSED:  # the next request waits for the answer to this one
-                await trio.sleep_forever()
+            return await self._next_message()
+
+    async def _next_message(self) -> _Message:
+        try:
+            event = await self._next_event()
+        except h11.RemoteProtocolError as exc:
+            await self._refuse(exc.error_status_hint)
             return {"type": "http.disconnect"}
+        if isinstance(event, h11.Data):
+            return {"type": "http.request", "body": bytes(event.data), "more_body": True}
+        if isinstance(event, h11.EndOfMessage):
+            return {"type": "http.request", "body": b"", "more_body": False}
+        if event is h11.PAUSED:  # the next request waits for the answer to this one
+            await trio.sleep_forever()
+        return {"type": "http.disconnect"}
 
     async def _next_event(self) -> _Event:
         """Wait for the next event of the client. Raises h11.RemoteProtocolError if it is not HTTP."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from msg_node.connectors import http_line
 from msg_node.connectors.http_line import HttpApplication
@@ -221,3 +222,32 @@ async def test_a_body_that_does_not_come_is_a_timeout_for_the_application() -> N
     async with serving(app, b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n", request_seconds=0.05) as client:
         assert (await client.read()).startswith(b"HTTP/1.1 200 ")
     assert codes == ["timeout"]
+
+
+async def test_waiting_for_the_client_to_go_has_no_deadline_once_the_body_is_there(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    ended: list[str] = []
+
+    async def app(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        async def wait_for_the_client_to_go() -> None:
+            ended.append((await receive())["type"])
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(receive)  # reads the body's end while the other one waits for its turn
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.start_soon(wait_for_the_client_to_go)
+            await trio.testing.wait_all_tasks_blocked()
+            mock_clock.jump(0.5)
+            await client.stream.send_all(b"0\r\n\r\n")
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            mock_clock.jump(2.0)
+            await trio.testing.wait_all_tasks_blocked(0.01)
+            assert ended == []
+            await answering(b"late")(scope, receive, send)
+            nursery.cancel_scope.cancel()
+
+    head = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with serving(app, head, request_seconds=1.0) as client:
+        assert (await client.stream.receive_some(1 << 20)).endswith(b"late")
+    assert ended == []
