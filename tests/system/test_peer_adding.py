@@ -14,9 +14,9 @@ import trio
 from tests.support.foreign_node import ForeignNode
 from tests.support.vertx_node import VertxNode
 
+from .dialects import DIALECTS, Dialect, bruno_of, each_dialect
 from .one_node import SETTINGS, serving
 from .peer_stubs import THEIRS, talker_of
-from .test_foreign_peers import DIALECTS, Dialect, bruno_of
 
 ALLOW = ("--allow", "127.0.0.0/8")
 OURS = SETTINGS.format(grace=30)
@@ -36,7 +36,8 @@ async def add(folder: Path, *words: str) -> tuple[int, Any]:
         str(folder / "node.toml"),
         "--json",
     ]
-    done = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL, check=False)
+    with trio.fail_after(60):
+        done = await trio.run_process(command, capture_stdout=True, stderr=subprocess.DEVNULL, check=False)
     return done.returncode, json.loads(done.stdout)
 
 
@@ -46,7 +47,7 @@ def plain(node: ForeignNode, dialect: Dialect = DIALECTS[0]) -> tuple[str, ...]:
     return (THEIRS, "--stub", dialect.stub, "--endpoint", where, *ALLOW, "--insecure-plaintext")
 
 
-@pytest.mark.parametrize("dialect", DIALECTS, ids=lambda dialect: dialect.stub)
+@each_dialect
 async def test_domain_that_was_added_is_a_partner_at_the_next_start(
     tmp_path: Path, nursery: trio.Nursery, dialect: Dialect
 ) -> None:
@@ -59,19 +60,9 @@ async def test_domain_that_was_added_is_a_partner_at_the_next_start(
     assert seen == 1
     async with serving(tmp_path, OURS) as process:
         anna = await talker_of(process, "anna", nursery)
-        _, hyperty = await bruno_of_node(node)
+        _, hyperty = await bruno_of(node)
         assert (await anna.ask(hyperty, 7)).is_ok
     nursery.cancel_scope.cancel()
-
-
-async def bruno_of_node(node: ForeignNode) -> tuple[object, str]:
-    """See `bruno_of`; only the node matters."""
-
-    class Around:
-        def __init__(self) -> None:
-            self.node = node
-
-    return await bruno_of(Around())  # type: ignore[arg-type]
 
 
 async def test_trial_leaves_no_session_at_the_node(tmp_path: Path, nursery: trio.Nursery) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from tests.support.vertx_node import VertxNode
 
+from .dialects import bruno_of
 from .peer_stubs import THEIRS, PeerSystem, peering
-from .test_foreign_peers import bruno_of
 
 STUB = "vertx_peer"
 
@@ -19,7 +19,7 @@ def asked_for_sessions(system: PeerSystem) -> list[str]:
 
 async def test_session_and_its_addresses_are_taken_up_after_a_lost_line(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        bruno, hyperty = await bruno_of(system)
+        bruno, hyperty = await bruno_of(system.node)
         assert (await system.anna.ask(hyperty)).is_ok
         await system.node.cut_lines()
         assert (await system.anna.ask(hyperty)).is_ok
@@ -29,19 +29,19 @@ async def test_session_and_its_addresses_are_taken_up_after_a_lost_line(tmp_path
 
 async def test_session_is_opened_anew_where_the_node_does_not_know_it_any_more(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        _, hyperty = await bruno_of(system)
+        _, hyperty = await bruno_of(system.node)
         assert (await system.anna.ask(hyperty)).is_ok
         await system.node.kill()
         await system.wait_state("disconnected")
         await system.node.start()
-        _, hyperty = await bruno_of(system)
+        _, hyperty = await bruno_of(system.node)
         assert (await system.anna.ask(hyperty)).is_ok
         assert asked_for_sessions(system) == ["open", "re-open", "open"]
 
 
 async def test_node_gets_integers_whatever_the_ids_are(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB) as system:
-        _, hyperty = await bruno_of(system)
+        _, hyperty = await bruno_of(system.node)
         assert (await system.anna.ask(hyperty)).is_ok
         await system.anna.client.notify("create", system.anna.hyperty, hyperty, {"value": 1})
         assert (await system.anna.ask(hyperty)).is_ok
@@ -50,7 +50,7 @@ async def test_node_gets_integers_whatever_the_ids_are(tmp_path: Path) -> None:
 
 async def test_via_and_trace_stay_here_where_the_entry_says_so(tmp_path: Path) -> None:
     async with peering(tmp_path, VertxNode(THEIRS), STUB, more="send_via = false\n") as system:
-        bruno, hyperty = await bruno_of(system)
+        bruno, hyperty = await bruno_of(system.node)
         answer = await system.anna.ask(hyperty, 7)
         assert (answer.code, answer.value) == (200, 7)
         [request] = [one for one in bruno.heard if one["from"] == system.anna.hyperty]
