@@ -19,8 +19,12 @@ import trio
 from federation.decision_records import DecisionRecords
 from federation.router import Federation
 from federation.supervisor import StubSupervisor
+from msg_node.admin.admin_socket import AdminSocket
+from msg_node.admin.administered import Administered
+from msg_node.admin.administration import Administration
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
+from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
@@ -78,6 +82,14 @@ async def serve(
     node.expiries.renew = renew
     listeners = await _listen(settings)
     drain = Drain(node.bus, node.federation, settings.node.drain_seconds)
+    with node.log.following(logging.getLogger()):
+        return await _run(node, listeners, drain, on_ready)
+
+
+async def _run(
+    node: Node, listeners: list[trio.SocketListener], drain: Drain, on_ready: Callable[[dict[str, object]], None]
+) -> Lost:
+    """Start everything, run until a signal, and stop in order."""
     async with trio.open_nursery() as services:
         await services.start(node.store.run)
         await services.start(node.records.run)
@@ -104,6 +116,7 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     traffic.start_soon(node.bus.send_queues.run)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
+    await traffic.start(AdminSocket(node.settings.node.data_dir, _administration(node)).run)
     await traffic.start(node.bus.inquiries.run)
     await traffic.start(node.backends.run)
     await traffic.start(node.listener.run, listeners)
@@ -139,6 +152,22 @@ async def _stop(drain: Drain, signals: AsyncIterator[int]) -> None:
         nursery.start_soon(hurry)
         await drain.run()
         nursery.cancel_scope.cancel()
+
+
+def _administration(node: Node) -> Administration:
+    """Make the admin service of a node."""
+    parts = Administered(
+        settings=node.settings,
+        state=node.state,
+        bus=node.bus,
+        federation=node.federation,
+        gate=node.gate,
+        resolver=node.resolver,
+        trust_store=node.trust_store,
+        log=node.log,
+        status=partial(node_status, node),
+    )
+    return Administration(parts)
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:
@@ -208,6 +237,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         gate=gate,
         policies=policies,
         expiries=watch_node(settings, site.publisher if site is not None else None),
+        trust_store=trust.store,
+        log=LogTail(),
         started_at=time.time(),
     )
     if site is not None:

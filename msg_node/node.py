@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from catalogue_client.trust_store import TrustStore
 from federation.resolver import Resolver
 from federation.router import Federation
 from federation.stub_provider import StubProvider
 from federation.traces import Traces
 from msg_node.admin.expiry_watch import ExpiryWatch
+from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
 from msg_node.connectors.listener import Listener
@@ -50,6 +52,8 @@ class Node:
     gate: Gate
     policies: PolicyDeployment
     expiries: ExpiryWatch
+    trust_store: TrustStore
+    log: LogTail
     started_at: float
 
     def problems(self) -> list[str]:

@@ -9,15 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from federation.core.link_counts import LinkCount
-from federation.domain_link import DomainLink
+from msg_node.admin.link_report import link_status
 from msg_node.kernel.counts import NodeCount
 from msg_node.node import Node
 from msg_node.settings.middleware import active_steps
 from msg_node.settings.weakenings import insecure_switches
 from protofly.counters import Counters
-
-FORGED_NAMES_SHOWN = 8
 
 
 def node_status(node: Node) -> dict[str, object]:
@@ -74,37 +71,6 @@ def _counters(node: Node) -> dict[str, int]:
 def _site(node: Node) -> dict[str, int]:
     server = None if node.site is None else node.site.server
     return {} if server is None else server.counters.shown()
-
-
-def _problem(link: DomainLink) -> str:
-    """Describe the trouble of a link for operators; "" if there is none."""
-    machine = link.machine
-    if machine.state == "stalled":
-        return f"{link.domain} is stalled: {machine.detail}"
-    return "" if machine.carriers else link.events.trouble
-
-
-def link_status(link: DomainLink) -> dict[str, object]:
-    """The status report of one link."""
-    return {
-        "domain": link.domain,
-        "state": link.state,
-        "detail": link.machine.detail,
-        "problem": _problem(link),
-        "silent_seconds": round(link.machine.silent_seconds(time.monotonic()), 1),
-        "carried_by": link.machine.carried_by,
-        "worker_pid": link.stub.worker_pid,
-        "stub": link.stub.description,
-        "usage": link.stub.meters.totals(),
-        "cache": "hit" if link.stub.times.is_warm else "miss",
-        "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.stub.times.steps],
-        "waiting": link.queue.waiting,
-        "under_way": link.queue.under_way,
-        **{name.replace(" ", "_"): link.counters[name] for name in LinkCount},
-        "domains": sorted(link.inward.domains()),
-        "forged_names": link.inward.forged_names.most(FORGED_NAMES_SHOWN),
-        "lost": 0 if link.queue.is_carried or not link.queue.under_way else link.queue.under_way,
-    }
 
 
 def rss_kib() -> int:

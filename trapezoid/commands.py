@@ -12,6 +12,7 @@ from trapezoid import (
     commands_conformance,
     commands_guid,
     commands_keys,
+    commands_node,
     commands_peer,
     commands_policy,
     commands_publish,
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.add_typer(commands_guid.app, name="guid")
 app.add_typer(commands_keys.app, name="keys")
+app.add_typer(commands_node.app, name="node")
 app.add_typer(commands_peer.app, name="peer")
 app.add_typer(commands_policy.app, name="policy")
 app.add_typer(commands_records.app, name="records")

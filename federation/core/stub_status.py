@@ -7,6 +7,7 @@ specification, section 6.
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ from typing import Literal
 from federation.core.stub_meters import StubMeters
 
 _STUB_ID_BYTES = 12
+STATES_KEPT = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +66,13 @@ class StubStatus:
         signature: True when the last package that we were offered passed every check.
         state: A word of the specification, "" while there has been no deployment: of the deployment (`deploying`,
             `deployed`, `deployment-failed`), then of the connection, or one of this node's own.
-        since: When it came into that state, in seconds since the Unix epoch.
         detail: The reason, for operators.
         worker_pid: Its worker process, while there is one.
         started_sha256: Digest of the module that was started last, "" before there was one.
         description: What operators are shown of it.
         times: How long the steps of the last deployment took.
         meters: What it has used.
+        states: The last states, oldest first, each with the time in seconds since the Unix epoch and its reason.
         on_change: Called after each change of the state, once the other attributes are right.
     """
 
@@ -81,23 +83,29 @@ class StubStatus:
     ranges: str = ""
     signature: Literal["valid", "unverified"] = "unverified"
     state: str = ""
-    since: float = 0.0
     detail: str = ""
     worker_pid: int | None = None
     started_sha256: str = ""
     description: dict[str, object] = field(default_factory=dict)
     times: StepTimes = field(default_factory=StepTimes)
     meters: StubMeters = field(default_factory=StubMeters)
+    states: deque[tuple[float, str, str]] = field(default_factory=lambda: deque(maxlen=STATES_KEPT))
     on_change: Callable[[StubStatus], None] = lambda _: None
 
     def became(self, state: str, detail: str = "", *, now: float) -> None:
         """It is in a state; `now` is in seconds since the Unix epoch."""
         is_change = state != self.state
         if is_change:
-            self.state, self.since = state, now
+            self.state = state
+            self.states.append((now, state, detail))
         self.detail = detail
         if is_change:
             self.on_change(self)
+
+    @property
+    def since(self) -> float:
+        """When it came into its state, in seconds since the Unix epoch; 0 while it has none."""
+        return self.states[-1][0] if self.states else 0.0
 
     def verified(self, *, module_sha256: str, version: str, ranges: str = "") -> None:
         """A package of it passed every check."""

@@ -28,12 +28,14 @@ class Trust:
     """Parts that decide what is trusted, and by which proof.
 
     Attributes:
+        store: What is stored about other domains.
         documents: Verified documents of other domains.
         provider: Verified stubs of other domains.
         aliases: Further names of other domains.
         identity: Proves our domains, and verifies the proofs of others.
     """
 
+    store: TrustStore
     documents: DomainDocuments
     provider: StubProvider
     aliases: Aliases
@@ -67,4 +69,4 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         check=check_configuration,
     )
     provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)
-    return Trust(documents=documents, provider=provider, aliases=aliases, identity=identity)
+    return Trust(store=trust_store, documents=documents, provider=provider, aliases=aliases, identity=identity)

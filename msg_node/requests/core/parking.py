@@ -71,11 +71,12 @@ class Parking:
         owed: The open requests whose senders wait for a direct reply.
         finished: What is remembered of requests that ended.
         transactions: The open requests by what their answers mirror.
+        bounds: Their limits.
     """
 
     def __init__(self, journal: Journal, bounds: Bounds | None = None) -> None:
         self._journal = journal
-        self._bounds = bounds or Bounds()
+        self.bounds = bounds or Bounds()
         self.queues = RequestQueues()
         self.owed = OwedReplies()
         self.finished = FinishedRequests(journal)
@@ -145,7 +146,7 @@ class Parking:
             PeerError: QUOTA when the queue, or what its sender has open, is full; OVERLOAD when the node is; EXPIRED
                 when it has no time; DUPLICATE for an id that is open.
         """
-        bounds, request, sender = self._bounds, submission.request, submission.sender
+        bounds, request, sender = self.bounds, submission.request, submission.sender
         if submission.lifetime_seconds <= 0:
             raise PeerError(Code.EXPIRED, "its time was over when it came")
         if (sender.domain, submission.request_id) in self._by_id:
@@ -235,7 +236,7 @@ class Parking:
         decoded = [decode_row(raw, ParkedRow, table=Table.PARKED, key=key) for key, raw in rows.items()]
         for row in sorted(decoded, key=lambda one: one.number):
             self._next_number = max(self._next_number, row.number + 1)
-            expires_at = min(row.expires_at, now + self._bounds.longest_seconds)  # the clock may have been set back
+            expires_at = min(row.expires_at, now + self.bounds.longest_seconds)  # the clock may have been set back
             entry = from_row(row, expires_at)
             if row.status.is_final:
                 word = StatusReport(row.status, row.code, row.reason, value_of(row), row.description)

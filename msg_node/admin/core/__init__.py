@@ -1,0 +1,1 @@
+"""Operations of operators, as values: names, arguments, pages. No I/O."""

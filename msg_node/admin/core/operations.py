@@ -1,0 +1,181 @@
+"""The operations of the admin service: what operators may ask of a running node, and with which arguments.
+
+One table for all ways in: the socket in the data folder, messages, and HTTP. A request names an operation and gives its
+arguments; unknown operations, unknown arguments and values of the wrong kind are refused before anything is done.
+Operations that change something have a dry run, which checks everything and changes nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from protofly.address import valid_domain
+from protofly.errors import Code, PeerError
+
+Value: TypeAlias = str | int | float | bool
+"""The value of an argument, after it was read."""
+
+TEXT_CHARS: Final = 512
+MOST_SECONDS: Final = 10 * 366 * 86_400.0
+_DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+class ArgumentKind(Enum):
+    """What the value of an argument may be."""
+
+    TEXT = "text"
+    NUMBER = "number"
+    SECONDS = "seconds"
+    """A number of seconds, or a text such as `30s`, `15m`, `2h` or `1d`."""
+    FLAG = "flag"
+    DOMAIN = "domain"
+    PATTERN = "domain pattern"
+    """A domain, or `*.` and a domain for all its sub-domains."""
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of an operation.
+
+    Attributes:
+        name: As requests give it.
+        kind: What it may be.
+        meaning: One sentence.
+        is_required: Requests without it are refused.
+        choices: The only values that a text may have; empty: any.
+    """
+
+    name: str
+    kind: ArgumentKind
+    meaning: str
+    is_required: bool = False
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One operation.
+
+    Attributes:
+        name: Words with blanks between them, as on the command line.
+        meaning: One sentence.
+        arguments: In the order of the command line.
+        changes: It changes something: it has a dry run, and each use is recorded.
+    """
+
+    name: str
+    meaning: str
+    arguments: tuple[Argument, ...] = ()
+    changes: bool = False
+
+
+class AdminRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A request, as every way in reads it."""
+
+    operation: str
+    arguments: dict[str, Any] = {}
+    dry_run: bool = False
+
+
+LIMIT: Final = Argument("limit", ArgumentKind.NUMBER, "Rows to return, at most 1000; 100 without it.")
+AFTER: Final = Argument("after", ArgumentKind.NUMBER, "Rows to skip: the `next` of the page before.")
+WHERE: Final = Argument("where", ArgumentKind.TEXT, "Only rows whose member contains a text: `member=text`.")
+_PAGED: Final = (WHERE, LIMIT, AFTER)
+
+_TABLE: Final = (
+    Operation("status", "Everything that `/status` shows."),
+    Operation("sessions", "Sessions of runtimes, live or parked.", _PAGED),
+    Operation("addresses", "Addresses that sessions own.", _PAGED),
+    Operation("subscriptions", "Subscriptions of sessions and of linked domains.", _PAGED),
+    Operation("links", "Links to other domains.", _PAGED),
+    Operation("stubs", "Stubs that run here or did, with their last states.", _PAGED),
+    Operation("peers", "Other domains: entry, stored trust, discovery, link.", _PAGED),
+    Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
+    Operation("queues", "Queues with messages or requests in them.", _PAGED),
+    Operation(
+        "log",
+        "The last lines of the log.",
+        (Argument("level", ArgumentKind.TEXT, "Only lines of this level and above."), *_PAGED),
+    ),
+)
+
+OPERATIONS: Final = {one.name: one for one in _TABLE}
+"""All operations by name."""
+
+
+def find_operation(name: str) -> Operation:
+    """Find an operation.
+
+    Raises:
+        PeerError: NO_SUCH_SERVICE.
+    """
+    found = OPERATIONS.get(name)
+    if found is None:
+        names = ", ".join(OPERATIONS)
+        raise PeerError(Code.NO_SUCH_SERVICE, f"there is no operation {name[:64]!r}; there are: {names}")
+    return found
+
+
+def read_arguments(operation: Operation, given: dict[str, Any]) -> dict[str, Value]:
+    """Check the arguments of a request.
+
+    Returns:
+        The values of those that were given, each of its kind; seconds are numbers.
+
+    Raises:
+        PeerError: BAD_BODY; NAME_INVALID for what is no domain.
+    """
+    known = {one.name: one for one in operation.arguments}
+    for name in given:
+        if name not in known:
+            wanted = ", ".join(known) or "none"
+            raise PeerError(Code.BAD_BODY, f"{operation.name} knows no argument {name[:64]!r}; it knows: {wanted}")
+    for one in operation.arguments:
+        if one.is_required and given.get(one.name) in (None, ""):
+            raise PeerError(Code.BAD_BODY, f"{operation.name} needs `{one.name}`: {one.meaning}")
+    return {name: _read(known[name], value) for name, value in given.items() if value is not None}
+
+
+def _read(argument: Argument, value: object) -> Value:
+    wrong = PeerError(Code.BAD_BODY, f"`{argument.name}`: expected a {argument.kind.value}, got {str(value)[:64]!r}")
+    match argument.kind:
+        case ArgumentKind.FLAG:
+            if isinstance(value, bool):
+                return value
+        case ArgumentKind.NUMBER:
+            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+                return value
+        case ArgumentKind.SECONDS:
+            seconds = _seconds(value)
+            if seconds is not None:
+                return seconds
+        case ArgumentKind.TEXT:
+            if isinstance(value, str) and len(value) <= TEXT_CHARS:
+                if argument.choices and value not in argument.choices:
+                    choices = ", ".join(argument.choices)
+                    raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected one of {choices}, got {value[:64]!r}")
+                return value
+        case ArgumentKind.DOMAIN | ArgumentKind.PATTERN:
+            if isinstance(value, str):
+                is_pattern = argument.kind is ArgumentKind.PATTERN and value.startswith("*.")
+                valid_domain(value[2:] if is_pattern else value)
+                return value
+    raise wrong
+
+
+def _seconds(value: object) -> float | None:
+    """Read a duration; None when it is none."""
+    if isinstance(value, bool):
+        return None
+    seconds = float(value) if isinstance(value, int | float) else -1.0
+    if isinstance(value, str):
+        match = _DURATION.fullmatch(value)
+        seconds = float(match[1]) * _UNITS[match[2]] if match is not None else -1.0
+    return seconds if math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS else None

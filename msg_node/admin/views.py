@@ -1,0 +1,153 @@
+"""What operators see of a running node: lists of rows that have the same members. Nothing here changes anything."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from federation.domain_link import DomainLink
+from msg_node.admin.administered import Administered
+from msg_node.admin.core.pages import Row
+from msg_node.admin.link_report import link_status
+from msg_node.kernel.session import Session
+from protofly.errors import PeerError
+
+
+def sessions(node: Administered) -> Iterator[Row]:
+    """All sessions, in the order of their numbers."""
+    now, ports = time.time(), node.bus.send_queues.ports
+    for session in sorted(node.state.sessions, key=lambda one: one.sid):
+        port = ports.get(session.sid)
+        heard_at = session.heard_at if port is None else max(session.heard_at, port.heard_at)
+        yield {
+            "runtime": session.runtime,
+            "session": session.sid,
+            "state": _state_of(session, is_live=port is not None),
+            "dialect": session.dialect.name.lower().replace("_", "-"),
+            "guest_of": node.state.guests.domain(session.sid),
+            "credential": session.proof.credential,
+            "roles": sorted(session.proof.roles),
+            "silent_seconds": round(max(0.0, now - heard_at), 1),
+            "addresses": node.state.owners.count(session.sid),
+            "subscriptions": node.state.listeners.count(session.sid),
+            "queued": 0 if port is None else port.queue.queued,
+        }
+
+
+def _state_of(session: Session, *, is_live: bool) -> str:
+    if session.is_displaced:
+        return "displaced"
+    return "live" if is_live else "parked"
+
+
+def addresses(node: Administered) -> Iterator[Row]:
+    """All addresses that sessions own, besides those of their runtimes."""
+    for session in sorted(node.state.sessions, key=lambda one: one.sid):
+        for row in node.state.owners.owned(session.sid):
+            yield {
+                "address": row.url,
+                "runtime": session.runtime,
+                "session": session.sid,
+                "allocation_key": row.allocation_key,
+            }
+
+
+def subscriptions(node: Administered) -> Iterator[Row]:
+    """All subscriptions, of sessions and of other domains."""
+    for number in sorted(node.state.listeners.listeners()):
+        session = node.state.sessions.get(number)
+        domain = node.state.links.domain(number) if number < 0 else ""
+        for one in node.state.listeners.subscriptions(number):
+            yield {
+                "address": one.url,
+                "listener": domain or ("" if session is None else session.runtime),
+                "is_domain": bool(domain),
+                "source": one.source,
+            }
+
+
+def links(node: Administered) -> Iterator[Row]:
+    """All links, by domain."""
+    for link in sorted(node.federation.links, key=lambda one: one.domain):
+        yield link_status(link)
+
+
+def stubs(node: Administered) -> Iterator[Row]:
+    """The stubs of all links that ever needed theirs, by domain."""
+    for stub in sorted(node.federation.hosted_stubs(), key=lambda one: one.domain):
+        line = stub.line()
+        yield {
+            "domain": stub.domain,
+            "state": stub.state,
+            "since": line["since"],
+            "detail": stub.detail,
+            "version": stub.version,
+            "package": stub.module_sha256,
+            "signature": stub.signature,
+            "worker_pid": stub.worker_pid,
+            "states": list(stub.states),
+            "usage": stub.meters.totals(),
+        }
+
+
+def peers(node: Administered) -> Iterator[Row]:
+    """All domains that the settings name, whose documents are stored, or that have a link."""
+    entries = {peer.domain: peer for peer in node.settings.peer}
+    linked = {link.domain: link for link in node.federation.links}
+    for domain in sorted({*entries, *node.trust_store.domains(), *linked}):
+        entry, found = entries.get(domain), node.resolver.explain(domain)
+        yield {
+            "domain": domain,
+            "entry": "" if entry is None else entry.default,
+            **_trust_of(node, domain),
+            "discovery": found.state,
+            "reason": found.reason,
+            "link": _link_state(linked.get(domain)),
+        }
+
+
+def _trust_of(node: Administered, domain: str) -> dict[str, object]:
+    """The stored trust in a domain; one that cannot be read is shown by the code of its error."""
+    try:
+        state = node.trust_store.load(domain)
+    except PeerError as exc:
+        return {"trust": exc.code.word, "root": 0, "serial": 0, "held": []}
+    if state is None:
+        return {"trust": "", "root": 0, "serial": 0, "held": []}
+    held = [f"{name}: {', '.join(update.excess)}" for name, update in state.held.items()]
+    return {"trust": state.level.value, "root": state.root_version, "serial": state.live_serial, "held": held}
+
+
+def _link_state(link: DomainLink | None) -> str:
+    return "" if link is None else link.state
+
+
+def quotas(node: Administered) -> Iterator[Row]:
+    """Bounds of the whole node that the settings name, with what is taken of them."""
+    limits, state = node.settings.limits, node.state
+    parking = state.delivery.parking
+    taken = {
+        "limits.sessions": (len(state.sessions), limits.sessions),
+        "limits.links": (len(node.federation.links), limits.links),
+        "stored requests, bytes": (parking.size_bytes, parking.bounds.bytes),
+    }
+    for name, (used, most) in taken.items():
+        yield {"bound": name, "taken": used, "most": most, "share": round(used / most, 4)}
+
+
+def queues(node: Administered) -> Iterator[Row]:
+    """Queues with something in them: of runtimes, of links, of stored requests."""
+    for port in node.bus.send_queues.ports.values():
+        if port.queue.queued:
+            yield _queue("runtime", node.bus.runtimes.runtime_of(port), port.queue.queued, 0)
+    for link in node.federation.links:
+        if link.queue.waiting or link.queue.under_way:
+            yield _queue("link", link.domain, link.queue.waiting, link.queue.under_way)
+    stored = node.state.delivery.parking.queues
+    for name in list(stored.names()):
+        waiting = stored.waiting(name)
+        yield _queue("requests", name, waiting, stored.count(name) - waiting)
+
+
+def _queue(kind: str, name: str, waiting: int, under_way: int) -> Row:
+    return {"kind": kind, "queue": name, "waiting": waiting, "under_way": under_way}

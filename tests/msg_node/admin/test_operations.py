@@ -1,0 +1,102 @@
+"""Requests of operators: what may be asked, and what is refused before anything is done."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from msg_node.admin.core.operations import (
+    OPERATIONS,
+    Argument,
+    ArgumentKind,
+    Operation,
+    find_operation,
+    read_arguments,
+)
+from msg_node.admin.core.pages import page_of
+from protofly.errors import Code, PeerError
+
+EVERYTHING = Operation(
+    "try",
+    "Try every kind.",
+    (
+        Argument("peer", ArgumentKind.PATTERN, "A domain.", is_required=True),
+        Argument("for", ArgumentKind.SECONDS, "How long."),
+        Argument("times", ArgumentKind.NUMBER, "How often."),
+        Argument("loudly", ArgumentKind.FLAG, "Whether."),
+        Argument("mode", ArgumentKind.TEXT, "Which.", choices=("soft", "hard")),
+        Argument("at", ArgumentKind.DOMAIN, "Where."),
+    ),
+)
+ROWS = [{"name": f"row-{number}", "size": number} for number in range(250)]
+
+
+def test_values_are_read_by_their_kinds() -> None:
+    given = {"peer": "*.b.example", "for": "2h", "times": 3, "loudly": True, "mode": "soft", "at": "b.example"}
+    assert read_arguments(EVERYTHING, given) == {**given, "for": 7200.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("30s", 30), ("1.5m", 90), ("2h", 7200), ("1d", 86_400), ("90", 90), (90, 90), (0.5, 0.5)]
+)
+def test_durations_have_a_unit_or_are_seconds(text: object, seconds: float) -> None:
+    assert read_arguments(EVERYTHING, {"peer": "b.example", "for": text})["for"] == seconds
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"peer": ""},
+        {"peer": None},
+        {"peer": 7},
+        {"peer": "b.example", "forever": True},
+        *({"peer": "b.example", "for": one} for one in ["", "2w", "-1s", 0, -3, True, "1e9d", [], float("nan")]),
+        *({"peer": "b.example", "times": one} for one in [-1, "3", 1.5, True]),
+        *({"peer": "b.example", "loudly": one} for one in [1, "yes"]),
+        *({"peer": "b.example", "mode": one} for one in ["loud", 3, "x" * 1000]),
+    ],
+)
+def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        read_arguments(EVERYTHING, wrong)
+
+
+@pytest.mark.parametrize("name", ["*", "*.", "b", "*.*.example", "b.example.", "B.EXAMPLE", "-x.example"])
+def test_what_is_no_domain_is_refused(name: str) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.NAME_INVALID):
+        read_arguments(EVERYTHING, {"peer": name})
+
+
+def test_an_unknown_operation_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(PeerError, match="sessions") as caught:
+        find_operation("drop tables")
+    assert caught.value.code is Code.NO_SUCH_SERVICE
+
+
+def test_every_operation_is_explained() -> None:
+    for name, operation in OPERATIONS.items():
+        assert name == operation.name
+        assert operation.meaning.endswith(".")
+        assert all(one.meaning.endswith(".") for one in operation.arguments)
+
+
+def test_a_list_comes_in_pages() -> None:
+    first = page_of(ROWS, {})
+    assert (len(first.rows), first.total, first.next) == (100, 250, 100)
+    last = page_of(ROWS, {"after": 200, "limit": 100})
+    assert ([row["size"] for row in last.rows], last.next) == (list(range(200, 250)), None)
+    assert page_of(ROWS, {"after": 999}).rows == []
+
+
+def test_a_list_is_filtered_by_one_member() -> None:
+    page = page_of(ROWS, {"where": "name=row-24"})
+    assert (page.total, page.rows[0]) == (11, {"name": "row-24", "size": 24})
+    assert page_of([], {"where": "name=x"}).total == 0
+
+
+@pytest.mark.parametrize("wrong", [{"where": "name"}, {"where": "colour=red"}, {"limit": 0}, {"limit": 1001}])
+def test_a_page_that_cannot_be_made_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        page_of(ROWS, wrong)

@@ -1,0 +1,139 @@
+"""`trapezoid node`: see and change a running node on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from trapezoid.output import errors_reported, print_facts, print_json, print_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Where = Annotated[str, typer.Option("--where", metavar="MEMBER=TEXT", help="Only rows whose member contains a text.")]
+Limit = Annotated[int, typer.Option("--limit", metavar="N", help="Rows to show, at most 1000.")]
+After = Annotated[int, typer.Option("--after", metavar="N", help="Rows to skip: the `next` of the page before.")]
+
+DEFAULT_ROWS = 100
+
+app = typer.Typer(help="See and change a running node on this machine.", no_args_is_help=True)
+
+
+@app.command()
+def sessions(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List the sessions of runtimes, live or parked."""
+    columns = ("runtime", "state", "dialect", "roles", "silent_seconds", "addresses", "subscriptions", "queued")
+    _list(config, "sessions", _page(where, limit, after), columns, as_json=json)
+
+
+@app.command()
+def addresses(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List the addresses that sessions own."""
+    _list(config, "addresses", _page(where, limit, after), ("address", "runtime", "allocation_key"), as_json=json)
+
+
+@app.command()
+def subscriptions(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List the subscriptions of sessions and of linked domains."""
+    _list(config, "subscriptions", _page(where, limit, after), ("address", "listener", "source"), as_json=json)
+
+
+@app.command()
+def links(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
+    """List the links to other domains."""
+    columns = ("domain", "state", "carried_by", "waiting", "under_way", "sent", "accepted", "denied", "problem")
+    _list(config, "links", _page(where, limit, after), columns, as_json=json)
+
+
+@app.command()
+def stubs(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
+    """List the stubs of other domains that run here or did, with --json with their last states."""
+    columns = ("domain", "state", "since", "version", "worker_pid", "detail")
+    _list(config, "stubs", _page(where, limit, after), columns, as_json=json)
+
+
+@app.command()
+def peers(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
+    """List other domains: entry in the settings, stored trust, discovery, link."""
+    columns = ("domain", "entry", "trust", "root", "serial", "held", "discovery", "reason", "link")
+    _list(config, "peers", _page(where, limit, after), columns, as_json=json)
+
+
+@app.command()
+def quotas(config: Config, json: Json = False) -> None:
+    """Show the bounds of the node, and how much of each is taken."""
+    _list(config, "quotas", {}, ("bound", "taken", "most", "share"), as_json=json)
+
+
+@app.command()
+def queues(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List the queues with messages or requests in them."""
+    _list(config, "queues", _page(where, limit, after), ("kind", "queue", "waiting", "under_way"), as_json=json)
+
+
+@app.command()
+def log(
+    config: Config,
+    level: Annotated[str, typer.Option("--level", help="Only lines of this level and above.")] = "",
+    where: Where = "",
+    limit: Limit = DEFAULT_ROWS,
+    json: Json = False,
+) -> None:
+    """Show the last lines of the log of a running node, newest first."""
+    arguments = {**_page(where, limit, 0), **({"level": level} if level else {})}
+    _list(config, "log", arguments, ("time", "level", "logger", "message"), as_json=json)
+
+
+@app.command()
+def status(config: Config, json: Json = False) -> None:
+    """Show everything that the page /status shows, without a site."""
+    with errors_reported(as_json=json):
+        facts = _ask(config, "status", {})
+    if json:
+        print_json(facts)
+    else:
+        print_facts({name: value for name, value in facts.items() if not isinstance(value, dict)}, as_json=False)
+
+
+def _page(where: str, limit: int, after: int) -> dict[str, Any]:
+    return {"limit": limit, "after": after, **({"where": where} if where else {})}
+
+
+def _list(config: Path, operation: str, arguments: Mapping[str, Any], columns: Sequence[str], *, as_json: bool) -> None:
+    """Ask for a page of a list, and print it: whole rows as JSON, or some columns."""
+    with errors_reported(as_json=as_json):
+        page = _ask(config, operation, dict(arguments))
+    if as_json:
+        print_json(page)
+        return
+    if not page["rows"]:
+        typer.echo("none")
+        return
+    print_rows([{name: _shown(row[name]) for name in columns} for row in page["rows"]], as_json=False)
+    if page["next"] is not None:
+        typer.echo(f"{len(page['rows'])} of {page['total']}; go on with --after {page['next']}", err=True)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)
+
+
+def _ask(config: Path, operation: str, arguments: dict[str, Any]) -> Any:
+    from msg_node.settings.load import load_settings
+    from trapezoid.admin_client import ask_node
+
+    return ask_node(load_settings(config).node.data_dir, operation, arguments)
