@@ -17,7 +17,7 @@ from catalogue_client.core.state import TrustAnchor
 from catalogue_client.core.verify import PermissionsPolicy
 from catalogue_client.trust_store import TrustStore
 from protofly import limits
-from protofly.documents import ModuleReference, Permissions, TrustLevel
+from protofly.documents import Endpoint, ModuleReference, Permissions, TrustLevel
 from protofly.errors import Code, PeerError, SettingsError, TransportError
 from tests.support.repository import DAY, MODULE, SECRET, START, PublishedDomain, World, signing_key
 
@@ -333,3 +333,10 @@ async def test_refreshes_of_one_domain_at_the_same_time_agree(world: World) -> N
 def test_pinned_anchor_without_a_fingerprint_is_refused() -> None:
     with pytest.raises(SettingsError, match="fingerprint"):
         TrustAnchor(TrustLevel.PINNED)
+
+
+async def test_a_stub_gets_the_endpoints_that_it_asks_for_and_its_domain_declares(world: World) -> None:
+    world.b.publish_stub(permissions=Permissions(connect=["mn", "later"]))
+    url = "wss://mn.b.example/link"
+    world.b.publish_live(endpoints=[Endpoint(name=name, url=url) for name in ("other", "mn")])
+    assert list((await world.provide()).endpoints) == ["mn"]

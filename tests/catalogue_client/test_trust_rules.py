@@ -19,6 +19,7 @@ from catalogue_client.core.verify import (
     accept_manifest,
     approve,
     check_module,
+    growth,
     is_newest_mark,
     judge_running,
     make_stub,
@@ -434,3 +435,43 @@ def test_a_live_document_is_remembered_by_its_payload(b: Published) -> None:
         msgspec.structs.replace(b.live.root, sha256="0" * 64),
     ):
         assert not rules.is_current_root(state, wrong)
+
+
+MODEST = PermissionsPolicy(endpoints=frozenset({"mn"}), clock="monotonic", random=False, auth=False, storage_bytes=10)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "excess"),
+    [
+        (Permissions(), []),
+        (Permissions(connect=["mn"], clock="monotonic", storage_bytes=10), []),
+        (Permissions(connect=["x", "mn", "y"]), ["connect x", "connect y"]),
+        (Permissions(clock="wall"), ["clock wall"]),
+        (Permissions(random=True), ["random"]),
+        (Permissions(auth=True), ["auth"]),
+        (Permissions(storage_bytes=11), ["storage_bytes 11"]),
+    ],
+)
+def test_what_exceeds_a_policy_or_a_predecessor_is_said_in_words(wanted: Permissions, excess: list[str]) -> None:
+    assert MODEST.excess(wanted) == excess
+    before = Permissions(connect=["mn"], clock="monotonic", storage_bytes=10)
+    assert growth(wanted, before) == excess
+    everything = Permissions(connect=["x", "mn", "y"], clock="wall", random=True, auth=True, storage_bytes=11)
+    assert growth(wanted, everything) == []
+    assert PermissionsPolicy(storage_bytes=11).excess(wanted) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "grown"),
+    [
+        ([], ["tel:+49*"], ["tel:+49*"]),
+        (["tel:+49*"], ["tel:+4930*", "tel:+4940*"], []),
+        (["tel:+4930*"], ["tel:+49*"], ["tel:+49*"]),
+        (["tel:+4930*", "sip://legacy.example"], ["tel:+49301*", "sip://legacy.example", "sip://x.example"], None),
+    ],
+)
+def test_an_update_grows_by_ranges_that_no_former_range_holds(
+    before: list[str], after: list[str], grown: list[str] | None
+) -> None:
+    grown = ["sip://x.example"] if grown is None else grown
+    assert growth(Permissions(ranges=after), Permissions(ranges=before)) == [f"range {one}" for one in grown]
