@@ -104,3 +104,19 @@ def test_what_nobody_can_repeat_any_more_is_forgotten_with_the_next_word() -> No
     words.keep(entry(request(1000)), DONE, NOW + REPEATED_SECONDS + 1)
     assert len(words) == 1
     assert words.about(request(1000), Sender(ANA), NOW + REPEATED_SECONDS + 2) is not None
+
+
+def test_nothing_is_remembered_for_other_domains_and_for_what_has_no_id() -> None:
+    words, abroad = RecentResults(), Sender("", domain="beta.example")
+    words.keep(entry(request(), abroad), DONE, NOW)
+    silent = codec.build(id=None, type="execute", from_=ANA, to=SWITCH, body={"class": "action"})
+    words.keep(entry(silent), DONE, NOW)
+    assert len(words) == 0
+    assert (words.about(request(), abroad, NOW), words.about(silent, Sender(ANA), NOW)) == (None, None)
+
+
+def test_the_same_request_takes_one_place() -> None:
+    words = RecentResults(max_words=2)
+    for number in (1, 1, 2):
+        words.keep(entry(request(number)), DONE, NOW)
+    assert len(words) == 2
