@@ -1,7 +1,7 @@
 """Trying changes of functions in a process that has collected the tests already: the code of one function is swapped.
 
 Theory of operation. Most of what a trial costs is to start pytest, to import and to collect. A *host* does that once
-for a module, and forks a process for each change of it; there the changed function gets its new code, and the tests
+for many changes, and forks a process for each; there the changed function gets its new code, and the tests
 run at once. What a test notices then is noticed. A function that was called before, while tests were imported and
 collected, may have left results that are kept: what no test notices of it is tried again in the slow way, with the
 whole module changed from its import on.
@@ -12,7 +12,7 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 
@@ -25,10 +25,9 @@ from tests.mutation.mutations import Mutation
 class Host(Selection):
     """Collects some tests; in place of running them, calls `work` with this plugin, and keeps what it returns."""
 
-    def __init__(self, seconds: Mapping[str, float], module: Path, work: Callable[[Host], object]) -> None:
+    def __init__(self, seconds: Mapping[str, float], modules: Collection[Path], work: Callable[[Host], object]) -> None:
         super().__init__(seconds)
-        self._module = str(module)
-        self._called: set[str] = set()
+        self._called: dict[str, set[str]] = {str(path): set() for path in modules}
         self._work = work
         self._items: dict[str, pytest.Item] = {}
         self.result: object = []
@@ -40,12 +39,13 @@ class Host(Selection):
 
     def _trace(self, frame: FrameType, _event: str, _argument: object) -> None:
         code = frame.f_code
-        if code.co_filename == self._module and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
-            self._called.add(code.co_qualname)
+        called = self._called.get(code.co_filename)
+        if called is not None and code.co_flags & inspect.CO_OPTIMIZED:  # not the body of a class
+            called.add(code.co_qualname)
 
-    def was_called(self, function: str) -> bool:
+    def was_called(self, module: Path, function: str) -> bool:
         """Whether a function, or one inside of it, was called while tests were imported and collected."""
-        called = {name.replace(".<locals>", "") for name in self._called}
+        called = {name.replace(".<locals>", "") for name in self._called[str(module)]}
         return any(f"{name}.".startswith(f"{function}.") or f"{function}.".startswith(f"{name}.") for name in called)
 
     @pytest.hookimpl(tryfirst=True)

@@ -26,6 +26,7 @@ from tests.mutation.targets import ROOT, Group, module_name
 _START_SECONDS: Final = 20.0
 """CPU that imports may take, and whatever takes longer because of the change."""
 _PATIENCE: Final = 5.0
+_CHANGES_OF_A_HOST: Final = 150
 _HOST_SECONDS: Final = 3600.0
 """CPU of a process that only collects tests and waits for others."""
 
@@ -103,9 +104,10 @@ def tried(
     for number, one in enumerate(mutations):
         if one.key in listed:
             end(number, Trial(one, Outcome.EQUIVALENT, listed[one.key]))
-    for module in sorted({one.module for number, one in enumerate(mutations) if number not in done and one.function}):
-        numbers = [number for number, one in enumerate(mutations) if number not in done and one.module == module]
-        for number, trial in _swapped({number: mutations[number] for number in numbers}, callers, bounds):
+    in_functions = [number for number, one in enumerate(mutations) if number not in done and one.function]
+    for start in range(0, len(in_functions), _CHANGES_OF_A_HOST):
+        some = in_functions[start : start + _CHANGES_OF_A_HOST]
+        for number, trial in _swapped({number: mutations[number] for number in some}, callers, bounds):
             end(number, trial)
     survived: dict[int, Trial] = {number: Trial(one, Outcome.SURVIVED) for number, one in enumerate(mutations)}
     for is_near in (True, False):
@@ -128,7 +130,7 @@ def tried(
 
 
 def _swapped(mutations: Mapping[int, Mutation], callers: Callers, bounds: Bounds) -> Iterator[tuple[int, Trial]]:
-    """What becomes of those changes of one module of which a swapped function says enough; see `swapping`."""
+    """What becomes of those changes of which a swapped function says enough; see `swapping`."""
     tests = {
         number: _tests_for(one, callers, True, bounds) | _tests_for(one, callers, False, bounds)
         for number, one in mutations.items()
@@ -154,18 +156,21 @@ def _hosted(works: Mapping[int, _Work], workers: int, folder: Path) -> object:
         tasks = [Task(partial(_attempt_swapped, works[number], host), works[number].cpu_seconds) for number in numbers]
         return [(numbers[place], ended.answer.decode(), ended.is_late) for place, ended in run_all(tasks, workers)]
 
-    module = ROOT.joinpath(*next(iter(works.values())).mutation.module.split(".")).with_suffix(".py")
-    plugin = Host(seconds, module, work_off)
+    plugin = Host(seconds, {_path_of(work.mutation) for work in works.values()}, work_off)
     run_tests(files_of(list(seconds)), plugin, folder)
     return plugin.result
 
 
 def _attempt_swapped(work: _Work, host: Host, _folder: Path) -> _Answer:
-    path = ROOT.joinpath(*work.mutation.module.split(".")).with_suffix(".py")
+    path = _path_of(work.mutation)
     is_swapped = swap(work.mutation, path, source_of(path))
     if is_swapped:
         host.run(list(work.tests))
-    return _Answer(host.failed, host.ran, not is_swapped or host.was_called(work.mutation.function))
+    return _Answer(host.failed, host.ran, not is_swapped or host.was_called(path, work.mutation.function))
+
+
+def _path_of(mutation: Mutation) -> Path:
+    return ROOT.joinpath(*mutation.module.split(".")).with_suffix(".py")
 
 
 def _tests_for(mutation: Mutation, callers: Callers, is_near: bool, bounds: Bounds) -> dict[str, float]:
@@ -178,7 +183,7 @@ def _tests_for(mutation: Mutation, callers: Callers, is_near: bool, bounds: Boun
 def _attempt(work: _Work, folder: Path) -> _Answer:
     """In a process of its own: run tests against the changed module."""
     mutation, tests = work.mutation, work.tests
-    path = ROOT.joinpath(*mutation.module.split(".")).with_suffix(".py")
+    path = _path_of(mutation)
     assert mutation.module not in sys.modules
     sys.meta_path.insert(0, ChangedModule(mutation.module, path, mutation.applied_to(source_of(path))))
     plugin = Selection(tests)
