@@ -15,10 +15,12 @@ from typing import Final
 import trio
 
 from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
+from federation.core.stub_grant import WHOLE_GRANT, StubGrant
 from protofly.documents import Endpoint
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.limits import MODULE_BYTES
 from protofly.stub import VerifiedStub
+from sandbox.core.budget import Budget
 from sandbox.core.module_check import inspect_module
 from stubs_cache.stub_pins import StubPins
 
@@ -40,21 +42,42 @@ class StubChoice:
         file: The module that the operator chose; None: what the domain publishes.
         endpoint: URL of the only place that a chosen stub may connect to.
         configuration: What `start` hands to the stub; nothing secret.
+        grant: What the stub may do and spend at most.
     """
 
     domain: str
     file: Path | None = None
     endpoint: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)
+    grant: StubGrant = WHOLE_GRANT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceTerms:
+    """What the settings say about the instances of one verified stub: configuration, permissions, ceilings."""
+
+    configuration: Mapping[str, object]
+    grant: StubGrant
+    budget: Budget
 
 
 class ChosenStubs:
-    """The operator's settings about stubs, by domain."""
+    """The operator's settings about stubs, by domain.
 
-    def __init__(self, choices: Iterable[StubChoice], pins: StubPins, *, check: CheckConfiguration) -> None:
+    Args:
+        choices: The settings; a domain without one gets the defaults.
+        pins: Digests of chosen modules.
+        check: Holds a configuration against the schema of a stub.
+        budget: What this node allows any stub to spend.
+    """
+
+    def __init__(
+        self, choices: Iterable[StubChoice], pins: StubPins, *, check: CheckConfiguration, budget: Budget | None = None
+    ) -> None:
         self._choices = {one.domain: one for one in choices}
         self._pins = pins
         self._check = check
+        self._budget = Budget() if budget is None else budget
 
     def is_chosen(self, domain: str) -> bool:
         """True when the operator chose the stub of a domain."""
@@ -70,14 +93,21 @@ class ChosenStubs:
         """
         return await trio.to_thread.run_sync(self._load, self._choices[domain])
 
-    def configuration(self, stub: VerifiedStub) -> Mapping[str, object]:
-        """Return the configuration that `start` hands to a stub.
+    def terms(self, stub: VerifiedStub) -> InstanceTerms:
+        """Return what holds for the instances of a stub.
 
         Raises:
-            PeerError: STUB_CONFIGURATION when it does not fit the schema of the stub's manifest.
+            PeerError: STUB_CONFIGURATION when its configuration does not fit the schema of its manifest,
+                STUB_NEEDS_MORE when its manifest needs more than it may have.
         """
-        choice = self._choices.get(stub.domain)
-        configuration = {} if choice is None else choice.configuration
+        choice = self._choices.get(stub.domain) or StubChoice(domain=stub.domain)
+        configuration = self._configuration(choice, stub)
+        return InstanceTerms(
+            configuration=configuration, grant=choice.grant, budget=choice.grant.budget(stub.manifest, self._budget)
+        )
+
+    def _configuration(self, choice: StubChoice, stub: VerifiedStub) -> Mapping[str, object]:
+        configuration = choice.configuration
         if stub.manifest.configuration:
             try:
                 self._check(stub.manifest.configuration, configuration)

@@ -16,6 +16,7 @@ import trio
 
 from federation.core.carrier import Carrier, CarrierDown, Convicted, LinkPort
 from federation.core.outbound_queue import OutboundMessage
+from federation.core.stub_grant import WHOLE_GRANT, StubGrant
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.egress import Channel, Egress, EgressRules, LineOpener
@@ -53,7 +54,7 @@ class StubInstance:
         opener: Opens its lines.
         identity: Signs for it, and checks what its far end proves.
         meters: What the stub of this domain has used, over all its runs.
-        allows_http: It may open channels of kind `http`.
+        grant: What the operator grants it at most.
     """
 
     stub: VerifiedStub
@@ -63,13 +64,12 @@ class StubInstance:
     opener: LineOpener
     identity: Identity
     meters: StubMeters
-    allows_http: bool = True
+    grant: StubGrant = WHOLE_GRANT
 
     @property
     def grants(self) -> Grants:
         """The permissions that its manifest asks for and the node allows."""
-        auth = self.stub.manifest.permissions.auth
-        return Grants(frozenset(self.stub.endpoints), auth=auth, http=self.allows_http)
+        return self.grant.permissions(self.stub)
 
 
 class StubObserver(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
@@ -13,7 +13,6 @@ from federation.egress import EgressRules, LineOpener
 from federation.hosted_stub import StubInstance
 from federation.identity import Identity
 from federation.stub_provider import Package
-from sandbox.core.budget import Budget
 from sandbox.host import Sandbox, StubProcess
 
 
@@ -23,7 +22,6 @@ class StubHost:
 
     Attributes:
         sandbox: Runs workers.
-        budget: Bounds what any stub may spend.
         opener: Opens the lines of stubs.
         identity: Signs for them, and checks what their far ends prove.
         interworking: Says which stubs may be of that kind.
@@ -31,26 +29,24 @@ class StubHost:
     """
 
     sandbox: Sandbox
-    budget: Budget
     opener: LineOpener
     identity: Identity
     interworking: Interworking
     terms: PeerTerms
 
     async def start_worker(self, package: Package) -> StubProcess:
-        """A worker with the code of a package, within what its manifest needs and the node allows.
+        """A worker with the code of a package, within the budget of its terms.
 
         Raises:
             StubFaultError: See `Sandbox.start_worker`.
         """
-        needs = package.stub.manifest.needs
-        budget = self.budget.lowered_to(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms or None)
-        return await self.sandbox.start_worker(package.stub.domain, package.code, budget)
+        return await self.sandbox.start_worker(package.stub.domain, package.code, package.terms.budget)
 
     def describe(self, package: Package, link: DomainLink) -> None:
         """Put what runs into the inventory that operators read."""
         stub, domain = package.stub, link.domain
         ranges = ", ".join(map(str, self.interworking.effective(domain)))
+        withheld = ", ".join(package.terms.grant.withheld(stub))
         link.stub.description = {
             "name": stub.name,
             "version": stub.version,
@@ -58,6 +54,7 @@ class StubHost:
             "level": stub.level.value,
             **({"class": "plain"} if domain in self.terms.plain else {}),
             **({"interworking": ranges} if stub.manifest.interworking else {}),
+            **({"withheld": withheld} if withheld else {}),
         }
         link.stub.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
 
@@ -76,8 +73,11 @@ class StubHost:
             peer_stream,
             delivered,
             tokens.names,
-            package.configuration,
+            package.terms.configuration,
         )
+        grant = package.terms.grant
+        if admission is not None and not admission.allows_http:
+            grant = replace(grant, http=False)
         rules = EgressRules(
             domain,
             package.stub.endpoints,
@@ -93,5 +93,5 @@ class StubHost:
             self.opener,
             self.identity,
             link.stub.meters,
-            allows_http=admission is None or admission.allows_http,
+            grant,
         )

@@ -9,14 +9,14 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import trio
 
 from catalogue_client.client import CatalogueClient
 from catalogue_client.core.state import DomainTrust
-from federation.chosen_stubs import ChosenStubs
+from federation.chosen_stubs import ChosenStubs, InstanceTerms
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
 from protofly.errors import HostError, PeerError, TransportError
@@ -34,11 +34,11 @@ SWEEP_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A stub that may run, its machine code, and the settings that `start` hands to it."""
+    """A stub that may run, its machine code, and the terms of its instances."""
 
     stub: VerifiedStub
     code: bytes
-    configuration: Mapping[str, object]
+    terms: InstanceTerms
 
 
 class StubProvider:
@@ -70,13 +70,15 @@ class StubProvider:
     async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
         """Everything that is needed to run the stub of `domain`; `asked_by` is whose message needs it.
 
+        A stub that may not run by the settings is refused before it is compiled.
+
         Raises:
             PeerError: Something about the domain was refused.
             TransportError: Nobody answered.
         """
         started = time.perf_counter()
         stub = await self._stub(domain, times, asked_by)
-        configuration = self._chosen.configuration(stub)
+        terms = self._chosen.terms(stub)
         code = await self._compiled(stub, times)
         logger.info(
             "stub %s %s of %s is verified and compiled after %.0f ms",
@@ -85,7 +87,7 @@ class StubProvider:
             domain,
             (time.perf_counter() - started) * 1000,
         )
-        return Package(stub, code, configuration)
+        return Package(stub, code, terms)
 
     async def _stub(self, domain: str, times: StepTimes, asked_by: str) -> VerifiedStub:
         """The stub that the operator chose, or else the one that the domain publishes."""

@@ -142,6 +142,7 @@ class Code(Enum):
     # The running stub.
     STUB_CONFIGURATION = (502, "stub-configuration")
     DIGEST_NOT_APPROVED = (502, "digest-not-approved")
+    STUB_NEEDS_MORE = (502, "stub-needs-more")
     STUB_FAILED = (502, "stub-failed")
     STUB_REFUSED = (502, "stub-refused")
     STUB_TRAPPED = (502, "stub-trapped")

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.settings.delivery import DeliverySettings
+from msg_node.settings.grants import GrantSettings
 from msg_node.settings.identity import Algorithm, GlobalRegistrySettings, IdentitySettings
 from msg_node.settings.interworking import InterworkingSettings
 from msg_node.settings.middleware import MiddlewareSettings
@@ -464,6 +465,7 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "stumble over them. A message that such a node sends back is then not known as one that was here."
         ),
     ] = True
+    grant: GrantSettings = GrantSettings()
     well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""
     connect: Annotated[
         str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from federation.core.peer_terms import PeerTerms
+from msg_node.settings.grants import GrantSettings
 from msg_node.settings.interworking import token_readers
 from protofly.documents import EndpointUrl
 from protofly.limits import STUB_CONFIGURATION_BYTES
@@ -46,6 +47,7 @@ def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str
     is_wildcard = peer.domain.startswith("*.")
     given = {"stub": peer.stub, "configuration": peer.configuration, "stay_connected": peer.stay_connected}
     given |= {"class": peer.trust_class == "plain", "send_via": not peer.send_via}
+    given |= {"grant": peer.grant != GrantSettings()}
     if is_wildcard:
         yield from ((name, "only for a domain that is named in full") for name, value in given.items() if value)
     if len(msgspec.json.encode(plain_values(peer.configuration))) > STUB_CONFIGURATION_BYTES:

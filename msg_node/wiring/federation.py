@@ -23,7 +23,6 @@ from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
-from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 
 
@@ -32,9 +31,8 @@ def build_supervision(
 ) -> StubSources:
     """Make the sources of stubs of other domains, and what runs them."""
     settings, state = foundation.settings, foundation.state
-    budget = Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
     opener = LineOpener(discovery.dialler, discovery.tls_context)
-    host = StubHost(sandbox, budget, opener, trust.identity, state.interworking, peer_terms(settings))
+    host = StubHost(sandbox, opener, trust.identity, state.interworking, peer_terms(settings))
     return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state))
 
 

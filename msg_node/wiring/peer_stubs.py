@@ -17,12 +17,12 @@ _INSTALLED: Final = Path(sys.prefix) / "share" / "trapezoid" / "stubs"
 
 
 def stub_choices(settings: Settings) -> list[StubChoice]:
-    """Return the choices of the entries for stubs of single domains.
+    """Return what the entries of single domains say about their stubs.
 
     Raises:
         SettingsError: A stub is in no file and in no catalogue.
     """
-    return [stub_choice(settings, peer) for peer in settings.peer if peer.stub is not None or peer.configuration]
+    return [stub_choice(settings, peer) for peer in settings.peer if not peer.domain.startswith("*.")]
 
 
 def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:
@@ -36,6 +36,7 @@ def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:
         file=None if peer.stub is None else stub_file(settings, peer.stub),
         endpoint=peer.endpoint,
         configuration=plain_values(peer.configuration),
+        grant=peer.grant.grant(),
     )
 
 

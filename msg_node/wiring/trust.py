@@ -18,6 +18,7 @@ from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.peer_stubs import stub_choices
 from policy.core.gate import Gate
+from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.stub_pins import StubPins
@@ -67,6 +68,7 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         stub_choices(settings),
         StubPins(settings.node.data_dir / "pinned_stubs", secret=foundation.secret),
         check=check_configuration,
+        budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)
     return Trust(store=trust_store, documents=documents, provider=provider, aliases=aliases, identity=identity)

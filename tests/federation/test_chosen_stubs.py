@@ -107,10 +107,10 @@ async def test_configuration_has_to_fit_the_schema_that_the_stub_states(
     chosen = Chosen(tmp_path, configuration=configuration)
     stub = await chosen.stubs.load("p.example")
     if is_good:
-        assert chosen.stubs.configuration(stub) == configuration
+        assert chosen.stubs.terms(stub).configuration == configuration
     else:
         with pytest.raises(PeerError, check=lambda error: error.code is Code.STUB_CONFIGURATION):
-            chosen.stubs.configuration(stub)
+            chosen.stubs.terms(stub)
 
 
 async def test_chosen_stub_wins_over_what_the_domain_publishes_and_nobody_is_asked(tmp_path: Path) -> None:
@@ -133,5 +133,5 @@ async def test_configuration_reaches_a_published_stub_as_well(tmp_path: Path) ->
     package = await rig.provider.package("b.example", StepTimes())
     assert package.stub.domain == "b.example"
     assert package.stub.level is TrustLevel.WEB
-    assert package.configuration == {"colour": "red"}
+    assert package.terms.configuration == {"colour": "red"}
     world.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from federation.core.stub_grant import StubGrant
 from msg_node.settings.load import load_settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring.peer_stubs import stub_choices
@@ -50,6 +51,18 @@ def test_stub_that_comes_with_the_program_is_found_by_its_name(tmp_path: Path) -
     assert terms.chosen == terms.connected == terms.plain == terms.bare == {"b.example"}
 
 
+def test_grant_of_an_entry_reaches_chosen_and_published_stubs(tmp_path: Path) -> None:
+    text = '[[peer]]\ndomain = "c.example"\n'
+    text += 'grant = {endpoints = ["mn"], http = false, auth = false, memory_bytes = 1048576}\n'
+    settings = load_settings(settings_file(tmp_path, GOOD + "grant = {call_ms = 7}\n" + text))
+    chosen, published = stub_choices(settings)
+    assert (chosen.domain, chosen.grant) == ("b.example", StubGrant(call_ms=7))
+    assert (published.file, published.grant) == (
+        None,
+        StubGrant(endpoints=frozenset({"mn"}), http=False, auth=False, memory_bytes=1 << 20),
+    )
+
+
 def test_file_is_relative_to_the_settings(tmp_path: Path) -> None:
     settings = load_settings(settings_file(tmp_path, GOOD.replace("vertx_peer", "mine.wasm")))
     assert stub_choices(settings)[0].file == tmp_path / "mine.wasm"
@@ -90,6 +103,9 @@ def test_name_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         ('class = "plain"', f'class = "plain"\nconfiguration = {{x = "{"y" * 20_000}"}}', "more than 16,384 bytes"),
         ('class = "plain"', 'class = "plain"\nconfiguration = "runtime"', "configuration"),
         ('class = "plain"', 'class = "best"', "class"),
+        ('class = "plain"', 'class = "plain"\ngrant = {memory_bytes = 1}', "memory_bytes"),
+        ('class = "plain"', 'class = "plain"\ngrant = {htttp = false}', "did you mean `http`"),
+        (GOOD, '[[peer]]\ndomain = "*.b.example"\ngrant = {http = false}\n', "grant: only for a domain that is named"),
         ('class = "plain"', 'class = "plain"\n[[interworking]]\ndomain = "b.example"', "interworking"),
     ],
 )
