@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from policy.core.rates import UNLIMITED, RateBucket, RateLimit, TypedBuckets, TypeRate, make_bucket
+from policy.core.rates import UNLIMITED, BothBuckets, RateBucket, RateLimit, TypedBuckets, TypeRate, make_bucket
 from protofly.errors import SettingsError
 
 
@@ -189,3 +189,26 @@ def test_whatever_comes_no_group_and_no_sender_gets_more_than_its_rate(
         passed[type_[0]] += buckets.take(size, now, type_) == 0.0
     assert sum(passed.values()) <= 4 * (now + 1) + 1e-6
     assert passed["s"] + passed["c"] <= 2 * (now + 1) + 1e-6
+
+
+def test_what_one_of_two_buckets_refuses_costs_nothing_in_the_other() -> None:
+    first, second = (RateBucket(RateLimit(messages_per_second=rate, bytes_per_second=100.0)) for rate in (2.0, 1.0))
+    both = BothBuckets(first, second)
+    assert both.take(10, 0.0) == 0.0
+    assert all(both.take(10, 0.0) == pytest.approx(1.0) for _ in range(5))
+    assert first.take(90, 0.0) == 0.0
+    assert both.take(1, 0.0) == pytest.approx(0.5)
+    both.give_back(10)
+    assert (first.take(10, 0.0), second.take(10, 0.0)) == (0.0, 0.0)
+
+
+def test_what_a_type_gives_back_it_gives_back_for_all() -> None:
+    buckets = TypedBuckets(RateLimit(messages_per_second=1.0), TYPED)
+    for type_ in ("update", "read", "create"):
+        assert buckets.take(100, 0.0, type_) == 0.0
+        assert buckets.take(100, 0.0, type_) > 0.0
+        buckets.give_back(100, type_)
+    both = BothBuckets(buckets, buckets)
+    assert both.take(1, 0.0, "read") > 0.0
+    assert both.take(1, 0.0, "update") > 0.0
+    assert buckets.take(100, 0.0, "update") == 0.0
