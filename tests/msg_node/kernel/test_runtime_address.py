@@ -1,0 +1,57 @@
+"""Runtime addresses: patterns, and which part of a key is the runtime."""
+
+from __future__ import annotations
+
+import pytest
+
+from msg_node.kernel.runtime_address import covers, covers_any, is_pattern, names_in_full, runtime_part
+
+ANA = "runtime://alpha.example/rt-ana"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "is_so", "is_covering", "is_in_full"),
+    [
+        ("*", True, True, False),
+        (ANA, True, True, True),
+        ("hyperty-runtime://ALPHA.example/rt-ana", True, True, True),
+        ("runtime://alpha.example/*", True, True, False),
+        ("runtime://ALPHA.example/rt-*", True, True, False),
+        ("runtime://alpha.example/rt-ana*", True, True, False),
+        ("runtime://alpha.example/rt-b*", True, False, False),
+        (f"{ANA}/sm", False, False, False),
+        ("runtime://alpha.example*", False, False, False),
+        ("runtime:*", False, False, False),
+        ("runtime:///*", False, False, False),
+        ("hyperty://alpha.example/*", False, False, False),
+        ("runtime://[::1/*", False, False, False),
+        ("runtime://alpha.example/*/x*", False, False, False),
+        ("**", False, False, False),
+        ("hyperty://alpha.example/h", False, False, False),
+        ("two words", False, False, False),
+        ("", False, False, False),
+    ],
+)
+def test_a_pattern_says_its_whole_authority(pattern: str, is_so: bool, is_covering: bool, is_in_full: bool) -> None:
+    assert is_pattern(pattern) is is_so
+    assert covers(pattern, ANA) is is_covering
+    assert names_in_full(pattern, ANA) is is_in_full
+    assert covers_any(["runtime://beta.example/*", pattern], ANA) is is_covering
+    assert not covers_any([], ANA)
+
+
+@pytest.mark.parametrize(
+    ("key", "runtime"),
+    [
+        (ANA, ANA),
+        (f"{ANA}/sm/x", ANA),
+        ("runtime:/rt", "runtime:/rt"),
+        ("runtime:/rt/sm", "runtime:/rt"),
+        ("runtime://alpha.example", ""),
+        ("runtime://alpha.example/", "runtime://alpha.example/"),
+        ("hyperty://alpha.example/h/x", ""),
+        ("runtimes:/rt", ""),
+    ],
+)
+def test_the_runtime_is_the_first_level_of_a_key(key: str, runtime: str) -> None:
+    assert runtime_part(key) == runtime
