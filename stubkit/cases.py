@@ -46,17 +46,56 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Raises:
             SettingsError: See `event_of`.
         """
-        given = self.give if isinstance(self.give, list) else [self.give]
-        return [event_of(one) for one in given]
+        return [event_of(one) for one in self._given]
+
+    @property
+    def gives_start(self) -> bool:
+        """True when `start` is among the events."""
+        return any(one.get("event") == "start" for one in self._given)
+
+    @property
+    def _given(self) -> list[Facts]:
+        return self.give if isinstance(self.give, list) else [self.give]
 
 
 class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One conversation. `start` has members of the event `start` that differ from the usual ones."""
+    """One conversation. `start` has members of the event `start` that differ from the usual ones.
+
+    It begins where the case named by `after` ended.
+    """
 
     name: str
     steps: list[Step]
+    after: str = ""
     start: Facts = {}
     endpoints: tuple[str, ...] = ()
+
+
+class LiveScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How tests hold a conversation that the author did not write.
+
+    After `case` the stub is live. `accept` is what its far end says when it has everything up to message `{number}`,
+    and `deliver` what it says to send `{message}` as its own number `{number}`; {} for a protocol without.
+    """
+
+    case: str
+    accept: Facts = {}
+    deliver: Facts = {}
+
+    def accepting(self, number: int) -> list[GuestEvent]:
+        """The far end has everything up to a message."""
+        return [event_of(_filled(self.accept, number, ""))] if self.accept else []
+
+    def delivering(self, number: int, message: str) -> list[GuestEvent]:
+        """The far end sends a message of its own."""
+        return [event_of(_filled(self.deliver, number, message))] if self.deliver else []
+
+
+def _filled(facts: Facts, number: int, message: str) -> Facts:
+    def fill(value: Any) -> Any:
+        return value.replace("{number}", str(number)).replace("{message}", message) if isinstance(value, str) else value
+
+    return {name: fill(value) for name, value in facts.items()}
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -65,6 +104,37 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cases: list[Case]
     start: Facts = {}
     endpoints: tuple[str, ...] = ("mn",)
+    live: LiveScript | None = None
+
+    def case(self, name: str) -> Case:
+        """The case of a name.
+
+        Raises:
+            SettingsError: There is none.
+        """
+        for case in self.cases:
+            if case.name == name:
+                return case
+        raise SettingsError(f"no case {name!r}")
+
+    def steps_of(self, case: Case) -> list[Step]:
+        """Its steps, behind those of the case that it comes after.
+
+        Raises:
+            SettingsError: There is no such case, or they go round in circles.
+        """
+        steps, seen = list(case.steps), {case.name}
+        while case.after:
+            case = self.case(case.after)
+            if case.name in seen:
+                raise SettingsError(f"case {case.name!r} comes after itself")
+            seen.add(case.name)
+            steps = [*case.steps, *steps]
+        return steps
+
+    def steps_before(self, case: Case) -> int:
+        """The number of steps that come before its own."""
+        return len(self.steps_of(case)) - len(case.steps)
 
 
 def load_script(path: Path) -> Script:
@@ -85,7 +155,12 @@ def load_script(path: Path) -> Script:
         raise SettingsError(f"{path}: {exc}") from exc
     if not script.cases:
         raise SettingsError(f"{path}: no cases")
+    if script.live is not None:
+        script.case(script.live.case)
+        script.live.accepting(1)
+        script.live.delivering(1, "{}")
     for case in script.cases:
+        script.steps_of(case)
         for number, step in enumerate(case.steps, start=1):
             try:
                 _check_step(step)

@@ -39,6 +39,20 @@ def list_peers(config: Config, json: Json = False) -> None:
 
 
 @app.command()
+def show(domain: Domain, config: Config, json: Json = False) -> None:
+    """Show the stored trust in a domain, and its stubs with the certification that their author published."""
+    with errors_reported(as_json=json), _trust_store(config) as store:
+        import trio
+
+        from msg_node.settings.load import load_settings
+        from protofly.address import valid_domain
+        from trapezoid.peer_show import show as show_peer
+
+        facts = _row(store, valid_domain(domain))
+        print_facts(trio.run(show_peer, load_settings(config), store, domain, facts), as_json=json)
+
+
+@app.command()
 def retrust(
     domain: Domain,
     config: Config,

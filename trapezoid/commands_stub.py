@@ -1,4 +1,4 @@
-"""`trapezoid stub`: begin, build, run, check and pack protostubs."""
+"""`trapezoid stub`: begin, build, run, check, certify and pack protostubs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trapezoid import commands_stub_run
+from trapezoid import commands_stub_run, commands_stub_tests
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
@@ -17,8 +17,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _UNPROVED = "it reports `live` before the peer is verified: publish it with --no-auth, or --range if it interworks"
 
-app = typer.Typer(help="Begin, build, run, check and pack protostubs.", no_args_is_help=True)
+app = typer.Typer(help="Begin, build, run, check, certify and pack protostubs.", no_args_is_help=True)
 app.command()(commands_stub_run.run)
+app.command()(commands_stub_tests.certify)
+app.command()(commands_stub_tests.bench)
+app.command()(commands_stub_tests.fuzz)
 
 
 @app.command()

@@ -34,6 +34,7 @@ from protofly.documents import (
 )
 from protofly.errors import SettingsError
 from sandbox.core.module_check import ModuleFacts, inspect_module
+from stubkit.certification import decoded, report_path
 from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_reference
 from trapezoid.publish_options import PublishOptions, SigningSite, complete, default_module
@@ -61,6 +62,8 @@ class PublishReport:
     """Empty if nothing was published before."""
     is_new_fingerprint: bool
     """True if partners that pinned the previous fingerprint need the new one."""
+    certification: str
+    """What `stub certify` found; "none" without a report about this module beside it."""
     options: dict[str, object]
     kept: tuple[str, ...]
     """Options that were not given: they are as published before."""
@@ -116,6 +119,7 @@ def _publish(
     _write(folder.descriptor(reference.name), _descriptor(options, reference, manifest))
     package = build_source_package(module, reference.name, manifest_envelope=manifest)
     _write(folder.source_package(class_name(reference.name)), package)
+    certification = _publish_certification(folder.certification(reference.name), options.module, signed.module.sha256)
     stub = PublishedStub(
         reference=reference,
         module_sha256=signed.module.sha256,
@@ -139,9 +143,25 @@ def _publish(
         is_new_manifest=is_new_manifest,
         previous_fingerprint=previous_fingerprint,
         is_new_fingerprint=previous_fingerprint not in ("", fingerprint),
+        certification=certification,
         options={**options.facts(), "module": "built in" if stub.is_built_in else str(options.module)},
         kept=options.kept,
     )
+
+
+def _publish_certification(place: Path, module: Path, sha256: str) -> str:
+    """Publish the report that lies beside a module if it is about this one, else take an older one away."""
+    file = report_path(module)
+    if file.exists():
+        raw = _read(file)
+        report, _ = decoded(raw)
+        if report.sha256 == sha256:
+            _write(place, raw)
+            return report.summary
+    if place.exists() and decoded(_read(place))[0].sha256 == sha256:
+        return decoded(_read(place))[0].summary  # published before, from a folder that is not here
+    place.unlink(missing_ok=True)
+    return "none"
 
 
 def _is_other_stub(site: SigningSite, options: PublishOptions, module: bytes, name: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -41,6 +42,7 @@ def published_routes(publisher: Publisher) -> list[Route]:
         Route(WELL_KNOWN, documents.live),
         Route(f"{WELL_KNOWN}/root/{{version:int}}", documents.root),
         Route(f"{WELL_KNOWN}/manifest/{{name}}", documents.manifest),
+        Route(f"{WELL_KNOWN}/certification/{{name}}", documents.certification),
         Route(f"{WELL_KNOWN}/module/{{sha256}}.wasm", documents.module),
         Route("/.well-known/", catalogue.types, methods=both),
         Route("/.well-known/{type}", catalogue.names, methods=both),
@@ -71,12 +73,19 @@ class Documents:
 
     async def manifest(self, request: Request) -> Response:
         """The current manifest of a stub."""
+        return self._of_stub(request, self._publisher.folder.manifest)
+
+    async def certification(self, request: Request) -> Response:
+        """The report of `stub certify` about a stub, where there is one."""
+        return self._of_stub(request, self._publisher.folder.certification)
+
+    def _of_stub(self, request: Request, path_of: Callable[[str], Path]) -> Response:
         name = request.path_params["name"]
         publication = self._publisher.publication
         known = {stub.reference.name for stub in publication.stubs.values()} if publication else set()
         if name not in known:
             return _missing("no such stub")
-        return _File(self._publisher.folder.manifest(name), JSON, SHORTLY)
+        return _File(path_of(name), JSON, SHORTLY)
 
     async def module(self, request: Request) -> Response:
         """A module by its hash."""

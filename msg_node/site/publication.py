@@ -130,6 +130,10 @@ class SiteFolder:
         """Envelope of the current manifest of a stub."""
         return self.path / "manifest" / f"{name}.json"
 
+    def certification(self, name: str) -> Path:
+        """Report of `stub certify` about the current module of a stub."""
+        return self.path / "certification" / f"{name}.json"
+
     def module(self, sha256: str) -> Path:
         """A module by hash."""
         return self.path / "module" / f"{sha256}.wasm"

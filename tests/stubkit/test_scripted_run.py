@@ -14,7 +14,8 @@ from sandbox.core.exchange import Action, GuestAction
 from stubkit.build import build
 from stubkit.cases import Step, difference, load_script
 from stubkit.record_facts import action_facts, event_facts, event_of
-from stubkit.scripted_run import BEGINS_MS, play_script
+from stubkit.scripted_run import play_script
+from stubkit.virtual_host import BEGINS_MS
 from trapezoid.commands import app
 
 STUBS = Path(__file__).parents[2] / "examples" / "stubs"
@@ -112,7 +113,7 @@ def test_step_that_says_nothing_sensible_is_refused_with_its_place(
 
 def test_cases_of_an_example_are_played_with_time_that_only_steps_pass() -> None:
     results = play_script(LINES, load_script(LINES.parent / "cases.json"))
-    assert [result.problem for result in results] == ["", ""]
+    assert [result.problem for result in results] == ["", "", ""]
     assert all(step.fuel > 0 for result in results for step in result.steps if step.calls)
 
 

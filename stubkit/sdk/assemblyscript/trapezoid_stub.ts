@@ -19,6 +19,7 @@ const RECORD_BYTES: usize = 12;
 const CALL_BYTES: usize = 24;
 const OUTPUT_BASE_BYTES: usize = 256 << 10;
 const COLLECT_AFTER_CALLS: i32 = 64;
+const COLLECT_AFTER_BYTES: usize = 96 << 10;
 
 // --------------------------------------------------------------------------------------------------------------- bytes
 
@@ -86,7 +87,7 @@ let outputAt: usize = 0, outputBytes: usize = 0, used: usize = 0, allowed: usize
 let actions: u32 = 0, actionsAllowed: u32 = 0;
 let failed: bool = false;
 let now: u64 = 0, randomAt: usize = 0;
-let callsSinceCollected: i32 = 0;
+let callsSinceCollected: i32 = 0, bytesSinceCollected: usize = 0;
 
 /** Unix time of this call, in milliseconds. */
 export function nowMs(): u64 { return now; }
@@ -326,6 +327,7 @@ export function __handle(pointer: i32, length: i32): i64 {
     if (bytes > end - at - RECORD_BYTES) return 0;
     at += RECORD_BYTES + bytes;
   }
+  bytesSinceCollected += size;
   used = 0;
   allowed = OUTPUT_BASE_BYTES + 4 * size;
   actions = 0;
@@ -350,8 +352,9 @@ export function __handle(pointer: i32, length: i32): i64 {
 
 /** Frees what calls left behind: between calls, when nothing of the stub is on the stack. */
 export function __tidy(): void {
-  if (++callsSinceCollected >= COLLECT_AFTER_CALLS) {
+  if (++callsSinceCollected >= COLLECT_AFTER_CALLS || bytesSinceCollected >= COLLECT_AFTER_BYTES) {
     callsSinceCollected = 0;
+    bytesSinceCollected = 0;
     __collect();
   }
 }

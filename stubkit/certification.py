@@ -1,0 +1,142 @@
+"""The report of `stub certify`: its form, its signature, and what people and programs read of it.
+
+It names the module by its digest, so that it says nothing about another one. With the author's `pkg` keys it is signed
+as a document of the domain is; without, it is a text that anybody could have written.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from protofly.errors import Code, PeerError
+from protofly.signatures import KeyRecord, SigningKey, decode_envelope, sign_envelope
+from stubkit.junit import JunitCase, junit_xml
+
+CERTIFICATION_TYPE: Final = "application/vnd.rmn.certification+json"
+SPEC: Final = "rmn-stub-certification/1"
+REPORT_BYTES: Final = 64 << 10
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
+table { border-collapse: collapse; width: 100% }
+td, th { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid #ccc }
+.failed td { background: #fdd } .not-tested td { background: #ffd }
+dt { font-weight: 600 } dd { overflow-wrap: anywhere }
+"""
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one requirement: `passed`, `failed` or `not-tested`."""
+
+    number: str
+    title: str
+    result: str
+    detail: str
+    seconds: float = 0.0
+
+
+class Certification(msgspec.Struct, frozen=True, kw_only=True):
+    """What was tested, with what, and what came of it. `made` is the time in ISO 8601."""
+
+    spec: str
+    stub: str
+    version: str
+    sha256: str
+    kit: str
+    engine: str
+    made: str
+    verdicts: list[Verdict]
+    fuel_per_message: float = 0.0
+    cpu_us_per_message: float = 0.0
+    memory_bytes: int = 0
+
+    @property
+    def is_good(self) -> bool:
+        """Every requirement is met."""
+        return all(verdict.result == "passed" for verdict in self.verdicts)
+
+    @property
+    def summary(self) -> str:
+        """One line for operators."""
+        counts = [
+            (word, sum(one.result == word for one in self.verdicts)) for word in ("passed", "failed", "not-tested")
+        ]
+        shown = ", ".join(f"{count} {word}" for word, count in counts if count)
+        return f"{'certified' if self.is_good else 'NOT certified'}: {shown}"
+
+
+def report_path(module: Path) -> Path:
+    """Where the report of a module lies: beside it."""
+    return module.with_suffix(".certification.json")
+
+
+def encoded(report: Certification, keys: Sequence[SigningKey] = ()) -> bytes:
+    """The report as a file: an envelope with the signatures of these keys, or the bare text without any."""
+    payload = msgspec.json.encode(report)
+    return sign_envelope(payload, CERTIFICATION_TYPE, keys) if keys else msgspec.json.format(payload, indent=2) + b"\n"
+
+
+def decoded(raw: bytes, keys: dict[str, KeyRecord] | None = None) -> tuple[Certification, bool]:
+    """A report, and True if one of these keys signed it. Readers compare `sha256` with the module.
+
+    Raises:
+        PeerError: ENVELOPE_MALFORMED, DOCUMENT_MALFORMED or DOCUMENT_TOO_LARGE.
+    """
+    payload, is_signed = raw, False
+    if len(raw) > REPORT_BYTES:
+        raise PeerError(Code.DOCUMENT_TOO_LARGE, f"a certification report of more than {REPORT_BYTES:,} bytes")
+    if b'"payloadType"' in raw[:4096]:
+        envelope = decode_envelope(raw)
+        payload = envelope.payload
+        is_ours = envelope.payload_type == CERTIFICATION_TYPE
+        is_signed = is_ours and bool(keys) and envelope.signers(keys or {}, allowed=list(keys or {})) > 0
+    try:
+        report = msgspec.json.decode(payload, type=Certification)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+        raise PeerError(Code.DOCUMENT_MALFORMED, f"no certification report: {exc}") from exc
+    if report.spec != SPEC:
+        raise PeerError(Code.DOCUMENT_MALFORMED, "no certification report of a known form")
+    return report, is_signed
+
+
+def as_junit(report: Certification) -> bytes:
+    """The report as JUnit; what was not tested is a failure, as it certifies nothing."""
+    cases = [
+        JunitCase(
+            name=f"{one.number} {one.title}",
+            seconds=one.seconds,
+            problem="" if one.result == "passed" else f"{one.result}: {one.detail}",
+            output=one.detail if one.result == "passed" else "",
+        )
+        for one in report.verdicts
+    ]
+    return junit_xml(f"stub certify {report.stub} {report.version}", cases)
+
+
+def as_html(report: Certification) -> bytes:
+    """The report as one page without scripts."""
+    rows = "".join(
+        f'<tr class="{one.result}"><td>{one.number}</td><td>{html.escape(one.title)}</td>'
+        f"<td>{one.result}</td><td>{html.escape(one.detail)}</td></tr>\n"
+        for one in report.verdicts
+    )
+    facts = {
+        "module": f"sha256 {report.sha256}",
+        "tested with": f"trapezoid {report.kit}, {report.engine}",
+        "made": report.made,
+        "a message of 547 bytes": f"{report.fuel_per_message:,.0f} fuel, {report.cpu_us_per_message:.2f} µs CPU",
+        "memory": f"{report.memory_bytes >> 10:,} KiB",
+    }
+    about = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>\n" for name, text in facts.items())
+    title = html.escape(f"{report.stub} {report.version}")
+    page = f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>{title}: certification</title><style>{_STYLE}</style></head>
+<body><h1>{title}</h1><p><strong>{html.escape(report.summary)}</strong></p><dl>
+{about}</dl><table><thead><tr><th>number</th><th>requirement</th><th>result</th><th>measured</th></tr></thead><tbody>
+{rows}</tbody></table></body></html>
+"""
+    return page.encode()

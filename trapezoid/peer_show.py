@@ -1,0 +1,104 @@
+"""What is known about one partner: the trust that is stored, its stubs, and how they were certified."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from catalogue_client.core.location import Location
+from catalogue_client.core.state import TrustState
+from catalogue_client.http_fetcher import HttpFetcher
+from catalogue_client.trust_store import TrustStore
+from federation.dialler import Dialler
+from federation.name_client import DnsClient
+from msg_node.settings.model import Settings
+from msg_node.wiring.meaning import allowed_addresses, client_context
+from msg_node.wiring.peer_stubs import stub_choices
+from protofly import limits
+from protofly.documents import decode_envelope, decode_live, decode_manifest, decode_root, document_sha256
+from protofly.errors import Code, HostError, PeerError
+from protofly.signatures import KeyRecord
+from stubkit.certification import REPORT_BYTES, decoded, report_path
+
+DEADLINE_SECONDS = 10.0
+
+
+class PeerShow:
+    """Asks the site of one domain, under the connection rules of the settings. Nothing is stored or trusted by it.
+
+    Attributes:
+        place: Where the domain's documents are asked for.
+    """
+
+    def __init__(self, settings: Settings, domain: str, state: TrustState | None) -> None:
+        dialler = Dialler(DnsClient(settings.discovery.nameservers), allow_addresses=allowed_addresses(settings))
+        self._fetcher = HttpFetcher(dialler, client_context(settings))
+        places = {peer.domain: peer.well_known_url for peer in settings.peer if peer.well_known_url}
+        self.place = places.get(domain) or Location.of(domain).well_known_url
+        self._domain = domain
+        self._state = state
+
+    async def stubs(self) -> list[str]:
+        """One line for each stub.
+
+        Raises:
+            PeerError, TransportError: The site is not reached, or its documents cannot be read.
+        """
+        state = self._state
+        names = sorted(state.stubs) if state is not None else await self._published_names()
+        return [f"{name}: {await self._certification(name)}" for name in names]
+
+    async def _published_names(self) -> list[str]:
+        live = decode_live(decode_envelope(await self._fetch("", limits.LIVE_BYTES)).payload, domain=self._domain)
+        return sorted({stub.name for stub in live.stubs.values()})
+
+    async def _certification(self, name: str) -> str:
+        envelope = await self._fetch(f"/manifest/{name}", limits.MANIFEST_BYTES)
+        mark = self._state.stubs.get(name) if self._state is not None else None
+        if mark is not None and document_sha256(envelope) != mark.manifest_sha256:
+            return "a newer manifest is published than the one that was accepted last"
+        manifest = decode_manifest(decode_envelope(envelope).payload, domain=self._domain)
+        about = f"version {manifest.version}, sha256 {manifest.module.sha256}"
+        try:
+            raw = await self._fetch(f"/certification/{name}", REPORT_BYTES)
+        except PeerError as exc:
+            if exc.code is not Code.HTTP_STATUS:
+                raise
+            return f"{about}; no certification is published"
+        report, is_signed = decoded(raw, self._package_keys())
+        if report.sha256 != manifest.module.sha256:
+            return f"{about}; the published certification is about another module"
+        whose = "signed by the domain" if is_signed else "NOT SIGNED by keys of the domain that are stored here"
+        return f"{about}; {report.summary}, {whose}, {report.made}"
+
+    def _package_keys(self) -> dict[str, KeyRecord]:
+        """The keys by which the domain signs packages, as the stored root says."""
+        if self._state is None or self._state.is_pending:
+            return {}
+        root = decode_root(decode_envelope(self._state.root).payload, domain=self._domain)
+        return {key_id: root.keys[key_id] for key_id in root.roles.pkg.keys if key_id in root.keys}
+
+    async def _fetch(self, path: str, max_bytes: int) -> bytes:
+        fetched = await self._fetcher.fetch(
+            self.place + path, domain=self._domain, max_bytes=max_bytes, deadline_seconds=DEADLINE_SECONDS
+        )
+        return fetched.body
+
+
+async def show(settings: Settings, store: TrustStore, domain: str, facts: dict[str, object]) -> dict[str, object]:
+    """The stored facts of a domain, with its stubs: the one that the settings choose, else those that it publishes.
+
+    Raises:
+        PeerError: A report or document cannot be read.
+        TransportError: The site did not answer.
+    """
+    choice = next((one for one in stub_choices(settings) if one.domain == domain and one.file is not None), None)
+    if choice is not None and choice.file is not None:
+        file = report_path(choice.file)
+        said = decoded(file.read_bytes())[0].summary if file.exists() else f"no certification at {file}"
+        return {**facts, "level": "operator", "stubs": [f"{choice.file}: {said}"]}
+    asked = PeerShow(settings, domain, store.load(domain))
+    try:
+        stubs = await asked.stubs()
+    except HostError as exc:
+        stubs = [f"not asked: {exc}"]
+    return {**facts, "site": urlsplit(asked.place).netloc, "stubs": stubs or ["none"]}
