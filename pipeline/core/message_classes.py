@@ -269,7 +269,7 @@ class Messages:
         out, in_ = self._best["out"], self._best["in"]
         at = pa.array(self._any)
         source, target = (column(self._entries, name).take(at) for name in PAIR)
-        usual = self._by.clocks.usual(source, target, self.dt)
+        usual = self._by.clocks.usual(source, target, self.sent_us)
         # By the time of the id, which is what totals know. Ids without one say nothing there, so they do not here.
         sent_us = numbers(self._entries, "sent_us")[out]
         is_timed = id_times_of(column(self._entries, "msg_id").take(pa.array(out, mask=out < 0))) == sent_us

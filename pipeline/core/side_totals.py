@@ -175,7 +175,9 @@ def compare(sides: pa.Table, clocks: ClockTables, *, skew_us: int) -> pa.Table:
     for name in COUNTED:
         is_equal &= numbers(sides, f"out_{name}", null=0) == numbers(sides, f"in_{name}", null=0)
     days = days_of(numbers(sides, "bucket_us"))
-    usual = clocks.usual(column(sides, "src_domain"), column(sides, "dst_domain"), days)
+    middle_us = numbers(sides, "bucket_us") + BUCKET_US // 2
+    source, target = (column(sides, name) for name in PAIR)
+    usual = clocks.usual(source, target, middle_us, spread_us=BUCKET_US // 2)
     lag_min_us, lag_max_us = (numbers(sides, name, null=0) for name in ("lag_min_us", "lag_max_us"))
     low_us = np.where(usual.is_known, usual.usual_us, lag_min_us)
     allowed_us = usual.doubt_us + skew_us

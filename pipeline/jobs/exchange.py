@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial, reduce
 from itertools import islice
 from pathlib import Path
+from statistics import median_low
 from typing import Any, Final
 
 import pyarrow as pa
@@ -24,7 +25,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.clock_graph import Delay, solve_offsets
+from pipeline.core.clock_course import clock_findings, finding_line, offsets_by_hour
+from pipeline.core.clock_graph import Delay
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
 from pipeline.core.groups import column, numbers
@@ -229,12 +231,14 @@ def reconcile_with(
     hold_together(lake, result, Comparison(compared_sides, clocks, [of.day], bounds, [domain, peer]), meta)
     buckets.unpersist()
     conclude(result, day=of.day, allowed=allowed)
-    ways = [row for row in clocks.delays.to_pylist() if row["dt"] == of.day]
-    solved = solve_offsets(Delay(row["src_domain"], row["dst_domain"], row["low_us"], row["messages"]) for row in ways)
-    if solved:
-        offset_us = {one.domain: one.offset_us for one in solved}
-        result.details["peer_clock_offset_us"] = offset_us[peer] - offset_us[domain]
-        result.details["peer_clock_error_us"] = max(one.error_us for one in solved)
+    hours = offsets_by_hour((row.pop("hour_us"), Delay(**row)) for row in clocks.delays.to_pylist())
+    if any(hours.values()):
+        by_hour = [{one.domain: one for one in offsets} for offsets in hours.values() if offsets]
+        ahead_us = [one[peer].offset_us - one[domain].offset_us for one in by_hour]
+        result.details["peer_clock_offset_us"] = median_low(ahead_us)
+        result.details["peer_clock_error_us"] = max(each.error_us for one in by_hour for each in one.values())
+        result.details["clocks"] = [asdict(one) for one in clock_findings(hours)]
+        result.warnings += [finding_line(one, of.day) for one in clock_findings(hours)]
     return result
 
 

@@ -17,18 +17,20 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.clock_graph import Delay, solve_offsets
-from pipeline.core.clock_tables import TIMES, ClockTables
+from pipeline.core.clock_course import clock_findings, filled, finding_line, offsets_by_hour
+from pipeline.core.clock_graph import Delay
+from pipeline.core.clock_tables import HOUR_US, TIMES, ClockTables
 from pipeline.core.completeness import GRACE_S, Completeness
 from pipeline.core.conditions import Condition
 from pipeline.core.findings import Verdict
 from pipeline.core.message_classes import CASES, Judging, Span
-from pipeline.core.side_records import ALL, BUCKET_US, FEW, Chosen, entries_of, of_others
+from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, entries_of, of_others
 from pipeline.core.side_totals import BUCKET_COUNTS, PAIR
 from pipeline.file_pieces import Reading
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import (
+    CLOCK_FINDING,
     CLOCK_OFFSET,
     PAIR_DELAY,
     RECON_BUCKET,
@@ -118,7 +120,8 @@ def run(
     """Reconcile all pairs of domains if the lake has records of both.
 
     Args:
-        lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset`.
+        lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset` and
+            `clock_finding`.
         day: `YYYY-MM-DD`, UTC; None takes every day that has changed or has messages pending.
         grace_s: How long after its own time a message may be recorded by the other side.
         skew_ms: How far beyond the usual the times of both records may be apart.
@@ -237,20 +240,29 @@ def _of_others(domains: Collection[str], batches: Batches) -> Batches:
 
 
 def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collection[str]) -> ClockTables:
-    """Solve each day's clocks and write them."""
-    rows = delays.to_pylist()
-    offsets = []
-    for day in sorted(days):
-        of_day = [
-            Delay(row["src_domain"], row["dst_domain"], row["low_us"], row["messages"])
-            for row in rows
-            if row["dt"] == day
-        ]
-        offsets += [asdict(offset) | {"dt": day} for offset in solve_offsets(of_day)]
-    table = pa.Table.from_pylist(offsets, schema=to_arrow_schema(CLOCK_OFFSET.schema))
-    done = lake.commit(table, CLOCK_OFFSET, Change("replace_partitions", partitions=days, meta={}))
-    result.wrote(done.table, done.rows, done.version)
-    return ClockTables(delays, table)
+    """Solve the clocks of each day hour by hour, write them and what is wrong with them, and warn of that."""
+    of_day: dict[str, list[tuple[int, Delay]]] = {day: [] for day in sorted(days)}
+    for row in delays.to_pylist():
+        hour_us = row.pop("hour_us")
+        day = _day_of(hour_us)
+        if day in of_day:
+            of_day[day].append((hour_us, Delay(**row)))
+    offsets, known, findings = [], [], []
+    for day, hours in of_day.items():
+        measured = offsets_by_hour(hours)
+        begin_us = _micros(_midnight(day))
+        offsets += [asdict(one) | {"hour_us": hour_us, "dt": day} for hour_us in measured for one in measured[hour_us]]
+        course = filled(measured, begin_us, begin_us + DAY_US - HOUR_US)
+        known += [asdict(one) | {"hour_us": hour_us, "dt": day} for hour_us, one in course]
+        found = clock_findings(measured)
+        findings += [asdict(one) | {"dt": day} for one in found]
+        result.warnings += [finding_line(one, day) for one in found]
+    result.details["clocks"] = findings
+    for table, rows in ((CLOCK_OFFSET, offsets), (CLOCK_FINDING, findings)):
+        written = pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema))
+        done = lake.commit(written, table, Change("replace_partitions", partitions=days, meta={}))
+        result.wrote(done.table, done.rows, done.version)
+    return ClockTables(delays, pa.Table.from_pylist(known, schema=to_arrow_schema(CLOCK_OFFSET.schema)))
 
 
 def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
@@ -332,6 +344,10 @@ def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> list[str]:
 
 def _rows_of(lake: Lake, version: int, days: Collection[str]) -> int:
     return sum(file.rows for file in lake.files(SILVER_MDR, version) if file.partition["dt"] in days)
+
+
+def _day_of(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d")
 
 
 def _midnight(day: str) -> datetime:

@@ -218,7 +218,7 @@ def clock_offsets(offsets: Sequence[ClockOffset]) -> str:
         if max(abs(one.offset_us) + one.error_us for one in shown) > 1e3 * _LINEAR_MS:
             axes.set_xscale("symlog", linthresh=_LINEAR_MS)
         _plain(axes.xaxis)
-        axes.set_xlabel("milliseconds ahead of the median clock")
+        axes.set_xlabel("milliseconds ahead of the reference clock, in the newest hour")
 
     return _svg(draw, height=1.2 + 0.2 * len(shown))
 

@@ -243,15 +243,17 @@ class _Gathering:
 
     def _offsets(self) -> tuple[ClockOffset, ...]:
         newest: dict[str, Mapping[str, Any]] = {}
-        rows = self._rows(CLOCK_OFFSET, ("domain", "offset_us", "error_us", "messages", "component", "dt"))
-        for row in sorted(rows, key=lambda row: (row["dt"], row["messages"] or 0, -row["component"])):
+        messages = Counter[str]()
+        rows = self._rows(CLOCK_OFFSET, ("domain", "hour_us", "offset_us", "error_us", "messages"))
+        for row in sorted(rows, key=lambda row: int(row["hour_us"])):
             newest[row["domain"]] = row
+            messages[row["domain"]] += row["messages"] or 0
         return tuple(
             ClockOffset(
                 domain=domain,
                 offset_us=row["offset_us"],
                 error_us=row["error_us"] or 0,
-                messages=row["messages"] or 0,
+                messages=messages[domain],
             )
             for domain, row in sorted(newest.items())[:PAIRS]
         )

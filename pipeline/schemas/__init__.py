@@ -42,6 +42,7 @@ from pipeline.schemas.scores import (
     STUB_REGRESSION,
 )
 from pipeline.schemas.settlement import (
+    CLOCK_FINDING,
     CLOCK_OFFSET,
     PAIR_DELAY,
     PEER_EXTRACT,
@@ -67,6 +68,7 @@ __all__ = [
     "BRONZE_SESSION_EVENT",
     "BRONZE_STUB_EVENT",
     "BYTES",
+    "CLOCK_FINDING",
     "CLOCK_OFFSET",
     "COUNTS",
     "DECISION_RECORD",
@@ -129,6 +131,7 @@ TABLES: dict[str, Table] = {
         RECON_CASE,
         RECON_PAIR,
         CLOCK_OFFSET,
+        CLOCK_FINDING,
         PEER_EXTRACT,
         PEER_TOTAL,
         PEER_RECORD,

@@ -119,8 +119,8 @@ PEER_RECORD = Table(
 )
 """Records out of partners' extracts, likewise."""
 
-PAIR_DELAY = columns(src_domain=TEXT, dst_domain=TEXT, dt=TEXT, low_us=LONG, messages=LONG)
-"""What the times of an ordered pair's records differ by on a day: the shortest way, and the clocks' difference."""
+PAIR_DELAY = columns(src_domain=TEXT, dst_domain=TEXT, hour_us=LONG, low_us=LONG, drift_ppb=LONG, messages=LONG)
+"""What the times of an ordered pair's records differ by in an hour: the shortest way, and the clocks' difference."""
 
 RECON_BUCKET = Table(
     "recon_bucket",
@@ -202,8 +202,35 @@ RECON_PAIR = Table(
 
 CLOCK_OFFSET = Table(
     "clock_offset",
-    columns(domain=TEXT, offset_us=LONG, error_us=LONG, pairs=INT, messages=LONG, component=INT, dt=TEXT),
+    columns(
+        domain=TEXT,
+        hour_us=LONG,
+        offset_us=LONG,  # in the middle of the hour
+        drift_ppb=LONG,
+        error_us=LONG,
+        reference=TEXT,
+        pairs=INT,
+        messages=LONG,
+        component=INT,
+        dt=TEXT,
+    ),
     ("dt",),
-    ("domain", "component"),
+    ("domain", "hour_us"),
 )
-"""How far a domain's clock is ahead of the median of its component; the error is half the path asymmetry at worst."""
+"""How far a domain's clock is ahead of the reference's, by hour; the error is half the path asymmetry at worst."""
+
+CLOCK_FINDING = Table(
+    "clock_finding",
+    columns(
+        domain=TEXT,
+        kind=TEXT,  # drift, step
+        hour_us=LONG,
+        change_us=LONG,  # gained in a day, or at once
+        error_us=LONG,
+        against=TEXT,  # for people
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("domain", "kind", "hour_us"),
+)
+"""Clocks that drift, or were set."""

@@ -164,7 +164,7 @@ class Traffic:
     def _pass(self, passing: Passing) -> None:
         source, target = passing.source, passing.target
         self._counts[source.number] = count = self._counts[source.number] + 1
-        high = passing.at_us // 1000 << 16 | 0x7000 | count & 0xFFF
+        high = (passing.at_us + source.offset_us) // 1000 << 16 | 0x7000 | count & 0xFFF
         passing.msg_id = f"{high:016x}{_VARIANT | (source.id_base + count) & _LOW_BITS:016x}"
         passing.wire = passing.size + _WIRE_BYTES + 2 * len(source.name) + len(target.name)
         fault = passing.fault

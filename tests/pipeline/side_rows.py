@@ -20,6 +20,8 @@ from tests.pipeline.rows import MONDAY_US, day_of
 NOON_US = MONDAY_US + 12 * 3_600_000_000
 MINUTE_US = 60_000_000
 TRANSIT_US = 10_000
+DAY = day_of(NOON_US)
+HOURS_US = range(MONDAY_US, MONDAY_US + 24 * 3_600_000_000, 3_600_000_000)
 
 
 def uuid7(time_us: int, number: int) -> bytes:
@@ -65,15 +67,21 @@ def completeness(**known: Completeness) -> dict[str, Completeness]:
     return {f"{name}.example": known.get(name, whole) for name in ("a", "b")}
 
 
-def clocks(low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = ()) -> ClockTables:
-    """What is usual between both domains; `offsets` are domain, offset and error in µs."""
-    known = [(domain, offset_us, error_us, 1, 100, 0, day_of(NOON_US)) for domain, offset_us, error_us in offsets]
+def clocks(
+    low_us: int = TRANSIT_US, *, offsets: Iterable[tuple[str, int, int]] = (), drift_ppb: int = 0
+) -> ClockTables:
+    """What is usual between both domains; `offsets` are domain, offset and error in µs; b's clock drifts."""
+    known = [
+        (domain, hour_us, offset_us, drift_ppb * (domain == "b.example"), error_us, "a.example", 1, 100, 0, DAY)
+        for domain, offset_us, error_us in offsets
+        for hour_us in HOURS_US
+    ]
     return ClockTables(delays(low_us), arrow_table(known, CLOCK_OFFSET.schema))
 
 
 def delays(low_us: int = TRANSIT_US, sources: Iterable[str] = ("a.example",)) -> pa.Table:
     """What is usual from each of these domains to b.example."""
-    rows = [(source, "b.example", day_of(NOON_US), low_us, 100) for source in sources]
+    rows = [(source, "b.example", hour_us, low_us, 0, 100) for source in sources for hour_us in HOURS_US]
     return arrow_table(rows, PAIR_DELAY)
 
 

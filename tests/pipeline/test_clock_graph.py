@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -42,14 +44,22 @@ def test_a_pair_with_one_message_timed_by_a_clock_that_jumped_moves_nobody() -> 
         assert max(abs(one.offset_us) for one in offsets.values()) < 10
 
 
-def test_of_two_middle_clocks_the_slower_one_is_the_reference() -> None:
+def test_the_reference_is_the_domain_that_is_named_or_else_the_first() -> None:
     clocks = {A: 40, B: 0, C: 20, D: 60}
     chain = [(B, C), (C, A), (A, D)]
-    offsets = found([delay for pair in chain for delay in both_ways(clocks, *pair, there_us=9_000, back_us=9_000)])
-    assert {domain: one.offset_us for domain, one in offsets.items()} == {A: 20, B: -20, C: 0, D: 40}
-    assert [domain for domain, one in offsets.items() if not one.error_us] == [C]
-    pair = found(both_ways({A: 7, B: 0}, A, B, there_us=9_000, back_us=9_000))
-    assert [(pair[domain].offset_us, pair[domain].error_us) for domain in (A, B)] == [(7, 9_000), (0, 0)]
+    delays = [delay for pair in chain for delay in both_ways(clocks, *pair, there_us=9_000, back_us=9_000)]
+    for references, expected in ((["x.example", C], {A: 20, B: -20, C: 0, D: 40}), ([], {A: 0, B: -40, C: -20, D: 20})):
+        offsets = {one.domain: one for one in solve_offsets(delays, references)}
+        assert {domain: one.offset_us for domain, one in offsets.items()} == expected
+        [reference] = [domain for domain, one in offsets.items() if not one.error_us]
+        assert {one.reference for one in offsets.values()} == {reference}
+        assert expected[reference] == 0
+
+
+def test_drifts_are_relative_to_the_reference_too() -> None:
+    delays = both_ways({A: 0, B: 0}, A, B, there_us=9, back_us=9)
+    drifting = [replace(delays[0], drift_ppb=46_000), replace(delays[1], drift_ppb=-46_000)]
+    assert [one.drift_ppb for one in solve_offsets(drifting)] == [0, 46_000]
 
 
 def test_a_domain_that_only_listens_has_no_offset() -> None:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import pickle
-from collections.abc import Sequence
-from fractions import Fraction
+from collections.abc import Callable, Sequence
+from random import Random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.clock_tables import delays_of, low_delays, sampled
+from pipeline.core.clock_tables import HOUR_US, delays_of, lines_of, sampled
 from pipeline.core.side_records import DAY_US
-from tests.pipeline.side_rows import clocks
+from tests.pipeline.side_rows import NOON_US, clocks
 
 TIMES = pa.schema(
     {
@@ -41,59 +41,112 @@ times = st.fixed_dictionaries(
 )
 
 
-def plainly(rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str, int], list[int]]:
-    found: dict[tuple[str, str, int], list[int]] = {}
+def plainly(rows: Sequence[dict[str, Any]]) -> list[tuple[str, str, bool, int, int]]:
+    found = []
     for key in {(row["src_domain"], row["dst_domain"], row["msg_id"]) for row in rows}:
         here = [row for row in rows if (row["src_domain"], row["dst_domain"], row["msg_id"]) == key]
         out, in_ = ([row for row in here if row["is_out"] is is_out] for is_out in (True, False))
         if out and in_:
-            day = min(row["sent_us"] for row in out) // DAY_US
             delay_us = min(row["ts_us"] for row in in_) - min(row["ts_us"] for row in out)
-            found.setdefault((*key[:2], day), []).append(delay_us)
-    return found
-
-
-def low_quantile(values: list[int]) -> int:
-    """At a twentieth of the way, in proportion between two values; halves away from zero."""
-    place = Fraction(len(values) - 1, 20)
-    below, above = sorted(values)[math.floor(place)], sorted(values)[math.ceil(place)]
-    exact = below + (place - math.floor(place)) * (above - below)
-    return int(math.copysign(math.floor(abs(exact) + Fraction(1, 2)), exact))
+            sent_us = min(row["sent_us"] for row in out)
+            found.append((min(key[:2]), max(key[:2]), key[0] < key[1], sent_us, delay_us))
+    return sorted(found)
 
 
 @given(rows=st.lists(times, max_size=40))
 def test_delays_are_those_of_a_plain_loop(rows: list[dict[str, Any]]) -> None:
     delivered = [row for row in rows if row["outcome"] == "delivered"]
     delays = delays_of(sampled(pa.Table.from_pylist(rows, schema=TIMES), 1))
-    found: dict[tuple[str, str, int], list[int]] = {}
-    for row in delays.to_pylist():
-        found.setdefault((row["src_domain"], row["dst_domain"], row["day"]), []).append(row["delay_us"])
-    expected = plainly(delivered)
-    assert {key: sorted(values) for key, values in found.items()} == {
-        key: sorted(values) for key, values in expected.items()
-    }
-    lows = {(row["src_domain"], row["dst_domain"], row["day"]): row for row in low_delays(delays).to_pylist()}
-    assert {key: (row["low_us"], row["messages"]) for key, row in lows.items()} == {
-        key: (low_quantile(values), len(values)) for key, values in expected.items()
-    }
+    assert sorted(tuple(row.values()) for row in delays.to_pylist()) == plainly(delivered)
+
+
+def measured(messages: Sequence[tuple[bool, int, int]]) -> list[dict[str, Any]]:
+    """Hours of a.example and b.example: of each message if it went from a to b, when, and the delay."""
+    pair = {"low_domain": "a.example", "high_domain": "b.example"}
+    rows = [{**pair, "is_up": is_up, "sent_us": at_us, "delay_us": delay_us} for is_up, at_us, delay_us in messages]
+    found: list[dict[str, Any]] = lines_of(pa.Table.from_pylist(rows)).to_pylist()
+    return found
 
 
 @pytest.mark.parametrize(
     ("delays_us", "low_us"),
-    [
-        ([7], 7),
-        ([-7], -7),
-        (range(21), 1),
-        (range(1, 12), 2),
-        (range(-11, 0), -11),
-        (range(0, 1_001, 10), 50),
-        ([0, 50], 3),
-    ],
+    [([7], 7), ([-7], -7), (range(21), 1), (range(1, 12), 2), (range(0, 1_001, 10), 50), ([0, 50], 3)],
 )
-def test_the_low_delay_is_a_twentieth_of_the_way_up(delays_us: Sequence[int], low_us: int) -> None:
-    keys = {"src_domain": "a.example", "dst_domain": "b.example", "day": 3}
-    found = low_delays(pa.Table.from_pylist([keys | {"delay_us": delay_us} for delay_us in reversed(delays_us)]))
-    assert found.to_pylist() == [keys | {"low_us": low_us, "messages": len(delays_us)}]
+def test_one_way_the_low_delay_is_a_twentieth_of_the_way_up(delays_us: Sequence[int], low_us: int) -> None:
+    for is_up, names in ((True, ("a.example", "b.example")), (False, ("b.example", "a.example"))):
+        [found] = measured([(is_up, 3 * HOUR_US + 5, delay_us) for delay_us in reversed(delays_us)])
+        assert (found["src_domain"], found["dst_domain"]) == names
+        assert (found["hour_us"], found["low_us"], found["messages"]) == (3 * HOUR_US, low_us, len(delays_us))
+
+
+def traffic(
+    difference_us: Callable[[int], int], *, hours: int, each_way: int, seed: int = 1
+) -> list[tuple[bool, int, int]]:
+    """Messages both ways whose transit is 5 to 25 ms, while b's clock is ahead by `difference_us` of the time."""
+    rng = Random(seed)
+    messages = []
+    for is_up in (True, False):
+        for _ in range(hours * each_way):
+            at_us = rng.randrange(hours * HOUR_US)
+            sign = 1 if is_up else -1
+            messages.append((is_up, at_us, 5_000 + rng.randrange(20_000) + sign * difference_us(at_us)))
+    return messages
+
+
+def lines(found: list[dict[str, Any]]) -> dict[int, tuple[float, float, int]]:
+    """By hour, how far b's clock is ahead in its middle, the error, and the drift."""
+    there, back = (
+        {row["hour_us"]: row for row in found if row["src_domain"] == name} for name in ("a.example", "b.example")
+    )
+    return {
+        hour_us: (
+            (one["low_us"] - back[hour_us]["low_us"]) / 2,
+            (one["low_us"] + back[hour_us]["low_us"]) / 2,
+            one["drift_ppb"],
+        )
+        for hour_us, one in there.items()
+    }
+
+
+@pytest.mark.parametrize("drift_ppb", [0, 230, 700, 46_000, -46_000])
+@pytest.mark.parametrize("each_way", [6, 60, 600])
+def test_a_clock_that_drifts_is_followed_within_the_bound(drift_ppb: int, each_way: int) -> None:
+    """20 ms, 60 ms and 4 s a day; the last is a plain quartz."""
+
+    def difference_us(at_us: int) -> int:
+        return round(1_700_000 + drift_ppb * at_us / 1e9)
+
+    found = lines(measured(traffic(difference_us, hours=24, each_way=each_way)))
+    fitting = {hour_us: line for hour_us, line in found.items() if line[1] >= 0}
+    assert len(fitting) >= (24 if each_way > 6 else 20)
+    for hour_us, (ahead_us, error_us, slope_ppb) in fitting.items():
+        for minute in range(0, 61, 5):
+            at_us = hour_us + minute * 60_000_000
+            said_us = ahead_us + slope_ppb * (at_us - hour_us - HOUR_US // 2) / 1e9
+            assert abs(said_us - difference_us(at_us)) <= error_us + 1_500, (hour_us, minute)
+        assert error_us < (30_000 if each_way > 6 else 150_000)
+
+
+def test_an_hour_in_which_a_clock_was_set_has_no_line_and_the_others_do() -> None:
+    set_us = 2 * HOUR_US + HOUR_US // 3
+    found = lines(measured(traffic(lambda at_us: 500_000 * (at_us > set_us), hours=5, each_way=60)))
+    assert [hour_us // HOUR_US for hour_us, line in found.items() if line[1] < 0] == [2]
+    assert abs(found[0][0]) < 12_000
+    assert abs(found[4 * HOUR_US][0] - 500_000) < 12_000
+
+
+def test_single_records_timed_by_a_clock_that_jumped_move_no_line() -> None:
+    messages = traffic(lambda _: 0, hours=3, each_way=100)
+    messages[7] = (True, messages[7][1], -900_000_000)
+    messages[-7] = (False, messages[-7][1], 900_000_000)
+    assert all(
+        abs(ahead_us) < 12_000 and 0 <= error_us < 20_000
+        for ahead_us, error_us, _ in lines(measured(messages)).values()
+    )
+
+
+def test_nothing_is_measured_where_nothing_went() -> None:
+    assert lines_of(delays_of(pa.Table.from_pylist([], schema=TIMES))).num_rows == 0
 
 
 @pytest.mark.parametrize("one_in", [2, 7])
@@ -120,15 +173,23 @@ def test_known_clocks_say_what_is_usual_before_the_pair_does() -> None:
     known = clocks(700, offsets=[("a.example", 0, 5), ("b.example", 40, 6)])
     pairs = [("a.example", "b.example"), ("a.example", "c.example"), ("a.example", "b.example")]
     sources, targets = (pa.array(names) for names in zip(*pairs, strict=True))
-    usual = known.usual(sources, targets, pa.array(["2026-03-02", "2026-03-02", "2026-03-03"]))
+    usual = known.usual(sources, targets, np.array([NOON_US, NOON_US, NOON_US + DAY_US]))
     assert [column.tolist() for column in usual] == [[True, False, False], [40, 0, 0], [11, 0, 0]]
-    only_delays = clocks(700).usual(sources[:1], targets[:1], pa.array(["2026-03-02"]))
+    only_delays = clocks(700).usual(sources[:1], targets[:1], np.array([NOON_US]))
     assert [column.tolist() for column in only_delays] == [[True], [700], [0]]
+
+
+def test_what_is_usual_follows_a_drift_and_its_doubt_shrinks_by_what_the_clock_may_have_gone() -> None:
+    known = clocks(offsets=[("a.example", 0, 500), ("b.example", 40, 6)], drift_ppb=1_000)
+    pair = (pa.array(["a.example"]), pa.array(["b.example"]))
+    for minute, usual_us in ((0, 40 - 1_800), (30, 40), (45, 40 + 900)):
+        found = known.usual(*pair, np.array([NOON_US + minute * 60_000_000]), spread_us=60_000_000)
+        assert (found.usual_us.tolist(), found.doubt_us.tolist()) == ([usual_us], [506 - 60])
 
 
 def test_clocks_travel_to_workers_without_what_was_looked_up() -> None:
     known = clocks(700)
-    pair = [pa.array([name]) for name in ("a.example", "b.example", "2026-03-02")]
+    pair = pa.array(["a.example"]), pa.array(["b.example"]), np.array([NOON_US])
     before = pickle.dumps(known)
     found = known.usual(*pair)
     assert pickle.dumps(known) == before

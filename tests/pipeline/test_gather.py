@@ -94,19 +94,14 @@ def test_pairs_are_added_up_over_days_and_those_that_differ_most_come_first() ->
     assert shown == [("d.example", 9, 9, 0, 0), ("a.example", 20, 1, 1, 0), ("e.example", 2, 0, 0, 2)]
 
 
-def test_of_a_clock_the_newest_day_counts_and_of_that_what_most_messages_say() -> None:
-    def offset(domain: str, dt: str, messages: int, offset_us: int, component: int = 0) -> dict[str, Any]:
-        known = {"domain": domain, "dt": dt, "messages": messages, "offset_us": offset_us}
-        return known | {"component": component, "error_us": 3}
+def test_of_a_clock_the_newest_hour_counts_and_the_messages_of_all() -> None:
+    def offset(domain: str, hour_us: int, messages: int, offset_us: int) -> dict[str, Any]:
+        return {"domain": domain, "hour_us": hour_us, "messages": messages, "offset_us": offset_us, "error_us": 3}
 
-    rows = [
-        offset("b.example", "2026-03-02", 5, 1),
-        offset("b.example", "2026-03-03", 2, 2, component=1),
-        offset("b.example", "2026-03-03", 2, 3),
-        offset("a.example", "2026-03-01", 9, 4),
-    ]
+    rows = [offset("b.example", 7, 2, 3), offset("b.example", 6, 5, 1), offset("a.example", 5, 9, 4)]
     facts = gather(FewRows({CLOCK_OFFSET.name: rows}))
-    assert [(one.domain, one.offset_us) for one in facts.offsets] == [("a.example", 4), ("b.example", 3)]
+    found = [(one.domain, one.offset_us, one.messages) for one in facts.offsets]
+    assert found == [("a.example", 4, 9), ("b.example", 3, 7)]
 
 
 def test_flips_are_those_of_the_newest_replay_and_named_after_the_rule_that_decides_now() -> None:

@@ -29,7 +29,7 @@ PlacesOf = Callable[[pa.Table, int], Numbers]
 PAIR = ("src_domain", "dst_domain")
 OF_THE_DAY: dict[PlacesOf, tuple[tuple[str, ...], str]] = {
     side_totals.places_of_totals: ((*PAIR, "bucket_us"), "bucket_us"),
-    clock_tables.places_of_delays: (PAIR, "day"),
+    clock_tables.places_of_delays: (("low_domain", "high_domain"), "sent_us"),
     hours.places_of_hours: (hours.KEY, "hour_us"),
     senders.places_of_claims: (("our_domain", "domain", "hour_us"), "hour_us"),
     senders.places_of_contacts: (("our_domain", "peer_domain", "src_key"), "window_us"),

@@ -1,0 +1,108 @@
+"""Clocks over the hours of a day: the reference, what is known between measured hours, drifts and steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import pytest
+
+from pipeline.core.clock_course import clock_findings, filled, finding_line, offsets_by_hour
+from pipeline.core.clock_graph import Delay, Offset
+from pipeline.core.clock_tables import HOUR_US
+
+A, B, C, D = "a.example", "b.example", "c.example", "d.example"
+PAIRS = ((A, B), (B, C), (A, C), (C, D))
+LINE_US = 9_000
+
+Course = Callable[[int], int]
+Pairs = Sequence[tuple[str, str]]
+
+
+def still(_hour: int) -> int:
+    return 0
+
+
+def hourly(clocks: Mapping[str, Course], *, pairs: Mapping[int, Pairs] | None = None) -> list[tuple[int, Delay]]:
+    """What is measured hour by hour between clocks that go so; `pairs` says what there is in some hours."""
+    found = []
+    for hour in range(24):
+        for src, dst in (pairs or {}).get(hour, PAIRS):
+            if {src, dst} <= clocks.keys():
+                ahead_us = clocks[dst](hour) - clocks[src](hour)
+                found.append((hour * HOUR_US, Delay(src, dst, LINE_US + ahead_us, 100)))
+                found.append((hour * HOUR_US, Delay(dst, src, LINE_US - ahead_us, 100)))
+    return found
+
+
+def ahead(offsets: list[Offset]) -> dict[str, int]:
+    return {one.domain: one.offset_us for one in offsets}
+
+
+def test_offsets_of_all_hours_have_one_reference_though_it_is_away_in_some() -> None:
+    clocks: dict[str, Course] = {A: still, B: lambda _: 50, C: lambda _: 70, D: lambda _: 90}
+    away = {3: [(B, C), (C, D)]}
+    measured = offsets_by_hour(hourly(clocks, pairs=away))
+    assert ahead(measured[2 * HOUR_US]) == {A: 0, B: 50, C: 70, D: 90}
+    assert measured[3 * HOUR_US] == []
+    assert {one.reference for offsets in measured.values() for one in offsets} == {A}
+
+
+def test_a_domain_that_is_rarely_there_is_no_reference() -> None:
+    rare = {hour: [(B, C), (C, D)] for hour in range(20)}
+    measured = offsets_by_hour(hourly(dict.fromkeys((A, B, C, D), still), pairs=rare))
+    assert {one.reference for offsets in measured.values() for one in offsets} == {B}
+    assert all(measured.values())
+
+
+def test_domains_that_never_meet_have_references_of_their_own() -> None:
+    apart = {hour: [(A, B), (C, D)] for hour in range(24)}
+    measured = offsets_by_hour(hourly(dict.fromkeys((A, B, C, D), still), pairs=apart))
+    found = {(one.domain, one.reference, one.component) for one in measured[0]}
+    assert found == {(A, A, 0), (B, A, 0), (C, C, 1), (D, C, 1)}
+
+
+def test_between_measured_hours_a_clock_is_somewhere_between_both_and_the_error_says_so() -> None:
+    clocks: dict[str, Course] = {A: still, B: lambda hour: 1_000 * hour}
+    quiet: dict[int, Pairs] = {hour: [] for hour in (0, 5, 6, 7, 23)}
+    course = {
+        (one.domain, hour_us // HOUR_US): one
+        for hour_us, one in filled(offsets_by_hour(hourly(clocks, pairs=quiet)), 0, 23 * HOUR_US)
+    }
+    assert len(course) == 2 * 24
+    assert [course[B, hour].offset_us for hour in (4, 5, 6, 7, 8)] == [4_000, 5_000, 6_000, 7_000, 8_000]
+    assert course[B, 6].error_us == LINE_US + 4_000
+    assert course[B, 6].drift_ppb == round(1_000 / 3.6)
+    for hour in (0, 23):
+        assert course[B, hour].error_us == LINE_US + 720_000
+
+
+@pytest.mark.parametrize("wrong", [A, C])
+@pytest.mark.parametrize("day_us", [-4_000_000, 60_000, 4_000_000])
+def test_a_clock_that_drifts_is_found_also_if_it_is_the_reference(wrong: str, day_us: int) -> None:
+    clocks: dict[str, Course] = dict.fromkeys((A, B, C, D), still) | {wrong: lambda hour: day_us * hour // 24}
+    [found] = clock_findings(offsets_by_hour(hourly(clocks)))
+    assert (found.domain, found.kind, found.against) == (wrong, "drift", "the median of 4 clocks")
+    assert abs(found.change_us - day_us) < 30
+
+
+def test_a_clock_that_was_set_is_found_with_the_hour_and_drifts_no_more_than_before() -> None:
+    clocks: dict[str, Course] = dict.fromkeys((A, B, C, D), still) | {B: lambda hour: 700_000 * (hour >= 10)}
+    measured = offsets_by_hour(hourly(clocks))
+    [found] = clock_findings(measured)
+    assert (found.domain, found.kind, found.hour_us, found.change_us) == (B, "step", 10 * HOUR_US, 700_000)
+    assert finding_line(found, "2026-03-02") == (
+        "clock of b.example on 2026-03-02: was set by 700 ms (± 24 ms) to be fast before 10:00 "
+        "against the median of 4 clocks; let it follow NTP"
+    )
+
+
+def test_clocks_that_follow_each_other_give_no_findings() -> None:
+    clocks: dict[str, Course] = {A: lambda hour: 3_000 * (hour % 3), B: lambda hour: 1_500 * hour, C: still, D: still}
+    assert clock_findings(offsets_by_hour(hourly(clocks))) == []
+
+
+def test_of_two_clocks_the_one_that_is_not_the_reference_is_named_and_the_other_one_with_it() -> None:
+    clocks: dict[str, Course] = {A: lambda hour: -100_000 * hour, B: still}
+    [found] = clock_findings(offsets_by_hour(hourly(clocks)))
+    assert (found.domain, found.against) == (B, f"the clock of {A}")
+    assert "drifts, 2,400 ms a day fast (27.8 ppm" in finding_line(found, "2026-03-02")
