@@ -10,7 +10,10 @@ import pyarrow as pa
 
 from pipeline.core.findings import Finding, Verdict
 from pipeline.core.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
+from pipeline.core.side_records import DAY_US
+from pipeline.core.utc_days import end_us
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.jobs.retention import kept_from
 from pipeline.ledger import Ledger
 from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table
 from pipeline.schemas.columns import columns
@@ -33,6 +36,7 @@ _COLUMNS: Final = (
     "lost_records",
     "rows_good",
     "rows_quarantined",
+    "min_ts_us",
 )
 
 
@@ -125,28 +129,31 @@ def _warn(chain: str, facts: Mapping[str, Any], result: JobResult) -> None:
 
 
 def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResult) -> None:
-    """Rows of bronze per segment against what the ledger says was stored; days that retention dropped aside."""
+    """Rows of bronze per segment against what the ledger says was stored; segments of dropped days aside."""
+    kept = kept_from(lake)
+    kept_us = end_us(kept) - DAY_US if kept else 0
     for kind in Kind:
         table = bronze_table(kind)
-        if not lake.has(table) or any(note.meta.get("retention") for note in lake.history(table)):
+        if not lake.has(table):
             continue
         counted = lake.read_in_workers(table, columns=_SEGMENT).then(_count).frame(_ROWS_OF_SEGMENT).collect()
-        expected = Counter(
-            {
-                (row["node"], row["boot"], row["segno"]): row["rows_good"]
-                for row in rows
-                if row["verdict"] == Verdict.ACCEPTED.value and row["kind"] == kind.value
-            }
-        )
+        of_kind = [row for row in rows if row["verdict"] == Verdict.ACCEPTED.value and row["kind"] == kind.value]
+        expected = Counter({_segment(row): row["rows_good"] for row in of_kind if row["min_ts_us"] >= kept_us})
+        dropped = {_segment(row) for row in of_kind if row["min_ts_us"] < kept_us}
         found: Counter[tuple[Any, ...]] = Counter()
         for *segment, rows_stored in counted:
-            found[tuple(segment)] += rows_stored
+            if tuple(segment) not in dropped:
+                found[tuple(segment)] += rows_stored
         for key in sorted(key for key in expected.keys() | found.keys() if expected[key] != found[key]):
             node, boot, segno = key
             result.warnings.append(
                 f"{node}: {kind.value} boot {boot} segment {segno} has {found[key]} rows in {table.name}, "
                 f"the ledger says {expected[key]}: restore the lake, or ingest anew"
             )
+
+
+def _segment(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[name] for name in _SEGMENT)
 
 
 def _count(batches: Batches) -> Batches:

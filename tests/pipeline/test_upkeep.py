@@ -113,6 +113,10 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
     assert ingest.run(lake, [writer.spool]).rows == {}
     assert refine.run(lake).rows == {}
     assert audit.run(lake).exit_code is ExitCode.FINDINGS  # of the line in quarantine, and no other
+    # Days that are still here are compared with the ledger as before.
+    lake.commit(lake.read(BRONZE_MDR).where("dt = '2026-03-03'"), BRONZE_MDR)
+    [stored] = [line for line in audit.run(lake).warnings if BRONZE_MDR.name in line]
+    assert "segment 3 has 2 rows in bronze_mdr, the ledger says 1" in stored
 
 
 def test_records_that_come_after_their_day_was_dropped_do_not_take_its_place(lake: Lake, tmp_path: Path) -> None:
