@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def folder(word: str) -> Path:
+    """The folder that an option names. Raises typer.BadParameter: it is a URL, which would become an odd folder."""
+    if _URL.match(word):
+        raise typer.BadParameter(
+            f"{word} is a URL. Spools and lakes are folders of a file system that all machines see under one path: "
+            "mount the store, and name the folder"
+        )
+    return Path(word)
+
+
 LakeOption = Annotated[
-    Path, typer.Option("--lake", metavar="DIR", help="Folder of the tables; commands that write create it.")
+    Path,
+    typer.Option("--lake", metavar="DIR", help="Folder of the tables; commands that write create it.", parser=folder),
 ]
-Spools = Annotated[list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments. Repeatable.")]
+Spools = Annotated[
+    list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments. Repeatable.", parser=folder)
+]
 Master = Annotated[str, typer.Option(help="Spark master. Default: that of spark-submit, else local[*].")]
 Memory = Annotated[str, typer.Option(help="Heap size of the Spark driver.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -114,6 +114,10 @@ def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, sp
         ("settle", "--lake", "nowhere", "--vouch", "mn-1.a.example"),
         ("reconcile", "--lake", "nowhere", "--peer", "b.example"),
         ("report", "--lake", "nowhere"),
+        ("report", "--lake", "hdfs://nn/lake"),
+        ("ingest", "--lake", "s3a://bucket/lake", "--spool", "."),
+        ("ingest", "--lake", "lake", "--spool", "file:///var/spool"),
+        ("show", "--lake", "abfss://c@a/lake"),
     ],
 )
 @pytest.mark.usefixtures("no_spark")
