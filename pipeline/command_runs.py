@@ -76,6 +76,7 @@ def opened_lake(spark: SparkOptions, *, spools: Sequence[Path] | None = (), make
     where there is none; for the others that is an error, which is reported before Spark is started.
     """
     with errors_reported(as_json=spark.json):
+        from pipeline.executor_sight import check_sight, proofs_of
         from pipeline.lake_files import LakeFiles
         from pipeline.session import bytes_in, start_session
         from pipeline.tables import Lake
@@ -85,7 +86,10 @@ def opened_lake(spark: SparkOptions, *, spools: Sequence[Path] | None = (), make
         input_bytes = None if spools is None else bytes_in([spark.lake, *spools])
         session = start_session(spark.master or None, memory=spark.memory, input_bytes=input_bytes)
         try:
-            yield Lake(spark.lake, session)
+            lake = Lake(spark.lake, session)
+            if not (session.sparkContext.master or "local").startswith("local"):
+                check_sight(session, proofs_of(lake.folder, spools or ()))
+            yield lake
         finally:
             session.stop()
 

@@ -64,7 +64,7 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
     Raises:
         ChangedError: A file is not what its manifest says, or not any more; nothing was committed.
         RefusedSegmentsError: There are segments of which nothing can be taken; nothing was committed.
-        LakeError: The lake cannot be written.
+        LakeError: The lake cannot be written, or a worker does not see a segment that is there.
     """
     full = [segment for segment in segments if segment.manifest is not None and segment.manifest.records]
     empty = {segment.place.stem: (0, 0) for segment in segments if segment not in full}
@@ -72,8 +72,14 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
         return Loaded(empty)
     with lake.stage() as stage:
         report = _write(lake, kind, full, stage)
-        if report.changed:
-            raise ChangedError(report.changed)
+        unseen = [place for place in report.missing if place.segment_path.exists()]
+        if unseen:
+            raise LakeError(
+                f"a worker does not see {unseen[0].segment_path}, which is there: mount spools and lake under the same "
+                "paths on all machines; nothing was committed"
+            )
+        if report.changed or report.missing:
+            raise ChangedError([*report.changed, *report.missing])
         if report.refused:
             raise RefusedSegmentsError(report.refused)
         rows = {counts.stem: (counts.good, counts.bad) for counts in report.counts}

@@ -54,12 +54,16 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """What a task has done. When segments are `changed` or `refused`, nothing else of the report is to be used."""
+    """What a task has done.
+
+    When segments are `changed`, `missing` where the task ran, or `refused`, nothing else of the report is to be used.
+    """
 
     counts: list[Counts] = []
     good: list[PartFile] = []
     bad: list[PartFile] = []
     changed: list[Place] = []
+    missing: list[Place] = []
     refused: list[Refusal] = []
 
 
@@ -89,6 +93,7 @@ def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Pat
         whole.good += report.good
         whole.bad += report.bad
         whole.changed += report.changed
+        whole.missing += report.missing
         whole.refused += report.refused
     return whole
 
@@ -163,14 +168,11 @@ def _read(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
     reader = SegmentReader(kind, [work.manifest for work in group])
     read: list[tuple[Work, Source]] = []
     for work in group:
-        content = verified_content(work.place, work.manifest)
         source = Source(work.manifest, work.day)
         try:
-            if content is None:
-                raise ContentError(Finding.CHANGED)
-            yield from reader.read(content, source)
-        except ContentError:
-            report.changed.append(work.place)
+            yield from reader.read(verified_content(work.place, work.manifest), source)
+        except ContentError as exc:
+            (report.missing if exc.finding is Finding.MISSING else report.changed).append(work.place)
         else:
             read.append((work, source))
     yield from reader.rest()

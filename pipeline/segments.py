@@ -238,11 +238,19 @@ def _examine(segment: Segment, trust: Trust, *, reads_lines: bool) -> None:
             segment.find(exc.finding, exc.remark)
 
 
-def verified_content(place: Place, manifest: SegmentManifest) -> bytes | None:
-    """The file of a segment as its manifest says it is; None when it is not, or not any more."""
-    content = _read(place.segment_path, SEGMENT_BYTES_MAX, Segment(place), too_large=Finding.TOO_LARGE)
-    is_same = content is not None and hashlib.sha256(content).hexdigest() == manifest.sha256
-    return content if is_same else None
+def verified_content(place: Place, manifest: SegmentManifest) -> bytes:
+    """The file of a segment as its manifest says it is.
+
+    Raises:
+        ContentError: MISSING: it is not there. CHANGED: it is not what the manifest says, or not any more.
+    """
+    segment = Segment(place)
+    content = _read(place.segment_path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
+    if Finding.MISSING in segment.findings:
+        raise ContentError(Finding.MISSING)
+    if content is None or hashlib.sha256(content).hexdigest() != manifest.sha256:
+        raise ContentError(Finding.CHANGED)
+    return content
 
 
 def _raise(error: OSError) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust, load_trust
 from pipeline.segment_chains import SegmentChains
-from pipeline.segment_content import LINE_BYTES_MAX
+from pipeline.segment_content import LINE_BYTES_MAX, ContentError
 from pipeline.segments import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer, sign_manifest
@@ -67,7 +67,12 @@ def test_a_genuine_segment_has_nothing_against_it(tmp_path: Path) -> None:
     content = verified_content(segment.place, segment.manifest)
     assert content == segment.place.segment_path.read_bytes()
     segment.place.segment_path.write_bytes(content[:-1])
-    assert verified_content(segment.place, segment.manifest) is None
+    with pytest.raises(ContentError) as changed:
+        verified_content(segment.place, segment.manifest)
+    segment.place.segment_path.unlink()
+    with pytest.raises(ContentError) as missing:
+        verified_content(segment.place, segment.manifest)
+    assert (changed.value.finding, missing.value.finding) == (Finding.CHANGED, Finding.MISSING)
     [judged] = SegmentChains().judge([segment])
     assert judged.verdict is Verdict.ACCEPTED
     row = judged.row(3)

@@ -1,0 +1,69 @@
+"""Whether the executors of a cluster see the folders that this process sees.
+
+Workers open files by path. One that does not see a spool or the lake, or sees another folder under the same path, would
+find segments missing and write where nobody looks. So before anything else each executor shows what it sees.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from pyspark.sql import SparkSession
+
+from pipeline.lake_mark import MARK_NAME
+from pipeline.table_log import LakeError
+from protofly.record_segments import MANIFEST_SUFFIX
+
+_TASKS_PER_CORE: Final = 2
+"""So that no core is likely to be left out."""
+_BYTES: Final = 1 << 16
+
+
+class Proof(NamedTuple):
+    """A path, and what is there: the hash of the beginning of a file, or `folder`."""
+
+    path: str
+    content: str
+
+
+def proofs_of(lake: Path, spools: Iterable[Path]) -> list[Proof]:
+    """What somebody shows who sees these folders: the mark of the lake, and a manifest of each spool, if it has one."""
+    folders = [spool.absolute() for spool in spools]
+    shown = [lake / MARK_NAME, *(next(iter(one.rglob(f"*{MANIFEST_SUFFIX}")), one) for one in folders)]
+    return [Proof(str(path), seen) for path in shown if (seen := _seen(path))]
+
+
+def check_sight(spark: SparkSession, proofs: Sequence[Proof]) -> None:
+    """Let every executor show that it sees the same.
+
+    Raises:
+        LakeError: One does not; the message names the machine and the path.
+    """
+    tasks = spark.sparkContext.defaultParallelism * _TASKS_PER_CORE
+    blind = spark.sparkContext.parallelize(range(tasks), tasks).flatMap(lambda _: unseen(proofs)).collect()
+    if blind:
+        machine, path = min(blind)
+        raise LakeError(
+            f"the executor on {machine} does not see {path} as it is here: mount spools and lake under the same paths "
+            "on all machines; nothing was read or written"
+        )
+
+
+def unseen(proofs: Iterable[Proof]) -> list[tuple[str, str]]:
+    """Paths that are not the same here, each with the name of this machine."""
+    return [(socket.gethostname(), proof.path) for proof in proofs if _seen(Path(proof.path)) != proof.content]
+
+
+def _seen(path: Path) -> str:
+    """What is there; empty for nothing."""
+    try:
+        if path.is_dir():
+            return "folder"
+        with path.open("rb") as file:
+            return sha256(file.read(_BYTES)).hexdigest()
+    except OSError:
+        return ""
