@@ -61,6 +61,7 @@ class AddressFeed:
     def __init__(self, domain: str, gate: Gate, addresses: OurAddresses) -> None:
         self._domain = domain
         self._gate = gate
+        self._link_class = gate.class_of(domain)
         self._addresses = addresses
         self._news = AddressNews(STUB_ADDRESSES, self._may_see)
         self._revision = ""
@@ -115,7 +116,7 @@ class AddressFeed:
         now = time.time()
         for type_ in _PROBES:
             probe = Message(b"1", type_, f"hyperty://{self._domain}/any", address, b"", b"{}")
-            facts = Facts("in", probe, self._domain, ours, self._domain, 0, 0, now)
+            facts = Facts("in", probe, self._domain, ours, self._domain, 0, 0, now, link_class=self._link_class)
             if self._gate.explain(facts).verdict.permitted:
                 return True
         return False

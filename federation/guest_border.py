@@ -94,8 +94,10 @@ class GuestBorder:
         domain = self._context.mains.get(domain, domain)
         if self._rules.interworking.admission(domain) is not None:
             raise PeerError(Code.DOMAIN_BLOCKED, "this domain speaks through its interworking stub only", domain=domain)
-        size = len(message.raw)
-        facts = Facts("peer", message, domain_of(message.from_), domain, domain, size, 0, time.time())
+        size, link_class = len(message.raw), self._rules.gate.class_of(domain)
+        facts = Facts(
+            "peer", message, domain_of(message.from_), domain, domain, size, 0, time.time(), link_class=link_class
+        )
         verdict = self._context.decisions.judge(facts, group="guests", source=domain)
         if not verdict.permitted:
             raise PeerError(verdict.code or Code.POLICY, "our policy does not talk to this domain", domain=domain)
@@ -121,7 +123,16 @@ class GuestBorder:
             self.refused(domain, message, exc.code, now)
             raise
         facts = Facts(
-            "in", inner, from_domain, to_domain, domain, len(message.raw), side.border.hops_crossed, now, *who
+            "in",
+            inner,
+            from_domain,
+            to_domain,
+            domain,
+            len(message.raw),
+            side.border.hops_crossed,
+            now,
+            *who,
+            link_class=rules.gate.class_of(domain),
         )
         verdict = rules.gate.judge(facts)
         msg_id = rules.ids.next(now)
@@ -171,7 +182,18 @@ class GuestBorder:
         except PeerError as exc:
             return exc.code
         facts = Facts(
-            "out", message, from_domain, domain, domain, len(message.raw), hops, now, *who, roles, message.verdict
+            "out",
+            message,
+            from_domain,
+            domain,
+            domain,
+            len(message.raw),
+            hops,
+            now,
+            *who,
+            roles,
+            message.verdict,
+            rules.gate.class_of(domain),
         )
         verdict = rules.gate.judge(facts)
         policy_us, msg_id = int((time.monotonic() - began) * 1e6), rules.ids.next(now)

@@ -64,6 +64,7 @@ class Inbound:
         self._traces = traces
         self._replies, self._counters = link.machine.replies, link.machine.counters
         self._our_domains = rules.ours.domains
+        self._link_class = rules.gate.class_of(link.domain)
         self._is_legacy = rules.interworking.admission(link.domain) is not None
         self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
         self._side_now = self._sides[None]
@@ -158,7 +159,9 @@ class Inbound:
             self._refuse(message, exc)
             return
         hops = border.hops_crossed
-        facts = Facts("in", inner, from_domain, to_domain, link.domain, size, hops, now, *who)
+        facts = Facts(
+            "in", inner, from_domain, to_domain, link.domain, size, hops, now, *who, link_class=self._link_class
+        )
         verdict = self._rules.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = link.records.entering(facts, verdict, msg_id, digest)

@@ -54,6 +54,7 @@ class Outbound:
         self._machine = machine
         self._records = records
         self._border = border
+        self._link_class = rules.gate.class_of(domain)
         self._our_domains = rules.ours.domains
         self._we = Speaker(self._our_domains)
         self._is_legacy = rules.interworking.admission(domain) is not None
@@ -83,7 +84,18 @@ class Outbound:
         except PeerError as exc:
             return Refusal(exc.code)
         facts = Facts(
-            "out", message, from_domain, domain, domain, len(message.raw), via_length, now, *who, roles, message.verdict
+            "out",
+            message,
+            from_domain,
+            domain,
+            domain,
+            len(message.raw),
+            via_length,
+            now,
+            *who,
+            roles,
+            message.verdict,
+            self._link_class,
         )
         verdict = rules.gate.judge(facts)
         policy_us = int((time.monotonic() - started) * 1e6)

@@ -142,6 +142,7 @@ class Federation:
                 time.time(),
                 session_roles=roles,
                 auth=message.verdict,
+                link_class=self._rules.gate.class_of(domain),
             )
         except PeerError as exc:
             self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
@@ -246,7 +247,8 @@ def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_vi
         message: The first one, or a greeting when there is none yet.
         is_visit: It comes to us; otherwise somebody here wants to go there.
     """
-    facts = Facts("peer", message, domain_of(message.from_), domain, domain, len(message.raw), 0, time.time())
+    from_domain, link_class = domain_of(message.from_), decisions.gate.class_of(domain)
+    facts = Facts("peer", message, from_domain, domain, domain, len(message.raw), 0, time.time(), link_class=link_class)
     group, source = ("visits", domain) if is_visit else ("first contacts", message.from_)
     return decisions.judge(facts, group=group, source=source).permitted
 

@@ -84,6 +84,7 @@ class GateFacts(
         "identity_issuer": "identity.issuer",
         "class_": "class",
         "msg_id": "msgId",
+        "link_class": "linkClass",
     },
 ):
     """What a gate knew about a message besides the columns of its record, by the names that policies use.
@@ -92,6 +93,7 @@ class GateFacts(
     `resource` and `msgId` stand in the message itself and are there only while the policies in force read them; for
     `class`, absence is what goes with the type, and null is a body that could not be read. `partial`: something that
     those policies read is not here, too long or hidden with the addresses; such a decision cannot be replayed.
+    `link_class` is there unless the far end is of the class `node`, as all were before there were others.
     """
 
     via_length: int = 0
@@ -106,6 +108,7 @@ class GateFacts(
     resource: str | UnsetType = UNSET
     msg_id: str | UnsetType = UNSET
     partial: bool = False
+    link_class: str = "node"
 
 
 NO_FACTS = GateFacts()

@@ -45,7 +45,7 @@ def try_policies(
             loaded = gate.policies
             print_facts({"revision": loaded.revision, "sets": len(loaded.sets), "tests": "passed"}, as_json=json)
             return
-        explanation = gate.explain(_facts(_message(message), _hook(hook), frozenset(role or ())))
+        explanation = gate.explain(_facts(gate, _message(message), _hook(hook), frozenset(role or ())))
         print_facts(_as_facts(explanation), as_json=json)
     raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
 
@@ -97,7 +97,7 @@ def _message(text: str) -> Message:
     return decode(raw)[0]
 
 
-def _facts(message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
+def _facts(gate: Gate, message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
     import time
 
     from policy.core.model import Facts
@@ -120,6 +120,7 @@ def _facts(message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
         via_length=message.via.count(b'"') // 2,
         now=time.time(),
         session_roles=roles,
+        link_class=gate.class_of(links[hook]),
     )
 
 

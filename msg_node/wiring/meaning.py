@@ -157,7 +157,9 @@ def permit_session(decisions: DecisionRecords, our_domain: str, message: Message
 def peer_rule(peer: PeerSettings) -> PeerRule:
     """Make the rule of a peer entry for the gate."""
     limit = rate_limit(peer.messages_per_second, peer.bytes_per_second, peer.burst_seconds)
-    return PeerRule(default=peer.default, rate=limit, rates=type_rates(peer.rate), p2p=peer.p2p)
+    return PeerRule(
+        default=peer.default, rate=limit, rates=type_rates(peer.rate), p2p=peer.p2p, link_class=peer.trust_class
+    )
 
 
 def peer_entries(settings: Settings) -> dict[str, PeerEntry]:
@@ -186,7 +188,9 @@ def alias_rules(settings: Settings, gate: Gate, node_url: str) -> AliasRules:
 
     def is_barred(domain: str) -> bool:
         probe = greeting(node_url, node_url)
-        return gate.bars(Facts("peer", probe, settings.node.domain, domain, domain, len(probe.raw), 0, time.time()))
+        size, link_class = len(probe.raw), gate.class_of(domain)
+        now, our_domain = time.time(), settings.node.domain
+        return gate.bars(Facts("peer", probe, our_domain, domain, domain, size, 0, now, link_class=link_class))
 
     return AliasRules(
         own_domains=settings.own_domains,

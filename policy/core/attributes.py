@@ -99,6 +99,12 @@ def _link_domain(facts: Facts) -> str | None:
     return "" if facts.hook == "local" else None  # on the own bus it is known that there is no link
 
 
+def _link_class(facts: Facts) -> str | None:
+    if facts.link_domain:
+        return facts.link_class
+    return "" if facts.hook == "local" else None
+
+
 @remembered(_CACHED_ADDRESSES)
 def _address(text: str) -> str | None:
     try:
@@ -216,6 +222,7 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("srcSPDomain", Kind.DOMAIN, lambda facts: _domain(facts.from_domain), is_fixed=True),
         Attribute("dstSPDomain", Kind.DOMAIN, lambda facts: _domain(facts.to_domain), is_fixed=True),
         Attribute("linkDomain", Kind.DOMAIN, _link_domain, is_fixed=True),
+        Attribute("linkClass", Kind.WORD, _link_class),
         Attribute("srcScheme", Kind.WORD, lambda facts: _scheme(facts.message.from_)),
         Attribute("dstScheme", Kind.WORD, lambda facts: _scheme(facts.message.to)),
         Attribute("msgFrom", Kind.ADDRESS, lambda facts: _address(facts.message.from_)),

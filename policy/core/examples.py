@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from policy.core.document import Node, walk_texts
 from policy.core.engine import CompiledPolicies
-from policy.core.model import HOOKS, Effect, Facts, Hook
+from policy.core.model import HOOKS, Effect, Facts, Hook, LinkClass
 from protofly.address import domain_of
 from protofly.codec import build
 from protofly.errors import PeerError
@@ -24,6 +24,7 @@ _KEYS: Final = {
         "from",
         "to",
         "link",
+        "link_class",
         "at",
         "size",
         "via_length",
@@ -37,6 +38,7 @@ _KEYS: Final = {
     )
 } | {"viaLength": "via_length"}
 _EXPECTED: Final = {effect.value: effect for effect in Effect}
+_LINK_CLASSES: Final[dict[str, LinkClass]] = {"node": "node", "plain": "plain"}
 _HOOKS: Final[dict[str, Hook]] = {hook: hook for hook in HOOKS}
 _MONDAY_NOON: Final = 1_767_614_400.0
 """5 January 2026, 12:00 UTC: when an example happens that does not say."""
@@ -112,6 +114,7 @@ def _facts(members: dict[str, Node]) -> Facts:
         session_roles=frozenset(node.text() for node in walk_texts(members["roles"]))
         if "roles" in members
         else frozenset(),
+        link_class=members["link_class"].choose(_LINK_CLASSES, "class") if "link_class" in members else "node",
     )
 
 

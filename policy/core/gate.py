@@ -24,6 +24,7 @@ from policy.core.engine import (
     RuleOutcome,
     compile_policies,
 )
+from policy.core.model import LinkClass
 from policy.core.patterns import DomainPattern, parents, parse_domain_pattern
 from policy.core.rates import UNLIMITED, BothBuckets, Bucket, RateLimit, TypeRate, make_bucket
 from protofly.address import P2P_STUBS, domain_of, valid_domain
@@ -40,13 +41,14 @@ class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     """What the settings say about one peer: its default and its rates, each direction counted by itself.
 
     `rates` are those of single types, besides `rate`, which is that of all. `p2p`: runtimes of both domains may set up
-    connections of their own, which then no gate sees.
+    connections of their own, which then no gate sees. `link_class`: what is known of those who speak there.
     """
 
     default: Literal["permit", "deny"] = "permit"
     rate: RateLimit = UNLIMITED
     rates: tuple[TypeRate, ...] = ()
     p2p: bool = True
+    link_class: LinkClass = "node"
 
 
 class Step(StrEnum):
@@ -255,6 +257,10 @@ class Gate:
     def names(self, domain: str) -> bool:
         """True if an entry of the settings is for this domain alone."""
         return domain in self._entries and domain != _REST
+
+    def class_of(self, domain: str) -> LinkClass:
+        """The trust class of a foreign domain, for the facts about its messages."""
+        return self._find_entry(domain).rule.link_class
 
     def bars(self, facts: Facts) -> bool:
         """True if a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.

@@ -19,6 +19,9 @@ from protofly.message import Message
 Hook = Literal["peer", "out", "in", "local"]
 """Where a gate stands: before discovery, before and after the peer's stub, on the own bus."""
 
+LinkClass = Literal["node", "plain"]
+"""What is known of a foreign domain: its node proves itself, or nothing proves who speaks there."""
+
 HOOKS: Final[tuple[Hook, ...]] = ("peer", "out", "in", "local")
 
 Scalar = str | int | float | bool
@@ -163,6 +166,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         session_roles: Roles of the sender's session.
         auth: What an earlier gate of this node decided about this message: true, a rule permitted it; false, no policy
             applied; None, there was no earlier gate. Never taken from the message.
+        link_class: The trust class of `link_domain`, as the settings say; without meaning on the own bus.
     """
 
     hook: Hook
@@ -178,6 +182,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     identity_issuer: str = ""
     session_roles: frozenset[str] = frozenset()
     auth: bool | None = None
+    link_class: LinkClass = "node"
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,6 +67,7 @@ def record_facts(
         class_=class_,
         resource=resource,
         msg_id=msg_id,
+        link_class=facts.link_class,
     )
     recorded = _hidden(recorded, reads) if is_hashed else _bounded(recorded)
     return None if recorded == NO_FACTS else recorded
@@ -85,7 +86,7 @@ class FactsRecorder:
         self._our_domain = our_domain
         self._domain = domain
         self._is_hashed = is_hashed
-        self._made: dict[tuple[str, int, str, str, frozenset[str], bool | None], GateFacts | None] = {}
+        self._made: dict[tuple[str, int, str, str, frozenset[str], bool | None, str], GateFacts | None] = {}
         self._reads: frozenset[str] | None = None
         self._is_simple = self._reads_resource = False
 
@@ -97,7 +98,15 @@ class FactsRecorder:
             self._reads_resource = "resource" in reads
         if not self._is_simple or facts.identity_verified or (self._reads_resource and facts.message.peek.resource):
             return self._make(facts, reads)
-        key = facts.hook, facts.via_length, facts.from_domain, facts.to_domain, facts.session_roles, facts.auth
+        key = (
+            facts.hook,
+            facts.via_length,
+            facts.from_domain,
+            facts.to_domain,
+            facts.session_roles,
+            facts.auth,
+            facts.link_class,
+        )
         try:
             return self._made[key]
         except KeyError:
@@ -247,6 +256,7 @@ class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
             recorded.identity_issuer,
             self.roles,
             recorded.auth,
+            "plain" if recorded.link_class == "plain" else "node",
         )
 
 

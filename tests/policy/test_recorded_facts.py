@@ -63,6 +63,7 @@ facts_of_a_gate = st.builds(
     identity_issuer=st.sampled_from(["", "idp.example"]),
     session_roles=st.frozensets(st.sampled_from(["admin", "guest"])),
     auth=st.none() | st.booleans(),
+    link_class=st.sampled_from(["node", "plain"]),
 )
 
 
