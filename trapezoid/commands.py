@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -24,6 +24,9 @@ from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+if TYPE_CHECKING:
+    from msg_node.settings.model import Settings
 
 app = typer.Typer(
     name="trapezoid",
@@ -78,14 +81,26 @@ def serve(config: Config) -> None:
 
 
 @app.command()
-def check(config: Config, json: Json = False) -> None:
+def check(
+    config: Config,
+    online: Annotated[
+        bool,
+        typer.Option(
+            "--online", help="Instead, check what other domains find of ours: records, site, documents, stub."
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
     """Validate the configuration and the files it references. Exits with 1 if `serve` would refuse to start."""
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from protofly.printable import escaped
         from trapezoid.checking import check_node
 
-        findings = check_node(load_settings(config))
+        settings = load_settings(config)
+        if online:
+            raise typer.Exit(_check_online(settings, as_json=json))
+        findings = check_node(settings)
     is_good = all(finding.is_good for finding in findings)
     if json:
         print_facts({"ok": is_good, "checks": findings}, as_json=True)
@@ -93,6 +108,15 @@ def check(config: Config, json: Json = False) -> None:
         for finding in findings:
             typer.echo(f"{finding.level:7}  {escaped(finding.line)}")
     raise typer.Exit(0 if is_good else FOUND_WANTING)
+
+
+def _check_online(settings: Settings, *, as_json: bool) -> int:
+    import trio
+
+    from trapezoid.peer_check import check_ourselves
+    from trapezoid.peer_check.output import print_report
+
+    return print_report(trio.run(check_ourselves, settings), as_json=as_json)
 
 
 @config_app.command("reference")

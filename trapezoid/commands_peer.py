@@ -1,8 +1,9 @@
-"""`trapezoid peer`: list and change the stored trust in other domains."""
+"""`trapezoid peer`: list and change the stored trust in other domains, and check what they publish."""
 
 from __future__ import annotations
 
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,6 +99,33 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
         _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
         trio.run(store.forget, domain)
         _print_change(domain, before, _row(store, domain), "none: its next documents are a first contact", as_json=json)
+
+
+@app.command()
+def check(
+    domain: Domain,
+    config: Config,
+    connect: Annotated[
+        bool,
+        typer.Option(
+            "--connect",
+            help="Also run the domain's stub until both sides have proved themselves. "
+            "A running node's link to the domain is interrupted for a moment.",
+        ),
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Try everything that federation with a domain needs, step by step; changes nothing. Exits with 1 if broken."""
+    with errors_reported(as_json=json):
+        import trio
+
+        from msg_node.settings.load import load_settings
+        from trapezoid.peer_check import check_domain
+        from trapezoid.peer_check.output import print_report
+
+        report = trio.run(partial(check_domain, load_settings(config), domain, connects=connect))
+        status = print_report(report, as_json=json)
+    raise typer.Exit(status)
 
 
 @app.command()

@@ -125,10 +125,7 @@ class ContactTrouble:
         words = _known(side, text) - _NO_CAUSE or _without_numbers(text)
         is_new = (side, words) != (self._side, self._words)
         self._side, self._words, self._met_at = side, words, now
-        known = sorted(_known(side, text))
-        advice = _ADVICE[side][known[0]] if known else _GENERAL[side]
-        stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-        self._text = f"{_BEGINNINGS[side].format(domain=self._domain, text=text)}; {advice.format(now=stamp)}"
+        self._text = f"{_BEGINNINGS[side].format(domain=self._domain, text=text)}; {advice(side, text, now)}"
         return self._text if is_new else ""
 
     def over(self) -> None:
@@ -138,6 +135,16 @@ class ContactTrouble:
     def text(self, now: float) -> str:
         """The trouble in one line, "" when there is none; `now` as in `met`."""
         return self._text if now - self._met_at < REMEMBERED_SECONDS else ""
+
+
+def advice(side: Side, text: str, now: float) -> str:
+    """What an operator can do about a trouble: by the first code word in `text` that is known, else in general.
+
+    Nothing of `text` itself gets into the advice. `now` is in seconds since the Unix epoch.
+    """
+    known = sorted(_known(side, text))
+    stamp = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return (_ADVICE[side][known[0]] if known else _GENERAL[side]).format(now=stamp)
 
 
 def cleaned(text: str) -> str:

@@ -1,0 +1,61 @@
+"""`trapezoid peer check`: each step of a first contact is tried with a real domain, and nothing of it is remembered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from catalogue_client.trust_store import TrustStore
+from msg_node.settings.load import load_settings
+from msg_node.settings.model import Settings
+from stubs_cache.store import load_secret
+from trapezoid.peer_check import Outcome, Report, Verdict, check_domain, check_ourselves
+from trapezoid.peer_check.report import STEPS
+
+from .systems import running_system
+
+B = "b.example"
+
+
+def outcomes(report: Report) -> dict[str, Outcome]:
+    """The last result of each step."""
+    return {one.step: one.outcome for one in report.results}
+
+
+def remembered(settings: Settings) -> list[str]:
+    data_dir = settings.node.data_dir
+    with TrustStore(data_dir / "trust.sqlite", secret=load_secret(data_dir / "secret")) as store:
+        return store.domains()
+
+
+async def test_every_step_is_tried_and_nothing_is_remembered(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        settings = load_settings(system.a.folder.settings)
+        report = await check_domain(settings, B, connects=True)
+        assert list(dict.fromkeys(one.step for one in report.results)) == list(STEPS)
+        assert not [one for one in report.results if one.outcome is Outcome.FAILED]
+        assert outcomes(report)["authentication"] is Outcome.OK
+        assert remembered(settings) == []
+        ours = await check_ourselves(load_settings(system.b.folder.settings))
+        assert not [one for one in ours.results if one.outcome is Outcome.FAILED]
+        assert [one.code for one in ours.results if one.step == "addresses"] == ["address-refused"]  # a warning here
+        anna, bruno = await system.couple()
+        assert outcomes(await check_domain(settings, B, connects=False))["authentication"] is Outcome.SKIPPED
+        assert outcomes(await check_domain(settings, B, connects=True))["authentication"] is Outcome.OK
+        assert (await anna.ask(bruno.hyperty)).is_ok
+        assert (await bruno.ask(anna.hyperty)).is_ok
+        assert remembered(settings) == [B]
+
+
+async def test_first_step_that_fails_has_the_code_and_later_ones_are_skipped(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        settings = load_settings(system.a.folder.settings)
+        await system.b.stop()
+        report = await check_domain(settings, B, connects=True)
+        assert report.verdict is Verdict.BROKEN
+        [failed] = [one for one in report.results if one.outcome is Outcome.FAILED]
+        assert (failed.step, failed.code) == ("tcp", "connect-failed")
+        assert outcomes(report)["live"] is Outcome.SKIPPED
+        unknown = await check_domain(settings, "nowhere.example", connects=False)
+        assert [one.code for one in unknown.results if one.outcome is Outcome.FAILED] == ["no-such-domain"]
+        own = await check_domain(settings, "a.example", connects=False)
+        assert [one.code for one in own.results if one.outcome is Outcome.FAILED] == ["own-domain"]

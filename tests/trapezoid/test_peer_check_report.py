@@ -1,0 +1,75 @@
+"""The verdict of a check of a domain, and how a report is printed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from federation.core.contact_trouble import Side
+from protofly.errors import Code, PeerError, TransportError
+from trapezoid.peer_check.output import print_report
+from trapezoid.peer_check.report import Outcome, Report, Verdict
+
+
+def report_of(**outcomes: str) -> Report:
+    """A report whose steps ended so: o, w and f for each part."""
+    report = Report("b.example")
+    for step, part in ((step, part) for step, parts in outcomes.items() for part in parts):
+        with report.step(step) as result:
+            if part == "w":
+                result.warn("pin-differs", "another one")
+            if part == "f":
+                raise TransportError(Code.CONNECT_FAILED, "nobody there", phase="connect")
+    return report
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "verdict"),
+    [
+        ({"name": "o", "tcp": "oo"}, Verdict.OK),
+        ({"name": "o", "tcp": "of"}, Verdict.DEGRADED),
+        ({"name": "o", "tcp": "fo", "tls": "w"}, Verdict.DEGRADED),
+        ({"root": "w"}, Verdict.DEGRADED),
+        ({"name": "o", "tcp": "ff"}, Verdict.BROKEN),
+        ({"name": "f"}, Verdict.BROKEN),
+        ({"tcp": "ff", "tls": "w"}, Verdict.BROKEN),
+    ],
+)
+def test_verdict_is_that_of_the_worst_step_and_one_good_part_carries_a_step(
+    outcomes: dict[str, str], verdict: Verdict
+) -> None:
+    assert report_of(**outcomes).verdict is verdict
+
+
+def test_skipped_steps_do_not_count() -> None:
+    report = report_of(name="o")
+    report.skip("not asked for", "authentication")
+    assert report.verdict is Verdict.OK
+    assert not report.has_passed("authentication")
+
+
+def test_failure_has_code_and_advice_and_nothing_that_moves_a_cursor() -> None:
+    report = Report("b.example")
+    with report.step("live", side=Side.DOCUMENTS):
+        raise PeerError(Code.FINGERPRINT_MISMATCH, "got \x1b[2Jevil\u202e")
+    [result] = report.results
+    assert (result.outcome, result.code) == (Outcome.FAILED, "fingerprint-mismatch")
+    assert "by another way" in result.hint
+    assert result.observed == "got .[2Jevil."
+
+
+def test_defect_of_ours_is_no_finding() -> None:
+    with pytest.raises(ZeroDivisionError), Report("b.example").step("tcp"):
+        raise ZeroDivisionError
+
+
+def test_printed_report_names_verdict_code_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    assert print_report(report_of(name="o", tcp="f"), as_json=False) == 1
+    said = capsys.readouterr().out
+    assert "[connect-failed]" in said
+    assert "→ is their node running" in said
+    assert said.endswith("b.example: broken\n")
+    assert print_report(report_of(name="o", tls="w"), as_json=True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["verdict"], [one["outcome"] for one in found["steps"]]) == ("degraded", ["ok", "warning"])

@@ -1,0 +1,127 @@
+"""The result of checking a domain: one entry per step, and a verdict.
+
+Source: trust and hosts, section 6.3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from federation.core.contact_trouble import Side, advice, cleaned
+from protofly.errors import HostError
+
+STEPS: Final = (
+    "name",
+    "policy",
+    "txt",
+    "service",
+    "addresses",
+    "tcp",
+    "tls",
+    "well-known",
+    "live",
+    "root",
+    "manifest",
+    "module",
+    "stub",
+    "endpoint",
+    "authentication",
+)
+"""The steps in their order. A step that needs an earlier one is skipped when that failed."""
+
+
+class Outcome(StrEnum):
+    """The result of one step."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+    SKIPPED = "skipped"
+
+
+class Verdict(StrEnum):
+    """The result of all steps."""
+
+    OK = "ok"
+    DEGRADED = "degraded"
+    """Messages pass, and something needs attention."""
+    BROKEN = "broken"
+
+
+@dataclass(slots=True)
+class StepResult:
+    """One step, or one part of it, for example one address.
+
+    Attributes:
+        step: Its name, one of `STEPS`.
+        subject: The query, address or URL that was tried.
+        outcome: How it ended.
+        code: The word of the error, "ok" without one: the same word as in the log, in answers and in records.
+        observed: Values that were found, or what was wrong with them.
+        hint: What to do; "" when there is nothing to do.
+        milliseconds: How long it took.
+    """
+
+    step: str
+    subject: str = ""
+    outcome: Outcome = Outcome.OK
+    code: str = "ok"
+    observed: str = ""
+    hint: str = ""
+    milliseconds: float = 0.0
+
+    def warn(self, code: str, observed: str, hint: str = "") -> None:
+        """It passed, and an operator should look at it."""
+        self.outcome, self.code, self.observed, self.hint = Outcome.WARNING, code, observed, hint
+
+    def fail(self, error: HostError, side: Side) -> None:
+        """It did not pass. What a foreign side said is cleaned and cut."""
+        observed = cleaned(error.detail or error.code.description)
+        self.outcome, self.code, self.observed = Outcome.FAILED, error.code.word, observed
+        self.hint = advice(side, f"{error.code.word} {observed}", time.time())
+
+
+@dataclass(slots=True)
+class Report:
+    """All steps of one check, in the order in which they were tried."""
+
+    domain: str
+    results: list[StepResult] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str, subject: str = "", *, side: Side = Side.LINE) -> Iterator[StepResult]:
+        """Try one step and time it. A HostError inside is its failure, and goes no further."""
+        assert name in STEPS
+        result = StepResult(name, subject)
+        began = time.perf_counter()
+        try:
+            yield result
+        except HostError as exc:
+            result.fail(exc, side)
+        finally:
+            result.milliseconds = (time.perf_counter() - began) * 1000
+            self.results.append(result)
+
+    def skip(self, why: str, *names: str) -> None:
+        """These steps are not tried."""
+        self.results += [StepResult(name, outcome=Outcome.SKIPPED, code="", observed=why) for name in names]
+
+    def has_passed(self, name: str) -> bool:
+        """True when the step was tried and no part of it failed, or at least one of several parts passed."""
+        outcomes = [one.outcome for one in self.results if one.step == name]
+        return any(one in (Outcome.OK, Outcome.WARNING) for one in outcomes)
+
+    @property
+    def verdict(self) -> Verdict:
+        """BROKEN when a step failed in all its parts; DEGRADED when one failed in part or left a warning."""
+        tried = {one.step for one in self.results if one.outcome is not Outcome.SKIPPED}
+        if not all(map(self.has_passed, tried)):
+            return Verdict.BROKEN
+        if any(one.outcome in (Outcome.WARNING, Outcome.FAILED) for one in self.results):
+            return Verdict.DEGRADED
+        return Verdict.OK

@@ -1,0 +1,129 @@
+"""All steps of a check, in their order: each is tried where the earlier ones allow it."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+from urllib.parse import urlsplit
+
+from catalogue_client.core.location import Location
+from catalogue_client.http_fetcher import HttpFetcher
+from federation.core.contact_trouble import Side
+from federation.dialler import Dialler
+from federation.egress import LineOpener
+from federation.name_client import DnsClient
+from federation.router import greeting
+from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.peer_stubs import peer_terms
+from msg_node.wiring import meaning
+from policy.core.model import Facts
+from protofly.address import valid_domain
+from protofly.errors import Code, PeerError
+from trapezoid.peer_check.document_steps import read_documents, read_stub, scratch_documents
+from trapezoid.peer_check.network_steps import NetworkTools, find_location, reach
+from trapezoid.peer_check.report import STEPS, Report
+from trapezoid.peer_check.stub_steps import authenticate, check_module, reach_endpoints
+from wire.core.network import parse_networks
+
+_EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+
+
+async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Report:
+    """Check whether a domain can be a partner of this node; changes and remembers nothing.
+
+    Args:
+        settings: Loaded and checked.
+        domain: The foreign domain.
+        connects: Run its stub until both sides have proved themselves. A link that the running node has to the domain
+            is disturbed by it for a moment, since the far side takes the newer one.
+    """
+    report = Report(domain)
+    _judge_name(report, settings, domain)
+    if not report.has_passed("name"):
+        report.skip("the name cannot be used", *STEPS[1:])
+        return report
+    _judge_policy(report, settings, domain)
+    await _check_published(report, settings, domain, connects=connects)
+    return report
+
+
+async def check_ourselves(settings: Settings) -> Report:
+    """Check what other domains find of ours: records, site, documents, module and endpoint."""
+    report = Report(settings.node.domain)
+    report.skip("it is our own domain", "name", "policy")
+    await _check_published(report, settings, settings.node.domain, connects=False)
+    return report
+
+
+def _judge_name(report: Report, settings: Settings, domain: str) -> None:
+    with report.step("name", domain[:253]) as result:
+        valid_domain(domain)
+        if domain in settings.own_domains:
+            raise PeerError(Code.OWN_DOMAIN, f"{domain} is one of our own domains; `check --online` checks it")
+        entry = _entry(settings, domain)
+        result.observed = "named by a [[peer]] entry" if entry else "no [[peer]] entry of its own"
+
+
+def _judge_policy(report: Report, settings: Settings, domain: str) -> None:
+    """The step `policy`: the gate that is asked before anything is looked up."""
+    with report.step("policy", f"gate peer for {domain}", side=Side.DOCUMENTS) as result:
+        node = f"runtime://{settings.node.domain}/{settings.node.name}"
+        probe = greeting(node, node)
+        facts = Facts("peer", probe, settings.node.domain, domain, domain, len(probe.raw), 0, time.time())
+        explained = meaning.build_gate(settings).explain(facts)
+        verdict = explained.verdict
+        by = (
+            f"rule {verdict.rule_id}"
+            if verdict.rule_id
+            else (f"the entry {explained.peer_entry}" if explained.peer_entry else "the lists")
+        )
+        if not verdict.permitted:
+            code = verdict.code or Code.POLICY
+            result.warn(code.word, f"we do not talk to {domain}: {by}", "add a [[peer]] entry, or a rule that permits")
+        else:
+            result.observed = f"permitted by {by}"
+
+
+async def _check_published(report: Report, settings: Settings, domain: str, *, connects: bool) -> None:
+    names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
+    is_ours = domain in settings.own_domains
+    allowed = {domain: parse_networks(_EVERYWHERE)} if is_ours else meaning.allowed_addresses(settings)
+    dialler = Dialler(names, allow_addresses=allowed)
+    tools = NetworkTools(names, dialler, meaning.client_context(settings), is_ours)
+    location = await find_location(report, names, domain, meaning.peer_entries(settings).get(domain))
+    if location is None:
+        report.skip("the domain was not found", *STEPS[4:])
+        return
+    host, port, certificate_name = _where(location)
+    if not await reach(report, tools, domain, host, certificate_name, port):
+        report.skip("there is no line to its site", *STEPS[7:])
+        return
+    plaintext = peer_terms(settings).plaintext
+    fetcher = HttpFetcher(dialler, tools.tls_context, insecure_plaintext=plaintext)
+    async with scratch_documents(settings, fetcher, domain) as documents:
+        trust = await read_documents(report, documents, location)
+        stub = None if trust is None else await read_stub(report, documents, trust)
+    if trust is None:
+        report.skip("the documents were not believed", *STEPS[10:])
+        return
+    if stub is None:
+        report.skip("there is no stub", *STEPS[12:])
+        return
+    check_module(report, stub)
+    await reach_endpoints(report, LineOpener(dialler, tools.tls_context), stub)
+    if connects and report.has_passed("stub"):
+        await authenticate(report, settings, _entry(settings, domain), stub, trust)
+    else:
+        report.skip("not asked for (`--connect`)", "authentication")
+
+
+def _where(location: Location) -> tuple[str, int, str]:
+    """Host and port of the line, and the name on the certificate: "" for a line without TLS."""
+    parts = urlsplit(location.well_known_url)
+    default = 80 if parts.scheme == "http" else 443
+    host, port = location.connect_to or (parts.hostname or location.domain, parts.port or default)
+    return host, port, "" if parts.scheme == "http" else parts.hostname or location.domain
+
+
+def _entry(settings: Settings, domain: str) -> PeerSettings | None:
+    return next((peer for peer in settings.peer if peer.domain == domain), None)

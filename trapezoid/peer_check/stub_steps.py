@@ -1,0 +1,83 @@
+"""The steps of a check that use the stub of a domain: its endpoints, its start, and the proof of both sides."""
+
+from __future__ import annotations
+
+from secrets import token_bytes
+from urllib.parse import urlsplit
+
+import trio
+
+from catalogue_client.core.state import DomainTrust
+from federation.core.contact_trouble import Side
+from federation.egress import LineOpener
+from federation.error_groups import first_error
+from federation.identity import Identity
+from msg_node.settings.model import PeerSettings, Settings
+from msg_node.site.site import Site
+from protofly.documents import SigningKey
+from protofly.errors import Code, HostError
+from protofly.stub import VerifiedStub
+from sandbox.core.module_check import inspect_module
+from trapezoid.peer_check.report import Report
+from trapezoid.stub_trial import Candidate, try_stub
+
+
+def check_module(report: Report, stub: VerifiedStub) -> None:
+    """The step `stub`: the module keeps the contract."""
+    with report.step("stub", f"{stub.name} {stub.version}", side=Side.STUB) as result:
+        inspect_module(stub.module)
+        result.observed = f"{len(stub.module):,} bytes, keeps the contract"
+
+
+async def reach_endpoints(report: Report, opener: LineOpener, stub: VerifiedStub) -> None:
+    """The step `endpoint`: a line to each endpoint that the stub may name, with TLS; nothing is said on it."""
+    for endpoint in stub.endpoints.values():
+        with report.step("endpoint", endpoint.url) as result:
+            await _open_once(opener, endpoint.url, stub.domain)
+            result.observed = f"{urlsplit(endpoint.url).hostname} answers"
+    if not stub.endpoints:
+        report.skip("the stub names no endpoint", "endpoint")
+
+
+async def _open_once(opener: LineOpener, url: str, domain: str) -> None:
+    """Raises HostError."""
+    try:
+        async with trio.open_nursery() as nursery:
+            line = await opener.open(url, domain=domain, drain_nursery=nursery)
+            line.close()
+    except* HostError as group:
+        raise first_error(group) from None
+
+
+async def authenticate(
+    report: Report, settings: Settings, peer: PeerSettings | None, stub: VerifiedStub, trust: DomainTrust | None
+) -> None:
+    """The step `authentication`: the stub runs until both sides have proved themselves; no message is sent."""
+    with report.step("authentication", f"{stub.domain} and {settings.node.domain}", side=Side.REFUSAL) as result:
+        site = Site.from_settings(settings) if settings.site is not None else None
+        published = site.node_key if site is not None else None
+
+        async def trust_of(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:  # noqa: ARG001
+            if trust is None or domain != trust.domain:
+                raise HostError(Code.BROKEN_TRUST, f"nothing of {domain} is believed")
+            return trust
+
+        identity = Identity(
+            node=f"runtime://{settings.node.domain}/{settings.node.name}",
+            domains=list(settings.own_domains),
+            key=published or SigningKey.from_seed("unpublished", token_bytes(32)),
+            trust_of=trust_of,
+        )
+        candidate = Candidate(
+            stub=stub,
+            configuration={} if peer is None else dict(peer.configuration),
+            identity=identity,
+            allows_plaintext=peer is not None and peer.insecure_plaintext,
+        )
+        try:
+            seconds = await try_stub(settings, candidate)
+        except* HostError as group:
+            raise first_error(group) from None
+        result.observed = f"live after {seconds * 1000:.0f} ms"
+        if published is None:
+            result.warn("unpublished", result.observed, "we publish nothing: `[publish]` and `trapezoid publish`")
