@@ -10,6 +10,7 @@ from federation.core.service_tokens import ServiceTokens
 from federation.core.stub_settings import StubSettings
 from federation.domain_link import DomainLink
 from federation.egress import EgressRules, LineOpener
+from federation.flight_recorder import FlightRecorders
 from federation.hosted_stub import StubInstance
 from federation.identity import Identity
 from federation.stub_provider import Package
@@ -26,6 +27,7 @@ class StubHost:
         identity: Signs for them, and checks what their far ends prove.
         interworking: Says which stubs may be of that kind.
         terms: What else holds for single domains.
+        recorders: Record the stubs of some domains.
     """
 
     sandbox: Sandbox
@@ -33,6 +35,7 @@ class StubHost:
     identity: Identity
     interworking: Interworking
     terms: PeerTerms
+    recorders: FlightRecorders
 
     async def start_worker(self, package: Package) -> StubProcess:
         """A worker with the code of a package, within the budget of its terms.
@@ -40,7 +43,9 @@ class StubHost:
         Raises:
             StubFaultError: See `Sandbox.start_worker`.
         """
-        return await self.sandbox.start_worker(package.stub.domain, package.code, package.terms.budget)
+        process = await self.sandbox.start_worker(package.stub.domain, package.code, package.terms.budget)
+        self.recorders.follow(process, package.stub)
+        return process
 
     def describe(self, package: Package, link: DomainLink) -> None:
         """Put what runs into the inventory that operators read."""

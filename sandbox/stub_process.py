@@ -83,6 +83,9 @@ class ExchangeRecorder(Protocol):
     def answered(self, reply: Reply) -> None:
         """The worker's reply to the calls that were handed last; there is none when the worker died of them."""
 
+    def faulted(self, fault: str) -> None:
+        """The instance has ended, and why: code word and text."""
+
 
 class ConfinedProcess:
     """One child of the zygote: its socket, its pidfd, and how it ended."""
@@ -271,13 +274,24 @@ class StubProcess:
 
     async def _call(self, calls: Calls, first: int) -> ExchangeReply:
         recorder = self._recorder
-        if recorder is not None:
-            recorder.handed(calls)
+        if recorder is None:
+            return await self._round_trip(calls, first)
+        recorder.handed(calls)
+        try:
+            reply = await self._round_trip(calls, first)
+        except StubFaultError as exc:
+            recorder.faulted(str(exc))
+            raise
+        if reply.fault is not None:
+            recorder.faulted(f"{reply.fault.code.word}: {reply.fault.trap}")
+        return reply
+
+    async def _round_trip(self, calls: Calls, first: int) -> ExchangeReply:
         ceiling = REPLY_BYTES + TRAP_CHARS + sum([LENGTH.size + output_limit(len(buffer)) for _, buffer in calls])
         frame = await self._ask(encode_exchange(calls), ceiling, self.budget.batch_seconds)
         reply = self._decoded(frame, len(calls))
-        if recorder is not None:
-            recorder.answered(reply)
+        if self._recorder is not None:
+            self._recorder.answered(reply)
         return self._judge(reply, calls, first)
 
     def _decoded(self, frame: bytes, call_count: int) -> Reply:

@@ -51,7 +51,7 @@ export function handle(pointer: i32, length: i32): i64 {
 """
 
 
-def compile_assemblyscript(source: Path, work: Path) -> bytes:
+def compile_assemblyscript(source: Path, work: Path, has_names: bool) -> bytes:
     """The module of one source file, compiled in the folder `work`.
 
     Raises:
@@ -65,7 +65,11 @@ def compile_assemblyscript(source: Path, work: Path) -> bytes:
     (work / "entry.ts").write_text(_ENTRY % batch_end, encoding="utf-8")
     shutil.copyfile(SDK_FOLDER / "trapezoid_stub.ts", work / "trapezoid_stub.ts")
     script = compiler / "node_modules" / "assemblyscript" / "bin" / "asc.js"
-    _run(["node", str(script), "entry.ts", "-o", "stub.wasm", *_OPTIONS], work, COMPILE_SECONDS)
+    _run(
+        ["node", str(script), "entry.ts", "-o", "stub.wasm", *_OPTIONS, *(["--debug"] if has_names else [])],
+        work,
+        COMPILE_SECONDS,
+    )
     return (work / "stub.wasm").read_bytes() + custom_section(ABI_SECTION, msgspec.json.encode(section))
 
 

@@ -58,28 +58,25 @@ _LINK: Final = (
     "-z",
     f"stack-size={GUEST_STACK_BYTES}",
     f"--max-memory={limits.MEMORY_BYTES}",
-    "--strip-all",
 )
 
 
-_ZIG_MODULE: Final = ("-target", "wasm32-freestanding", "-O", "ReleaseSmall", "-fstrip")
+_ZIG_MODULE: Final = ("-target", "wasm32-freestanding", "-O", "ReleaseSmall")
 _ZIG: Final = (
     "build-exe",
-    *_ZIG_MODULE,
     "-fno-entry",
     "-rdynamic",
     f"--max-memory={limits.MEMORY_BYTES}",
-    "--dep",
-    "trapezoid_stub",
 )
 
 
-def build(source: Path, output: Path) -> int:
+def build(source: Path, output: Path, *, has_names: bool = False) -> int:
     """Compile one source file, with the kit for its language beside it, into the module `output`.
 
     Args:
         source: The stub's only file; its suffix names the language: `.c`, `.zig` or `.ts`.
         output: Where to write the module; replaced whole or not at all.
+        has_names: Keep the names of functions; the code is the same.
 
     Returns:
         Size of the module in bytes.
@@ -94,24 +91,34 @@ def build(source: Path, output: Path) -> int:
     if not source.is_file():
         raise SettingsError(f"{source}: no such file")
     with tempfile.TemporaryDirectory(prefix="stub-build-") as folder:
-        code = compiler(source, Path(folder))
+        code = compiler(source, Path(folder), has_names)
     replace_file(output, code)
     return len(code)
 
 
-def _compile_c(source: Path, work: Path) -> bytes:
+def _compile_c(source: Path, work: Path, has_names: bool) -> bytes:
     object_file, module = work / "stub.o", work / "stub.wasm"
     sdk = str(SDK_FOLDER / "c")
     _run_zig([*_COMPILE, "-I", sdk, "-c", source.name, "-o", str(object_file)], source.parent, work)
-    _run_zig([*_LINK, object_file.name, "-o", module.name], work, work)
+    stripped = [] if has_names else ["--strip-all"]
+    _run_zig([*_LINK, *stripped, object_file.name, "-o", module.name], work, work)
     return module.read_bytes()
 
 
-def _compile_zig(source: Path, work: Path) -> bytes:
+def _compile_zig(source: Path, work: Path, has_names: bool) -> bytes:
     shutil.copyfile(source, work / "stub.zig")
     shutil.copyfile(SDK_FOLDER / "zig" / "trapezoid_stub.zig", work / "trapezoid_stub.zig")
-    modules = ["-Mroot=stub.zig", *_ZIG_MODULE, "-Mtrapezoid_stub=trapezoid_stub.zig", "--name", "stub"]
-    _run_zig([*_ZIG, *modules], work, work)
+    target = [*_ZIG_MODULE, "-fno-strip" if has_names else "-fstrip"]
+    modules = [
+        "--dep",
+        "trapezoid_stub",
+        "-Mroot=stub.zig",
+        *target,
+        "-Mtrapezoid_stub=trapezoid_stub.zig",
+        "--name",
+        "stub",
+    ]
+    _run_zig([*_ZIG, *target, *modules], work, work)
     return (work / "stub.wasm").read_bytes()
 
 

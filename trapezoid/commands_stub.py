@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trapezoid import commands_stub_run, commands_stub_tests
+from trapezoid import commands_stub_recordings, commands_stub_run, commands_stub_tests
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ app.command()(commands_stub_run.run)
 app.command()(commands_stub_tests.certify)
 app.command()(commands_stub_tests.bench)
 app.command()(commands_stub_tests.fuzz)
+app.command()(commands_stub_recordings.record)
+app.command()(commands_stub_recordings.replay)
 
 
 @app.command()
@@ -43,6 +45,9 @@ def new(
 def build(
     source: Annotated[Path, typer.Argument(help="Source file in C (.c), Zig (.zig) or AssemblyScript (.ts).")],
     output: Annotated[Path | None, typer.Argument(help="Module to write. Default: next to the source.")] = None,
+    names: Annotated[
+        bool, typer.Option("--names", help="Keep the names of functions, for traps of `stub run` and `stub replay`.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Compile a stub. The module is the same, byte for byte, on every machine."""
@@ -50,7 +55,7 @@ def build(
         from stubkit.build import build as build_module
 
         module = output or source.with_suffix(".wasm")
-        print_facts({"module": str(module), "bytes": build_module(source, module)}, as_json=json)
+        print_facts({"module": str(module), "bytes": build_module(source, module, has_names=names)}, as_json=json)
 
 
 @app.command()

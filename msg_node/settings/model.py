@@ -466,6 +466,15 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         ),
     ] = True
     grant: GrantSettings = GrantSettings()
+    record_bytes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=64 << 20,
+            description="Keep so many bytes of what the domain's stub was given and answered, and write them, sealed, "
+            "into `stub_recordings` of the data folder when it faults; 0: off.",
+        ),
+    ] = 0
     well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""
     connect: Annotated[
         str, Meta(description="`host:port` to connect to for that URL; its certificate must still fit.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from federation.core.outbound_queue import QueueLimits
 from federation.decision_records import DecisionRecords
 from federation.egress import LineOpener
+from federation.flight_recorder import FlightRecorders
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import BorderRules, Identify, LinkContext, LinkObserver, LocalBus, OurNames
 from federation.link_records import Recording
@@ -21,6 +22,7 @@ from msg_node.wiring import meaning
 from msg_node.wiring.allocated_addresses import AllocatedAddresses
 from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
+from msg_node.wiring.recordings import recorded_bytes, recordings_of
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
 from sandbox.host import Sandbox
@@ -32,7 +34,8 @@ def build_supervision(
     """Make the sources of stubs of other domains, and what runs them."""
     settings, state = foundation.settings, foundation.state
     opener = LineOpener(discovery.dialler, discovery.tls_context)
-    host = StubHost(sandbox, opener, trust.identity, state.interworking, peer_terms(settings))
+    recorders = FlightRecorders(recordings_of(settings), recorded_bytes(settings))
+    host = StubHost(sandbox, opener, trust.identity, state.interworking, peer_terms(settings), recorders)
     return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state))
 
 
