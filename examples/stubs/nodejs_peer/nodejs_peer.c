@@ -19,6 +19,7 @@
     "msg_node": {"type": "string", "maxLength": 400, "pattern": "^domain://[!#-Z^-~]+$"}}}
 #define NODE_READS_OLD_SUBSCRIPTIONS
 #include "foreign_node.h"
+#include "trapezoid_text.h"
 
 enum { PING_TIMER = FIRST_TIMER, ANSWER_TIMER = FIRST_TIMER + 1 };
 
@@ -34,22 +35,7 @@ static void frame_begin(void) {
 }
 
 /* The message goes as a JSON text: what would end it is escaped. */
-static void frame_put(stub_bytes text) {
-    uint32_t start = 0;
-    for (uint32_t i = 0; i < text.size; i++) {
-        uint8_t letter = text.data[i];
-        if (letter >= 0x20 && letter != '"' && letter != '\\') continue;
-        stub_put((stub_bytes){text.data + start, i - start});
-        start = i + 1;
-        if (letter < 0x20) { /* space between members */
-            stub_put(STUB_TEXT(" "));
-        } else {
-            uint8_t escaped[2] = {'\\', letter};
-            stub_put((stub_bytes){escaped, 2});
-        }
-    }
-    stub_put((stub_bytes){text.data + start, text.size - start});
-}
+static void frame_put(stub_bytes text) { stub_put_json_part(text); }
 
 static void frame_end(void) {
     stub_put(STUB_TEXT("\"]"));
@@ -100,10 +86,10 @@ static void on_frame(stub_bytes text) {
     else if (stub_equal(text, STUB_TEXT("41")) || stub_equal(text, STUB_TEXT("1"))) hang_up(STUB_TEXT("the node says goodbye"));
     else if (starts_with(text, head)) {
         stub_bytes rest = {text.data + head.size, text.size - head.size};
-        uint32_t end = stub_json_skip_value(rest, 0);
-        stub_bytes json = {rest.data, end};
-        if (stub_equal(stub_json_member(json, STUB_TEXT("from")), STUB_TEXT("\"mn:/session\""))) on_session();
-        else on_message(json);
+        bool is_usual = rest.size > 2 && rest.data[rest.size - 1] == ']' && rest.data[rest.size - 2] == '}';
+        message came = read_message((stub_bytes){rest.data, is_usual ? rest.size - 1 : stub_json_skip_value(rest, 0)});
+        if (stub_equal(came.from, STUB_TEXT("\"mn:/session\""))) on_session();
+        else on_message(&came);
     }
 }
 

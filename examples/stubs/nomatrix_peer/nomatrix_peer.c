@@ -71,11 +71,10 @@ static void on_opened(void) {
 }
 
 static void on_frame(stub_bytes text) {
-    if (stub_equal(stub_json_member(text, STUB_TEXT("type")), STUB_TEXT("\"ping\""))) {
-        stub_bytes to = stub_json_plain_string(stub_json_member(text, STUB_TEXT("to")));
-        if (starts_with(to, kept(&runtime_url))) waits_for_echo = false;
-    }
-    on_message(text);
+    message came = read_message(text);
+    bool is_ping = stub_equal(came.type, STUB_TEXT("\"ping\""));
+    if (is_ping && starts_with(stub_json_plain_string(came.to), kept(&runtime_url))) waits_for_echo = false;
+    on_message(&came);
 }
 
 static void on_tick(uint32_t timer) {

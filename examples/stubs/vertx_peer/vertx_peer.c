@@ -82,10 +82,10 @@ static void on_session(stub_bytes answer) {
 }
 
 static void on_frame(stub_bytes text) {
-    stub_bytes from = stub_json_member(text, STUB_TEXT("from"));
-    if (stub_equal(from, SESSION)) on_session(text);
-    else if (starts_with(from, STUB_TEXT("\"mn:/"))) stub_log(STUB_LOG_WARNING, text); /* it refuses what we sent */
-    else on_message(text);
+    message came = read_message(text);
+    if (stub_equal(came.from, SESSION)) on_session(text);
+    else if (starts_with(came.from, STUB_TEXT("\"mn:/"))) stub_log(STUB_LOG_WARNING, text); /* it refuses what we sent */
+    else on_message(&came);
 }
 
 static void on_tick(uint32_t timer) {

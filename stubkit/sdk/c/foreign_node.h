@@ -7,7 +7,7 @@
  *
  *     static void open_channel(void);               ask for the channel CHANNEL
  *     static void on_opened(void);                  it is open: greet; `become_live` when the node takes messages
- *     static void on_frame(stub_bytes text);        one frame of the node; messages go to `on_message`
+ *     static void on_frame(stub_bytes text);        one frame of the node: `read_message`, `on_message`
  *     static void on_tick(uint32_t timer);          timers from FIRST_TIMER on
  *     static void before_close(void);               last words to the node
  *     static bool takes_id(stub_bytes id);          the node takes and returns this id as it is
@@ -44,14 +44,35 @@ typedef struct {
     stub_bytes json, id, type, from, to; /* values as they stand in `json`, strings with their quotes; size 0 = absent */
 } message;
 
-static message read_message(stub_bytes json) {
-    return (message){
-        json,
-        stub_json_member(json, STUB_TEXT("id")),
-        stub_json_member(json, STUB_TEXT("type")),
-        stub_json_member(json, STUB_TEXT("from")),
-        stub_json_member(json, STUB_TEXT("to")),
-    };
+static bool is_named(stub_bytes json, uint32_t key, uint32_t end, stub_bytes name) {
+    return stub_equal((stub_bytes){json.data + key + 1, end - key - 2}, name);
+}
+
+/* The header of a message. One pass, which ends when all members are found: mostly before the body. A first one of a name counts. */
+STUB_NOINLINE static message read_message(stub_bytes json) {
+    message read = {.json = json};
+    uint32_t at = stub_json_skip_space(json, 0), missing = 4;
+    if (at >= json.size || json.data[at] != '{') return read;
+    for (at++; missing; at++) {
+        uint32_t key = stub_json_skip_space(json, at), key_end = stub_json_skip_string(json, key);
+        if (!key_end) return read;
+        at = stub_json_skip_space(json, key_end);
+        if (at >= json.size || json.data[at] != ':') return read;
+        uint32_t value = stub_json_skip_space(json, at + 1), value_end = stub_json_skip_value(json, value);
+        if (value_end <= value) return read;
+        stub_bytes *member = NULL;
+        if (is_named(json, key, key_end, STUB_TEXT("id"))) member = &read.id;
+        else if (is_named(json, key, key_end, STUB_TEXT("to"))) member = &read.to;
+        else if (is_named(json, key, key_end, STUB_TEXT("type"))) member = &read.type;
+        else if (is_named(json, key, key_end, STUB_TEXT("from"))) member = &read.from;
+        if (member && !member->size) {
+            *member = (stub_bytes){json.data + value, value_end - value};
+            missing--;
+        }
+        at = stub_json_skip_space(json, value_end);
+        if (at >= json.size || json.data[at] != ',') return read;
+    }
+    return read;
 }
 
 static bool is_response(const message *read) { return stub_equal(read->type, STUB_TEXT("\"response\"")); }
@@ -397,11 +418,10 @@ static void send_message(uint32_t number, stub_bytes json) {
     else stub_refused(number, STUB_TEXT("400 bad-header an id of more than 128 bytes"));
 }
 
-static void on_message(stub_bytes json) {
-    message came = read_message(json);
-    if (state != LIVE || !came.type.size || !came.from.size || !came.to.size) return;
-    if (starts_with(stub_json_plain_string(came.to), kept(&runtime_url))) return; /* answers to what the stub itself asked */
-    deliver_with_id(&came);
+static void on_message(const message *came) {
+    if (state != LIVE || !came->type.size || !came->from.size || !came->to.size) return;
+    if (starts_with(stub_json_plain_string(came->to), kept(&runtime_url))) return; /* answers to what the stub itself asked */
+    deliver_with_id(came);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ events */
