@@ -191,6 +191,16 @@ def test_a_close_of_ours_in_the_middle_of_a_frame_is_answered_behind_that_frame(
     assert (server.close_code, server.is_broken) == (1001, False)
 
 
+@pytest.mark.parametrize("cut", [0, 3])
+def test_nothing_is_taken_once_we_said_that_the_other_side_failed(cut: int) -> None:
+    _, server = connected()
+    whole = frame(1, b"later")
+    server.receive(whole[:cut] if cut else whole)
+    server.fail(UNSUPPORTED)
+    assert server.receive(whole[cut:] + whole) == []
+    assert server.receive(whole) == []
+
+
 @pytest.mark.parametrize("cut", [0, 1, 7])
 def test_a_line_that_ends_once_we_close_is_no_fault(cut: int) -> None:
     _, server = connected()
