@@ -47,7 +47,7 @@ def read_answer(status: int, body: bytes, *, host: str) -> RestAnswer:
             raise PeerError(Code.HTTP_STATUS, f"the global registry answers {status}", domain=host)
         raise PeerError(Code.BAD_REPLY, "the global registry answers no JSON object", domain=host)
     code = next((members[name] for name in _CODES if name in members), status)
-    if isinstance(code, bool) or not isinstance(code, int) or not 100 <= code < 600:
+    if not isinstance(code, int) or not 100 <= code < 600:
         raise PeerError(Code.BAD_REPLY, "the global registry answers no code", domain=host)
     return RestAnswer(code, _first_text(members, _VALUES), _first_text(members, _EXPLANATIONS)[:200])
 

@@ -190,8 +190,6 @@ class DomainRegistry:
         changes: list[StatusChange] = []
         limit = REGISTRY_SWEPT_AT_ONCE
         for sid, (ended_at, left) in list(self._ended.items()):
-            if limit <= 0:
-                break
             for key in list(islice(left, limit)):
                 del left[key]
                 old = self._entries[key]

@@ -506,3 +506,27 @@ def test_a_kept_entry_is_not_reported_to_another_registry() -> None:
     registry.register(HYPERTY, read_changed(hyperty()), sid=5, now=0)
     assert registry.disconnect_session(5, now=10) == []
     assert HYPERTY not in registry.unreported
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+@pytest.mark.parametrize("status", [Status.DISCONNECTED, Status.DEAD])
+def test_what_was_disconnected_before_its_session_ended_stays_so_from_its_end_on(status: Status, is_kept: bool) -> None:
+    registry = DomainRegistry(Journal(), keeps_registered=is_kept)
+    registry.register(HYPERTY, read_changed(hyperty(status=status.value)), sid=5, now=0)
+    assert registry.disconnect_session(5, now=10) == []
+    (entry,) = registry.find(Index.USER, USER)
+    assert (entry.status, entry.sid, entry.refreshed_at) == (status, 0, 10)
+
+
+def test_what_another_registry_reports_changes_known_entries_whose_status_is_another() -> None:
+    journal = Journal()
+    registry = DomainRegistry(journal)
+    assert registry.observe(HYPERTY, Status.LIVE, now=1) == []
+    registry.register(HYPERTY, read_changed(hyperty()), sid=5, now=0)
+    before, _ = registry.get(HYPERTY), journal.take()
+    assert registry.observe(HYPERTY, Status.LIVE, now=1) == []
+    assert (registry.get(HYPERTY), journal.take()) == (before, [])
+    (change,) = registry.observe(HYPERTY, Status.DISCONNECTED, now=2)
+    entry = registry.get(HYPERTY)
+    assert entry is not None
+    assert (change.status, entry.status, entry.refreshed_at, entry.sid) == (Status.DISCONNECTED,) * 2 + (2, 5)
