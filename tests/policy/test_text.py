@@ -369,3 +369,9 @@ def test_files_are_read_in_order_and_together(tmp_path: Path) -> None:
 
 def test_no_files_are_no_rules() -> None:
     assert read_policies([]).sets == ()
+
+
+@pytest.mark.parametrize("text", ["a b\n", "a\n", "[x]\na b = 1\n", 'a "b" = 1\n'])
+def test_a_line_that_assigns_nothing_has_no_place(text: str) -> None:
+    lines = LineMap(text, is_toml=True)
+    assert (lines.line_of(("a",)), lines.line_of(("x", "a"))) == (None, 1 if "[x]" in text else None)

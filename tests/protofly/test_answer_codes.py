@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from protofly import codec
 from protofly.answer_codes import code_of, read_code
+from protofly.errors import DESCRIPTIONS, Code
 from protofly.message import Message
 
 
@@ -45,3 +46,16 @@ def test_every_form_of_a_code_is_read(body: bytes, code: int) -> None:
 @given(st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.integers(), st.lists(st.integers())))
 def test_any_value_gives_a_code_or_none(value: object) -> None:
     assert read_code(value) == 0 or 100 <= read_code(value) <= 599
+
+
+@pytest.mark.parametrize("text", ["20xx", "xx", "2x", "2xxx", "", "axx"])
+def test_a_class_of_codes_is_a_digit_and_two_signs(text: str) -> None:
+    assert read_code(text) == 0
+
+
+def test_a_body_that_is_no_object_has_no_code() -> None:
+    assert code_of(Message(b"1", "response", "a", "b", b"[200]", b"")) == 0
+
+
+def test_every_code_is_described() -> None:
+    assert set(DESCRIPTIONS) == {100, 183, 200, 202, 207} | {code.status for code in Code}

@@ -539,3 +539,30 @@ def test_a_message_is_delivered_without_hops_and_with_the_verdict_of_our_gate(re
 )
 def test_a_member_that_is_no_text_reads_as_none(raw: bytes, text: str) -> None:
     assert codec.body_text(raw) == text
+
+
+@pytest.mark.parametrize(
+    ("code", "description", "said"),
+    [(404, None, "Not Found"), (404, "", "Not Found"), (404, "x", "x"), (299, None, "")],
+)
+@pytest.mark.parametrize("extra", [None, {"reason": "r"}])
+def test_an_answer_is_described_by_its_code_unless_it_says_more(
+    code: int, description: str | None, said: str, extra: dict[str, object] | None
+) -> None:
+    request = codec.build(id=1, type="read", from_="a", to="b")
+    answer = codec.response(request, code, description=description, extra=extra)
+    assert codec.body_members(answer.body) == {"code": code, "description": said, **(extra or {})}
+
+
+@pytest.mark.parametrize("name", [b'"body":', b'"body" :', b'"body": ', b'"body"\n:\t'])
+def test_the_body_is_found_at_the_end_however_its_name_is_set(name: bytes) -> None:
+    raw = b'{"type":"read","from":"a","to":"b",' + name + b'{"a":1}}'
+    [message] = codec.decode(raw)
+    assert codec.ends_with_body(raw, b'{"a":1}')
+    assert codec.with_body(message, b'{"b":2}').raw == raw.replace(b'{"a":1}', b'{"b":2}')
+
+
+@pytest.mark.parametrize(("body", "takes"), [(b'{"a":1}', True), (b"{}", False), (b'{"a":1 }', False)])
+def test_a_new_body_takes_members_where_one_stands_before_its_end(body: bytes, takes: bool) -> None:
+    [message] = codec.decode(b'{"type":"read","from":"a","to":"b","body":{"x":1}}')
+    assert codec.with_body(message, body).takes_members is takes

@@ -460,3 +460,9 @@ def test_a_public_key_in_another_frame_or_too_long_is_none(change: tuple[str, st
     assert load_public_key(good).public_numbers() == KEY.public_key().public_numbers()
     with pytest.raises(ValueError, match="not a public key in PEM"):
         load_public_key(good.replace(*change, 1))
+
+
+def test_defaults_of_a_record_are_read_or_none() -> None:
+    chosen = {"voice": "tel:+4930", "chat": "", "video": "x"}
+    assert read_record(record_of(defaults=chosen), guid=GUID).defaults == chosen
+    assert read_record(record_of(defaults=None), guid=GUID).defaults == {}
