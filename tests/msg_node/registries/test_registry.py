@@ -12,7 +12,7 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.registrations import Index, Status, StatusChange
 from msg_node.kernel.rules import Rules
 from msg_node.registries.core.registry import DomainRegistry, identifiers_of
-from msg_node.registries.core.registry_entry import Changed, read_changed
+from msg_node.registries.core.registry_entry import Changed, read_changed, shown
 from protofly.errors import Code, PeerError
 from protofly.limits import REGISTRY_EXPIRES_MAX_SECONDS, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
 from tests.support.registry_entries import HYPERTY, QUERIES, ROOM, RUNTIME, USER, hyperty, room
@@ -328,6 +328,7 @@ def test_queries_that_mean_nothing_are_refused(rig: StateRig, ana: int, body: ob
         ("acct://alpha.example/ana", {"ana", "ana@alpha.example"}),
         ("", set()),
         ("<>", set()),
+        ("user://@alpha.example", set()),
     ],
 )
 def test_identifiers_of_a_user(user: str, expected: set[str]) -> None:
@@ -530,3 +531,11 @@ def test_what_another_registry_reports_changes_known_entries_whose_status_is_ano
     entry = registry.get(HYPERTY)
     assert entry is not None
     assert (change.status, entry.status, entry.refreshed_at, entry.sid) == (Status.DISCONNECTED,) * 2 + (2, 5)
+
+
+def test_what_an_entry_does_not_say_is_nothing_to_find_it_by_and_not_shown() -> None:
+    registry = DomainRegistry(Journal())
+    registry.register(HYPERTY, read_changed({**hyperty(), "guid": ""}), sid=5, now=0)
+    (entry,) = registry.find(Index.USER, USER)
+    assert [registry.find(index, "") for index in Index] == [[]] * len(Index)
+    assert "guid" not in shown(entry)

@@ -10,7 +10,7 @@ import pytest
 from msg_node.kernel.registrations import Status
 from msg_node.kernel.rest_calls import Answered
 from msg_node.registries.core.registry_entry import read_changed, url_of
-from msg_node.registries.core.registry_query import By, Query
+from msg_node.registries.core.registry_query import By, Query, read_query
 from msg_node.registries.core.registry_rest import records_in, statuses_in
 from protofly.errors import Code, PeerError
 from protofly.limits import (
@@ -238,3 +238,17 @@ def test_the_address_of_an_entry_is_the_first_that_is_given() -> None:
     assert url_of({}) == ""
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
         url_of({"url": 7})
+
+
+@pytest.mark.parametrize(
+    ("resource", "by", "text"),
+    [
+        ("/hyperty/user/", By.URL, f"hyperty://{DOMAIN}/user/"),
+        ("/hyperty/user/x", By.USER, "x"),
+        ("/hyperty/other/x", By.URL, f"hyperty://{DOMAIN}/other/x"),
+        ("/hyperty/url/comm://a.example/x", By.URL, "comm://a.example/x"),
+    ],
+)
+def test_a_path_without_a_text_to_look_for_is_an_address(resource: str, by: By, text: str) -> None:
+    query = read_query({"resource": resource}, domain=DOMAIN, own_domains=DOMAINS)
+    assert (query.by, query.text) == (by, text)

@@ -104,3 +104,11 @@ def test_a_changed_entry_ends_every_answer_that_it_is_in() -> None:
     cache.put(BY_USER, [record(), record(url=f"{URL}-2")], NOW)
     cache.forget(RegistryEntry(url=f"{URL}-2", sid=1, runtime=""))
     assert cache.get(BY_USER, NOW) is None
+
+
+def test_what_has_ended_pushes_nothing_out() -> None:
+    cache = RegistryCache(max_seconds=100, max_answers=1)
+    cache.put(BY_URL, [record()], NOW)
+    for age_seconds in (60, 61):
+        cache.put(BY_USER, [record(age_seconds=age_seconds)], NOW)
+        assert cache.get(BY_URL, NOW) is not None

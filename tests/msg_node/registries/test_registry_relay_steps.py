@@ -130,6 +130,18 @@ def test_a_write_that_names_no_entry_is_refused_without_a_call(
     assert relay.refused(type_, body) == (code, 0)
 
 
+def test_a_write_of_members_without_an_address_is_refused_without_a_call(relay: Relay) -> None:
+    nameless = {name: value for name, value in hyperty().items() if name != "url"}
+    assert relay.refused("create", {"value": nameless}) == (Code.BAD_BODY, 0)
+    assert relay.refused("update", {"value": {"resources": ["video"]}}) == (Code.BAD_BODY, 0)
+
+
+def test_an_address_of_one_s_own_that_is_not_registered_is_asked_for_before_it_is_changed(relay: Relay) -> None:
+    relay.rig.state.owners.claim(relay.ana, OTHER)
+    for type_ in ("update", "delete"):
+        assert relay.refused(type_, {"resource": OTHER}) == (Code.NOT_REGISTERED, 1)
+
+
 def test_what_belongs_to_somebody_else_is_refused_without_a_call(relay: Relay) -> None:
     relay.created(hyperty())
     for type_, body in (
