@@ -231,3 +231,31 @@ def test_session_ends_in_good_order(peer: Peer) -> None:
         assert [(one["type"], one["from"]) for one in said] == [("close", f"{STUB_URL}/t-1")]
     assert not any("disconnect" in str(one) for one in said)  # NoMatrix would end its process later
     assert peer.event(Event.TIMER, 1) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("from_", "code", "observes"),
+    [
+        ("comm://a.example/room/subscription", 200, True),
+        ("comm://a.example/room/subscription", "200", True),
+        ("comm://a.example/room/subscription", 403, False),
+        ("comm://a.example/room/subscription", 100, False),
+        ("comm://a.example/room", 200, False),
+        ("/subscription", 200, False),
+        (f"comm://a.example/{'x' * 600}/subscription", 200, False),
+    ],
+)
+def test_changes_of_an_object_are_asked_for_again_when_its_reporter_accepts_an_observer(
+    name: str, from_: str, code: object, observes: bool
+) -> None:
+    peer = Peer(name)
+    peer.live()
+    answer = {"id": 5, "type": "response", "from": from_, "to": "hyperty://b.example/bo", "body": {"code": code}}
+    actions = peer.event(Event.MESSAGE, 1, json.dumps(answer).encode())
+    assert any(b"hyperty://b.example/bo" in one for one in sent(actions))
+    asked = [one for one in delivered(actions) if one["type"] == "subscribe"]
+    assert len(asked) == int(observes)
+    if observes:
+        assert asked[0]["to"] == "domain://msg-node.a.example/sm"
+        assert asked[0]["body"] == {"resources": ["comm://a.example/room/changes"]}

@@ -407,6 +407,25 @@ static void subscribe_sender(stub_bytes from) {
 
 /* ---------------------------------------------------------------------------------------------------------------- messages */
 
+/*
+ * One of our reporters accepts an observer of theirs: from now on the changes of that object may go there. Where reporters are asked
+ * for their consent, what `on_addresses` asked for was refused until then.
+ */
+STUB_NOINLINE static void observe_accepted(const message *sent) {
+    static uint8_t line[URL_BYTES + 1];
+    const stub_bytes end = STUB_TEXT("/subscription");
+    stub_bytes from = stub_json_plain_string(sent->from);
+    if (from.size <= end.size || from.size - end.size > URL_BYTES) return;
+    uint32_t size = from.size - end.size;
+    if (!stub_equal((stub_bytes){from.data + size, end.size}, end)) return;
+    stub_bytes code = stub_json_member(stub_json_member(sent->json, STUB_TEXT("body")), STUB_TEXT("code"));
+    uint32_t first = code.size && code.data[0] == '"';
+    if (code.size != 3 + 2 * first || code.data[first] != '2') return;
+    line[0] = '+';
+    __builtin_memcpy(line + 1, from.data, size);
+    observe_ours(STUB_TEXT("subscribe"), kept(&manager), kept(&our_domain), (stub_bytes){line, size + 1}, '+');
+}
+
 static void send_message(uint32_t number, stub_bytes json) {
     message sent = read_message(json);
     if (is_response(&sent) && stub_equal(stub_json_plain_string(sent.to), kept(&manager))) {
@@ -414,6 +433,7 @@ static void send_message(uint32_t number, stub_bytes json) {
         return;
     }
     if (needs_subscription(sent.from) && learn(sent.from)) subscribe_sender(sent.from);
+    if (is_response(&sent)) observe_accepted(&sent);
     if (send_with_id(&sent)) highest_sent = number;
     else stub_refused(number, STUB_TEXT("400 bad-header an id of more than 128 bytes"));
 }
