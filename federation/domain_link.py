@@ -169,9 +169,12 @@ class DomainLink(LinkPort):
         self.effects.perform(actions, now)
         return any(isinstance(action, Ended | Answer) for action in actions)
 
-    def retire(self) -> None:
-        """The link is taken away; everything that still waits is answered."""
-        self.give_up(Code.OVERLOAD, "the link is closed")
+    def retire(self, code: Code, detail: str) -> None:
+        """The link is taken away: everything that waits is answered, carriers end, and the stub is stopped."""
+        self.stop_waiting(code, detail)
+        self.give_up(code, detail)
+        for carrier in list(self.machine.carriers):
+            carrier.cut_off(code)
         self.scope.cancel()
 
     def give_up(self, code: Code, detail: str) -> None:

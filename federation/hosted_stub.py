@@ -169,6 +169,9 @@ class HostedStub(Carrier):
     async def _end(self) -> None:
         raise self.running.fault(Code.STUB_FAILED, "the numbers of the stream are used up")
 
+    def cut_off(self, code: Code) -> None:
+        """See `Carrier`. Its process is stopped with the scope of the link."""
+
     def drain(self) -> None:
         """See `Carrier`. The stub says goodbye and closes its lines, which takes a moment."""
         self.running.emit(GuestEvent(Event.DRAIN, 0, b""))

@@ -61,6 +61,7 @@ class InstanceWatch:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(end_after, self._wait_idle)
+            nursery.start_soon(end_after, self._link.need.wait_recalled)
             if not self._is_chosen:
                 nursery.start_soon(end_after, partial(self.wait_outdated, stub))
                 # A proof holds for a day: then a new instance proves itself anew.

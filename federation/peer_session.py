@@ -30,7 +30,7 @@ from federation.inbound_turns import InboundTurns, NoTurns
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX, PING_SECONDS
 from wire.byte_channel import ByteChannel
-from wire.core.websocket import GOING_AWAY, ServerWebSocket
+from wire.core.websocket import GOING_AWAY, POLICY, ServerWebSocket
 
 logger = logging.getLogger("federation")
 
@@ -198,18 +198,30 @@ class PeerSession(Carrier):
             raise PeerError(Code.PROTOCOL_ERROR, f"{frame.kind.name} does not belong here")
 
     def end(self) -> None:
-        """See `Carrier`. What has been taken is acknowledged, so that it does not come again."""
+        """See `Carrier`."""
+        self._take_no_more()
+        self._websocket.close(GOING_AWAY)
+        self._line.send_nowait(self._websocket.data_to_send())
+
+    def _take_no_more(self) -> None:
+        """Acknowledge what has been taken, so that it does not come again, and take nothing behind it."""
         self._processed = self._port.processed(self.origin)
         if self._processed > self._acknowledged:
             self._acknowledge()
         self._turns = NoTurns(self)
-        self._websocket.close(GOING_AWAY)
-        self._line.send_nowait(self._websocket.data_to_send())
 
     def drain(self) -> None:
         """See `Carrier`. It ends when nothing is being taken, so that all that was taken is acknowledged."""
         self._is_draining = True
         self._ack_due.set()
+
+    def cut_off(self, code: Code) -> None:
+        """See `Carrier`."""
+        self._take_no_more()
+        self._websocket.send([encode_frame(FrameKind.BYE, 0, code.word.encode())])
+        self._websocket.close(POLICY, code.word)
+        self._line.send_nowait(self._websocket.data_to_send())
+        self._line.close()
 
     @property
     def heard_seconds(self) -> float:

@@ -72,7 +72,7 @@ class Federation:
         """Run all links until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
-            self._open_lasting()
+            self.open_lasting()
             task_status.started()
             while True:
                 await trio.sleep(TICK_SECONDS)
@@ -88,8 +88,8 @@ class Federation:
                     await trio.sleep(PAUSE_SECONDS)
             links = unfinished
 
-    def _open_lasting(self) -> None:
-        """Some stubs run from the start, and as long as they may: their users reach ours only through them.
+    def open_lasting(self) -> None:
+        """Start the stubs that run from the start and as long as they may: their users reach ours only through them.
 
         Those are interworking stubs, and stubs that the settings keep connected.
         """
@@ -229,10 +229,31 @@ class Federation:
         with link.scope:
             await self._supervise(link)
 
+    def cut_off(self, domain: str, code: Code, detail: str) -> bool:
+        """End the link of a domain at once, and stop its stub; False if it has none. The next one passes the gate."""
+        link = self._links.pop(domain, None)
+        if link is not None:
+            link.retire(code, detail)
+        return link is not None
+
+    def restart(self, domain: str) -> bool:
+        """Stop the stub of a domain at once and start it anew, with a clean record; False if it has no link.
+
+        Messages that it had go again, with their numbers.
+        """
+        link = self._links.get(domain)
+        if link is None or self._nursery is None:
+            return False
+        link.scope.cancel()
+        link.scope = trio.CancelScope()
+        self._nursery.start_soon(self._run_link, link)
+        link.need.arise()
+        return True
+
     def _drop_idle(self) -> bool:
         for domain, link in self._links.items():
             if link.is_idle and not link.is_live:
-                link.retire()
+                link.retire(Code.OVERLOAD, "the link is closed")
                 del self._links[domain]
                 return True
         return False

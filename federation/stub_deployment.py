@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -22,7 +23,7 @@ from federation.stub_host import StubHost
 from federation.stub_life import StubLife
 from federation.stub_provider import Package, StubProvider
 from policy.core.gate import Gate
-from protofly.errors import PeerError
+from protofly.errors import Code, PeerError
 from sandbox.host import StubProcess
 
 DRAIN_SECONDS: Final = 1.0
@@ -33,6 +34,7 @@ class StubSources:
     """Where stubs come from, and what runs them; all links of a node share it.
 
     Stubs of the operator that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
+    `forbidden` says why the operator does not let the stub of a domain run here; None: it may.
     """
 
     documents: DomainDocuments
@@ -40,6 +42,7 @@ class StubSources:
     host: StubHost
     gate: Gate
     addresses: OurAddresses
+    forbidden: Callable[[str], str | None] = lambda _domain: None
 
 
 class StubDeployment(StubObserver):
@@ -73,6 +76,8 @@ class StubDeployment(StubObserver):
         link, times = self._link, StepTimes()
         link.stub.times = times
         self._life.deploying()
+        if (reason := self._sources.forbidden(link.domain)) is not None:
+            raise PeerError(Code.STUB_FORBIDDEN, reason, domain=link.domain)
         if not self._is_chosen:
             await self._news.ask_if_due()
         package = await self._package(times)

@@ -24,10 +24,12 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
+from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
+from msg_node.kernel.restrictions import Restricted
 from msg_node.node import Node
 from msg_node.node_status import node_status
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
@@ -116,7 +118,9 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     traffic.start_soon(node.bus.send_queues.run)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
-    await traffic.start(AdminSocket(node.settings.node.data_dir, _administration(node)).run)
+    administration = _administration(node)
+    await traffic.start(administration.run)
+    await traffic.start(AdminSocket(node.settings.node.data_dir, administration).run)
     await traffic.start(node.bus.inquiries.run)
     await traffic.start(node.backends.run)
     await traffic.start(node.listener.run, listeners)
@@ -165,6 +169,9 @@ def _administration(node: Node) -> Administration:
         resolver=node.resolver,
         trust_store=node.trust_store,
         log=node.log,
+        levels=LogLevels(),
+        store=node.store,
+        record=node.records.append,
         status=partial(node_status, node),
     )
     return Administration(parts)
@@ -194,6 +201,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     cache = StubsCache(folder, secret=foundation.secret, max_bytes=max_bytes)
     # Judging: the gates, and what records their decisions.
     gate = meaning.build_gate(settings)
+    gate.cut_off(foundation.state.restrictions.subjects(Restricted.PEER))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     # Other domains: how they are found, and what is believed about them.

@@ -23,6 +23,7 @@ from msg_node.kernel.links import LinkNumbers
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import TAPS_KEY
+from msg_node.kernel.restrictions import Restrictions
 from msg_node.kernel.rules import Rules
 from msg_node.qos.core.leases import Leases
 from msg_node.registries.core.registry import DomainRegistry
@@ -62,6 +63,7 @@ class NodeState:
     leases: Leases
     push: PushTargets
     delivery: DeliveryState
+    restrictions: Restrictions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +149,7 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
         leases=leases,
         push=PushTargets(journal),
         delivery=delivery,
+        restrictions=Restrictions(journal),
     )
 
 
@@ -168,6 +171,7 @@ def restore(state: NodeState, rows: Mapping[Table, Rows], *, now: float) -> None
     state.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
     state.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
     state.delivery.restore(rows, now=now)
+    state.restrictions.restore(rows.get(Table.RESTRICTIONS, {}), now=now)
     state.twin.restore(rows.get(Table.TWIN_THINGS, {}), rows.get(Table.TWIN_VALUES, {}))
 
 

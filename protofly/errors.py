@@ -56,6 +56,7 @@ class Code(Enum):
     POLICY = (403, "policy")
     NOT_OWNER = (403, "not-owner")
     DOMAIN_BLOCKED = (403, "domain-blocked")
+    RUNTIME_BARRED = (403, "runtime-barred")
     TRANSIT = (403, "transit")
     INTERWORKING_OFF = (403, "interworking-off")
     SPOOFED_SOURCE = (403, "spoofed-source")
@@ -130,6 +131,7 @@ class Code(Enum):
     # Packages and modules.
     DIGEST_MISMATCH = (502, "digest-mismatch")
     REVOKED = (502, "revoked")
+    STUB_FORBIDDEN = (502, "stub-forbidden")
     ABI_UNSUPPORTED = (502, "abi-unsupported")
     PERMISSIONS_HELD = (502, "permissions-held")
     MODULE_MALFORMED = (502, "module-malformed")

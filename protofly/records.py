@@ -44,6 +44,7 @@ class Kind(Enum):
     LINK = "link_event"
     SESSION = "session_event"
     POLICY = "policy_event"
+    ADMIN = "admin_event"
 
 
 class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
@@ -307,7 +308,27 @@ class PolicyEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     detail: str | None = None
 
 
-Record: TypeAlias = MessageRecord | DecisionRecord | StubEvent | LinkEvent | SessionEvent | PolicyEvent
+class AdminEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
+    """An operator changed the running node, or the time of a change was over.
+
+    `actor` is a user of the machine, a runtime, the holder of a token, or `the node` for what ends by itself; `way` is
+    how the request came. `arguments`, `before` and `after` are JSON; what was refused has a `code` and no `after`.
+    """
+
+    kind = Kind.ADMIN
+    free_members = ("arguments", "before", "after", "detail")
+
+    operation: str
+    actor: str
+    way: Literal["socket", "message", "https", "node"]
+    arguments: str
+    before: str | None = None
+    after: str | None = None
+    code: str | None = None
+    detail: str | None = None
+
+
+Record: TypeAlias = MessageRecord | DecisionRecord | StubEvent | LinkEvent | SessionEvent | PolicyEvent | AdminEvent
 RECORD_TYPES: dict[Kind, type[Record]] = {
     Kind.MESSAGE: MessageRecord,
     Kind.DECISION: DecisionRecord,
@@ -315,6 +336,7 @@ RECORD_TYPES: dict[Kind, type[Record]] = {
     Kind.LINK: LinkEvent,
     Kind.SESSION: SessionEvent,
     Kind.POLICY: PolicyEvent,
+    Kind.ADMIN: AdminEvent,
 }
 
 Closure: TypeAlias = Literal["size", "time", "shutdown", "recovered", "manual"]

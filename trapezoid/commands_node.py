@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trapezoid import commands_node_changes
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -21,6 +22,13 @@ After = Annotated[int, typer.Option("--after", metavar="N", help="Rows to skip: 
 DEFAULT_ROWS = 100
 
 app = typer.Typer(help="See and change a running node on this machine.", no_args_is_help=True)
+
+
+app.add_typer(commands_node_changes.peer_app, name="peer")
+app.add_typer(commands_node_changes.stub_app, name="stub")
+for command in (commands_node_changes.kick, commands_node_changes.unban, commands_node_changes.drain):
+    app.command()(command)
+app.command("log-level")(commands_node_changes.log_level)
 
 
 @app.command()
@@ -81,6 +89,15 @@ def queues(
 ) -> None:
     """List the queues with messages or requests in them."""
     _list(config, "queues", _page(where, limit, after), ("kind", "queue", "waiting", "under_way"), as_json=json)
+
+
+@app.command()
+def restrictions(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List what operators have forbidden: domains, runtimes, stubs; each with its end."""
+    columns = ("what", "subject", "until", "since", "by", "reason")
+    _list(config, "restrictions", _page(where, limit, after), columns, as_json=json)
 
 
 @app.command()

@@ -47,6 +47,10 @@ class Carrier(ABC):
         self.end()
 
     @abstractmethod
+    def cut_off(self, code: Code) -> None:
+        """End at once, for a reason that the far end may know. Never blocks, never raises."""
+
+    @abstractmethod
     def pump(self) -> None:
         """Messages are waiting: take as many as may go now. Never blocks, never raises."""
 

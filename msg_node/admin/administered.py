@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import trio
 
 from catalogue_client.trust_store import TrustStore
 from federation.resolver import Resolver
 from federation.router import Federation
+from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.tables import BusTables
 from msg_node.settings.model import Settings
+from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate
+from protofly.records import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +33,11 @@ class Administered:
         resolver: Finds other domains.
         trust_store: What is stored about other domains.
         log: The last lines of its log.
+        levels: Levels of loggers that hold for a time.
+        store: Where its tables become durable.
+        record: Takes audit records.
         status: Makes what `/status` shows.
+        stop: The node is to stop.
     """
 
     settings: Settings
@@ -39,4 +48,8 @@ class Administered:
     resolver: Resolver
     trust_store: TrustStore
     log: LogTail
+    levels: LogLevels
+    store: StateStore
+    record: Callable[[Record], None]
     status: Callable[[], object]
+    stop: trio.Event = field(default_factory=trio.Event)

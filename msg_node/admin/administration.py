@@ -1,39 +1,49 @@
 """The admin service of a running node: performs the operations of the table, whatever way they came in.
 
 Operations run in the event loop of the node, each whole: nothing of it waits in the middle, so no message sees half of
-a change.
+a change. What is changed holds at once; the reply comes when it is durable. Each change, and each attempt at one, is an
+audit record (`admin_event`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import signal
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import Final
+from typing import Final, Literal
 
-from msg_node.admin import views
+import trio
+
+from msg_node.admin import changes, views
 from msg_node.admin.administered import Administered
-from msg_node.admin.core.operations import AdminRequest, Value, find_operation, read_arguments
-from msg_node.admin.core.pages import Page, Row, page_of
+from msg_node.admin.changes import Plan, shown
+from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
+from msg_node.admin.core.pages import Row, page_of
+from msg_node.kernel.restrictions import Restriction
+from protofly.errors import Code, HostError, PeerError
+from protofly.records import AdminEvent
 
 logger = logging.getLogger("msg_node")
 
-Arguments = Mapping[str, Value]
+LOOK_SECONDS: Final = 0.5
+REPLY_SECONDS: Final = 0.2
+"""So long somebody who asks the node to stop has to read the reply."""
+_DETAIL_CHARS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks, proved by the way in.
-
-    Attributes:
-        name: A user of this machine, a runtime, or the holder of a token.
-        way: `socket`, `message` or `https`.
-    """
+    """Who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token."""
 
     name: str
-    way: str
+    way: Literal["socket", "message", "https", "node"]
 
+
+THE_NODE: Final = Actor("the node", "node")
 
 _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "sessions": views.sessions,
@@ -44,6 +54,7 @@ _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "peers": views.peers,
     "quotas": views.quotas,
     "queues": views.queues,
+    "restrictions": views.restrictions,
 }
 
 
@@ -56,11 +67,20 @@ class Administration:
 
     def __init__(self, node: Administered) -> None:
         self._node = node
-        self._performers: dict[str, Callable[[Arguments], object]] = {
-            "status": lambda _arguments: node.status(),
-            "log": self._log,
-            **{name: partial(self._list, rows) for name, rows in _LISTS.items()},
-        }
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """End what holds for a time only, and stop the node if somebody asked for it; until cancelled."""
+        task_status.started()
+        while not self._node.stop.is_set():
+            now = time.time()
+            for one in self._node.state.restrictions.ended(now):
+                await self._ended(one)
+            for name in self._node.levels.end(now):
+                logger.info("the level of the log of %s is what it was", name or "all")
+            with trio.move_on_after(LOOK_SECONDS):
+                await self._node.stop.wait()
+        await trio.sleep(REPLY_SECONDS)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     async def perform(self, request: AdminRequest, actor: Actor) -> object:
         """Perform one operation.
@@ -70,18 +90,79 @@ class Administration:
             actor: Has been found to be an operator.
 
         Returns:
-            What JSON can say: a page of rows, or facts.
+            What JSON can say: a page of rows, facts, or what a change has changed.
 
         Raises:
-            PeerError: NO_SUCH_SERVICE for an unknown operation, BAD_BODY or NAME_INVALID for its arguments.
+            PeerError: NO_SUCH_SERVICE for an unknown operation; BAD_BODY, NAME_INVALID or BAD_HEADER for its arguments;
+                NOT_REGISTERED for what is not there.
+            HostError: STORAGE: the change is in force, and would not survive a restart.
         """
         operation = find_operation(request.operation)
+        if operation.changes:
+            return await self._change(operation, request, actor)
         arguments = read_arguments(operation, request.arguments)
-        logger.debug("%s by %s asks for %s", actor.name, actor.way, operation.name)
-        return self._performers[operation.name](arguments)
+        if operation.name == "status":
+            return self._node.status()
+        if operation.name == "log":
+            return page_of(self._node.log.lines(str(arguments.get("level", ""))), arguments)
+        return page_of(_LISTS[operation.name](self._node), arguments)
 
-    def _list(self, rows: Callable[[Administered], Iterable[Row]], arguments: Arguments) -> Page:
-        return page_of(rows(self._node), arguments)
+    async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        try:
+            arguments = read_arguments(operation, request.arguments)
+            plan = changes.PLANNERS[operation.name](self._node, arguments, f"{actor.name} by {actor.way}")
+        except PeerError as exc:
+            self._record(operation.name, actor, request.arguments, error=exc)
+            raise
+        result = {"operation": operation.name, "before": plan.before, "after": plan.after, "dry_run": request.dry_run}
+        if not request.dry_run:
+            self._record(operation.name, actor, arguments, plan)
+            logger.warning("%s by %s: %s %s", actor.name, actor.way, operation.name, shown(arguments))
+            plan.apply()
+            await self._store()
+        return result
 
-    def _log(self, arguments: Arguments) -> Page:
-        return page_of(self._node.log.lines(str(arguments.get("level", ""))), arguments)
+    async def _ended(self, restriction: Restriction) -> None:
+        """The time of a restriction is over."""
+        what, subject = restriction.what, restriction.subject
+        self._record("lift", THE_NODE, {"what": what, "subject": subject}, Plan(restriction, None, lambda: None))
+        logger.warning("the restriction of the %s %s has ended", what.value, subject)
+        changes.lift(self._node, what, subject)
+        with contextlib.suppress(HostError):  # the store reports it, and tries again
+            await self._store()
+
+    async def _store(self) -> None:
+        """Wait until what has changed is durable. Raises HostError STORAGE."""
+        stored, errors = trio.Event(), list[HostError]()
+
+        def failed(error: HostError) -> None:
+            errors.append(error)
+            stored.set()
+
+        self._node.store.submit(self._node.state.take_changes(), stored.set, failed)
+        await stored.wait()
+        if errors:
+            detail = f"the change is in force, but is not stored, and ends with this process: {errors[0].detail}"
+            raise HostError(Code.STORAGE, detail)
+
+    def _record(
+        self,
+        operation: str,
+        actor: Actor,
+        arguments: Mapping[str, object],
+        plan: Plan | None = None,
+        *,
+        error: PeerError | None = None,
+    ) -> None:
+        event = AdminEvent(
+            ts_us=time.time_ns() // 1000,
+            operation=operation,
+            actor=actor.name,
+            way=actor.way,
+            arguments=shown(arguments) or "{}",
+        )
+        if plan is not None:
+            event.before, event.after = shown(plan.before), shown(plan.after)
+        if error is not None:
+            event.code, event.detail = error.code.word, error.detail[:_DETAIL_CHARS]
+        self._node.record(event)

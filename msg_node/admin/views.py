@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 from federation.domain_link import DomainLink
 from msg_node.admin.administered import Administered
@@ -151,3 +152,20 @@ def queues(node: Administered) -> Iterator[Row]:
 
 def _queue(kind: str, name: str, waiting: int, under_way: int) -> Row:
     return {"kind": kind, "queue": name, "waiting": waiting, "under_way": under_way}
+
+
+def restrictions(node: Administered) -> Iterator[Row]:
+    """What operators have forbidden."""
+    for one in node.state.restrictions:
+        yield {
+            "what": one.what.value,
+            "subject": one.subject,
+            "until": None if one.until is None else _utc(one.until),
+            "since": _utc(one.since),
+            "by": one.by,
+            "reason": one.reason,
+        }
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from os import urandom
 
@@ -54,6 +54,10 @@ class Runtimes:
         self._send_queues.closed(port)
         port.answer = ignore_message
         self._effects.apply(self._sessions.connection_lost(port.connection, now=time.time()), self._own.send)
+
+    def remove(self, sids: Iterable[int]) -> None:
+        """An operator ends sessions: their connections are closed with 4403, and nothing brings them back."""
+        self._effects.apply(self._sessions.remove(sids, now=time.time()), self._own.send)
 
     def runtime_of(self, port: RuntimePort) -> str:
         """Address of the runtime that has its session on a connection, "" before there is one."""

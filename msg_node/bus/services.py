@@ -120,6 +120,10 @@ class SessionRequests:
         """A connection ended without `close`: its session is parked."""
         return self._result([], self._session_service.connection_lost(connection, now=now))
 
+    def remove(self, sids: Iterable[int], *, now: float) -> ServiceResult:
+        """An operator ends sessions."""
+        return self._result([], self._session_service.remove(sids, now=now))
+
     def sweep(self, *, now: float) -> ServiceResult:
         """End some of the sessions that are over; to be called every second or so, until nothing comes of it."""
         return self._result([], self._session_service.sweep(now=now))

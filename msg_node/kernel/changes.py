@@ -35,6 +35,7 @@ class Table(Enum):
     TWIN_VALUES = "twin_values"
     PUSH_TARGETS = "push_targets"
     EXPULSIONS = "expulsions"
+    RESTRICTIONS = "restrictions"
 
     __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
 

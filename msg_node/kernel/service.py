@@ -174,6 +174,7 @@ class CloseCode(IntEnum):
     UNPROVED = 1008
     TAKEN_OVER = 4001
     PROOF_EXPIRED = 4401
+    REMOVED = 4403
     LEASE_OVER = 4408
 
     @property
@@ -186,6 +187,7 @@ _CLOSE_WORDS = {
     CloseCode.UNPROVED: Code.NO_CREDENTIALS.word,
     CloseCode.TAKEN_OVER: "taken-over",
     CloseCode.PROOF_EXPIRED: Code.BAD_TOKEN.word,
+    CloseCode.REMOVED: "removed",
     CloseCode.LEASE_OVER: Code.EXPIRED.word,
 }
 

@@ -16,6 +16,7 @@ from msg_node.requests.core.parked import ParkedRequest
 from msg_node.requests.core.recipients import is_domain
 from msg_node.requests.core.tables import RequestTables
 from msg_node.requests.recorder import RequestRecorder
+from protofly.errors import Code
 from protofly.limits import OUTBOX_ASK_SECONDS, OUTBOX_GRACE_SECONDS, OUTBOX_WINDOW
 from protofly.message import Message
 
@@ -107,6 +108,11 @@ class Outbox:
                 self.hand_over(domain, now)
         for domain in self._ask_at.keys() - self._domains:
             del self._ask_at[domain]
+
+    def fail(self, domain: str, code: Code) -> None:
+        """End every request for another domain as failed: its node is not asked any more."""
+        for entry in self._queues.entries(domain):
+            self._recorder.finish(entry, StatusReport.of_code(Status.FAILED, code))
 
     def has_ended(self, entry: ParkedRequest, now: float) -> bool:
         """False for an expired request that another node keeps, for a grace in which that node may say how it ended."""

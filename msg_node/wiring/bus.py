@@ -48,7 +48,7 @@ def build_bus(
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
     )
-    permit_guest = guests.open if settings.sessions.guests else None
+    permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
     services = _build_services(foundation, decisions, backends, inventory, permit_guest)
     bus = make_bus(options, state, services, foundation.store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
@@ -69,7 +69,7 @@ def _build_services(
         state.lifecycle,
         state.own,
         announced=_announced(settings),
-        permit=partial(meaning.permit_session, decisions, settings.node.domain),
+        permit=partial(meaning.permit_session, decisions, settings.node.domain, state.restrictions),
         permit_guest=permit_guest,
     )
     announcements = Announcements(

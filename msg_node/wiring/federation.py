@@ -14,6 +14,7 @@ from federation.stub_deployment import StubSources
 from federation.stub_host import StubHost
 from msg_node.bus.bus import Bus
 from msg_node.bus.taps import Taps
+from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
 from msg_node.registries.stub_leases import StubLeases
@@ -36,7 +37,12 @@ def build_supervision(
     opener = LineOpener(discovery.dialler, discovery.tls_context)
     recorders = FlightRecorders(recordings_of(settings), recorded_bytes(settings))
     host = StubHost(sandbox, opener, trust.identity, state.interworking, peer_terms(settings), recorders)
-    return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state))
+
+    def forbidden(domain: str) -> str | None:
+        found = state.restrictions.find(Restricted.STUB, domain)
+        return None if found is None else found.reason
+
+    return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state), forbidden)
 
 
 def build_link_context(

@@ -23,6 +23,8 @@ from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.bus.taps import Taps
 from msg_node.connectors.https import HttpsOptions
 from msg_node.connectors.listener import ListenerOptions
+from msg_node.kernel.restrictions import Restricted, Restrictions
+from msg_node.kernel.runtime_address import runtime_part
 from msg_node.node_state import NodeState
 from msg_node.registries.validation import Validation
 from msg_node.settings.middleware import StepName, active_steps
@@ -139,12 +141,40 @@ def _schema_step(validation: Validation | None) -> Step:
     return validation.step
 
 
-def permit_session(decisions: DecisionRecords, our_domain: str, message: Message, roles: frozenset[str]) -> None:
+def check_barred(restrictions: Restrictions, message: Message) -> None:
+    """Check that no operator has barred the runtime that sends an `open` or `re-open`.
+
+    Raises:
+        PeerError: RUNTIME_BARRED.
+    """
+    found = restrictions.find(Restricted.RUNTIME, runtime_part(message.from_key))
+    if found is not None:
+        raise PeerError(Code.RUNTIME_BARRED, found.reason)
+
+
+def permit_guest(guests: GuestBorder, restrictions: Restrictions, domain: str, message: Message) -> None:
+    """The gate `peer` for `open` and `re-open` of a runtime of another domain.
+
+    Raises:
+        PeerError: RUNTIME_BARRED, or what the gate says.
+    """
+    check_barred(restrictions, message)
+    guests.open(domain, message)
+
+
+def permit_session(
+    decisions: DecisionRecords,
+    our_domain: str,
+    restrictions: Restrictions,
+    message: Message,
+    roles: frozenset[str],
+) -> None:
     """The gate `local` for `open` and `re-open`, whose recipient `mn:/session` is our domain to policies.
 
     Raises:
-        PeerError: With the code and the rule that deny it.
+        PeerError: RUNTIME_BARRED, or the code and the rule that deny it.
     """
+    check_barred(restrictions, message)
     if not decisions.gate.policies.sets:
         return
     domain = domain_of(message.from_)

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from pipeline.schemas.columns import BYTES, COUNTS, DOUBLE, FLAG, HISTOGRAM, INT, LONG, PAIRS, SHORT, TEXT, TEXTS, Table
 from pipeline.schemas.ingested import (
+    BRONZE_ADMIN_EVENT,
     BRONZE_DECISION,
     BRONZE_LINK_EVENT,
     BRONZE_MDR,
@@ -25,6 +26,7 @@ from pipeline.schemas.ingested import (
     SILVER_MDR,
 )
 from pipeline.schemas.records import (
+    ADMIN_EVENT,
     DECISION_RECORD,
     LINK_EVENT,
     MESSAGE_RECORD,
@@ -60,7 +62,9 @@ from pipeline.schemas.settlement import (
 from protofly.records import Kind
 
 __all__ = [
+    "ADMIN_EVENT",
     "ALERT",
+    "BRONZE_ADMIN_EVENT",
     "BRONZE_DECISION",
     "BRONZE_LINK_EVENT",
     "BRONZE_MDR",
@@ -122,6 +126,7 @@ TABLES: dict[str, Table] = {
         BRONZE_LINK_EVENT,
         BRONZE_SESSION_EVENT,
         BRONZE_POLICY_EVENT,
+        BRONZE_ADMIN_EVENT,
         QUARANTINE,
         SEGMENTS,
         SILVER_MDR,
@@ -152,6 +157,7 @@ RECORD_SCHEMAS: dict[Kind, StructType] = {
     Kind.LINK: LINK_EVENT,
     Kind.SESSION: SESSION_EVENT,
     Kind.POLICY: POLICY_EVENT,
+    Kind.ADMIN: ADMIN_EVENT,
 }
 """Members of the lines of each kind."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pipeline.schemas.columns import BYTES, INT, LONG, TEXT, TEXTS, Table, columns, extended, retyped
 from pipeline.schemas.records import (
+    ADMIN_EVENT,
     DECISION_RECORD,
     LINK_EVENT,
     MESSAGE_RECORD,
@@ -41,6 +42,9 @@ BRONZE_LINK_EVENT = Table(
 
 BRONZE_POLICY_EVENT = Table(
     "bronze_policy_event", extended(POLICY_EVENT, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
+)
+BRONZE_ADMIN_EVENT = Table(
+    "bronze_admin_event", extended(ADMIN_EVENT, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")
 )
 BRONZE_SESSION_EVENT = Table(
     "bronze_session_event", extended(SESSION_EVENT, segno=LONG, errors=TEXTS, dt=TEXT), ("dt",), ("node", "boot", "seq")

@@ -123,6 +123,18 @@ POLICY_EVENT = extended(
     detail=TEXT,
 )
 
+ADMIN_EVENT = extended(
+    _IDENTITY,
+    operation=TEXT,
+    actor=TEXT,
+    way=TEXT,
+    arguments=TEXT,
+    before=TEXT,
+    after=TEXT,
+    code=TEXT,
+    detail=TEXT,
+)
+
 SESSION_EVENT = extended(
     _IDENTITY,
     event=TEXT,

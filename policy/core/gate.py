@@ -182,6 +182,7 @@ class Gate:
         self._entries = _checked_entries(peers or {})
         self._allow = None if allow is None else frozenset(map(parse_domain_pattern, allow))
         self._deny = frozenset(map(parse_domain_pattern, deny))
+        self._cut_off: frozenset[DomainPattern] = frozenset()
         self.denied = 0
         """Messages that did not pass."""
         self._use(policies if policies is not None else compile_policies([]))
@@ -194,6 +195,15 @@ class Gate:
     def replace(self, policies: CompiledPolicies) -> None:
         """Put other policies in force from the next message on. Rates go on as they stand."""
         self._use(policies)
+
+    def cut_off(self, patterns: Iterable[str]) -> None:
+        """Let these domains not pass from the next message on, whatever entries, lists and rules say; no others.
+
+        Raises:
+            SettingsError: A name that is no domain pattern.
+        """
+        self._cut_off = frozenset(map(parse_domain_pattern, patterns))
+        self._use(self._policies)
 
     def judge(self, facts: Facts) -> Verdict:
         """Decide whether one message passes, and count it. Never raises."""
@@ -359,6 +369,8 @@ class Gate:
 
     def _passes_lists(self, domain: str) -> bool:
         """The most specific name decides, deny before allow; with an allow list, whom nothing names stays out."""
+        if self._cut_off and not self._cut_off.isdisjoint(_patterns_for(domain)):
+            return False
         for pattern in _patterns_for(domain):
             if pattern in self._deny:
                 return False

@@ -238,7 +238,7 @@ def test_while_a_domain_is_left_alone_messages_are_refused_at_once() -> None:
 def test_a_retired_link_answers_who_waits() -> None:
     pair = Pair()
     pair.to_b.send(request(1))
-    pair.to_b.retire()
+    pair.to_b.retire(Code.OVERLOAD, "the link is closed")
     assert pair.a.answer_codes == [Code.OVERLOAD]
 
 

@@ -52,6 +52,9 @@ class Line(Carrier):
     def end(self) -> None:
         raise AssertionError("a machine performs nothing")
 
+    def cut_off(self, code: Code) -> None:  # noqa: ARG002
+        raise AssertionError("a machine performs nothing")
+
     def pump(self) -> None:
         raise AssertionError("a machine performs nothing")
 

@@ -54,7 +54,15 @@ class Rig:
         bus = Bus("a.example", clock=Clock(monotonic=trio.current_time))
         self.pair, self.provider = Pair(a=bus), CrashingStub()
         host = SimpleNamespace(interworking=Interworking(), terms=PeerTerms())
-        self.sources = SimpleNamespace(provider=self.provider, documents=None, host=host, gate=bus.gate, addresses=())
+        self.why_forbidden: str | None = None
+        self.sources = SimpleNamespace(
+            provider=self.provider,
+            documents=None,
+            host=host,
+            gate=bus.gate,
+            addresses=(),
+            forbidden=lambda _domain: self.why_forbidden,
+        )
         self.supervisor = StubSupervisor(self.pair.to_b, cast("StubSources", self.sources))
 
     async def comes_and_goes(self, message: Message) -> None:
@@ -108,6 +116,19 @@ async def test_an_open_circuit_stays_open_although_the_other_node_came_and_went(
         link.send(request(4))
         await trio.sleep(1.0)
         assert rig.provider.deployments == CRASHES_BEFORE_CIRCUIT + 1
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_forbidden_stub_is_not_deployed_and_senders_get_its_code(
+    rig: Rig, autojump_clock: trio.testing.MockClock
+) -> None:
+    rig.why_forbidden = "it floods us"
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.supervisor.run)
+        rig.pair.to_b.send(request(1))
+        await trio.sleep(0.5)
+        assert (rig.provider.deployments, rig.pair.a.answer_codes) == (0, [Code.STUB_FORBIDDEN])
+        assert "it floods us" in str(body_of(rig.pair.a.answers[0])["description"])
         nursery.cancel_scope.cancel()
 
 

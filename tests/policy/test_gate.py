@@ -298,3 +298,30 @@ def test_a_rule_for_any_text_applies_beside_one_for_another_text(attribute: str)
     rules = deny("one", check(attribute, "equals", "/other")), deny("any", check(attribute, "equals", "*"))
     verdict = Gate(one_policy(*rules), NAMED).judge(some_facts(a_message(resource="/x")))
     assert (verdict.permitted, verdict.rule_id) == (False, "s/any")
+
+
+@pytest.mark.parametrize("hook", BETWEEN_DOMAINS)
+def test_who_is_cut_off_does_not_pass_whatever_entries_lists_and_rules_say(hook: Hook) -> None:
+    gate = Gate(one_policy(permit("p")), NAMED, allow=["b.example", "*.b.example"])
+    facts, below, other = (
+        some_facts(hook=hook, link_domain=one, from_domain=one, to_domain=one)
+        for one in ("b.example", "x.b.example", "xb.example.b.example.c.example")
+    )
+    assert gate.judge(facts).permitted
+    gate.cut_off(["b.example"])
+    assert [gate.judge(one).code for one in (facts, below)] == [Code.DOMAIN_BLOCKED, None]
+    gate.replace(one_policy(permit("another")))
+    assert gate.judge(facts).code is Code.DOMAIN_BLOCKED
+    gate.cut_off(["*.b.example"])
+    assert [gate.judge(one).code for one in (facts, below)] == [None, Code.DOMAIN_BLOCKED]
+    assert gate.judge(other).code is Code.DOMAIN_BLOCKED  # the list says so, not the cut
+    gate.cut_off([])
+    assert [gate.judge(one).permitted for one in (facts, below)] == [True, True]
+
+
+def test_what_comes_over_anothers_link_in_the_name_of_who_is_cut_off_does_not_pass() -> None:
+    gate = Gate(NOTHING, {"c.example": PeerRule(), "b.example": PeerRule()})
+    facts = some_facts(hook="in", link_domain="c.example", from_domain="b.example")
+    assert gate.judge(facts).permitted
+    gate.cut_off(["b.example"])
+    assert gate.judge(facts).code is Code.DOMAIN_BLOCKED

@@ -203,6 +203,9 @@ class MemoryCarrier(Carrier):
     def end(self) -> None:
         self.is_ended = True
 
+    def cut_off(self, code: Code) -> None:  # noqa: ARG002 - it has no far end that could know
+        self.is_ended = True
+
     def open(self) -> None:
         """The handshake: the far end says what it has, then messages flow."""
         if self.far is not None:

@@ -8,9 +8,9 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
-from protofly.records import DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, SessionEvent, StubEvent
+from protofly.records import AdminEvent, DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, SessionEvent, StubEvent
 
-_Fact = TypeVar("_Fact", MessageRecord, DecisionRecord, LinkEvent, StubEvent, SessionEvent, PolicyEvent)
+_Fact = TypeVar("_Fact", MessageRecord, DecisionRecord, LinkEvent, StubEvent, SessionEvent, PolicyEvent, AdminEvent)
 
 
 def read_records(spool: Path, kind: type[_Fact]) -> list[_Fact]:

@@ -89,6 +89,18 @@ AFTER: Final = Argument("after", ArgumentKind.NUMBER, "Rows to skip: the `next` 
 WHERE: Final = Argument("where", ArgumentKind.TEXT, "Only rows whose member contains a text: `member=text`.")
 _PAGED: Final = (WHERE, LIMIT, AFTER)
 
+_TERM: Final = (
+    Argument("for", ArgumentKind.SECONDS, "How long; without it until it is lifted."),
+    Argument("reason", ArgumentKind.TEXT, "Why, for the record."),
+)
+_DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_required=True),)
+_RUNTIME: Final = Argument("runtime", ArgumentKind.TEXT, "Address of the runtime.", is_required=True)
+
+
+def _change(name: str, meaning: str, arguments: tuple[Argument, ...] = ()) -> Operation:
+    return Operation(name, meaning, arguments, changes=True)
+
+
 _TABLE: Final = (
     Operation("status", "Everything that `/status` shows."),
     Operation("sessions", "Sessions of runtimes, live or parked.", _PAGED),
@@ -99,10 +111,53 @@ _TABLE: Final = (
     Operation("peers", "Other domains: entry, stored trust, discovery, link.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
+    Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),
     Operation(
         "log",
         "The last lines of the log.",
         (Argument("level", ArgumentKind.TEXT, "Only lines of this level and above."), *_PAGED),
+    ),
+    _change(
+        "peer block",
+        "Cut a domain off: messages, links, stub, guests, stored requests.",
+        (Argument("domain", ArgumentKind.PATTERN, "The domain, or `*.` and a domain.", is_required=True), *_TERM),
+    ),
+    _change(
+        "peer unblock",
+        "Lift the block of a domain.",
+        (Argument("domain", ArgumentKind.PATTERN, "As it was blocked.", is_required=True),),
+    ),
+    _change("peer close", "End the links of a domain in good order; the next message opens one.", _DOMAIN),
+    _change("peer refresh", "Look a domain up again now, and start its stub anew if its link is down.", _DOMAIN),
+    _change(
+        "kick",
+        "End the sessions of a runtime, with all that they hold.",
+        (
+            _RUNTIME,
+            Argument("ban", ArgumentKind.SECONDS, "Let it open no session for so long."),
+            Argument("reason", ArgumentKind.TEXT, "Why, for the runtime and for the record."),
+        ),
+    ),
+    _change("unban", "Let a banned runtime open sessions again.", (_RUNTIME,)),
+    _change("stub drain", "End the stub of a domain in good order; the next message starts it.", _DOMAIN),
+    _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
+    _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),
+    _change("stub allow", "Let a forbidden stub run again.", _DOMAIN),
+    _change("drain", "Stop the node in order, as SIGTERM does."),
+    _change(
+        "log level",
+        "Set the level of a logger, for a time.",
+        (
+            Argument(
+                "level",
+                ArgumentKind.TEXT,
+                "The new level.",
+                is_required=True,
+                choices=("debug", "info", "warning", "error"),
+            ),
+            Argument("logger", ArgumentKind.TEXT, "For example msg_node or federation; all without it."),
+            Argument("for", ArgumentKind.SECONDS, "How long; ten minutes without it."),
+        ),
     ),
 )
 

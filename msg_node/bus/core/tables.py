@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from msg_node.addresses.core.tables import AddressTables
+from msg_node.kernel.restrictions import Restrictions
 from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
 from msg_node.registries.core.user_places import LocalUsers
@@ -49,3 +50,7 @@ class BusTables(AddressTables, Protocol):
     @property
     def push(self) -> PushTargets:
         """Push subscriptions."""
+
+    @property
+    def restrictions(self) -> Restrictions:
+        """What operators have forbidden."""

@@ -44,6 +44,10 @@ class Guests:
             if not self._of_domain[domain]:
                 del self._of_domain[domain]
 
+    def domains(self) -> list[str]:
+        """The domains that have guests here."""
+        return list(self._of_domain)
+
     def of(self, domain: str) -> Collection[int]:
         """Sessions of a domain's guests."""
         return self._of_domain.get(domain, ())

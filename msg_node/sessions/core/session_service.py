@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -209,6 +209,22 @@ class SessionService:
         news = self._end_of(session, "closed")
         changes = self._lifecycle.close(session.sid, now=now)
         return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
+
+    def remove(self, sids: Iterable[int], *, now: float) -> SessionStep:
+        """End sessions on behalf of an operator, with all that they hold: no token brings them back."""
+        step = SessionStep()
+        for sid in sids:
+            session = self._sessions.get(sid)
+            if session is None:
+                continue
+            step.news.append(self._end_of(session, "closed"))
+            step.effects.append(Ended(sid))
+            if session.connection is not None:
+                closing = CloseConnection(session.connection, CloseCode.REMOVED)
+                step.effects.append(closing)
+                step.notices.append(Notice(session.connection, session.runtime, closing.code.word))
+            step.status_changes += self._lifecycle.close(sid, now=now)
+        return step
 
     def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
         """Return the effects of a refusal besides its reply.

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from msg_node.kernel.changes import Journal
 from msg_node.kernel.proof import Offered
+from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions
 from msg_node.kernel.runtime_address import covers, is_pattern
 from msg_node.settings.load import load_settings
 from msg_node.settings.sessions import build_credentials
@@ -23,6 +25,7 @@ from tests.support.policies import unrecorded
 from tests.support.token_issuer import AUDIENCE, ISSUER, TokenIssuer
 
 ANA = "runtime://alpha.example/rt-ana"
+NOBODY = Restrictions(Journal())
 NOW = 1_795_219_200.0
 LOGIN = TokenIssuer()
 PAGE = Path(__file__).parents[3] / "docs" / "sessions.md"
@@ -154,14 +157,25 @@ def test_the_rule_on_the_page_denies_opens_without_roles(tmp_path: Path) -> None
     raw = {"id": 1, "from": ANA, "to": "mn:/session"}
     for verb in ("open", "re-open"):
         (message,) = codec.decode(json.dumps({**raw, "type": verb}).encode())
-        meaning.permit_session(unrecorded(gate), "alpha.example", message, frozenset({"staff"}))
+        meaning.permit_session(unrecorded(gate), "alpha.example", NOBODY, message, frozenset({"staff"}))
         with pytest.raises(PeerError, match="staff-only") as caught:
-            meaning.permit_session(unrecorded(gate), "alpha.example", message, frozenset())
+            meaning.permit_session(unrecorded(gate), "alpha.example", NOBODY, message, frozenset())
         assert caught.value.code is Code.POLICY
 
 
 def test_without_policies_every_open_is_permitted() -> None:
     (message,) = codec.decode(json.dumps({"id": 1, "type": "open", "from": ANA, "to": "mn:/session"}).encode())
     meaning.permit_session(
-        unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), "alpha.example", message, frozenset()
+        unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), "alpha.example", NOBODY, message, frozenset()
     )
+
+
+def test_a_barred_runtime_opens_no_session_and_brings_none_back() -> None:
+    restrictions, gate = Restrictions(Journal()), Gate(read_policies((), mode=Mode.ENFORCE), {})
+    restrictions.set(Restriction(what=Restricted.RUNTIME, subject=ANA, reason="spam", by="root", since=1.0))
+    for sender in (ANA, f"{ANA}/token"):
+        raw = {"id": 1, "type": "open", "from": sender, "to": "mn:/session"}
+        (message,) = codec.decode(json.dumps(raw).encode())
+        with pytest.raises(PeerError, match="spam") as caught:
+            meaning.permit_session(unrecorded(gate), "alpha.example", restrictions, message, frozenset({"operator"}))
+        assert caught.value.code is Code.RUNTIME_BARRED

@@ -1,0 +1,87 @@
+"""What operators have forbidden until further notice: domains, runtimes, stubs. It survives a restart.
+
+A restriction stands above settings and policies, and ends at its time or when it is lifted. Each subject has at most
+one; a newer one replaces it. Source: message specification, section 15.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import msgspec
+
+from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+
+
+class Restricted(StrEnum):
+    """What a restriction is about."""
+
+    PEER = "peer"
+    """A domain, or `*.` and a domain for all its sub-domains: no message comes from there or goes there."""
+    RUNTIME = "runtime"
+    """The canonical key of a runtime: it opens no session."""
+    STUB = "stub"
+    """A domain: its stub does not run here."""
+
+
+class Restriction(msgspec.Struct, frozen=True, kw_only=True):
+    """One restriction. Times are seconds since the Unix epoch; `until` None: until it is lifted."""
+
+    what: Restricted
+    subject: str
+    reason: str
+    by: str
+    since: float
+    until: float | None = None
+
+
+class Restrictions:
+    """All restrictions in force."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._known: dict[tuple[Restricted, str], Restriction] = {}
+
+    def __iter__(self) -> Iterator[Restriction]:
+        return iter(sorted(self._known.values(), key=lambda one: (one.what, one.subject)))
+
+    def find(self, what: Restricted, subject: str) -> Restriction | None:
+        """The restriction of exactly this subject."""
+        return self._known.get((what, subject))
+
+    def subjects(self, what: Restricted) -> frozenset[str]:
+        """All subjects of one kind."""
+        return frozenset(subject for kind, subject in self._known if kind is what)
+
+    def set(self, restriction: Restriction) -> None:
+        """Put a restriction in force, in place of one that its subject has."""
+        self._known[restriction.what, restriction.subject] = restriction
+        self._journal.put(Table.RESTRICTIONS, _key(restriction), restriction)
+
+    def lift(self, what: Restricted, subject: str) -> Restriction | None:
+        """End a restriction; returns it, None if there was none."""
+        found = self._known.pop((what, subject), None)
+        if found is not None:
+            self._journal.delete(Table.RESTRICTIONS, _key(found))
+        return found
+
+    def ended(self, now: float) -> list[Restriction]:
+        """Those whose time is over, each for `lift`."""
+        return [one for one in self if one.until is not None and one.until <= now]
+
+    def restore(self, rows: Rows, *, now: float) -> None:
+        """Take in what was stored; what has ended meanwhile is deleted.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, row in rows.items():
+            one = decode_row(row, Restriction, table=Table.RESTRICTIONS, key=key)
+            self._known[one.what, one.subject] = one
+        for one in self.ended(now):
+            self.lift(one.what, one.subject)
+
+
+def _key(restriction: Restriction) -> str:
+    return f"{restriction.what} {restriction.subject}"

@@ -1,0 +1,128 @@
+"""The commands of `trapezoid node` that change a running node."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trapezoid.output import errors_reported, print_facts, print_json
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
+Domain = Annotated[str, typer.Argument(help="Domain of the peer.")]
+Pattern = Annotated[str, typer.Argument(help="Domain of the peer, or *. and a domain for all its sub-domains.")]
+Runtime = Annotated[str, typer.Argument(help="Address of the runtime.")]
+For = Annotated[str, typer.Option("--for", metavar="TIME", help="How long, for example 30m, 2h or 1d.")]
+Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, and change nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+peer_app = typer.Typer(help="Cut domains off, close their links, look them up again.", no_args_is_help=True)
+stub_app = typer.Typer(help="Stop, restart and forbid the stubs of other domains.", no_args_is_help=True)
+
+
+@peer_app.command("block")
+def peer_block(
+    domain: Pattern, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Cut a domain off at once: messages, links, stub, guests, stored requests. It survives a restart."""
+    _change(config, "peer block", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
+
+
+@peer_app.command("unblock")
+def peer_unblock(domain: Pattern, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Lift the block of a domain."""
+    _change(config, "peer unblock", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@peer_app.command("close")
+def peer_close(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """End the links of a domain in good order; the next message opens one."""
+    _change(config, "peer close", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@peer_app.command("refresh")
+def peer_refresh(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Look a domain up again now, and start its stub anew if its link is down."""
+    _change(config, "peer refresh", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@stub_app.command("drain")
+def stub_drain(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """End the stub of a domain in good order; the next message starts it."""
+    _change(config, "stub drain", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@stub_app.command("restart")
+def stub_restart(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Stop the stub of a domain at once, and start it anew."""
+    _change(config, "stub restart", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@stub_app.command("forbid")
+def stub_forbid(
+    domain: Domain, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Let the stub of a domain not run here; links that its own node opens go on. It survives a restart."""
+    _change(config, "stub forbid", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
+
+
+@stub_app.command("allow")
+def stub_allow(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a forbidden stub run again."""
+    _change(config, "stub allow", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+def kick(
+    runtime: Runtime,
+    config: Config,
+    ban: Annotated[str, typer.Option("--ban", metavar="TIME", help="Let it open no session for so long.")] = "",
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """End the sessions of a runtime at once, with all that they hold."""
+    _change(config, "kick", {"runtime": runtime, "ban": ban, "reason": reason}, dry_run=dry_run, as_json=json)
+
+
+def unban(runtime: Runtime, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a banned runtime open sessions again."""
+    _change(config, "unban", {"runtime": runtime}, dry_run=dry_run, as_json=json)
+
+
+def drain(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Stop the node in order, as SIGTERM does."""
+    _change(config, "drain", {}, dry_run=dry_run, as_json=json)
+
+
+def log_level(
+    level: Annotated[str, typer.Argument(help="debug, info, warning or error.")],
+    config: Config,
+    logger: Annotated[str, typer.Option("--logger", help="For example msg_node or federation. Default: all.")] = "",
+    for_: For = "",
+    json: Json = False,
+) -> None:
+    """Set the level of the log of a running node for a time: ten minutes unless --for says another."""
+    _change(config, "log level", {"level": level, "logger": logger, "for": for_}, dry_run=False, as_json=json)
+
+
+def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
+    """Ask for a change, and print what is so before and after."""
+    with errors_reported(as_json=as_json):
+        from msg_node.settings.load import load_settings
+        from trapezoid.admin_client import ask_node
+
+        given = {name: value for name, value in arguments.items() if value != ""}
+        result = ask_node(load_settings(config).node.data_dir, operation, given, dry_run=dry_run)
+    if as_json:
+        print_json(result)
+        return
+    facts = {"operation": operation, "before": _lines(result["before"]), "after": _lines(result["after"])}
+    print_facts({**facts, **({"dry_run": "nothing was changed"} if dry_run else {})}, as_json=False)
+
+
+def _lines(facts: object) -> list[str]:
+    if isinstance(facts, dict):
+        return [f"{name}: {value}" for name, value in facts.items() if value not in (None, "", [])] or ["nothing"]
+    return ["nothing" if facts is None else str(facts)]
