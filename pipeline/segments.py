@@ -133,6 +133,8 @@ class Segment:
         members: dict[str, Any] = {} if manifest is None else msgspec.structs.asdict(manifest)
         for dropped in ("format", "signature", "kind", "node", "boot", "segno"):
             members.pop(dropped, None)
+        for time in ("uncertain_from_us", "uncertain_until_us"):
+            members[time] = members.get(time) or None
         for texts in ("policy_revs", "stub_vers"):
             members[texts] = list(members.get(texts, ()))
         return {
@@ -315,6 +317,7 @@ def _check_numbers(manifest: SegmentManifest, segment: Segment) -> None:
         )
     if manifest.lost_records:
         segment.find(Finding.LOST, f"{manifest.lost_records} records")
+    _check_crash(manifest, segment)
     times = [manifest.opened_us, manifest.closed_us]
     if manifest.records:
         times[1:1] = [manifest.min_ts_us, manifest.max_ts_us]
@@ -322,6 +325,14 @@ def _check_numbers(manifest: SegmentManifest, segment: Segment) -> None:
     is_odd |= manifest.min_ts_us > manifest.max_ts_us or manifest.opened_us > manifest.closed_us
     if is_odd or not all(TIME_MIN_US <= time < TIME_MAX_US for time in times):
         segment.find(Finding.CLOCK, "opened, first, last, closed: " + ", ".join(moment(time) for time in times))
+
+
+def _check_crash(manifest: SegmentManifest, segment: Segment) -> None:
+    from_us, until_us = manifest.uncertain_from_us or 0, manifest.uncertain_until_us or 0
+    if not from_us <= until_us <= manifest.closed_us:
+        segment.find(Finding.NUMBERS, f"uncertain from {moment(from_us)} until {moment(until_us)}")
+    elif until_us:
+        segment.find(Finding.CRASH, f"uncertain from {moment(from_us)} until {moment(until_us)}")
 
 
 def moment(time_us: int) -> str:

@@ -413,6 +413,10 @@ RECORD_QUEUE_RECORDS: Final = 200_000
 SEGMENT_BYTES: Final = 64 << 20
 SEGMENT_SECONDS: Final = 60.0
 RECORD_SYNC_SECONDS: Final = 0.2
+RECORD_LIFE_SECONDS: Final = 1.0
+"""How often a node without traffic notes that everything is written: a crash makes no more than this doubtful."""
+RECORD_IDLE_SECONDS: Final = 3600.0
+"""How long a node without messages waits until it seals an empty segment, which says so."""
 
 # Policies. Source: trust and hosts, section 7, attacks 51 and 52 (deciding takes bounded time, whatever was loaded).
 POLICY_FILE_BYTES: Final = 32 << 20

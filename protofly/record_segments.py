@@ -138,6 +138,13 @@ def make_manifest(
     )
 
 
+def with_crash(manifest: SegmentManifest, crash_us: tuple[int, int] | None) -> SegmentManifest:
+    """The manifest with the time of which a crash may have taken records, in µs since the epoch; None: no crash."""
+    if crash_us is None:
+        return manifest
+    return msgspec.structs.replace(manifest, uncertain_from_us=crash_us[0], uncertain_until_us=crash_us[1])
+
+
 def sign_manifest(manifest: SegmentManifest, signer: Signer | None) -> SegmentManifest:
     """Return the manifest with key id and signature; unchanged without a signer."""
     if signer is None:

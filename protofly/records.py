@@ -347,8 +347,10 @@ class SegmentManifest(Struct, frozen=True, kw_only=True):
 
     `first_seq … last_seq` covers lost records too: `last_seq - first_seq + 1 == records + lost_records`, and each
     segment begins where the one before it in the same boot ended. `bytes` and `sha256` are of the file, `prev_sha256`
-    is the hash of the segment before it ("" for the first ever). `signature` is base64url over `signed_bytes`, by the
-    key `key_id`; both are "" when the node has no key.
+    is the hash of the segment before it ("" for the first ever). In the last segment of a boot that ended in a crash,
+    everything until `uncertain_from_us` was written, and at `uncertain_until_us` the node started again: of what
+    happened in between, records may be missing without being counted. `signature` is base64url over `signed_bytes`, by
+    the key `key_id`; both are "" when the node has no key.
     """
 
     format: Literal["trapezoid-segment/1"] = "trapezoid-segment/1"
@@ -371,6 +373,8 @@ class SegmentManifest(Struct, frozen=True, kw_only=True):
     schema_version: int
     policy_revs: tuple[str, ...] = ()
     stub_vers: tuple[str, ...] = ()
+    uncertain_from_us: int | UnsetType = UNSET
+    uncertain_until_us: int | UnsetType = UNSET
     key_id: str = ""
     signature: str = ""
 

@@ -1,5 +1,10 @@
 """Recovery of a spool after a crash: torn segments are cut to their last whole frame and sealed.
 
+Records that were not on the disk yet are gone, uncounted. So that nobody takes them for records that never were, the
+lock file says which boot is running, and its time of change up to when everything was written. A boot that did not end
+in order ends with a segment of messages, an empty one if need be, whose manifest names the time from then until the
+next start as uncertain.
+
 Source: pipeline study, section 8.1.
 """
 
@@ -28,15 +33,55 @@ from protofly.record_segments import (
     SegmentFile,
     SegmentName,
     Signer,
+    frame_compressor,
     make_manifest,
     sign_manifest,
+    with_crash,
 )
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
 
 LOCK_NAME = ".lock"
 CHAIN_NAME = "chain.json"
+_RUNNING, _ENDED = "running", "ended"
 FRAME_BYTES_MAX = 64 << 20
 """More than any frame of ours holds; keeps a spoilt frame header from asking for all memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Crash:
+    """A run that did not end in order.
+
+    Attributes:
+        node: Name of the node.
+        boot: The run.
+        from_us: Up to here everything was written, in µs since the Unix epoch.
+    """
+
+    node: str
+    boot: int
+    from_us: int
+
+
+def last_crash(spool: Path, node: str) -> Crash | None:
+    """How the last run ended that kept this spool; None: in order, or nobody knows. Raises OSError."""
+    path = spool / LOCK_NAME
+    try:
+        word, _, boot = path.read_text(encoding="ascii", errors="replace").strip().partition(" ")
+        if word != _RUNNING or not boot.isdecimal():
+            return None
+        return Crash(node, int(boot), path.stat().st_mtime_ns // 1000)
+    except FileNotFoundError:
+        return None
+
+
+def note_run(spool: Path, boot: int, *, is_running: bool) -> None:
+    """Note that this run begins, or has ended in order. Raises OSError."""
+    (spool / LOCK_NAME).write_text(f"{_RUNNING if is_running else _ENDED} {boot}\n", encoding="ascii")
+
+
+def note_written(spool: Path, time_ns: int) -> None:
+    """Note that everything up to this time is on the disk. Raises OSError."""
+    os.utime(spool / LOCK_NAME, ns=(time_ns, time_ns))
 
 
 class ChainLink(Struct, frozen=True, kw_only=True):
@@ -109,15 +154,24 @@ def newest_boot(spool: Path) -> int:
     return max((name.boot for _, name in _segments(spool)), default=0)
 
 
-def recover(spool: Path, *, signer: Signer | None) -> tuple[Chain, list[SegmentManifest]]:
-    """Seal everything that an earlier run left unfinished, oldest first. Raises OSError; may be repeated."""
+def recover(spool: Path, *, signer: Signer | None, crash: Crash | None = None) -> tuple[Chain, list[SegmentManifest]]:
+    """Seal everything that an earlier run left unfinished, oldest first. Raises OSError; may be repeated.
+
+    After a crash the last segment of messages says which time is uncertain.
+    """
     for path in spool.glob(f"*{TEMPORARY_SUFFIX}"):
         path.unlink(missing_ok=True)
     chain = Chain.load(spool)
     sealed: list[SegmentManifest] = []
     unfinished = [(name, path) for path, name in _segments(spool) if _is_unfinished(path, name)]
+    last = None
+    if crash is not None:
+        own = [name for name, _ in unfinished if (name.kind, name.boot) == (Kind.MESSAGE, crash.boot)]
+        last = max(own, default=_next_name(crash, chain), key=lambda name: name.segno)
+        if not own:
+            unfinished.append((last, spool / f"{last}{OPEN_SUFFIX}"))
     for name, path in sorted(unfinished, key=lambda item: item[0][2:]):
-        manifest = _seal_recovered(spool, path, name, chain, signer)
+        manifest = _seal_recovered(spool, path, name, chain, _Sealing(signer, crash if name == last else None))
         if manifest is not None:
             chain.follow(manifest)
             sealed.append(manifest)
@@ -139,29 +193,52 @@ def _is_unfinished(path: Path, name: SegmentName) -> bool:
     return path.name.endswith(SEALED_SUFFIX) and not path.with_name(f"{name}{MANIFEST_SUFFIX}").exists()
 
 
+@dataclass(frozen=True, slots=True)
+class _Sealing:
+    """Who signs, and which crash the segment ends with."""
+
+    signer: Signer | None
+    crash: Crash | None
+
+
+def _next_name(crash: Crash, chain: Chain) -> SegmentName:
+    """The segment of messages that the run would have opened next."""
+    link = chain.links.get(Kind.MESSAGE)
+    segno = link.segno + 1 if link is not None and link.boot == crash.boot else 1
+    return SegmentName(Kind.MESSAGE, crash.node, crash.boot, segno)
+
+
 def _seal_recovered(
-    spool: Path, path: Path, name: SegmentName, chain: Chain, signer: Signer | None
+    spool: Path, path: Path, name: SegmentName, chain: Chain, sealing: _Sealing
 ) -> SegmentManifest | None:
-    data = path.read_bytes()
+    crash, now_us = sealing.crash, time.time_ns() // 1000
+    data = path.read_bytes() if path.exists() else b""
     whole_bytes, lines = _whole_frames(data)
-    if not lines:
+    if not lines and crash is None:
         path.unlink()
         sync_folder(spool)
         return None
-    if whole_bytes < len(data):
+    if not lines:
+        data = frame_compressor().compress(b"")
+        whole_bytes = len(data)
+        replace_file(path, data)
+    elif whole_bytes < len(data):
         _cut(path, whole_bytes)
+    opened_us = lines[0].ts_us if lines or crash is None else min(crash.from_us, now_us)
     unsigned = make_manifest(
         name,
-        _facts(lines, chain.links.get(name.kind), name),
+        _facts(lines, chain.links.get(name.kind), name, opened_us),
         file=SegmentFile(
             size_bytes=whole_bytes,
             sha256=hashlib.sha256(data[:whole_bytes]).hexdigest(),
             prev_sha256=chain.prev_sha256(name.kind),
         ),
         closure="recovered",
-        closed_us=time.time_ns() // 1000,
+        closed_us=now_us,
     )
-    manifest = sign_manifest(unsigned, signer)
+    if crash is not None:
+        unsigned = with_crash(unsigned, (min(crash.from_us, now_us), now_us))
+    manifest = sign_manifest(unsigned, sealing.signer)
     publish_segment(spool, name, manifest)
     return manifest
 
@@ -192,11 +269,14 @@ def _whole_frames(data: bytes) -> tuple[int, list[_Line]]:
     return position, lines
 
 
-def _facts(lines: list[_Line], before: ChainLink | None, name: SegmentName) -> SegmentFacts:
+def _facts(lines: list[_Line], before: ChainLink | None, name: SegmentName, opened_us: int) -> SegmentFacts:
     """Summarize the lines of a segment. A gap before it or inside it counts as lost."""
     follows = before is not None and before.boot == name.boot and before.segno == name.segno - 1
-    first_seq = before.last_seq + 1 if before is not None and follows else lines[0].seq
-    facts = SegmentFacts(first_seq=first_seq, opened_us=lines[0].ts_us)
+    own_seq = lines[0].seq if lines else 1
+    first_seq = before.last_seq + 1 if before is not None and follows else own_seq
+    facts = SegmentFacts(first_seq=first_seq, opened_us=opened_us)
+    if not lines:
+        return facts
     facts.add([line.ts_us for line in lines], {line.policy_rev for line in lines}, {line.stub_ver for line in lines})
     facts.lost_records = max(0, lines[-1].seq - first_seq + 1 - len(lines))
     return facts

@@ -14,14 +14,15 @@ import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 
-from msg_node.records.recovery import Chain, newest_boot, recover
+from msg_node.records.recovery import Chain, last_crash, newest_boot, note_run, note_written, recover
 from msg_node.records.stream import ENCODING_ERRORS, Stream, encodable
 from protofly import limits
 from protofly.errors import MisuseError, SettingsError
 from protofly.record_segments import Signer
-from protofly.records import RECORD_TYPES, Closure, Record, hash_address
+from protofly.records import RECORD_TYPES, Closure, Kind, Record, hash_address
 from protofly.remembered import remembered
 
 logger = logging.getLogger("msg_node.records")
@@ -35,6 +36,8 @@ class SegmentOptions:
 
     segment_bytes: int = limits.SEGMENT_BYTES
     segment_seconds: float = limits.SEGMENT_SECONDS
+    idle_seconds: float = limits.RECORD_IDLE_SECONDS
+    """After so long without messages an empty segment says that there were none."""
     address_key: bytes | None = None
     """Secret for `hash_address`, 16 to 64 bytes; None writes addresses, and texts of others, as they are."""
 
@@ -76,18 +79,29 @@ class SegmentWriter:
         for kind, record_type in RECORD_TYPES.items():
             self._streams[record_type] = Stream(kind, self.spool, self._node, self._boot)
 
-    def seconds_until_due(self) -> float | None:
-        """Time until a segment has to be sealed for its age; None without one."""
+    def seconds_until_due(self) -> float:
+        """Time until a segment has to be sealed for its age; infinite without one."""
         opened = [stream.opened_at for stream in self._streams.values() if stream.segment is not None]
         if not opened:
-            return None
+            return inf
         return max(0.0, min(opened) + self._options.segment_seconds - time.monotonic())
 
     def recover(self) -> None:
         """Seal what an earlier process left open. Does nothing after it has succeeded once. Raises OSError."""
         if self._chain is None:
-            self._chain, sealed = recover(self.spool, signer=self._signer)
+            crash = last_crash(self.spool, self._node)
+            self._chain, sealed = recover(self.spool, signer=self._signer, crash=crash)
             self.recovered = len(sealed)
+            note_run(self.spool, self._boot, is_running=True)
+            self.note_written(self._boot * 1_000_000)  # records wait since the start
+
+    def note_written(self, time_ns: int) -> None:
+        """Note that all records up to this time, in ns since the Unix epoch, are on the disk. Raises OSError."""
+        note_written(self.spool, time_ns)
+
+    def note_end(self) -> None:
+        """Note that this run ends in order: everything is written and sealed. Raises OSError."""
+        note_run(self.spool, self._boot, is_running=False)
 
     def take(self, batch: list[Record]) -> None:
         """Cut a batch into frames, which wait for `write_next`."""
@@ -146,8 +160,11 @@ class SegmentWriter:
     def settle(self, *, is_stopping: bool) -> None:
         """Sync what was written, and seal segments by size and age, or all of them when stopping. Raises OSError."""
         for stream in self._streams.values():
-            if is_stopping and stream.has_unreported_losses:
+            is_idle = stream.kind is Kind.MESSAGE and stream.idle_seconds >= self._options.idle_seconds
+            if (is_stopping and stream.has_unreported_losses) or is_idle:
                 stream.open_segment().write_frame(b"")
+                if is_idle:
+                    self._seal(stream, "time")
             segment = stream.segment
             if segment is None:
                 continue

@@ -27,6 +27,7 @@ class Stream:
         self.kind = kind
         self.segment: OpenSegment | None = None
         self.opened_at = 0.0
+        self._sealed_at = time.monotonic()
         self._closing: Closure | None = None
         self._name = SegmentName(kind, node, boot, 0)
         self._spool = spool
@@ -40,6 +41,11 @@ class Stream:
     def is_closing(self) -> bool:
         """Sealing began and failed; it has to succeed before anything else is written."""
         return self._closing is not None
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long there has been no segment; 0 while there is one."""
+        return time.monotonic() - self._sealed_at if self.segment is None else 0.0
 
     @property
     def has_unreported_losses(self) -> bool:
@@ -90,6 +96,7 @@ class Stream:
         )
         chain.follow(manifest)
         self.segment, self._closing = None, None
+        self._sealed_at = time.monotonic()
         chain.save(self._spool)
 
 

@@ -14,6 +14,8 @@ import enum
 import logging
 import os
 import threading
+import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -183,7 +185,7 @@ class RecordsWriter:
         if self._state is WriterState.DISK_FAILING:
             self._stop.wait(self._options.retry_seconds)
         elif self._state is WriterState.WRITING and not self._stop.is_set():
-            self._wake.wait(self._segments.seconds_until_due())
+            self._wake.wait(min(self._segments.seconds_until_due(), limits.RECORD_LIFE_SECONDS))
             if self._queue:
                 self._stop.wait(self._options.sync_seconds)
         is_stopping = self._stop.is_set()
@@ -193,7 +195,7 @@ class RecordsWriter:
 
     def _work(self, *, is_stopping: bool) -> None:
         """One round. Raises OSError; then the next round goes on where this one failed."""
-        segments = self._segments
+        segments, began_ns = self._segments, time.time_ns()
         segments.recover()
         self._write_frames()  # kept from a failed round, goes first
         self._take_queue()
@@ -203,6 +205,7 @@ class RecordsWriter:
                 segments.lose(record_type, dropped - self._reported[record_type])
                 self._reported[record_type] = dropped
         segments.settle(is_stopping=is_stopping)
+        segments.note_written(began_ns)
 
     def _take_queue(self) -> None:
         """Take all that waits. Copying and deleting are each atomic against appends of the other thread."""
@@ -229,6 +232,9 @@ class RecordsWriter:
             logger.warning("records are written again; %d were lost so far", sum(self._dropped.values()))
         self._error = ""
         self._state = WriterState.CLOSED if is_stopping and not self._queue else WriterState.WRITING
+        if self._state is WriterState.CLOSED:
+            with suppress(OSError):  # the next start then takes it for a crash, which proves less and nothing wrong
+                self._segments.note_end()
 
     def _give_up(self) -> None:
         for record_type, waiting in self._segments.abandon().items():

@@ -5,7 +5,8 @@ closed at some time proves that nothing which was written until then is missing.
 
 * a segment that is not there, was rejected, or does not follow the one before it: everything after;
 * two segments that differ under one number, unless the one behind names the accepted one: everything from there on;
-* records that the node itself counted as lost, or lines that are in quarantine: the time of that segment.
+* records that the node itself counted as lost, or lines that are in quarantine: the time of that segment;
+* a crash: from the last moment up to which everything was written until the next start, as the recovered segment says.
 
 A node without traffic seals nothing, and one that was taken out of service never will: silence proves nothing. An
 operator who knows better says so (`declared`), and the proof then says that it was said.
@@ -16,7 +17,7 @@ Times are those of the node's own clock, in µs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
@@ -39,6 +40,8 @@ class SegmentFact:
     """Records that the node lost, and lines in quarantine."""
     is_disputed: bool = False
     """Another one came under its number."""
+    uncertain_us: tuple[int, int] = (0, 0)
+    """From when until when a crash may have taken records that were not written yet; zeros for no crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,8 @@ class Completeness:
     """The proof that ends first, of those of several nodes."""
     seen_us: int = field(default=0, compare=False)
     """The end of the last segment that there is, whether it proves anything or not."""
+    crashes: tuple[tuple[int, int], ...] = ()
+    """Times in which records may be missing because a node crashed."""
 
 
 @dataclass(slots=True)
@@ -61,6 +66,7 @@ class _Chain:
     until_us: int
     last: SegmentFact
     holes: list[tuple[int, int]] = field(default_factory=list)
+    crashes: list[tuple[int, int]] = field(default_factory=list)
     broken: str = ""
 
 
@@ -82,7 +88,7 @@ def completeness_of_nodes(
         known = proved.get(node, NOTHING)
         if declared[node] > known.until_us:
             proof = f"{known.proof}, then by the operator's word"
-            proved[node] = Completeness(known.from_us, declared[node], known.holes, proof, seen_us=known.seen_us)
+            proved[node] = replace(known, until_us=declared[node], proof=proof)
     return proved
 
 
@@ -99,6 +105,7 @@ def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completene
         proof=", ".join(part.proof for part in parts),
         held_by=min(parts, key=lambda part: part.until_us).proof,
         seen_us=max(part.seen_us for part in parts),
+        crashes=tuple(sorted({crash for part in parts for crash in part.crashes})),
     )
 
 
@@ -122,6 +129,8 @@ def _walk(facts: list[SegmentFact]) -> _Chain:
         chain.until_us = fact.closed_us
         if fact.missing:
             chain.holes.append((fact.opened_us, fact.closed_us))
+        if fact.uncertain_us[1]:
+            chain.crashes.append(fact.uncertain_us)
     return chain
 
 
@@ -144,4 +153,5 @@ def _of_chain(facts: list[SegmentFact]) -> Completeness:
     if chain.broken:
         proof += f" ({chain.broken})"
     seen_us = max(fact.closed_us for fact in facts)
-    return Completeness(chain.from_us, chain.until_us, tuple(chain.holes), proof, seen_us=seen_us)
+    holes, crashes = tuple(chain.holes), tuple(chain.crashes)
+    return Completeness(chain.from_us, chain.until_us, holes, proof, seen_us=seen_us, crashes=crashes)

@@ -99,6 +99,12 @@ class Finding(Enum):
         "its times contradict each other or those of the segment next to it: a clock has jumped",
         "check the node's clock",
     )
+    CRASH = (
+        "crash",
+        Severity.WARNING,
+        "the node crashed: records of its last moment may be missing, uncounted",
+        "find out why it crashed; what falls into that time is `unprovable`",
+    )
     LOST = (
         "lost",
         Severity.WARNING,

@@ -36,15 +36,16 @@ from pipeline.core.side_totals import PAIR
 
 Flags = NDArray[np.bool_]
 
-CASES: Final = ("pending", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
+CASES: Final = ("pending", "unprovable", "lost", "orphan", "duplicated", "altered", "size", "outcome", "skewed")
 """Classes of messages on which the sides do not agree (yet)."""
 CLASSES: Final = ("matched", *CASES, "undelivered")
 COUNTED: Final = ("sent", "received", "refused", *CLASSES)
 _IN_ORDER: Final = (
-    *("undelivered", "lost", "pending", "orphan", "pending", "undelivered"),
+    *("undelivered", "unprovable", "lost", "pending", "unprovable", "orphan", "pending", "undelivered"),
     *("outcome", "altered", "duplicated", "size", "skewed"),
 )
 _DENIED: Final = "denied"
+_SENDER_SLACK_US: Final = 1_000_000
 _SIDES: Final = ("out", "in")
 
 
@@ -76,14 +77,41 @@ class Judging:
     grace_us: int
     skew_us: int
     segments: Mapping[tuple[str, int], tuple[Span, ...]] = field(default_factory=dict)
+    given_up_us: int = 0
+    """Of messages sent before, what is not proved by now never will be."""
 
     def is_proven(self, domain: str, sent_us: int) -> bool:
         """True if manifests prove that the domain would have recorded the message by now."""
         known = self.completeness.get(domain)
         if known is None or not known.from_us <= sent_us <= known.until_us - self.grace_us:
             return False
-        low_us, high_us = sent_us - self.grace_us, sent_us + self.grace_us
-        return not any(first_us <= high_us and low_us <= last_us for first_us, last_us in known.holes)
+        return _near(known.holes, sent_us, self.grace_us) is None
+
+    def doubt(self, domain: str, sent_us: int, *, is_sender: bool) -> str:
+        """Why nobody will ever know if the domain had a record of the message; empty if that can be known.
+
+        A sender's record has the time of the message, one of the receiver's comes up to the grace later.
+        """
+        known = self.completeness.get(domain)
+        slack_us = _SENDER_SLACK_US if is_sender else self.grace_us
+        crash = _near(known.crashes, sent_us, slack_us) if known is not None else None
+        if crash is not None:
+            return f"crash between {_second(crash[0])} and {_second(crash[1])}"
+        if sent_us >= self.given_up_us or self.is_proven(domain, sent_us):
+            return ""
+        hole = _near(known.holes, sent_us, self.grace_us) if known is not None else None
+        if hole is not None:
+            return f"records lost or in quarantine between {_second(hole[0])} and {_second(hole[1])}"
+        return "too long ago, and its records were never proved complete"
+
+
+def _near(spans: Iterable[tuple[int, int]], time_us: int, slack_us: int) -> tuple[int, int] | None:
+    low_us, high_us = time_us - slack_us, time_us + slack_us
+    return next((span for span in spans if span[0] <= high_us and low_us <= span[1]), None)
+
+
+def _second(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us // 1_000_000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def places_of_messages(entries: pa.Table, places: int) -> Numbers:
@@ -238,12 +266,14 @@ class Messages:
         is_claimed, is_held = self._has("out", DELIVERED), self._has("in", DELIVERED)
         differ = np.where(is_claimed, self.copies["in"] == 0, self._has("out", _DENIED) | is_held)
         is_unclear = np.where(is_in, ~is_out, is_claimed)  # one side has it, the other one should
-        proven = self._proven(np.flatnonzero(is_unclear), is_in)
+        proven, unprovable = self._proven(np.flatnonzero(is_unclear), is_in)
         return np.select(
             [
                 ~is_in & ~is_claimed,
+                ~is_in & unprovable,
                 ~is_in & proven,
                 ~is_in,
+                ~is_out & unprovable,
                 ~is_out & proven,
                 ~is_out,
                 ~is_claimed & ~differ,
@@ -258,12 +288,16 @@ class Messages:
             "matched",
         )
 
-    def _proven(self, unclear: Numbers, is_in: Flags) -> Flags:
-        proven = np.zeros(self.count, bool)
+    def _proven(self, unclear: Numbers, is_in: Flags) -> tuple[Flags, Flags]:
+        """Of which messages it is proved that a side has no record, and of which nobody will ever know."""
+        proven, unprovable = np.zeros(self.count, bool), np.zeros(self.count, bool)
         rows = self._entries.select(PAIR).take(pa.array(self._any[unclear])).to_pylist()
         for number, row, sent_us in zip(unclear.tolist(), rows, self.sent_us[unclear].tolist(), strict=True):
-            proven[number] = self._by.is_proven(row["src_domain" if is_in[number] else "dst_domain"], sent_us)
-        return proven
+            is_sender = bool(is_in[number])
+            domain = row["src_domain" if is_sender else "dst_domain"]
+            proven[number] = self._by.is_proven(domain, sent_us)
+            unprovable[number] = bool(self._by.doubt(domain, sent_us, is_sender=is_sender))
+        return proven, unprovable
 
     def _skewed(self) -> Flags:
         out, in_ = self._best["out"], self._best["in"]
@@ -287,20 +321,23 @@ class Messages:
     def _evidence(self, chosen: Numbers, records: Mapping[str, pa.Table]) -> Iterator[str]:
         pairs = self._entries.select(PAIR).take(pa.array(self._any[chosen])).to_pylist()
         sides = zip(*(records[side].select(["node", "boot", "seq"]).to_pylist() for side in _SIDES), strict=True)
-        for pair, both in zip(pairs, sides, strict=True):
+        for pair, both, sent_us in zip(pairs, sides, self.sent_us[chosen].tolist(), strict=True):
             domains = pair["src_domain"], pair["dst_domain"]
-            yield "; ".join(self._place(domain, row) for domain, row in zip(domains, both, strict=True))
+            doubts = [self._by.doubt(one, sent_us, is_sender=one == domains[0]) for one in domains]
+            places = map(self._place, domains, both, doubts)
+            yield "; ".join(places)
 
-    def _place(self, domain: str, row: Mapping[str, Any]) -> str:
+    def _place(self, domain: str, row: Mapping[str, Any], doubt: str) -> str:
         if row["node"] is not None:
             spans = self._by.segments.get((row["node"], row["boot"]), ())
             segment = [f"segment {span.segno}" for span in spans if span.first_seq <= row["seq"] <= span.last_seq][:1]
             return " ".join([f"{domain}: node {row['node']}", f"boot {row['boot']}", *segment, f"record {row['seq']}"])
         known = self._by.completeness.get(domain)
+        if doubt:
+            return f"{domain}: no record, unprovable ({doubt})"
         if known is None:
             return f"{domain}: no record, completeness unknown"
-        until = datetime.fromtimestamp(known.until_us // 1_000_000, tz=UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        return f"{domain}: no record, complete until {until} by {known.proof}"
+        return f"{domain}: no record, complete until {_second(known.until_us)} by {known.proof}"
 
 
 def pair_rows(parts: pa.Table, completeness: Mapping[str, Completeness]) -> pa.Table:

@@ -415,7 +415,7 @@ def _header(step: Step, of: PartnerDay, version: int, proved: Completeness) -> H
         books_version=max(version, 0),
         complete_from_us=proved.from_us,
         complete_until_us=proved.until_us,
-        holes=list(proved.holes),
+        holes=sorted({*proved.holes, *proved.crashes}),
         proof=proved.proof[:1024],
         rows=0,
         raw_bytes=0,

@@ -35,6 +35,8 @@ _FACTS: Final = (
     "closed_us",
     "lost_records",
     "rows_quarantined",
+    "uncertain_from_us",
+    "uncertain_until_us",
     "verdict",
     "findings",
 )
@@ -98,6 +100,7 @@ def _accepted(rows: Sequence[Mapping[str, Any]]) -> list[SegmentFact]:
             closed_us=row["closed_us"],
             missing=(row["lost_records"] or 0) + (row["rows_quarantined"] or 0),
             is_disputed=_number(row) in disputed,
+            uncertain_us=(row["uncertain_from_us"] or 0, row["uncertain_until_us"] or 0),
         )
         for row in rows
         if row["verdict"] == Verdict.ACCEPTED.value

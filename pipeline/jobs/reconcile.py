@@ -62,6 +62,10 @@ SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
 CLOCK_SAMPLE: Final = 400_000
 """Records of a day above which clocks are judged by a sample of about this size."""
+PROOF_DAYS: Final = 7
+"""How long after a message a missing proof is waited for, by the newest segment: then its day is closed."""
+_OPEN: Final = ("pending", "unprovable")
+"""Classes that blame nobody."""
 FEW_BUCKETS: Final = 200_000
 """So many keys of buckets, some 30 MB, every worker can hold."""
 
@@ -126,11 +130,11 @@ def run(
         grace_s: How long after its own time a message may be recorded by the other side.
         skew_ms: How far beyond the usual the times of both records may be apart.
         declared: Until when the operator vouches for a node that is silent, in µs.
-        allowed: Cases, without pending ones, that are no reason to end with FINDINGS.
+        allowed: Cases, without pending and unprovable ones, that are no reason to end with FINDINGS.
 
     Returns:
-        `findings` counts cases without pending ones. Ends with INCOMPLETE when the day that was asked for has no
-        records, or messages pending.
+        `findings` counts cases without pending and unprovable ones. Ends with INCOMPLETE when the day that was asked
+        for has no records, or messages pending.
 
     Raises:
         LakeError: As the lake does.
@@ -190,7 +194,16 @@ def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[s
             ours = [file for file in buckets if file.partition["dt"] in days]
         with result.timed("records"):
             segments = _accepted_segments(lake)
-            by = Judging(frozenset(days), clocks, both.completeness, bounds.grace_us, bounds.skew_us, segments)
+            newest_us = max((known.seen_us for known in both.completeness.values()), default=0)
+            by = Judging(
+                frozenset(days),
+                clocks,
+                both.completeness,
+                bounds.grace_us,
+                bounds.skew_us,
+                segments,
+                given_up_us=newest_us - PROOF_DAYS * DAY_US,
+            )
             found = judged(_disputed(lake, both.entries, buckets, days=len(days)), by).persist()
             equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS))
             staged(cases(found), RECON_CASE, "cases")
@@ -267,7 +280,7 @@ def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collecti
 
 def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
     """Count findings and choose the exit code."""
-    result.findings = sum(result.details[word] for word in CASES if word != "pending")
+    result.findings = sum(result.details[word] for word in CASES if word not in _OPEN)
     counts = [("matched", result.details["matched"]), *((word, result.details[word]) for word in CASES)]
     result.outcome = ", ".join(f"{count:,} {word}" for word, count in counts if count or word in {"matched", "lost"})
     if result.findings > allowed:
@@ -315,7 +328,7 @@ def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[s
     names = ("sent", "received", "matched", "refused", *CASES, "undelivered")
     rows = lake.read_small(RECON_PAIR, columns=[*names, *PAIR, "dt"]).to_pylist()
     meant = [row for row in rows if row["dt"] in days and {row["src_domain"], row["dst_domain"]} <= set(domains)]
-    return {name: sum(row[name] for row in meant) for name in names}
+    return {name: sum(row[name] or 0 for row in meant) for name in names}
 
 
 def _inputs_by_day(lake: Lake, silver_version: int) -> dict[str, str]:

@@ -145,7 +145,7 @@ def waterfall(total: Reconciled) -> str:
     """What became of the messages on either side: on the left to scale, on the right each class by itself."""
     ways = [
         ("on either side", 0, total.known, BLUE),
-        ("pending", total.matched + total.differing, total.pending, GREY),
+        ("open", total.matched + total.differing, total.open, GREY),
         ("differing", total.matched, total.differing, RED),
         ("matched", 0, total.matched, GREEN),
     ]

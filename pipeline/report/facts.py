@@ -41,6 +41,7 @@ class Reconciled:
     sent: int = 0
     matched: int = 0
     pending: int = 0
+    unprovable: int = 0
     lost: int = 0
     duplicated: int = 0
     altered: int = 0
@@ -59,8 +60,13 @@ class Reconciled:
 
     @property
     def known(self) -> int:
-        """Messages of which either side has a record that counts; a pending one may be missing on either side."""
-        return self.matched + self.pending + self.differing
+        """Messages of which either side has a record that counts; an open one may be missing on either side."""
+        return self.matched + self.open + self.differing
+
+    @property
+    def open(self) -> int:
+        """Messages of which it is not known, or will never be, if the other side has a record."""
+        return self.pending + self.unprovable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -225,15 +225,20 @@ class _Gathering:
         if not self._lake.has(RECON_PAIR):
             return None, ()
         names = ("sent", "received", "matched", "pending", "lost", "orphan", "duplicated", "altered")
-        rest = ("size", "outcome", "skewed")
-        table = self._small(RECON_PAIR, (*names, *rest, "src_domain", "dst_domain", "complete_until_us"))
-        sums = table.group_by(["src_domain", "dst_domain"]).aggregate([(name, "sum") for name in (*names, *rest)])
-        by_pair = [{name.removesuffix("_sum"): value for name, value in row.items()} for row in sums.to_pylist()]
-        total = {name: sum(row[name] for row in by_pair) for name in (*names, *rest)}
+        rest, open_ = ("size", "outcome", "skewed"), ("unprovable",)
+        counted = (*names, *rest, *open_)
+        table = self._small(RECON_PAIR, (*counted, "src_domain", "dst_domain", "complete_until_us"))
+        sums = table.group_by(["src_domain", "dst_domain"]).aggregate([(name, "sum") for name in counted])
+        by_pair: list[dict[str, Any]] = [
+            {name.removesuffix("_sum"): 0 if value is None else value for name, value in row.items()}
+            for row in sums.to_pylist()
+        ]
+        total = {name: sum(row[name] for row in by_pair) for name in counted}
         until_us = pc.min(table.column("complete_until_us")).as_py()
         pairs = []
         for row in by_pair:
             other = sum(row.pop(name) for name in rest)
+            row["pending"] += sum(row.pop(name) for name in open_)
             differing = other + sum(row[name] for name in ("lost", "orphan", "duplicated", "altered"))
             if differing or row["pending"]:
                 order = (-differing, -row["pending"], row["src_domain"], row["dst_domain"])

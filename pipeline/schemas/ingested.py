@@ -91,6 +91,8 @@ SEGMENTS = Table(
         rows_good=LONG,
         rows_quarantined=LONG,
         batch=LONG,
+        uncertain_from_us=LONG,  # of a recovered segment: from here until there a crash may have taken records
+        uncertain_until_us=LONG,
     ),
     (),
     ("node", "kind", "boot", "segno", "spool", "path", "manifest_sha256"),

@@ -97,6 +97,60 @@ def test_a_time_is_proven_the_grace_away_from_holes_and_from_the_end(sent_us: in
     assert not by.is_proven("unknown.example", sent_us)
 
 
+HOUR_US = 60 * MINUTE_US
+WHOLE_US = NOON_US + 12 * HOUR_US
+CRASHED = Completeness(0, WHOLE_US, crashes=((NOON_US - 200_000, NOON_US + 3_000_000),))
+
+
+@pytest.mark.parametrize(
+    ("side", "after_us", "expected"),
+    [
+        ("out", 0, "unprovable"),
+        ("out", 3_000_000, "unprovable"),
+        ("out", 123_000_001, "lost"),
+        ("out", -120_200_001, "lost"),
+        ("in", 0, "unprovable"),
+        ("in", 4_000_001, "orphan"),
+        ("in", -1_200_001, "orphan"),
+    ],
+)
+def test_what_falls_into_a_crash_is_neither_lost_nor_invented(side: str, after_us: int, expected: str) -> None:
+    """A sender's record has the time of the message, the receiver's comes up to two minutes later."""
+    sent_us = NOON_US + after_us
+    row = side_row(1, side, sent_us=sent_us, ts_us=sent_us)
+    known = completeness(b=CRASHED) if side == "out" else completeness(a=CRASHED)
+    by = Judging({day_of(sent_us)}, clocks(), known, 2 * MINUTE_US, 1_000_000)
+    messages = Messages(entries([row], []) if side == "out" else entries([], [row]), by)
+    assert messages.classes.tolist() == [expected]
+    [case] = messages.cases().to_pylist()
+    crash = "no record, unprovable (crash between 2026-03-02T11:59:59Z and 2026-03-02T12:00:03Z)"
+    assert (crash in case["evidence"]) == (expected == "unprovable")
+
+
+@pytest.mark.parametrize(
+    ("known", "evidence"),
+    [
+        (Completeness(0, NOON_US), "too long ago, and its records were never proved complete"),
+        (
+            Completeness(0, WHOLE_US, holes=((NOON_US, NOON_US + HOUR_US),)),
+            "records lost or in quarantine between 2026-03-02T12:00:00Z and 2026-03-02T13:00:00Z",
+        ),
+    ],
+    ids=["no proof", "hole"],
+)
+def test_what_was_not_proved_for_too_long_is_unprovable_and_no_longer_pending(
+    known: Completeness, evidence: str
+) -> None:
+    for given_up_us, expected in ((NOON_US, "pending"), (NOON_US + 1, "unprovable")):
+        rows = entries([side_row(1, "out")], [])
+        by = Judging(
+            {day_of(NOON_US)}, clocks(), completeness(b=known), 2 * MINUTE_US, 1_000_000, given_up_us=given_up_us
+        )
+        messages = Messages(rows, by)
+        assert messages.classes.tolist() == [expected]
+        assert (evidence in messages.cases().to_pylist()[0]["evidence"]) == (expected == "unprovable")
+
+
 @pytest.mark.parametrize(
     ("offsets", "usual_us", "doubt_us"),
     [((), TRANSIT_US, 0), ((("a.example", 3_000, 70), ("b.example", 5_000, 30)), 2_000, 100)],

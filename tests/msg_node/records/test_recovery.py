@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 from hashlib import sha256
 from pathlib import Path
 
@@ -15,9 +16,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from msg_node.records.recovery import newest_boot, recover
+from msg_node.records.recovery import Chain, Crash, last_crash, newest_boot, note_run, note_written, recover
 from protofly.record_segments import SegmentName
-from protofly.records import Kind, decode_manifest
+from protofly.records import Kind, SegmentManifest, decode_manifest
 
 NAME = SegmentName(Kind.SESSION, "mn-1.a.example", 7, 3)
 
@@ -142,6 +143,10 @@ KILLED_WRITER = textwrap.dedent(
 )
 
 
+def sorted_by_kind(recovered: tuple[Chain, list[SegmentManifest]]) -> tuple[Chain, list[SegmentManifest]]:
+    return recovered[0], sorted(recovered[1], key=lambda manifest: manifest.kind.value)
+
+
 def test_after_kill_9_everything_that_reached_the_disk_is_sealed(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", KILLED_WRITER, str(tmp_path)], stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
@@ -151,10 +156,59 @@ def test_after_kill_9_everything_that_reached_the_disk_is_sealed(tmp_path: Path)
     with torn.open("ab") as segment:
         segment.write(frame(1, 100)[:-5])  # the tail that the kill did not happen to tear
 
-    _, (manifest,) = recover(tmp_path, signer=None)
+    killed_us = time.time_ns() // 1000
+    crash = last_crash(tmp_path, "mn-1.a.example")
+    assert crash is not None
+    assert killed_us - 5_000_000 < crash.from_us <= killed_us  # not long before, however slow this machine is
+    _, (empty, manifest) = sorted_by_kind(recover(tmp_path, signer=None, crash=crash))
+    assert (empty.kind, empty.records, empty.uncertain_from_us) == (Kind.MESSAGE, 0, crash.from_us)
 
     with zstandard.open(tmp_path / f"{torn.stem}.jsonl.zst", "rb") as segment:
         numbers = [json.loads(line)["seq"] for line in segment.read().splitlines()]
     assert numbers == list(range(1, manifest.records + 1))
     assert manifest.records > 0
     assert manifest.closure == "recovered"
+
+
+def test_after_a_crash_the_last_segment_of_messages_says_which_time_is_uncertain(tmp_path: Path) -> None:
+    note_run(tmp_path, 7, is_running=True)
+    note_written(tmp_path, 5_000_000_000)
+    crash = last_crash(tmp_path, NAME.node)
+    assert crash == Crash(NAME.node, 7, 5_000_000)
+    name = NAME._replace(kind=Kind.MESSAGE)
+    for segment in (NAME, name):
+        (tmp_path / f"{segment}.open").write_bytes(frame(1, 5))
+    before_us = time.time_ns() // 1000
+    _, sealed = recover(tmp_path, signer=None, crash=crash)
+    by_kind = {manifest.kind: manifest for manifest in sealed}
+    assert by_kind[NAME.kind].uncertain_until_us is msgspec.UNSET
+    found = by_kind[Kind.MESSAGE]
+    assert (found.records, found.uncertain_from_us) == (5, 5_000_000)
+    assert before_us <= (found.uncertain_until_us or 0) == found.closed_us
+    assert decode_manifest((tmp_path / f"{name}.manifest.json").read_bytes()) == found
+
+
+@pytest.mark.parametrize("torn", [b"", b"torn"])
+def test_a_crash_before_any_record_was_written_leaves_an_empty_segment_that_says_so(
+    tmp_path: Path, torn: bytes
+) -> None:
+    name = NAME._replace(kind=Kind.MESSAGE)
+    (tmp_path / f"{name}.open").write_bytes(frame(1, 5))
+    chain, (whole,) = recover(tmp_path, signer=None)
+    follower = name._replace(segno=name.segno + 1)
+    if torn:
+        (tmp_path / f"{follower}.open").write_bytes(torn)
+    _, (found,) = recover(tmp_path, signer=None, crash=Crash(NAME.node, NAME.boot, 5_000_000))
+    assert (found.boot, found.segno, found.records, found.lost_records) == (7, follower.segno, 0, 0)
+    assert (found.first_seq, found.last_seq) == (whole.last_seq + 1, whole.last_seq)
+    assert (found.prev_sha256, found.uncertain_from_us) == (chain.prev_sha256(Kind.MESSAGE), 5_000_000)
+    assert zstandard.ZstdDecompressor().decompress((tmp_path / f"{follower}.jsonl.zst").read_bytes()) == b""
+
+
+@pytest.mark.parametrize("content", [None, "", "ended 7\n", "running x", "\0\0\0"])
+def test_a_run_that_ended_in_order_or_of_which_nothing_is_known_is_no_crash(
+    tmp_path: Path, content: str | None
+) -> None:
+    if content is not None:
+        (tmp_path / ".lock").write_text(content)
+    assert last_crash(tmp_path, NAME.node) is None

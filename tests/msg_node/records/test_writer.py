@@ -12,11 +12,13 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from msg_node.records.recovery import last_crash
 from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions, WriterState
 from protofly import limits
@@ -173,6 +175,28 @@ async def test_an_old_segment_is_sealed_even_when_nothing_more_comes(tmp_path: P
         writer.append(message(1))
         await wait_until(lambda: writer.statistics().sealed_segments > 0)
         assert [manifest.closure for manifest in manifests(tmp_path)] == ["time"]
+
+
+async def test_a_node_without_messages_seals_empty_segments_that_go_on_with_the_chain(tmp_path: Path) -> None:
+    async with running(
+        RecordsWriter(tmp_path, NODE, options=options(idle_seconds=0.01, segment_seconds=0.01))
+    ) as writer:
+        writer.append(message(1))
+        await wait_until(lambda: len(manifests(tmp_path)) >= 3)
+    first, *idle = manifests(tmp_path)
+    assert (first.records, [one.records for one in idle[:2]]) == (1, [0, 0])
+    assert {(one.first_seq, one.last_seq, one.closure) for one in idle[:2]} == {(2, 1, "time")}
+    assert [one.prev_sha256 for one in idle[:2]] == [first.sha256, idle[0].sha256]
+    assert manifests(tmp_path, Kind.SESSION) == []
+
+
+async def test_a_run_that_ends_in_order_is_no_crash_and_one_under_way_would_be(tmp_path: Path) -> None:
+    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+        writer.append(message(1))
+        await wait_written(writer, 1)
+        assert last_crash(tmp_path, NODE) is not None
+    assert last_crash(tmp_path, NODE) is None
+    assert [one.uncertain_until_us for one in manifests(tmp_path)] == [msgspec.UNSET]
 
 
 async def test_the_chain_goes_on_after_a_restart_and_after_the_pipeline_took_the_files(tmp_path: Path) -> None:
