@@ -539,3 +539,14 @@ def test_what_an_entry_does_not_say_is_nothing_to_find_it_by_and_not_shown() -> 
     (entry,) = registry.find(Index.USER, USER)
     assert [registry.find(index, "") for index in Index] == [[]] * len(Index)
     assert "guid" not in shown(entry)
+
+
+def test_a_write_without_an_address_and_one_of_an_unknown_type_are_refused_as_such(rig: StateRig, ana: int) -> None:
+    nameless = {name: value for name, value in hyperty().items() if name != "url"}
+    assert rig.reply(ana, REGISTRY, "create", {"value": nameless})["reason"] == Code.BAD_BODY.word
+    assert rig.reply(ana, REGISTRY, "update", {"value": {"resources": ["x"]}})["reason"] == Code.BAD_BODY.word
+    assert rig.reply(ana, REGISTRY, "execute", {"resource": HYPERTY})["reason"] == Code.BAD_TYPE.word
+    link = rig.state.links.number("beta.example")
+    for type_ in ("create", "update", "delete"):
+        reply = rig.reply(link, REGISTRY, type_, {}, from_="runtime://beta.example/mn")
+        assert reply["reason"] == Code.POLICY.word

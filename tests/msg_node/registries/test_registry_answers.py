@@ -9,9 +9,9 @@ import pytest
 
 from msg_node.kernel.registrations import Status
 from msg_node.kernel.rest_calls import Answered
-from msg_node.registries.core.registry_entry import read_changed, url_of
+from msg_node.registries.core.registry_entry import new_entry, read_changed, url_of
 from msg_node.registries.core.registry_query import By, Query, read_query
-from msg_node.registries.core.registry_rest import records_in, statuses_in
+from msg_node.registries.core.registry_rest import delete_call, is_written, query_calls, records_in, statuses_in
 from protofly.errors import Code, PeerError
 from protofly.limits import (
     REGISTRY_ANSWER_ENTRIES,
@@ -252,3 +252,34 @@ def test_the_address_of_an_entry_is_the_first_that_is_given() -> None:
 def test_a_path_without_a_text_to_look_for_is_an_address(resource: str, by: By, text: str) -> None:
     query = read_query({"resource": resource}, domain=DOMAIN, own_domains=DOMAINS)
     assert (query.by, query.text) == (by, text)
+
+
+@pytest.mark.parametrize("document", [{"x": "text"}, {"message": {}}, {"message": hyperty()}])
+def test_in_a_map_only_the_text_of_a_message_is_no_record(document: dict[str, object]) -> None:
+    assert refusal(document) is Code.BAD_REPLY
+
+
+@pytest.mark.parametrize(("status", "is_taken"), [(200, True), (204, True), (299, True), (404, False)])
+def test_a_write_is_taken_or_there_is_nothing_to_write_about(status: int, is_taken: bool) -> None:
+    assert is_written(Answered(status)) is is_taken
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [(199, Code.BAD_REPLY), (300, Code.REDIRECT_REFUSED), (400, Code.BAD_BODY), (500, Code.BAD_REPLY)],
+)
+def test_a_write_that_failed_is_a_refusal(status: int, code: Code) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        is_written(Answered(status))
+
+
+def test_hyperties_are_deleted_and_data_objects_disconnected() -> None:
+    person = new_entry(HYPERTY, read_changed(hyperty()), sid=1, now=0)
+    thing = new_entry(ROOM, read_changed(room()), sid=1, now=0)
+    assert (delete_call(person).method, delete_call(person).document) == ("DELETE", None)
+    assert (delete_call(thing).method, delete_call(thing).document) == ("PUT", {"status": "disconnected"})
+
+
+def test_an_identifier_without_a_name_is_asked_for_as_a_whole_only() -> None:
+    [call] = query_calls(Query(By.IDENTIFIER, "@a.example")).calls
+    assert call.path == "/hyperty/email/%40a.example"

@@ -387,3 +387,17 @@ def test_what_has_a_holder_again_or_has_expired_is_not_reported(relay: Relay) ->
     assert [one.url for one in relay.service.unreported(relay.rig.now + 59)] == [OTHER]
     assert relay.service.unreported(relay.rig.now + 60) == []
     assert relay.service.unreported(relay.rig.now) == []  # it is not looked at again
+
+
+def test_who_is_not_registered_has_no_objects_that_could_be_asked_for(relay: Relay) -> None:
+    step = relay.service(relay.request("read", {"resource": f"/comm/user/{USER}"}, Caller(relay.ana)))
+    assert isinstance(step, Inquiry)
+    answer = step.conclude((Answered(404, b"{}", "application/json"),), relay.rig.now)
+    assert isinstance(answer, Answer)
+    assert answer.code == 404
+
+
+def test_what_is_deleted_here_is_not_reported_to_the_registry(relay: Relay) -> None:
+    relay.registry.unreported.add(OTHER)
+    assert relay.service.unreported(relay.rig.now) == []
+    assert OTHER not in relay.registry.unreported

@@ -10,6 +10,7 @@ from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly import codec
 from protofly.errors import Code, PeerError
+from protofly.limits import REPEATED_SECONDS
 
 AGENT = "thing://alpha.example/a"
 OTHER = "thing://alpha.example/b"
@@ -82,3 +83,57 @@ def test_bytes_are_bounded_over_all_to_the_last_one() -> None:
     parked.finish(entry, EXPIRED, 1.0)
     parked.put(OTHER, BO)
     assert parked.refusal() is Code.OVERLOAD
+
+
+@pytest.mark.parametrize(("seconds", "code"), [(0.0, Code.EXPIRED), (-1.0, Code.EXPIRED), (0.001, None)])
+def test_a_request_has_some_time_or_is_refused(seconds: float, code: Code | None) -> None:
+    parked = Requests(Journal(), Bounds())
+    submission = Submission(REQUEST, AGENT, ANA, "d-1", seconds)
+    if code is None:
+        assert parked.submit(submission, 5.0).expires_at == 5.0 + seconds
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        parked.submit(submission, 5.0)
+    assert len(parked) == 0
+
+
+def test_an_id_is_open_once_for_each_domain() -> None:
+    parked = Requests(Journal(), Bounds())
+    for sender in (ANA, Sender("", domain="beta.example"), Sender("", domain="gamma.example")):
+        parked.submit(Submission(REQUEST, AGENT, sender, "d-1", 60.0), 0.0)
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.DUPLICATE):
+            parked.submit(Submission(REQUEST, OTHER, sender, "d-1", 60.0), 0.0)
+    newest = parked.find_foreign("d-1")
+    assert newest is not None
+    assert newest.sender.domain == "gamma.example"
+    assert (parked.find_foreign("d-2"), parked.find("beta.example", "d-2")) == (None, None)
+
+
+def test_a_request_is_repeated_by_the_same_words_of_the_same_sender_for_a_while() -> None:
+    parked = Requests(Journal(), Bounds())
+    entry = parked.put(now=10.0)
+    other_body = codec.build(id=1, type="execute", from_=REQUEST.from_, to=REQUEST.to, body={"x": 2})
+    nameless = codec.build(id=None, type="execute", from_=REQUEST.from_, to=REQUEST.to, body={"x": 1})
+    assert parked.repeats(REQUEST, ANA, 10.0 + REPEATED_SECONDS) is entry
+    assert parked.repeats(REQUEST, ANA, 10.1 + REPEATED_SECONDS) is None
+    assert parked.repeats(REQUEST, BO, 10.0) is None
+    assert parked.repeats(other_body, ANA, 10.0) is None
+    assert parked.repeats(nameless, ANA, 10.0) is None
+    parked.finish(entry, EXPIRED, 11.0)
+    assert parked.repeats(REQUEST, ANA, 11.0) is None
+
+
+def test_only_a_reply_with_the_header_of_a_request_answers_it() -> None:
+    parked = Requests(Journal(), Bounds())
+    entry = parked.put()
+    for id_, from_, found in (
+        (1, REQUEST.to, entry),
+        (2, REQUEST.to, None),
+        (None, REQUEST.to, None),
+        (1, AGENT, None),
+    ):
+        reply = codec.build(id=id_, type="response", from_=from_, to=REQUEST.from_, body={"code": 200})
+        assert parked.answered_by(reply) is found
+    assert parked.is_open(entry)
+    parked.finish(entry, EXPIRED, 1.0)
+    assert not parked.is_open(entry)
