@@ -8,6 +8,7 @@ from policy.core.attributes import ATTRIBUTES
 from policy.core.closures import compile_condition, compile_test
 from policy.core.model import ALWAYS, AllOf, AnyOf, Condition, Facts, Not, Scalar
 from policy.core.patterns import DomainMatcher, glob, parse_domain_pattern
+from policy.core.rule_index import find_guard
 from protofly.errors import SettingsError
 from protofly.limits import POLICY_NESTING_LEVELS
 from tests.support.policies import MONDAY_NOON, a_message, some_facts
@@ -105,6 +106,8 @@ UNPROVED = some_facts(MESSAGE, size_bytes=500)
         ("session.roles", "like", ["policy-*"], True),
         ("session.roles", "in", ["x", "member"], True),
         ("session.roles", "in", [], False),
+        ("session.roles", "in", ["mem*"], False),
+        ("session.roles", "equals", ["mem*"], False),
         ("session.roles", "contains", [], False),
         ("session.roles", "like", ["x*", "mem*"], True),
         ("session.roles", "equals", ["member"], True),
@@ -302,6 +305,17 @@ def test_a_domain_named_in_full_does_not_name_those_below_it() -> None:
     matcher = DomainMatcher((parse_domain_pattern("b.example"), parse_domain_pattern("*.c.example")))
     domains = ("b.example", "x.b.example", "c.example", "x.c.example", "y.x.c.example")
     assert [matcher(domain) for domain in domains] == [True, False, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("attribute", "is_filed"),
+    [("srcSPDomain", True), ("dstSPDomain", True), ("linkDomain", True), ("srcIDPDomain", False), ("msgTo", False)],
+)
+def test_rules_are_filed_by_domains_that_are_known_before_the_message_is_looked_at(
+    attribute: str, is_filed: bool
+) -> None:
+    guard = find_guard([check(attribute, "equals", "x.example")])
+    assert (guard is not None) is is_filed
 
 
 def test_noon_is_noon() -> None:
