@@ -156,7 +156,7 @@ class RegistryService:
         return of_stub(self._state.interworking, request.caller.domain, changed, is_hyperty=is_of_hyperty(key))
 
     def _is_ours(self, entry: RegistryEntry, sid: int) -> bool:
-        if entry.sid and entry.sid == sid:
+        if entry.sid == sid:
             return True
         session = self._state.sessions.get(sid)
         return session is not None and canonical_key(entry.runtime) == session.runtime_key
@@ -192,7 +192,7 @@ def changed_by(members: Members, value: Members) -> Changed:
     """Read an update; one without changes is a keep-alive. Source: message specification, section 10.2."""
     if members.get("attribute") == "status" and isinstance(members.get("value"), str):
         return Changed(status=status_of(members["value"]))
-    if value and value.get("status") == Status.DISCONNECTED.value:
+    if value.get("status") == Status.DISCONNECTED.value:
         return read_changed(value)
     if members.get("method") == "refresh":
         return Changed()

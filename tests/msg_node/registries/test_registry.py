@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -12,9 +12,16 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.registrations import Index, Status, StatusChange
 from msg_node.kernel.rules import Rules
 from msg_node.registries.core.registry import DomainRegistry, identifiers_of
-from msg_node.registries.core.registry_entry import Changed, read_changed, shown
+from msg_node.registries.core.registry_entry import Changed, RegistryEntry, read_changed, shown
+from msg_node.registries.core.registry_query import By, Query
+from msg_node.registries.core.registry_service import changed_by, found_answer
 from protofly.errors import Code, PeerError
-from protofly.limits import REGISTRY_EXPIRES_MAX_SECONDS, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
+from protofly.limits import (
+    PAGE_ENTRIES,
+    REGISTRY_EXPIRES_MAX_SECONDS,
+    REGISTRY_RETENTION_SECONDS,
+    REGISTRY_SWEPT_AT_ONCE,
+)
 from tests.support.registry_entries import HYPERTY, QUERIES, ROOM, RUNTIME, USER, hyperty, room
 from tests.support.state_rig import DOMAIN, GRACE_SECONDS, REGISTRY, SM, StateRig
 
@@ -550,3 +557,63 @@ def test_a_write_without_an_address_and_one_of_an_unknown_type_are_refused_as_su
     for type_ in ("create", "update", "delete"):
         reply = rig.reply(link, REGISTRY, type_, {}, from_="runtime://beta.example/mn")
         assert reply["reason"] == Code.POLICY.word
+
+
+def test_who_registered_an_entry_writes_it_whatever_runtime_it_names(rig: StateRig, ana: int) -> None:
+    url = f"{HYPERTY}-2"
+    assert register(rig, ana, hyperty(url, runtime="runtime://alpha.example/another"))["code"] == 200
+    assert rig.reply(ana, REGISTRY, "update", {"resource": url})["code"] == 200
+
+
+@pytest.mark.parametrize(
+    ("statuses", "code"),
+    [(["live", "disconnected"], 200), (["disconnected", "live"], 200), (["disconnected"] * 2, 408), (["dead"], 408)],
+)
+def test_an_answer_is_good_while_one_of_its_entries_can_be_reached(
+    rig: StateRig, statuses: list[str], code: int
+) -> None:
+    sid, _ = rig.open("rt-bo", 2)
+    for number, status in enumerate(statuses):
+        register(rig, sid, hyperty(f"{HYPERTY}-{number}", status=status))
+    assert read(rig, sid, USER)["code"] == code
+
+
+@pytest.mark.parametrize(
+    ("body", "changed"),
+    [
+        ({"attribute": "status", "value": "disconnected"}, Changed(status=Status.DISCONNECTED)),
+        ({"value": {"status": "disconnected", "name": "n"}}, Changed(status=Status.DISCONNECTED, name="n")),
+        ({"method": "refresh", "value": {"status": "disconnected"}}, Changed(status=Status.DISCONNECTED)),
+        ({"method": "refresh", "value": {"name": "n"}}, Changed()),
+        ({"method": "refresh"}, Changed()),
+        ({"value": {"name": "n"}}, Changed(name="n")),
+        ({"resource": "x"}, Changed()),
+        ({"resource": "x", "value": {}}, Changed()),
+        ({"resource": "x", "value": None}, Changed()),
+        ({"attribute": "name", "value": "n", "resource": "x"}, None),
+        ({"attribute": "status", "value": 7, "resource": "x"}, None),
+        ({"attribute": "status", "value": "asleep", "resource": "x"}, None),
+        ({"value": "live", "resource": "x"}, None),
+        ({}, None),
+        ({"value": {}}, None),
+    ],
+)
+def test_an_update_says_its_changes_in_these_forms(body: dict[str, Any], changed: Changed | None) -> None:
+    value = body["value"] if isinstance(body.get("value"), dict) else {}
+    if changed is not None:
+        assert changed_by(body, value) == changed
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        changed_by(body, value)
+
+
+@pytest.mark.parametrize(
+    ("page", "count"), [(None, 51), (True, 51), ("2", 51), (1, 50), (0, 50), (-1, 50), (2, 1), (3, 0)]
+)
+def test_who_asks_for_a_page_by_its_number_gets_it_and_all_others_everything(page: object, count: int) -> None:
+    found = [RegistryEntry(url=f"{HYPERTY}-{number}", sid=1, runtime="") for number in range(PAGE_ENTRIES + 1)]
+    assert PAGE_ENTRIES == 50
+    for shape in ("list", "map"):
+        answer = found_answer({"page": page, "shape": shape}, Query(By.USER, USER), found, lambda one: {"url": one.url})
+        assert isinstance(answer.value, list | dict)
+        assert len(answer.value) == count

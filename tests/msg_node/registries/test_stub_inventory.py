@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from federation.core.stub_status import StubStatus
+from msg_node.addresses.core.subscriptions import Listeners, Subscription
+from msg_node.kernel.changes import Journal
 from msg_node.kernel.service import Caller, ServiceRequest
-from msg_node.registries.core.stub_inventory import StubInventory
+from msg_node.registries.core.stub_inventory import StubInventory, state_events
 from protofly import codec
 from protofly.errors import Code, PeerError
 
@@ -83,3 +85,11 @@ def test_others_than_operators_are_refused(caller: Caller) -> None:
 def test_the_inventory_is_only_read(caller: Caller) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_TYPE):
         StubInventory()(request(caller, "delete"))
+
+
+@pytest.mark.parametrize("heard", [[], [f"{URL}/status"], ["runtime://alpha.example/mn-1/status"]])
+def test_states_are_events_for_those_who_listen_and_for_nobody_else(heard: list[str]) -> None:
+    listeners = Listeners(Journal())
+    listeners.add(1, [Subscription(key, key, "") for key in heard])
+    events = state_events(hosted(), f"runtime://{DOMAIN}/mn-1", listeners)
+    assert [event.to for event in events] == heard

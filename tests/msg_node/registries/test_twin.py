@@ -249,6 +249,7 @@ def kept() -> StateRig:
         ("event", "/events/motion", b'{"value":1}', "events/motion"),
         ("create", "/properties/on", b'{"value":1}', "properties/on"),
         ("update", "/changes", b'{"value":1,"attribute":"on"}', "on"),
+        ("update", "/changes", b'{"value":1,"attribute":"a"}', "a"),
         ("update", "/changes", b'{"value":1,"attribute":"%b"}' % (b"x" * 256), "x" * 256),
         ("update", "/changes", b'{"value":1,"attribute":"%b"}' % (b"x" * 257), ""),
         ("update", "/changes", b'{"value":1,"attribute":"a b"}', ""),
@@ -378,6 +379,16 @@ def test_descriptions_and_values_have_so_many_bytes_and_no_more() -> None:
     assert not twin.keep(Slot(LAMP, "events/y"), b"1" * (TWIN_VALUE_BYTES + 1), "", now=0.0)
     assert twin.size_of(LAMP, has_values=True) == TWIN_DESCRIPTION_BYTES + TWIN_VALUE_BYTES
     assert twin.size_of(LAMP, has_values=False) == TWIN_DESCRIPTION_BYTES
+
+
+def test_only_things_are_described_and_the_same_words_are_no_new_version() -> None:
+    journal = Journal()
+    twin = Twin(journal)
+    for key in (AGENT, f"{LAMP}/events/motion", f"comm://{DOMAIN}/a/b"):
+        with pytest.raises(PeerError, match=Code.BAD_BODY.word):
+            twin.describe("", key, b"{}", now=0.0)
+    assert [twin.describe("", LAMP, raw, now=float(len(raw))).version for raw in (b"{}", b"{}", b"{ }")] == [1, 1, 2]
+    assert len(journal.take()) == 2
 
 
 def test_a_full_twin_takes_a_changed_description_of_as_many_bytes() -> None:
