@@ -30,6 +30,7 @@ from protofly.errors import Code, StubFaultError
 from protofly.stub import VerifiedStub
 from sandbox.core.exchange import Event, GuestEvent
 from sandbox.core.grants import Grants
+from sandbox.core.scripts import script_events
 from sandbox.host import StubProcess
 
 BATCH_MESSAGES: Final = 1024
@@ -193,6 +194,8 @@ class HostedStub(Carrier):
         """
         self._nursery.start_soon(self._watch_process)
         self.running.emit(self._instance.settings.start_event(sorted(self.running.stub.endpoints)))
+        for event in script_events(self._instance.stub.module):
+            self.running.emit(event)
         while True:
             await self._wait_for_work()
             await self._exchange()

@@ -21,6 +21,7 @@ from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
 from protofly.errors import HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
+from sandbox.core.scripts import code_sha256
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.core.entry import keys_of_stub
@@ -66,6 +67,7 @@ class StubProvider:
         self._client = client
         self._cache = cache
         self._sandbox = sandbox
+        self._code_names: dict[str, str] = {}  # of the modules that were started last: what they were compiled from
 
     async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
         """Everything that is needed to run the stub of `domain`; `asked_by` is whose message needs it.
@@ -124,7 +126,10 @@ class StubProvider:
 
     async def _sweep(self, running: Iterable[StubStatus]) -> None:
         engine = self._sandbox.fingerprint
-        kept = {key for stub in running for key in keys_of_stub(stub.domain, stub.module_sha256, engine)}
+        running = list(running)
+        started = {stub.module_sha256 for stub in running}
+        self._code_names = {sha256: name for sha256, name in self._code_names.items() if sha256 in started}
+        kept = {key for stub in running for key in self._keys_of(stub, engine)}
         try:
             evictions = await self._cache.evict(kept=kept)
         except HostError as exc:
@@ -132,6 +137,10 @@ class StubProvider:
             return
         for reason, count in Counter(eviction.reason.value for eviction in evictions).items():
             logger.info("the stubs cache lets go of %d files (%s)", count, reason)
+
+    def _keys_of(self, stub: StubStatus, engine: str) -> frozenset[str]:
+        sha256 = stub.module_sha256
+        return keys_of_stub(stub.domain, sha256, self._code_names.get(sha256, sha256), engine)
 
     async def _fetch_stub(self, trust: DomainTrust, times: StepTimes) -> VerifiedStub:
         return await self._client.fetch_stub(trust, DEFAULT_STUB, cached=self._cache.get_module, on_step=times.add)
@@ -146,13 +155,14 @@ class StubProvider:
     async def _compiled(self, stub: VerifiedStub, times: StepTimes) -> bytes:
         started = time.perf_counter()
         fingerprint = self._sandbox.fingerprint
-        code = await self._cache.get_compiled(stub.module_sha256, fingerprint)
+        source_sha256 = self._code_names[stub.module_sha256] = code_sha256(stub.module)
+        code = await self._cache.get_compiled(source_sha256, fingerprint)
         if code is not None:
             times.add("cached code", time.perf_counter() - started)
             return code
         code = await self._sandbox.compile(stub.module)
         try:
-            await self._cache.put_compiled(stub.module_sha256, fingerprint, code)
+            await self._cache.put_compiled(source_sha256, fingerprint, code)
         except HostError as exc:
             logger.warning("the stubs cache takes nothing: %s", exc)
         times.add("compile", time.perf_counter() - started)

@@ -18,6 +18,7 @@ from protofly.pauses import doubling_seconds
 from sandbox.core.budget import Budget
 from sandbox.core.frames import REPLY_BYTES, TRAP_CHARS, Command, ForkKind, decode_compiled, encode_command
 from sandbox.core.module_check import inspect_module
+from sandbox.core.scripts import code_of
 from sandbox.stub_process import ConfinedProcess, ExchangeReply, Fault, StubProcess
 from sandbox.zygote_process import ZygoteProcess, open_zygote
 
@@ -127,6 +128,8 @@ class Sandbox:
     async def compile(self, module: bytes) -> bytes:
         """Machine code of one module, made in a one-shot child; one compilation at a time.
 
+        It serves every module with the same `code_sha256`.
+
         Raises:
             PeerError: MODULE_* of the structural gate, MODULE_MALFORMED of the engine, COMPILE_LIMITS when the child
             ran out of
@@ -140,7 +143,7 @@ class Sandbox:
             try:
                 with trio.fail_after(limits.COMPILE_WALL_SECONDS):
                     frame = await child.ask(
-                        encode_command(Command.LOAD, module), REPLY_BYTES + TRAP_CHARS + limits.COMPILED_BYTES
+                        encode_command(Command.LOAD, code_of(module)), REPLY_BYTES + TRAP_CHARS + limits.COMPILED_BYTES
                     )
                 return decode_compiled(frame)
             except trio.TooSlowError as error:

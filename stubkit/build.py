@@ -33,11 +33,12 @@ GUEST_STACK_BYTES: Final = 64 << 10
 
 BUILD_SECONDS: Final = 120.0
 
-_FEATURES: Final = "mvp+bulk_memory+mutable_globals+sign_ext"
+FEATURES: Final = "mvp+bulk_memory+mutable_globals+sign_ext"
+"""What of WebAssembly the contract allows and compilers make use of."""
 _COMPILE: Final = (
     "cc",
     "--target=wasm32-freestanding",
-    f"-mcpu={_FEATURES}",
+    f"-mcpu={FEATURES}",
     "-std=c11",
     "-O2",
     "-g0",
@@ -99,9 +100,9 @@ def build(source: Path, output: Path, *, has_names: bool = False) -> int:
 def _compile_c(source: Path, work: Path, has_names: bool) -> bytes:
     object_file, module = work / "stub.o", work / "stub.wasm"
     sdk = str(SDK_FOLDER / "c")
-    _run_zig([*_COMPILE, "-I", sdk, "-c", source.name, "-o", str(object_file)], source.parent, work)
+    run_zig([*_COMPILE, "-I", sdk, "-c", source.name, "-o", str(object_file)], source.parent, work)
     stripped = [] if has_names else ["--strip-all"]
-    _run_zig([*_LINK, *stripped, object_file.name, "-o", module.name], work, work)
+    run_zig([*_LINK, *stripped, object_file.name, "-o", module.name], work, work)
     return module.read_bytes()
 
 
@@ -118,11 +119,16 @@ def _compile_zig(source: Path, work: Path, has_names: bool) -> bytes:
         "--name",
         "stub",
     ]
-    _run_zig([*_ZIG, *target, *modules], work, work)
+    run_zig([*_ZIG, *target, *modules], work, work)
     return (work / "stub.wasm").read_bytes()
 
 
-def _run_zig(arguments: list[str], folder: Path, cache: Path) -> None:
+def run_zig(arguments: list[str], folder: Path, cache: Path, *, seconds: float = BUILD_SECONDS) -> None:
+    """Run one command of the toolchain in `folder`, with all that it keeps below `cache`.
+
+    Raises:
+        SettingsError: no toolchain, its complaint, or no end within `seconds`.
+    """
     if find_spec("ziglang") is None:
         raise SettingsError("the toolchain is missing; install it with: pip install 'trapezoid[stubkit]'")
     environment = {
@@ -134,10 +140,10 @@ def _run_zig(arguments: list[str], folder: Path, cache: Path) -> None:
     command = [sys.executable, "-m", "ziglang", *arguments]
     try:
         done = subprocess.run(  # noqa: S603 (our own interpreter and fixed arguments; file names are single arguments)
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False
+            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
         )
     except subprocess.TimeoutExpired as exc:
-        raise SettingsError(f"the compiler did not end within {BUILD_SECONDS:.0f} s") from exc
+        raise SettingsError(f"the compiler did not end within {seconds:.0f} s") from exc
     except OSError as exc:
         raise SettingsError(f"the compiler cannot be started: {exc.strerror}") from exc
     if done.returncode != 0:

@@ -81,7 +81,7 @@ async def check_stub(
 async def _try_out(path: Path, compiled: CompiledStub, endpoints: Sequence[str]) -> CheckReport:
     stub = await compiled.sandbox.start_worker(CHECK_DOMAIN, compiled.code, Budget())
     try:
-        trial = Trial(stub, endpoints)
+        trial = Trial(stub, endpoints, compiled.module)
         steps = await trial.play()
     finally:
         stub.close()

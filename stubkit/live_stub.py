@@ -52,7 +52,7 @@ class StubUnderTest:
         """A fresh instance, not started."""
         stub = await self.compiled.sandbox.start_worker(CHECK_DOMAIN, self.compiled.code, Budget())
         try:
-            yield VirtualHost(stub)
+            yield VirtualHost(stub, self.compiled.module)
         finally:
             stub.close()
 

@@ -133,7 +133,7 @@ async def play_case(compiled: CompiledStub, case: Case, script: Script) -> CaseR
     trace = Trace()
     stub.record(trace)
     try:
-        steps = await CasePlayer(VirtualHost(stub), script, case).play()
+        steps = await CasePlayer(VirtualHost(stub, compiled.module), script, case).play()
     finally:
         stub.close()
     seconds = trio.current_time() - began

@@ -16,6 +16,7 @@ from protofly import limits
 from protofly.errors import HostError
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import FLAG_GRANTED, FLAG_TEXT, Action, Event, GuestAction, GuestEvent
+from sandbox.core.scripts import script_events
 from sandbox.stub_process import ExchangeReply, StubProcess
 from stubkit.complaints import complaints_about
 
@@ -57,8 +58,9 @@ class CheckStep:
 class Trial:
     """One stub, the channels and timers that it has asked for, and what every step led to."""
 
-    def __init__(self, stub: StubProcess, endpoints: Sequence[str]) -> None:
+    def __init__(self, stub: StubProcess, endpoints: Sequence[str], module: bytes = b"") -> None:
         self._stub = stub
+        self._module = module
         self._endpoints = frozenset(endpoints)
         self._random = random.Random(SCRIPT_SEED)  # noqa: S311 (nonsense that can be repeated, no secret)
         self._channels: list[int] = []
@@ -81,7 +83,7 @@ class Trial:
 
     def _script(self) -> Iterator[tuple[str, list[GuestEvent]]]:
         """Steps are made one after the other, as the next one depends on what the stub asked for."""
-        yield "start", [self._start()]
+        yield "start", [self._start(), *script_events(self._module)]
         yield "message before live", [_message(1)]
         yield from self._connection("empty subprotocol", b"")
         yield (

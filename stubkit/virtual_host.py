@@ -10,6 +10,7 @@ import msgspec
 
 from protofly.errors import Code, StubFaultError
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
+from sandbox.core.scripts import script_events
 from sandbox.stub_process import StubProcess
 from stubkit.trial import SETTINGS
 
@@ -41,8 +42,9 @@ class VirtualHost:
         channels: Numbers of the channels that the stub has opened and nobody closed, with the bytes of `open`.
     """
 
-    def __init__(self, stub: StubProcess) -> None:
+    def __init__(self, stub: StubProcess, module: bytes) -> None:
         self.stub = stub
+        self._script = script_events(module)
         self.cost = Cost()
         self.state = ""
         self.channels: dict[int, bytes] = {}
@@ -60,8 +62,11 @@ class VirtualHost:
         cost, self.cost = self.cost, Cost()
         return cost
 
+    def _with_script(self, events: tuple[GuestEvent, ...]) -> list[GuestEvent]:
+        return [one for event in events for one in ([event, *self._script] if event.op == Event.START else [event])]
+
     async def give(self, *events: GuestEvent) -> list[GuestAction]:
-        """Hand over events in one exchange.
+        """Hand over events in one exchange; `start` is followed by the script of the module, if it has one.
 
         Raises:
             StubFaultError: The fault that ended the instance.
@@ -71,7 +76,7 @@ class VirtualHost:
                 self.channels.pop(event.arg, None)
             elif event.op == Event.TIMER:
                 self._timers.pop(event.arg, None)
-        reply = await self.stub.exchange(list(events))
+        reply = await self.stub.exchange(self._with_script(events))
         cost = self.cost
         cost.calls += 1
         cost.fuel += reply.fuel

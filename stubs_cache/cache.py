@@ -99,18 +99,18 @@ class StubsCache:
         """Forget the documents of a domain."""
         await trio.to_thread.run_sync(self._store.remove, Kind.DOCUMENTS, documents_key(domain))
 
-    async def get_compiled(self, module_sha256: str, engine_fingerprint: str) -> bytes | None:
-        """Code that this node compiled from the module with this very engine, or None."""
-        key = compiled_key(module_sha256, engine_fingerprint)
+    async def get_compiled(self, code_sha256: str, engine_fingerprint: str) -> bytes | None:
+        """Machine code that this node made from the code with this hash (hex) with this very engine, or None."""
+        key = compiled_key(code_sha256, engine_fingerprint)
         return await trio.to_thread.run_sync(self._read, Kind.COMPILED, key, _COMPILED_BYTES)
 
-    async def put_compiled(self, module_sha256: str, engine_fingerprint: str, code: bytes) -> None:
-        """Keep compiled code.
+    async def put_compiled(self, code_sha256: str, engine_fingerprint: str, code: bytes) -> None:
+        """Keep compiled code, made from the code with this hash (hex).
 
         Raises:
             HostError: STORAGE.
         """
-        await self._put(Kind.COMPILED, compiled_key(module_sha256, engine_fingerprint), code)
+        await self._put(Kind.COMPILED, compiled_key(code_sha256, engine_fingerprint), code)
 
     async def evict(self, *, kept: Collection[str] = ()) -> list[Eviction]:
         """Remove what was unused for long or does not fit; `kept` are keys of what running stubs were started from.

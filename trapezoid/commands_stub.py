@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.option_groups import grouped
+from protofly.errors import SettingsError
 from trapezoid import commands_stub_recordings, commands_stub_run, commands_stub_tests
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
@@ -78,6 +81,80 @@ def check(
         else:
             _print_report(report)
     raise typer.Exit(0 if report.is_good else FOUND_WANTING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptOptions:
+    """How a script is packed. A group of options of the command line (`pipeline/option_groups.py`)."""
+
+    name: Annotated[str, typer.Option(help="Name of the stub. Default: that of the file.")] = ""
+    version: Annotated[str, typer.Option(help="Version of the stub.")] = "1.0.0"
+    configuration: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Configuration of the script, JSON; operators may change it.")
+    ] = None
+    endpoints: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--endpoint", metavar="NAME=URL", help="URLs of the script that begin so are this endpoint. Repeatable."
+        ),
+    ] = None
+    http: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Endpoint that is requested over HTTP. Repeatable.")
+    ] = None
+
+
+@app.command()
+@grouped
+def adapt(
+    script: Annotated[
+        Path, typer.Argument(metavar="FILE", help="JavaScript protostub, or a catalogue entry with it (JSON).")
+    ],
+    options: ScriptOptions,
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder to write to.")] = Path(),
+    json: Json = False,
+) -> None:
+    """Make a stub of a published JavaScript protostub, without a change to it."""
+    with errors_reported(as_json=json):
+        from stubkit.adapt import Script, adapt, read_json_object, read_published
+
+        published = read_published(script)
+        given = {} if options.configuration is None else read_json_object(options.configuration)
+        made = Script(
+            text=published.text,
+            file=script.name,
+            name=options.name or script.name.partition(".")[0],
+            version=options.version,
+            configuration={**published.configuration, **given},
+            endpoints=_by_url(options.endpoints or []),
+            http=options.http or (),
+        )
+        print_facts(adapt(made, output), as_json=json)
+
+
+def _by_url(options: list[str]) -> dict[str, str]:
+    """Endpoints by the beginning of their URLs."""
+    endpoints: dict[str, str] = {}
+    for option in options:
+        name, separator, url = option.partition("=")
+        if not separator or not name or not url:
+            raise SettingsError(f"{option!r} is no NAME=URL")
+        endpoints[url] = name
+    return endpoints
+
+
+@app.command()
+def interpreter(
+    sources: Annotated[Path, typer.Argument(help="Source distribution of the PyPI package that the kit names.")],
+    output: Annotated[Path, typer.Argument(help="Module to write.")],
+    json: Json = False,
+) -> None:
+    """Build the interpreter of JavaScript stubs. The module is the one of the kit, byte for byte."""
+    with errors_reported(as_json=json):
+        from stubkit.interpreter import SOURCES, build_interpreter
+
+        size = build_interpreter(sources, output)
+        print_facts({"module": str(output), "bytes": size, "sources": SOURCES}, as_json=json)
 
 
 @app.command()

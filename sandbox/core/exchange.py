@@ -48,6 +48,7 @@ class Event(IntEnum):
     PEER_VERIFIED = 9
     DRAIN = 10
     ADDRESSES = 11
+    SCRIPT = 12
 
 
 class Action(IntEnum):

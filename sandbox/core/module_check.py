@@ -22,6 +22,7 @@ from protofly.errors import Code, PeerError
 
 MAGIC: Final = b"\0asm\x01\0\0\0"
 ABI_SECTION: Final = "trapezoid-stub"
+SCRIPT_SECTION: Final = "trapezoid-script"
 ABI_VERSION: Final = 1
 ABI_SECTION_BYTES: Final = 1024
 NAME_BYTES: Final = 1024
@@ -69,6 +70,8 @@ class ModuleFacts:
     memory_maximum_bytes: int
     table_elements: int
     has_initialize: bool
+    script_bytes: int
+    """Of the custom section `trapezoid-script`; 0 when there is none."""
 
 
 class _Reader:
@@ -138,6 +141,7 @@ class _Seen:
     bodies: int = 0
     code_bytes: int = 0
     stub: StubSection | None = None
+    script_bytes: int = 0
 
 
 def inspect_module(module: bytes) -> ModuleFacts:
@@ -201,6 +205,7 @@ def _facts(seen: _Seen) -> ModuleFacts:
         memory_maximum_bytes=maximum << 16,
         table_elements=seen.table_elements,
         has_initialize=has_initialize,
+        script_bytes=seen.script_bytes,
     )
 
 
@@ -215,7 +220,12 @@ def _demand_function(seen: _Seen, name: str, signature: Signature) -> None:
 
 
 def _read_custom(reader: _Reader, seen: _Seen) -> None:
-    if reader.name() != ABI_SECTION:
+    name = reader.name()
+    if name == SCRIPT_SECTION:
+        if seen.script_bytes or reader.position == reader.end:
+            raise _malformed(f"an empty custom section {SCRIPT_SECTION}, or two")
+        seen.script_bytes = reader.end - reader.position
+    if name != ABI_SECTION:
         return
     if seen.stub is not None:
         raise _malformed(f"two custom sections {ABI_SECTION}")

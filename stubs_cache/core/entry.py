@@ -46,14 +46,14 @@ def documents_key(domain: str) -> str:
     return hashlib.sha256(b"domain\0" + domain.encode()).hexdigest()
 
 
-def compiled_key(module_sha256: str, engine_fingerprint: str) -> str:
-    """Key of compiled code: module, engine version, profile and processor (all in the fingerprint)."""
-    return hashlib.sha256(f"{module_sha256}\0{engine_fingerprint}".encode()).hexdigest()
+def compiled_key(code_sha256: str, engine_fingerprint: str) -> str:
+    """Key of compiled code: what it was compiled from, engine version, profile and processor (in the fingerprint)."""
+    return hashlib.sha256(f"{code_sha256}\0{engine_fingerprint}".encode()).hexdigest()
 
 
-def keys_of_stub(domain: str, module_sha256: str, engine_fingerprint: str) -> frozenset[str]:
+def keys_of_stub(domain: str, module_sha256: str, code_sha256: str, engine_fingerprint: str) -> frozenset[str]:
     """Keys of everything that a stub is started from: documents, module, compiled code."""
-    return frozenset({documents_key(domain), module_sha256, compiled_key(module_sha256, engine_fingerprint)})
+    return frozenset({documents_key(domain), module_sha256, compiled_key(code_sha256, engine_fingerprint)})
 
 
 def seal(secret: bytes, kind: Kind, key: str, data: bytes) -> bytes:

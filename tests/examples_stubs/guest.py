@@ -55,8 +55,13 @@ class Guest:
         self._store.set_fuel(limits.FUEL_INSTANTIATE)
         exports: Any = wasmtime.Instance(self._store, _compile(path), []).exports(self._store)
         self._memory, self._window, self._handle = exports["memory"], exports["window"], exports["handle"]
+        self._initialize = exports.get("_initialize")
         self.fuel_used = 0
         self.now_ms = 1_795_219_200_000
+
+    def initialize(self) -> None:
+        """Run the optional export, under the fuel that is left for the start."""
+        self._initialize(self._store)
 
     def window(self, size: int) -> int:
         return int(self._window(self._store, size)) & 0xFFFF_FFFF
