@@ -96,7 +96,7 @@ def build_source_package(module: bytes, name: str, *, manifest_envelope: bytes =
     package = SourcePackage(
         source_code_classname=class_name(name),
         source_code=code,
-        md5=_md5(code),
+        md5=md5_text(code),
         signature=_text(manifest_envelope),
     )
     return msgspec.json.encode(package)
@@ -125,7 +125,7 @@ def build_descriptor(
         SettingsError: the name or the envelope cannot be used.
     """
     descriptor = ProtostubDescriptor(
-        cguid=PROTOSTUB_DIGIT + _md5(name),
+        cguid=catalogue_id(name),
         object_name=name,
         version=version,
         description=description,
@@ -189,7 +189,13 @@ class _Signed(msgspec.Struct):
     domain: str
 
 
-def _md5(text: str) -> str:
+def catalogue_id(object_name: str) -> str:
+    """The `cguid` of a protostub."""
+    return PROTOSTUB_DIGIT + md5_text(object_name)
+
+
+def md5_text(text: str) -> str:
+    """An MD5 as original catalogues write it; it protects nothing."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
 
 

@@ -44,6 +44,16 @@ class PublishRequest:
         ),
     ] = None
     """A stub that needs it must not report `live` before. Interworking stubs never need it."""
+    runtime_stub: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="JavaScript stub for runtimes: the catalogue's default for all that run no WebAssembly.",
+        ),
+    ] = None
+    runtime_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="Where that stub connects, for example wss://mn.a.example/ws.")
+    ] = None
     serial: Annotated[int, typer.Option(help="Serial number of a new manifest; 0 takes the next.", min=0)] = 0
     threshold: Annotated[int | None, typer.Option(help="Number of root keys that must sign a root.", min=1)] = None
     revoke: Annotated[list[str] | None, typer.Option(help="SHA-256 of a module to revoke. Repeatable.")] = None

@@ -9,7 +9,6 @@ Source: trust and hosts, sections 3.3 and 3.4; data formats, sections 2.6 and 2.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,14 @@ import msgspec
 
 from msg_node.admin.expiry_watch import document_term
 from msg_node.kernel.expiry import TermKind, judge
-from msg_node.site.publication import INDEX_NAME, WELL_KNOWN, Publication, PublishedStub, SiteFolder
+from msg_node.site.publication import (
+    INDEX_NAME,
+    WELL_KNOWN,
+    Publication,
+    PublishedRuntimeStub,
+    PublishedStub,
+    SiteFolder,
+)
 from protofly.address import valid_domain
 from protofly.documents import (
     Manifest,
@@ -39,6 +45,8 @@ from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_reference
 from trapezoid.publish_options import PublishOptions, SigningSite, complete, default_module
 from trapezoid.publish_request import PublishRequest
+from trapezoid.publish_runtime_stub import publish_runtime_stub
+from trapezoid.site_files import read_file, replace_published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +72,8 @@ class PublishReport:
     """True if partners that pinned the previous fingerprint need the new one."""
     certification: str
     """What `stub certify` found; "none" without a report about this module beside it."""
+    runtime_stub: str
+    """The stub for runtimes that is published, "none" if none is."""
     options: dict[str, object]
     kept: tuple[str, ...]
     """Options that were not given: they are as published before."""
@@ -91,7 +101,7 @@ def publish(site: SigningSite, request: PublishRequest, *, check: CheckModule = 
     """
     valid_domain(site.domain)
     options = complete(site, request, _published(site))
-    module = _read(options.module)
+    module = read_file(options.module)
     facts = inspect_module(module)
     if _is_other_stub(site, options, module, facts.name):
         check(options.module, options)
@@ -113,20 +123,21 @@ def _publish(
     fingerprint = key_set_fingerprint(document)
     previous_fingerprint = key_set_fingerprint(before[1]) if before is not None else ""
 
-    _write(folder.module(signed.module.sha256), module)
-    _write(folder.root(document.version), root)
-    _write(folder.manifest(reference.name), manifest)
-    _write(folder.descriptor(reference.name), _descriptor(options, reference, manifest))
+    replace_published(folder.module(signed.module.sha256), module)
+    replace_published(folder.root(document.version), root)
+    replace_published(folder.manifest(reference.name), manifest)
+    replace_published(folder.descriptor(reference.name), _descriptor(options, reference, manifest))
     package = build_source_package(module, reference.name, manifest_envelope=manifest)
-    _write(folder.source_package(class_name(reference.name)), package)
+    replace_published(folder.source_package(class_name(reference.name)), package)
     certification = _publish_certification(folder.certification(reference.name), options.module, signed.module.sha256)
+    runtime = publish_runtime_stub(site, request, index, options.url)
     stub = PublishedStub(
         reference=reference,
         module_sha256=signed.module.sha256,
         class_name=class_name(reference.name),
-        is_built_in=module == _read(default_module()),
+        is_built_in=module == read_file(default_module()),
     )
-    _write(site.path / INDEX_NAME, _index(index, request, stub, root, document))
+    replace_published(site.path / INDEX_NAME, _index(index, request, stub, runtime, (root, document)))
     return PublishReport(
         domain=domain,
         site=str(site.path),
@@ -144,6 +155,7 @@ def _publish(
         previous_fingerprint=previous_fingerprint,
         is_new_fingerprint=previous_fingerprint not in ("", fingerprint),
         certification=certification,
+        runtime_stub=f"{runtime.name} {runtime.version}, {runtime.url}" if runtime else "none",
         options={**options.facts(), "module": "built in" if stub.is_built_in else str(options.module)},
         kept=options.kept,
     )
@@ -153,13 +165,13 @@ def _publish_certification(place: Path, module: Path, sha256: str) -> str:
     """Publish the report that lies beside a module if it is about this one, else take an older one away."""
     file = report_path(module)
     if file.exists():
-        raw = _read(file)
+        raw = read_file(file)
         report, _ = decoded(raw)
         if report.sha256 == sha256:
-            _write(place, raw)
+            replace_published(place, raw)
             return report.summary
-    if place.exists() and decoded(_read(place))[0].sha256 == sha256:
-        return decoded(_read(place))[0].summary  # published before, from a folder that is not here
+    if place.exists() and decoded(read_file(place))[0].sha256 == sha256:
+        return decoded(read_file(place))[0].summary  # published before, from a folder that is not here
     place.unlink(missing_ok=True)
     return "none"
 
@@ -169,7 +181,7 @@ def _is_other_stub(site: SigningSite, options: PublishOptions, module: bytes, na
     path = site.folder.manifest(name)
     if not path.exists():
         return True
-    manifest = decode_manifest(decode_envelope(_read(path)).payload, domain=site.domain)
+    manifest = decode_manifest(decode_envelope(read_file(path)).payload, domain=site.domain)
     permissions = manifest.permissions
     published = (manifest.module.sha256, tuple(permissions.connect), permissions.auth)
     return published != (hashlib.sha256(module).hexdigest(), options.endpoints, options.needs_auth)
@@ -189,7 +201,7 @@ def newest_root(folder: SiteFolder, domain: str) -> tuple[bytes, Root] | None:
     versions = sorted(int(path.stem) for path in (folder.path / "root").glob("*.json") if path.stem.isdecimal())
     if not versions:
         return None
-    envelope = _read(folder.root(versions[-1]))
+    envelope = read_file(folder.root(versions[-1]))
     return envelope, decode_root(decode_envelope(envelope).payload, domain=domain)
 
 
@@ -247,7 +259,7 @@ def _manifest(
     path = site.folder.manifest(facts.name)
     previous: Manifest | None = None
     if path.exists():
-        envelope = _read(path)
+        envelope = read_file(path)
         previous = decode_manifest(decode_envelope(envelope).payload, domain=site.domain)
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
         is_same = is_same and previous.permissions.connect == list(options.endpoints)
@@ -292,39 +304,21 @@ def _descriptor(options: PublishOptions, reference: StubReference, manifest: byt
 
 
 def _index(
-    index: Publication | None, request: PublishRequest, stub: PublishedStub, root_envelope: bytes, root: Root
+    index: Publication | None,
+    request: PublishRequest,
+    stub: PublishedStub,
+    runtime_stub: PublishedRuntimeStub | None,
+    root: tuple[bytes, Root],
 ) -> bytes:
     revoked = index.revoked if index else Revoked()
     modules = sorted({*revoked.modules, *(request.revoke or ())})
     published = Publication(
-        domain=root.domain,
-        root_version=root.version,
-        root_sha256=document_sha256(root_envelope),
-        aliases=tuple(root.aliases),
+        domain=root[1].domain,
+        root_version=root[1].version,
+        root_sha256=document_sha256(root[0]),
+        aliases=tuple(root[1].aliases),
         stubs={**(index.stubs if index else {}), request.selector: stub},
         revoked=msgspec.structs.replace(revoked, modules=modules),
+        runtime_stub=runtime_stub,
     )
     return msgspec.json.format(msgspec.json.encode(published), indent=2)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as exc:
-        raise SettingsError(f"{path}: {exc.strerror}") from exc
-
-
-def _write(path: Path, content: bytes) -> None:
-    """Replace a file atomically; do not touch one that has the content already. Raises SettingsError."""
-    try:
-        if path.exists() and path.read_bytes() == content:
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_name(f".{path.name}.tmp")
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as exc:
-        raise SettingsError(f"{path}: {exc.strerror}") from exc

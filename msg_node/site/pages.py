@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
 
@@ -131,11 +131,11 @@ class Catalogue:
         objects = await self._objects(request.path_params["type"]) or {}
         name = request.path_params["instance"]
         publication = self._publisher.publication
-        if name == "default" and publication is not None and name in publication.stubs:
-            stub = publication.stubs[name]
-            name = stub.class_name if request.path_params["type"] == "sourcepackage" else stub.reference.name
-        stored = objects.get(name)
-        return stored if stored is not None and satisfies(stored, requested) else None
+        names = [name]
+        if name == "default" and publication is not None:
+            names = _default_names(publication, request.path_params["type"], requested)
+        fitting = (objects[one] for one in names if one in objects and satisfies(objects[one], requested))
+        return next(fitting, None)
 
     async def _objects(self, type_: str) -> dict[str, CatalogueObject] | None:
         publication = self._publisher.publication
@@ -144,13 +144,29 @@ class Catalogue:
         return await trio.to_thread.run_sync(_read_objects, self._publisher.folder, publication, type_)
 
 
+def _default_names(publication: Publication, type_: str, requested: Mapping[str, object]) -> list[str]:
+    """What `default` may mean, best first: the stub for nodes if they run WebAssembly, else the one for runtimes."""
+    is_code = type_ == "sourcepackage"
+    names = []
+    if (runtime := publication.runtime_stub) is not None:
+        names.append(runtime.class_name if is_code else runtime.name)
+    if (stub := publication.stubs.get("default")) is not None:
+        names.append(stub.class_name if is_code else stub.reference.name)
+    constraints = requested.get("constraints")
+    runs_wasm = isinstance(constraints, Mapping) and constraints.get("wasm") in (True, "true")
+    return names[::-1] if runs_wasm else names
+
+
 def _read_objects(folder: SiteFolder, publication: Publication, type_: str) -> dict[str, CatalogueObject]:
     objects: dict[str, CatalogueObject] = {}
-    for stub in publication.stubs.values():
+    names = [(stub.reference.name, stub.class_name) for stub in publication.stubs.values()]
+    if (runtime := publication.runtime_stub) is not None:
+        names.append((runtime.name, runtime.class_name))
+    for object_name, class_name in names:
         if type_ == "protocolstub":
-            name, path = stub.reference.name, folder.descriptor(stub.reference.name)
+            name, path = object_name, folder.descriptor(object_name)
         else:
-            name, path = stub.class_name, folder.source_package(stub.class_name)
+            name, path = class_name, folder.source_package(class_name)
         stored = folder.read_object(path)
         if stored is not None:
             objects[name] = stored

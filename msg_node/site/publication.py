@@ -55,6 +55,16 @@ class PublishedStub(Struct, frozen=True, kw_only=True):
     """Whether it is the link stub of this program, and follows its versions; None: published before this was noted."""
 
 
+class PublishedRuntimeStub(Struct, frozen=True, kw_only=True):
+    """The stub for runtimes, in JavaScript: the names of its catalogue entries, and where it connects."""
+
+    name: str
+    class_name: str
+    version: str
+    sha256: str
+    url: str
+
+
 class Publication(Struct, frozen=True, kw_only=True):
     """The index of a site folder. `stubs` is keyed as in `live`; `default` is what strangers take."""
 
@@ -64,6 +74,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     aliases: tuple[str, ...] = ()
     stubs: dict[str, PublishedStub]
     revoked: Revoked = Revoked()
+    runtime_stub: PublishedRuntimeStub | None = None
 
 
 @dataclass(frozen=True, slots=True)
