@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick] [--only PART] [--json FILE]`: the same as `trapezoid bench`.
+"""`python -m benchmarks [--quick] [--only PART] [--json FILE]`, which `./run bench` runs.
 
 `--only pipeline` measures the data pipeline, which is no part of the other tables: see `benchmarks.pipeline`.
 """

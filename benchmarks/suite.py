@@ -1,4 +1,4 @@
-"""`trapezoid bench`: start all variants, measure them in turns, show the tables.
+"""`./run bench`: start all variants, measure them in turns, show the tables.
 
 Variants take turns inside each shape, round by round, so that whatever else the machine does meets all of them alike.
 """

@@ -21,7 +21,7 @@ from rich.console import Console
 from interop.demo_report import show_report
 from interop.demo_view import DemoView
 from interop.group_chat import GroupChat
-from interop.laboratory import EXAMPLES, Laboratory, LaboratoryPlan
+from interop.laboratory import POLICIES, Laboratory, LaboratoryPlan
 from interop.node_status import NodeStatus
 from interop.processes import leaves
 from interop.runtime_client import RuntimeClient, UnexpectedAnswerError
@@ -29,7 +29,7 @@ from interop.scene import Scene, load_scene
 from interop.summary import PassedHop, Summary, WarmContact, first_link, passed_hops, summarise
 from protofly.errors import Code, HostError, SettingsError, TransportError
 
-SCENE_FILE: Final = EXAMPLES / "two_domains" / "group_chat.toml"
+SCENE_FILE: Final = POLICIES / "group_chat.toml"
 DEMO_SECONDS: Final = 55.0  # the demo ends well under a minute, come what may
 _EXPECTED = (HostError, UnexpectedAnswerError, OSError)
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import trio
 
+from federation.shipped_files import shipped_file
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST, DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
 from interop.free_ports import free_ports, reserve
@@ -29,8 +30,7 @@ from interop.participant import AccessPoint
 from interop.processes import STOPPED_SECONDS, Child
 from protofly.errors import SettingsError
 
-EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-POLICIES = EXAMPLES / "two_domains"
+POLICIES = shipped_file("two_domains")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

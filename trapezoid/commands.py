@@ -174,23 +174,3 @@ app.command()(commands_conformance.conformance)
 app.command()(commands_publish.publish)
 app.command()(commands_status.status)
 app.command()(commands_guid.serve_global_registry)
-
-
-@app.command()
-def bench(
-    quick: Annotated[bool, typer.Option("--quick", help="Make short runs: a few minutes in total.")] = False,
-    json: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write the rows as JSON; - for standard output.")
-    ] = None,
-    state: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for keys and caches.")] = None,
-    only: Annotated[str, typer.Option(metavar="PART", help="Measure one part only: trapezoid or domain.")] = "",
-) -> None:
-    """Measure throughput and latency between two domains, of each part, and within one domain."""
-    with errors_reported():
-        from benchmarks.suite import Part, run
-        from protofly.errors import SettingsError
-
-        if only not in ("", *Part):
-            raise SettingsError(f"--only {only}: expected {' or '.join(Part)}")
-        status = run(quick=quick, json_file=json, state_dir=state, parts=frozenset([Part(only)] if only else Part))
-    raise typer.Exit(status)

@@ -6,13 +6,13 @@ nothing by omission. `reset` names options that return to their defaults.
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
+from federation.shipped_files import shipped_file
 from msg_node.site.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from msg_node.storage.file_checks import read_file
 from protofly.documents import Manifest, decode_envelope, decode_manifest, decode_root
@@ -21,7 +21,6 @@ from sandbox.core.module_check import inspect_module
 from stubkit.keys import KeyRing
 from trapezoid.publish_request import PublishRequest
 
-LINK_STUB: Final = Path("stubs") / "trapezoid_link" / "link.wasm"
 OPTIONS: Final = {
     "url": "url",
     "description": "description",
@@ -73,11 +72,9 @@ class PublishOptions:
 
 def default_module() -> Path:
     """Path of the built-in link stub, in a checkout or an installation. Raises SettingsError."""
-    checkout = Path(__file__).resolve().parent.parent / "examples" / LINK_STUB
-    installed = Path(sys.prefix) / "share" / "trapezoid" / LINK_STUB
-    for path in (checkout, installed):
-        if path.is_file():
-            return path
+    path = shipped_file("stubs", "trapezoid_link", "link.wasm")
+    if path.is_file():
+        return path
     raise SettingsError("the built-in link stub is not installed; name a module")
 
 

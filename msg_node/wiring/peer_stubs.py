@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
-from typing import Final
 
 from federation.chosen_stubs import StubChoice
+from federation.shipped_files import shipped_file
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.peer_stubs import plain_values
 from msg_node.site.publication import SiteFolder
 from protofly.errors import SettingsError
-
-_CHECKOUT: Final = Path(__file__).resolve().parents[2] / "examples" / "stubs"
-_INSTALLED: Final = Path(sys.prefix) / "share" / "trapezoid" / "stubs"
 
 
 def stub_choices(settings: Settings) -> list[StubChoice]:
@@ -57,8 +53,7 @@ def stub_file(settings: Settings, stub: Path) -> Path:
         for selector, one in stubs.items():
             if stub.name in {selector, one.reference.name}:
                 return folder.module(one.module_sha256)
-    for come_along in (_CHECKOUT, _INSTALLED):
-        file = come_along / stub.name / f"{stub.name}.wasm"
-        if file.is_file():
-            return file
+    shipped = shipped_file("stubs", stub.name, f"{stub.name}.wasm")
+    if shipped.is_file():
+        return shipped
     raise SettingsError(f"{stub.name}: no `.wasm` file, and no stub of that name is in our catalogue or comes with us")

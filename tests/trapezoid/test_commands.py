@@ -407,7 +407,7 @@ def test_every_command_and_option_has_a_help_that_terminals_show_in_full() -> No
     assert [name for name, text in every.items() if taken_for_colours.search(text)] == []
 
 
-@pytest.mark.parametrize("command", [[], ["keys"], ["policy"], ["stub"], ["config"], ["publish"], ["demo"], ["bench"]])
+@pytest.mark.parametrize("command", [[], ["keys"], ["policy"], ["stub"], ["config"], ["publish"], ["demo"]])
 def test_every_command_explains_itself(command: list[str]) -> None:
     done = run(*command, "--help")
     assert done.exit_code == 0

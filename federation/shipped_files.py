@@ -1,0 +1,15 @@
+"""Where the files are that come with the program: in `examples/` of a checkout, else where the wheel puts them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+_CHECKOUT: Final = Path(__file__).resolve().parents[1] / "examples"
+_INSTALLED: Final = Path(sys.prefix) / "share" / "trapezoid"
+
+
+def shipped_file(*parts: str) -> Path:
+    """A file or folder that comes with the program, by its path below `examples/`. It need not exist."""
+    return (_CHECKOUT if (_CHECKOUT / "two_domains").is_dir() else _INSTALLED).joinpath(*parts)
