@@ -181,7 +181,7 @@ class CatalogueClient:
     async def fetch_stub(
         self,
         trust: DomainTrust,
-        name: str = "default",
+        wanted: str | StubReference = "default",
         *,
         cached: ModuleLookup = _find_nothing,
         policy: PermissionsPolicy = _DEFAULT_POLICY,
@@ -194,7 +194,7 @@ class CatalogueClient:
 
         Args:
             trust: From `refresh` or `restore`.
-            name: Entry of the live document's `stubs`, or a stub's own name.
+            wanted: Entry of the live document's `stubs`, or a stub's own name, or one of its references.
             cached: Where to look for the module first. What it returns is verified like anything else.
             policy: The most that the stub may ask for.
             on_step: Called with `manifest`, `module` and `verify` with their seconds.
@@ -206,7 +206,7 @@ class CatalogueClient:
         context = _FetchContext(
             trust, cached, ManifestRules(our_domain=self._our_domain, policy=policy, now=self._clock())
         )
-        reference = select_stub(trust.live, name)
+        reference = wanted if isinstance(wanted, StubReference) else select_stub(trust.live, wanted)
         try:
             return await self._newest_stub(context, reference, on_step)
         except (PeerError, TransportError) as failure:

@@ -13,6 +13,7 @@ from typing import Final
 
 import trio
 
+from catalogue_client.core.selection import DEFAULT
 from catalogue_client.core.state import DomainTrust
 from catalogue_client.core.verify import judge_running
 from federation.core.renewal import has_moved
@@ -20,7 +21,6 @@ from federation.document_news import DocumentNews
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
 from federation.peer_session import REAUTHENTICATE_SECONDS
-from federation.stub_provider import DEFAULT_STUB
 from protofly.errors import Code, PeerError, TransportError
 from protofly.limits import EXPIRED_GRACE_SECONDS
 from protofly.stub import VerifiedStub
@@ -116,8 +116,8 @@ class InstanceWatch:
 
     def _replaced_because(self, stub: VerifiedStub, trust: DomainTrust) -> str:
         """Say why another instance takes over, "" when none does. While a line holds, a moved endpoint is no reason."""
-        current = trust.live.stubs.get(DEFAULT_STUB)
-        if current is not None and current.manifest_sha256 != stub.manifest_sha256:
+        offered = {one.manifest_sha256 for one in trust.live.stubs.values()}
+        if DEFAULT in trust.live.stubs and stub.manifest_sha256 not in offered:
             return "there is a newer one"
         if not self._link.is_live and has_moved(stub, trust):
             return "its endpoints are others now"

@@ -23,7 +23,7 @@ from federation.stub_host import StubHost
 from federation.stub_life import StubLife
 from federation.stub_provider import Package, StubProvider
 from policy.core.gate import Gate
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, PeerError, StubFaultError
 from sandbox.host import StubProcess
 
 DRAIN_SECONDS: Final = 1.0
@@ -64,6 +64,7 @@ class StubDeployment(StubObserver):
         self._watch = InstanceWatch(link, sources.documents, news, is_chosen=self._is_chosen)
         self._feed = AddressFeed(link.domain, sources.gate, sources.addresses)
         self._instance_began = 0.0
+        self._was_live = False
 
     async def run(self) -> None:
         """Deploy the stub, and run one instance until it is needed no more or another one is to follow.
@@ -116,8 +117,13 @@ class StubDeployment(StubObserver):
         self._sources.host.describe(package, self._link)
         self._life.started()
         instance = self._sources.host.instance(package, process, self._link)
-        self._instance_began = time.perf_counter()
-        return await host(instance, self._link, self, partial(self._until_end, package))
+        self._instance_began, self._was_live = time.perf_counter(), False
+        try:
+            return await host(instance, self._link, self, partial(self._until_end, package))
+        except StubFaultError:
+            if not self._was_live:
+                self._sources.provider.start_failed(package.stub)
+            raise
 
     async def _until_end(self, package: Package, hosted: HostedStub) -> PeerError | None:
         async with trio.open_nursery() as nursery:
@@ -144,6 +150,7 @@ class StubDeployment(StubObserver):
                 self._news.line_failed()
 
     def _proved(self) -> None:
+        self._was_live = True
         times = self._link.stub.times
         if not any(name == "authenticate" for name, _ in times.steps):
             seconds = time.perf_counter() - self._instance_began

@@ -15,10 +15,12 @@ from dataclasses import dataclass
 import trio
 
 from catalogue_client.client import CatalogueClient
+from catalogue_client.core.selection import fitting_stubs
 from catalogue_client.core.state import DomainTrust
 from federation.chosen_stubs import ChosenStubs, InstanceTerms
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
+from protofly.documents import StubReference
 from protofly.errors import HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.core.scripts import code_sha256
@@ -28,7 +30,8 @@ from stubs_cache.core.entry import keys_of_stub
 
 logger = logging.getLogger("federation")
 
-DEFAULT_STUB = "default"
+STUB_TRIES = 3
+"""Stubs of one domain that are tried in one deployment; a domain may offer many."""
 SWEEP_SECONDS = 3_600.0
 """How often the cache is looked through for what nobody uses. Source: trust and hosts, section 3.1 (Istio)."""
 
@@ -68,6 +71,7 @@ class StubProvider:
         self._cache = cache
         self._sandbox = sandbox
         self._code_names: dict[str, str] = {}  # of the modules that were started last: what they were compiled from
+        self._failed_starts: dict[str, set[str]] = {}
 
     async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
         """Everything that is needed to run the stub of `domain`; `asked_by` is whose message needs it.
@@ -79,33 +83,70 @@ class StubProvider:
             TransportError: Nobody answered.
         """
         started = time.perf_counter()
-        stub = await self._stub(domain, times, asked_by)
-        terms = self._chosen.terms(stub)
-        code = await self._compiled(stub, times)
+        if self._chosen.is_chosen(domain):
+            package = await self._prepared(await self._chosen.load(domain), times)
+        else:
+            package = await self._published(domain, times, asked_by)
         logger.info(
             "stub %s %s of %s is verified and compiled after %.0f ms",
-            stub.name,
-            stub.version,
+            package.stub.name,
+            package.stub.version,
             domain,
             (time.perf_counter() - started) * 1000,
         )
-        return Package(stub, code, terms)
+        return package
 
-    async def _stub(self, domain: str, times: StepTimes, asked_by: str) -> VerifiedStub:
-        """The stub that the operator chose, or else the one that the domain publishes."""
-        if self._chosen.is_chosen(domain):
-            return await self._chosen.load(domain)
+    def start_failed(self, stub: VerifiedStub) -> None:
+        """Note that an instance failed before it was live: of several stubs of its domain, another is tried first."""
+        self._failed_starts.setdefault(stub.domain, set()).add(stub.manifest_sha256)
+
+    async def _published(self, domain: str, times: StepTimes, asked_by: str) -> Package:
         trust = await self._documents.trust_of(domain, is_refresh=False, times=times, asked_by=asked_by)
         try:
-            stub = await self._fetch_stub(trust, times)
+            return await self._first_that_runs(trust, times)
         except (PeerError, TransportError):
             if not times.is_warm:
                 raise
             times.steps.clear()  # what the cache had does not hold together: once more, from the source
             trust = await self._documents.trust_of(domain, is_refresh=True, times=times)
-            stub = await self._fetch_stub(trust, times)
-        await self._keep(trust, stub)
-        return stub
+            return await self._first_that_runs(trust, times)
+
+    async def _first_that_runs(self, trust: DomainTrust, times: StepTimes) -> Package:
+        """Try the stubs that a domain offers, one after the other; raises what the first one met if none can be run."""
+        failures: list[PeerError | TransportError] = []
+        for reference in self._candidates(trust):
+            try:
+                stub = await self._client.fetch_stub(trust, reference, cached=self._cache.get_module, on_step=times.add)
+                await self._keep(trust, stub)
+                return await self._prepared(stub, times)
+            except (PeerError, TransportError) as failure:
+                failures.append(failure)
+                logger.warning(
+                    "the stub %s of %s cannot be run: %s",
+                    reference.name,
+                    trust.domain,
+                    failure,
+                    extra={"domain": trust.domain},
+                )
+        raise failures[0]
+
+    def _candidates(self, trust: DomainTrust) -> list[StubReference]:
+        """The stubs that are tried, in order. When all have failed at their start, the first one is first again."""
+        fitting = fitting_stubs(trust.live)[:STUB_TRIES]
+        failed = self._failed_starts.get(trust.domain, set()).intersection(one.manifest_sha256 for one in fitting)
+        if len(failed) == len(fitting):
+            self._failed_starts.pop(trust.domain, None)
+            return fitting
+        return sorted(fitting, key=lambda one: one.manifest_sha256 in failed)
+
+    async def _prepared(self, stub: VerifiedStub, times: StepTimes) -> Package:
+        """Judge and compile a verified stub.
+
+        Raises:
+            PeerError: It may not run by the settings, or cannot be compiled.
+        """
+        terms = self._chosen.terms(stub)
+        return Package(stub, await self._compiled(stub, times), terms)
 
     async def run_sweeper(
         self,
@@ -141,9 +182,6 @@ class StubProvider:
     def _keys_of(self, stub: StubStatus, engine: str) -> frozenset[str]:
         sha256 = stub.module_sha256
         return keys_of_stub(stub.domain, sha256, self._code_names.get(sha256, sha256), engine)
-
-    async def _fetch_stub(self, trust: DomainTrust, times: StepTimes) -> VerifiedStub:
-        return await self._client.fetch_stub(trust, DEFAULT_STUB, cached=self._cache.get_module, on_step=times.add)
 
     async def _keep(self, trust: DomainTrust, stub: VerifiedStub) -> None:
         try:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from catalogue_client.core.location import Location, kept_location
-from catalogue_client.core.selection import select_stub
+from catalogue_client.core.selection import fitting_stubs, select_stub
 from protofly.documents import (
     Abi,
     DocumentBundle,
@@ -165,6 +165,26 @@ def test_stub_is_chosen_by_entry_then_by_name_then_by_what_fits() -> None:
     assert select_stub(live_with(default=reference("x", 1), other=reference("y", 9)), "y").name == "y"
     assert select_stub(live_with(default=reference("x", 1, FOREIGN), b=reference("y", 2, OURS))).name == "y"
     assert select_stub(live_with(a=reference("x", 1), b=reference("x", 2)), "x").serial == 2
+
+
+def test_alternatives_of_the_default_stub_follow_it_and_nothing_else_does() -> None:
+    def numbered(name: str, digit: str, abi: Abi | None = None) -> StubReference:
+        return msgspec.structs.replace(reference(name, 1, abi), manifest_sha256=digit * 64)
+
+    live = live_with(
+        **{
+            "default-tcp": numbered("t", "3"),
+            "default": numbered("d", "1"),
+            "default-old": numbered("o", "2"),
+            "default-same": numbered("d", "1"),
+            "default-foreign": numbered("f", "5", FOREIGN),
+            "for-c": numbered("c", "4"),
+            "defaults": numbered("n", "6"),
+        }
+    )
+    assert [one.name for one in fitting_stubs(live)] == ["d", "o", "t"]
+    assert [one.name for one in fitting_stubs(live, "c")] == ["c"]
+    assert [one.name for one in fitting_stubs(live, "default-tcp")] == ["t"]
 
 
 def test_no_stub_and_no_fitting_stub_are_distinguished() -> None:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import cast
 
+import msgspec
 import pytest
 import trio
 
@@ -16,15 +17,17 @@ from federation.chosen_stubs import ChosenStubs, StubChoice
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
 from federation.resolver import Resolver
-from federation.stub_provider import StubProvider
+from federation.stub_provider import STUB_TRIES, StubProvider
 from msg_node.kernel.data_schemas import check_configuration
+from protofly.documents import StubReference, document_sha256
 from protofly.errors import Code, HostError, PeerError, TransportError
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.core.eviction import CACHE_BYTES, Eviction
 from stubs_cache.stub_pins import StubPins
+from tests.support.guests import custom_section
 from tests.support.names import ScriptedNames
-from tests.support.repository import DAY, SECRET, World
+from tests.support.repository import DAY, SECRET, PublishedDomain, World
 
 PATIENCE_SECONDS = 30.0
 
@@ -343,3 +346,72 @@ async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_wh
             await rig.provider.package("b.example", StepTimes())
         await beside.forget("b.example")
     assert not rig.documents.is_forgotten("b.example")
+
+
+# Several stubs of one domain.
+
+
+def offer_two(world: World) -> None:
+    """Two stubs that lead to the domain: `default`, and `default-2` with a module of its own."""
+    b = world.b
+    b.publish_stub(name="first", is_named_by_live=False)
+    first = reference_to(b)
+    b.publish_stub(
+        name="second",
+        code=b.code + custom_section("second", b"2"),
+        urls=[f"https://catalogue.{b.domain}/.well-known/sourcepackage/Second"],
+        is_named_by_live=False,
+    )
+    b.publish_live(stubs={"default": first, "default-2": reference_to(b)})
+
+
+def reference_to(b: PublishedDomain) -> StubReference:
+    manifest = b.manifest
+    return StubReference(
+        name=manifest.name,
+        serial=manifest.serial,
+        version=manifest.version,
+        manifest_sha256=document_sha256(b.manifest_raw),
+    )
+
+
+async def test_second_stub_is_taken_when_the_first_cannot_be_loaded(rig: Rig) -> None:
+    offer_two(rig.world)
+    url = rig.world.b.location.manifest_url("first")
+    rig.world.fetcher.failures[url] = PeerError(Code.HTTP_STATUS, "404", domain="b.example")
+    package = await rig.provider.package("b.example", StepTimes())
+    assert package.stub.name == "second"
+    rig.everybody_answers()
+    assert (await rig.provider.package("b.example", StepTimes())).stub.name == "first"
+
+
+async def test_another_stub_is_tried_after_a_failed_start_and_the_first_again_after_all(rig: Rig) -> None:
+    offer_two(rig.world)
+    names = []
+    for _ in range(4):
+        package = await rig.provider.package("b.example", StepTimes())
+        names.append(package.stub.name)
+        rig.provider.start_failed(package.stub)
+    assert names == ["first", "second", "first", "second"]
+    assert rig.sandbox.compiled == 2
+
+
+async def test_what_the_first_stub_met_is_reported_when_none_can_be_run(rig: Rig) -> None:
+    offer_two(rig.world)
+    rig.sandbox.failure = PeerError(Code.COMPILE_LIMITS, "too large", domain="b.example")
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.COMPILE_LIMITS):
+        await rig.provider.package("b.example", StepTimes())
+    assert rig.sandbox.compiled >= 2
+
+
+async def test_a_domain_that_offers_very_many_stubs_is_tried_a_few_times_only(rig: Rig) -> None:
+    offer_two(rig.world)
+    second = reference_to(rig.world.b)
+    wrong = {
+        f"default-{number:02}": msgspec.structs.replace(second, manifest_sha256=f"{number:064}") for number in range(60)
+    }
+    rig.world.b.publish_live(stubs={"default": msgspec.structs.replace(second, manifest_sha256="f" * 64), **wrong})
+    asked = len(rig.requests)
+    with pytest.raises(PeerError):
+        await rig.provider.package("b.example", StepTimes())
+    assert len(rig.requests) - asked <= 2 * STUB_TRIES + 4
