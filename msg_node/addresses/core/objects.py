@@ -89,7 +89,7 @@ def part_of(key: str) -> Part | None:
         return Part(STATE, key.rpartition("/")[0])
     if key.startswith(_THINGS):
         return Part(THING, key, is_by_form=True) if shape_of(key) is Shape.BASE else None
-    if shape_of(key) is Shape.BASE and is_child_form(key):
+    if is_child_form(key):
         return Part(CHILD, key.rpartition("/")[0], is_by_form=True)
     return None
 

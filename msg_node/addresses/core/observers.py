@@ -82,7 +82,7 @@ class Observers:
         return type_
 
     def _took_off(self, message: Message, key: str, number: int) -> None:
-        if key.endswith(_NOT_OBSERVERS) or not message.peek.resource or self._is_own(number, key):
+        if key.endswith(_NOT_OBSERVERS) or self._is_own(number, key):
             return
         try:
             resource = canonical_key(codec.body_text(bytes(message.peek.resource)))

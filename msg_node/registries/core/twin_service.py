@@ -251,11 +251,8 @@ class TwinService:
 
 
 def _description_in(message: Message) -> bytes:
-    """The description as the bytes that came, b"" without one."""
-    try:
-        raw = bytes(_decode_written(message.body or b"{}").value)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise PeerError(Code.BAD_BODY, "the body cannot be read") from exc
+    """The description as the bytes that came, b"" without one; the members of the body have been read."""
+    raw = bytes(_decode_written(message.body or b"{}").value)
     if raw and not raw.startswith(b"{"):
         raise PeerError(Code.BAD_BODY, "a description is an object")
     return raw

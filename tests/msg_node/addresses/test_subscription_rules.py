@@ -120,6 +120,22 @@ def test_another_domain_has_the_consent_of_its_hyperties(careful: StateRig) -> N
     assert careful.reply(link, SM, "subscribe", ask, from_="runtime://beta.example/mn/sm")["code"] == 200
 
 
+def test_what_runtimes_and_names_without_a_scheme_report_needs_no_consent(careful: StateRig) -> None:
+    assert subscribe(careful, 2, f"{ANA}/changes", f"{ANA}/children/m", "plain/changes")["code"] == 200
+
+
+def test_the_reporter_of_an_object_is_never_taken_off_it(careful: StateRig) -> None:
+    subscribe(careful, 1, f"{ROOM}/changes")
+    careful.services.observers.take_off(ROOM, ANA, by="runtime://alpha.example/somebody")
+    assert careful.state.listeners.targets(f"{ROOM}/changes") == (1,)
+    assert not careful.state.observer_rights.is_expelled(1, ROOM)
+
+
+@pytest.mark.parametrize(("origin", "may"), [(0, True), (1, True), (2, False)])
+def test_the_node_and_the_reporter_change_an_object(careful: StateRig, origin: int, may: bool) -> None:
+    assert careful.state.senders.may_change(origin, ROOM, ANA) is may
+
+
 def test_consent_ends_with_the_object_and_who_listens_already_may_repeat(careful: StateRig) -> None:
     agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo")
     subscribe(careful, 2, f"{ROOM}/changes")

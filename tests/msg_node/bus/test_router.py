@@ -373,6 +373,17 @@ def test_what_a_guest_sends_stays_here(decision: Decision, expected: Decision) -
     assert router.here_only(decision) == expected
 
 
+def test_actions_of_sessions_alone_are_parked() -> None:
+    rig = Rig()
+    bo, ana = rig.session("bo"), rig.session("ana")
+    rig.state.owners.claim(bo, AGENT)
+    link = rig.state.links.number("beta.example")
+    action = parsed(a_message("execute", "plain", f"{AGENT}/lamp/actions/on", {"class": "action"}, id_=1))
+    decisions = [rig.router.decide(action, origin, NOW) for origin in (ana, link, 0)]
+    assert decisions == [Park(""), to_sessions(bo), to_sessions(bo)]
+    assert rig.router.decide(action, ana, NOW, may_park=False) == to_sessions(bo)
+
+
 def test_what_a_guest_sends_abroad_only_is_refused() -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.TRANSIT):
         router.here_only(ToDomain("beta.example"))

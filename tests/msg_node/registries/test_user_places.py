@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.kernel.registrations import Index
+from msg_node.kernel.registrations import Index, Status
+from msg_node.kernel.rules import Rules
 from msg_node.registries.core.registry_entry import Changed
 from msg_node.registries.core.user_places import LocalUsers, UserPlaces, places_of
 from protofly.guid_record import GuidRecord, UserId
@@ -132,3 +133,19 @@ def test_a_profile_says_what_is_registered() -> None:
     assert made.users.profile(ANA) == live
     made.rig.state.registry.disconnect_session(made.sids["two"], now=1.0)
     assert made.users.profile(ANA) == {**live, "status": "disconnected"}
+
+
+def test_who_is_disconnected_or_has_no_session_any_more_is_not_reached() -> None:
+    made = Registered()
+    url = made.add("a", "one")
+    made.rig.state.registry.update(url, Changed(status=Status.DISCONNECTED), sid=made.sids["one"], now=1.0)
+    assert made.users.live_numbers(made.users.hyperties_of([NAME]), 0) == ()
+    made.rig.state.registry.disconnect_session(made.sids["one"], now=2.0)
+    assert made.users.hyperty_for([NAME], 0) == url
+    kept = StateRig(rules=Rules(keeps_registered=True))
+    users = LocalUsers(kept.state.registry, kept.state.owners, kept.state.sessions)
+    kept.state.registry.register(url, Changed(user=ANA, descriptor="d", runtime="runtime://x/y"), sid=5, now=0.0)
+    kept.state.registry.disconnect_session(5, now=1.0)
+    assert [entry.is_connected for entry in users.hyperties_of([NAME])] == [True]
+    assert users.live_numbers(users.hyperties_of([NAME]), 9) == ()
+    assert users.profile(ANA) == {"userURL": ANA, "status": "live"}

@@ -222,6 +222,15 @@ def test_a_request_is_shown_to_its_sender_its_agent_and_operators(several: State
         assert spoken(several, who, "read", {"resource": name})["code"] == (200 if name in seen else 404)
 
 
+def test_who_has_no_session_sees_no_requests_and_no_inbox(several: StateRig) -> None:
+    body = {"resources": [1]}
+    for number in (99, several.state.links.number("beta.example")):
+        for to, type_, value in ((INBOX, "read", []), (INBOX, "delete", {"acknowledged": 0})):
+            reply = several.reply(number, to, type_, body, from_="runtime://beta.example/mn-1")
+            assert (reply["code"], reply["value"]) == (200, value)
+    assert several.reply(99, DELIVERY, "read", {})["value"] == []
+
+
 @pytest.mark.parametrize(("who", "seen"), SEEN_BY)
 def test_a_request_is_cancelled_by_whom_it_is_shown_to(several: StateRig, who: str, seen: set[str]) -> None:
     for name in ("d-1", "d-2"):

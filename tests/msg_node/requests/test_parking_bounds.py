@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from msg_node.kernel.changes import Journal
+from msg_node.kernel.credentials import Credential, Credentials, digest_of
 from msg_node.requests.core.delivery_status import EXPIRED, Status
+from msg_node.requests.core.owed_replies import OwedReplies
 from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
+from msg_node.requests.core.tables import is_sender
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import REPEATED_SECONDS
+from tests.support.state_rig import StateRig
 
 AGENT = "thing://alpha.example/a"
 OTHER = "thing://alpha.example/b"
@@ -137,3 +141,38 @@ def test_only_a_reply_with_the_header_of_a_request_answers_it() -> None:
     assert parked.is_open(entry)
     parked.finish(entry, EXPIRED, 1.0)
     assert not parked.is_open(entry)
+
+
+def test_who_has_waited_longest_is_owed_a_reply_first() -> None:
+    parked = Requests(Journal(), Bounds())
+    first, second, owed = parked.put(), parked.put(), OwedReplies()
+    owed.add(first, 10.0)
+    owed.add(second, 20.0)
+    assert [owed.overdue(now) for now in (9.9, 10.0, 19.9, 20.0)] == [[], [first], [first], [first, second]]
+    assert owed.overdue(20.0, most=1) == [first]
+    owed.add(first, 30.0)
+    assert owed.overdue(25.0) == [second]
+    owed.discard(second)
+    owed.discard(second)
+    assert (first in owed, second in owed, owed.overdue(30.0)) == (True, False, [first])
+
+
+def test_a_sender_is_its_runtime_or_the_owner_of_its_address_with_the_same_credential() -> None:
+    ana, bo, own = "runtime://alpha.example/ana", "runtime://alpha.example/bo", "hyperty://alpha.example/own"
+    gate = Credentials([Credential(digest_of("secret"), ana)])
+    rig = StateRig(gate=gate)
+    (mine, _), (theirs, _) = rig.open("ana", 1, {"credentials": {"token": "secret"}}), rig.open("bo", 2)
+    credential = digest_of("secret")
+    cases = [
+        (mine, Sender(ana), ana, True),
+        (mine, Sender(ana, credential), ana, True),
+        (mine, Sender(ana, "another"), ana, False),
+        (mine, Sender(bo), bo, False),
+        (mine, Sender(ana, domain="beta.example"), ana, False),
+        (theirs, Sender(ana), ana, False),
+        (theirs, Sender(bo, credential), bo, False),
+        (99, Sender(ana), ana, False),
+    ]
+    assert [is_sender(rig.state, sid, sender, key) for sid, sender, key, _ in cases] == [one[3] for one in cases]
+    rig.state.owners.claim(theirs, own)
+    assert [is_sender(rig.state, sid, Sender(ana), own) for sid in (mine, theirs)] == [False, True]
