@@ -167,3 +167,11 @@ def test_to_find_the_greediest_network_the_first_128_addresses_are_compared(lone
     pending = table(most=lone + 2)
     entries = entered(pending, *(f"10.0.{number}.1" for number in range(lone)), "10.9.9.1", "10.9.9.2")
     assert pending.enter(HONEST, "new")[1] is entries[displaced]
+
+
+def test_the_last_of_an_address_leaves_once_however_often_it_says_so() -> None:
+    pending = table()
+    [entry] = entered(pending, "10.0.0.1")
+    for _ in range(2):
+        pending.leave(entry)
+        assert (len(pending), pending.count_of("10.0.0.1")) == (0, 0)

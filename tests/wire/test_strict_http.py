@@ -35,6 +35,7 @@ def refusal_of(raw: bytes) -> str:
         (GET + b"Content-Length: 1, 1\r\n\r\na", "no number"),
         (GET + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", "together with"),
         (GET + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\n\r\n", ""),
+        (GET + b"Transfer-Encoding: chunked\r\n\r\n1", ""),
         (GET + b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n0\r\nX: a\rb\r\n\r\n", "CR LF"),
         (b"GET / HTTP/1.2\r\nHost: a.example\r\n\r\n", "neither"),
         (b"GET / HTTP/1.0\r\n\r\n", ""),

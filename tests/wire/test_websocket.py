@@ -191,6 +191,18 @@ def test_a_close_of_ours_in_the_middle_of_a_frame_is_answered_behind_that_frame(
     assert (server.close_code, server.is_broken) == (1001, False)
 
 
+def test_a_connection_listens_from_the_handshake_until_the_other_side_has_closed() -> None:
+    assert not ServerWebSocket().is_listening
+    _, server = connected()
+    found = [server.is_listening]
+    server.close(1001)
+    found.append(server.is_listening)
+    server.receive(frame(8, b"\x03\xe9"))
+    found.append(server.is_listening)
+    server.receive(b"")
+    assert [*found, server.is_listening] == [True, True, False, False]
+
+
 @pytest.mark.parametrize("cut", [0, 3])
 def test_nothing_is_taken_once_we_said_that_the_other_side_failed(cut: int) -> None:
     _, server = connected()

@@ -121,10 +121,8 @@ class WebSocket:
             self._leave_to_library(bytes(self._partial), messages)  # of the frame that is half here, if there is one
         if self._frames_itself:
             self._take_frames(data, messages)
-            return messages
-        if self._partial:  # our close came in the middle of a frame of theirs
-            self._leave_to_library(bytes(self._partial), messages)
-        self._feed(data, messages)
+        else:
+            self._feed(data, messages)
         return messages
 
     def _feed(self, data: bytes, messages: list[bytes]) -> None:

@@ -28,7 +28,7 @@ def rig() -> StateRig:
     return rig
 
 
-def ask(rig: StateRig, type_: str, number: int = 1, **body: Any) -> dict[str, Any]:
+def ask(rig: StateRig, type_: str, number: Any = 1, **body: Any) -> dict[str, Any]:
     return rig.reply(number, TWIN, type_, body)
 
 
