@@ -51,8 +51,12 @@ def test_skipped_steps_do_not_count() -> None:
 
 def test_failure_has_code_and_advice_and_nothing_that_moves_a_cursor() -> None:
     report = Report("b.example")
-    with report.step("live", side=Side.DOCUMENTS):
+
+    def verify() -> None:
         raise PeerError(Code.FINGERPRINT_MISMATCH, "got \x1b[2Jevil\u202e")
+
+    with report.step("live", side=Side.DOCUMENTS):
+        verify()
     [result] = report.results
     assert (result.outcome, result.code) == (Outcome.FAILED, "fingerprint-mismatch")
     assert "by another way" in result.hint
