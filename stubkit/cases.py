@@ -75,7 +75,8 @@ class LiveScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How tests hold a conversation that the author did not write.
 
     After `case` the stub is live. `accept` is what its far end says when it has everything up to message `{number}`,
-    and `deliver` what it says to send `{message}` as its own number `{number}`; {} for a protocol without.
+    and `deliver` what it says to send `{message}` as its own number `{number}`; {} for a protocol without. In `hex` the
+    number has four bytes, the low one first.
     """
 
     case: str
@@ -92,10 +93,15 @@ class LiveScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 def _filled(facts: Facts, number: int, message: str) -> Facts:
-    def fill(value: Any) -> Any:
-        return value.replace("{number}", str(number)).replace("{message}", message) if isinstance(value, str) else value
+    binary = {"{number}": number.to_bytes(4, "little").hex(), "{message}": message.encode().hex()}
+    plain = {"{number}": str(number), "{message}": message}
 
-    return {name: fill(value) for name, value in facts.items()}
+    def fill(name: str, value: Any) -> Any:
+        for place, text in (binary if name == "hex" else plain).items():
+            value = value.replace(place, text) if isinstance(value, str) else value
+        return value
+
+    return {name: fill(name, value) for name, value in facts.items()}
 
 
 class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -1,4 +1,4 @@
-"""What comes in as documents and proofs: bearer tokens, key sets, policy files, link frames, manifests of segments."""
+"""What comes in as documents and proofs: bearer tokens, key sets, policy files, link frames, segments, reports."""
 
 from __future__ import annotations
 
@@ -17,6 +17,9 @@ from policy.core.document import Syntax
 from policy.core.text import PolicyText, parse_policy_file
 from protofly.record_segments import SegmentName, encode_manifest
 from protofly.records import decode_manifest
+from sandbox.core.recording import FlightLog, RecordedStub, decode_recording, encode_recording
+from stubkit.certification import SPEC, Certification, Verdict, as_html, as_junit, decoded, encoded
+from stubkit.keys import make_keys
 from tests.fuzz.target import Target
 
 NOW: Final = 1_800_000_000.0
@@ -196,7 +199,39 @@ MANIFESTS: Final = (
     }).encode(),
 )  # fmt: skip
 
+# What authors and nodes write down about stubs.
+
+
+def check_certification(data: bytes) -> None:
+    """Any file is a report whose pages can be written, or refused."""
+    report, is_signed = decoded(data)
+    assert not is_signed
+    assert decoded(encoded(report))[0] == report
+    as_junit(report)
+    as_html(report)
+
+
+def check_recording(data: bytes) -> None:
+    """Any bytes are a recording that survives being written, or refused."""
+    recording = decode_recording(data)
+    assert decode_recording(encode_recording(recording)) == recording
+
+
+_REPORT: Final = Certification(
+    spec=SPEC,
+    stub="x",
+    version="1",
+    sha256="ab" * 32,
+    kit="1",
+    engine="e",
+    made="2026-11-23T00:00:00+00:00",
+    verdicts=[Verdict(number="SR-01", title="Is", result="passed", detail="x")],
+)
+_RECORDED: Final = RecordedStub(domain="b.example", name="x", version="1", sha256="ab" * 32, budget=b"")
+
 TARGETS: Final = (
+    Target("certification", check_certification, (encoded(_REPORT), encoded(_REPORT, make_keys().pkg))),
+    Target("recording", check_recording, (encode_recording(FlightLog(9).recording(_RECORDED, fault="", at=0.0)),)),
     Target("bearer-token", check_bearer, BEARERS),
     Target("key-set", check_key_set, KEY_SETS),
     Target("policy-file", check_policy, POLICIES, calls_per_byte=60, memory_per_byte=400),

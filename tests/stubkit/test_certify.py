@@ -98,6 +98,15 @@ def test_example_is_certified_by_the_command_with_a_signed_report_beside_it(tmp_
 
 
 @pytest.mark.long
+def test_our_own_link_stub_meets_every_requirement() -> None:
+    link = STUBS / "trapezoid_link"
+    report = certify(
+        link / "link.wasm", load_script(link / "cases.json"), kit="t", made="now", progress=lambda _verdict: None
+    )
+    assert report.summary == "certified: 18 passed"
+
+
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("old", "new", "number", "said"),
     [

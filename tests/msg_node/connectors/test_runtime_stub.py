@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 import trio
 
+from msg_node.kernel.credentials import Credential, digest_of
 from tests.support.node_peers import NodePeer
-from tests.support.runtime_rig import Runtime, RuntimeRig, a_message, runtime_address, runtime_rig
+from tests.support.runtime_rig import DOMAIN, FOREIGN, Runtime, RuntimeRig, a_message, runtime_address, runtime_rig
 
 ROOT = Path(__file__).parents[3]
 STUB = ROOT / "examples" / "runtime_stub" / "trapezoid-runtime-stub.js"
@@ -138,6 +139,23 @@ async def test_original_runtime_gets_the_states_its_messages_and_no_echo(tmp_pat
         await peer.order(name="disconnect")
         assert (await on_bus())["body"]["value"] == "disconnected"
         assert (await peer.next())["event"] == "ended"
+
+
+async def test_runtime_of_another_domain_comes_in_as_a_guest_with_its_credential(tmp_path: Path) -> None:
+    credential = Credential(digest_of("of beta"), f"runtime://{FOREIGN}/*")
+    async with runtime_rig(tmp_path, credentials=[credential], allows_guests=True) as rig, driven() as peer:
+        bob = await rig.opened("rt-bob")
+        his = await bob.allocated()
+        options = {"url": f"ws://127.0.0.1:{rig.port}/ws", "runtimeURL": f"runtime://{FOREIGN}/rt", "domain": DOMAIN}
+        await peer.order(name="connect", options=options)
+        assert "no-credentials" in (await peer.next())["text"]
+        await peer.order(name="connect", options=options | {"credentials": "of beta"})
+        assert (await peer.next())["event"] == "connected"
+        await peer.order(name="request", type="read", to=his, body={"value": "from abroad"})
+        request = await bob.next()
+        assert (request["from"], request["body"]["value"]) == (f"runtime://{FOREIGN}/rt", "from abroad")
+        await bob.say(a_message("response", his, request["from"], {"code": 200, "value": "welcome"}, id_=request["id"]))
+        assert (await peer.next())["body"]["value"] == "welcome"
 
 
 @pytest.mark.long
