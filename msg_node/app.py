@@ -44,6 +44,7 @@ from msg_node.wiring.discovery import build_discovery
 from msg_node.wiring.federation import build_acceptor, build_link_context, build_supervision
 from msg_node.wiring.foundation import build_foundation
 from msg_node.wiring.mqtt import build_mqtt
+from msg_node.wiring.reloading import ReadSettings, Reloadable, Reloading
 from msg_node.wiring.trust import build_trust
 from protofly.errors import SettingsError
 from sandbox.host import Sandbox
@@ -58,6 +59,7 @@ async def serve(
     on_ready: Callable[[dict[str, object]], None],
     sandbox: Sandbox | None = None,
     renew: Renew | None = None,
+    read_settings: ReadSettings | None = None,
 ) -> Lost:
     """Run a node until SIGINT or SIGTERM; then stop its traffic in order, or at a second signal at once.
 
@@ -66,6 +68,7 @@ async def serve(
         on_ready: Called with the addresses the node listens on once everything is up.
         sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
         renew: Renews published documents that are due; None: they are only watched.
+        read_settings: Reads the settings anew for a reload; None: only the files that they name are read again.
 
     Returns:
         The messages that were lost by the stop.
@@ -80,8 +83,13 @@ async def serve(
         logger.warning("INSECURE by the settings: %s", switch)
     settings.node.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     context = meaning.server_context(settings)
-    node = _build(settings, context, sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp))
+    sandbox = sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp)
+    node = _build(settings, context, sandbox)
+    node.reloading = _reloading(node, read_settings or (lambda: settings))
     node.expiries.renew = renew
+    if node.site is not None:
+        node.site.serve_status(partial(node_status, node))
+        node.site.serve_readiness(node.problems, node.expiries.warnings)
     listeners = await _listen(settings)
     drain = Drain(node.bus, node.federation, settings.node.drain_seconds)
     with node.log.following(logging.getLogger()):
@@ -118,6 +126,7 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     traffic.start_soon(node.bus.send_queues.run)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
+    traffic.start_soon(node.reloading.tls.run)
     administration = _administration(node)
     await traffic.start(administration.run)
     await traffic.start(AdminSocket(node.settings.node.data_dir, administration).run)
@@ -133,13 +142,11 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
 
 
 async def _wait_for_stop(node: Node, signals: AsyncIterator[int]) -> None:
-    """Wait for SIGINT or SIGTERM; SIGHUP reads the policies again, all or none, and tries failed domains again."""
+    """Wait for SIGINT or SIGTERM; SIGHUP takes over what has changed in the settings, all or nothing."""
     async for number in signals:
         if number != signal.SIGHUP:
             return
-        if forgotten := node.resolver.forget_failures():
-            logger.info("%d domains that were not found may be looked up again", forgotten)
-        await node.policies.reload()
+        await node.reloading.reload()
 
 
 async def _stop(drain: Drain, signals: AsyncIterator[int]) -> None:
@@ -158,10 +165,28 @@ async def _stop(drain: Drain, signals: AsyncIterator[int]) -> None:
         nursery.cancel_scope.cancel()
 
 
+def _reloading(node: Node, read: ReadSettings) -> Reloading:
+    """Make what takes changed settings over."""
+    parts = Reloadable(
+        current=node.current,
+        gate=node.gate,
+        policies=node.policies,
+        dialler=node.dialler,
+        resolver=node.resolver,
+        aliases=node.aliases,
+        federation=node.federation,
+        listener=node.listener,
+        acceptor=node.acceptor,
+        site=node.site,
+        node_url=node.bus.options.node,
+    )
+    return Reloading(parts, read)
+
+
 def _administration(node: Node) -> Administration:
     """Make the admin service of a node."""
     parts = Administered(
-        settings=node.settings,
+        settings=node.current.get,
         state=node.state,
         bus=node.bus,
         federation=node.federation,
@@ -173,6 +198,7 @@ def _administration(node: Node) -> Administration:
         store=node.store,
         record=node.records.append,
         status=partial(node_status, node),
+        plan_reload=node.reloading.plan,
     )
     return Administration(parts)
 
@@ -225,7 +251,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     inventory.connect(federation.hosted_stubs)
     acceptor = build_acceptor(foundation, trust, federation)
     listener = Listener(bus, context=context, acceptor=acceptor, options=meaning.listener_options(settings))
-    node = Node(
+    return Node(
+        current=foundation.current,
         settings=settings,
         version=VERSION,
         state=foundation.state,
@@ -246,13 +273,12 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         policies=policies,
         expiries=watch_node(settings, site.publisher if site is not None else None),
         trust_store=trust.store,
+        dialler=discovery.dialler,
+        aliases=trust.aliases,
+        acceptor=acceptor,
         log=LogTail(),
         started_at=time.time(),
     )
-    if site is not None:
-        site.serve_status(partial(node_status, node))
-        site.serve_readiness(node.problems, node.expiries.warnings)
-    return node
 
 
 async def _listen(settings: Settings) -> list[trio.SocketListener]:

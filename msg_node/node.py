@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from catalogue_client.trust_store import TrustStore
+from federation.aliases import Aliases
+from federation.dialler import Dialler
+from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation
 from federation.stub_provider import StubProvider
@@ -21,6 +24,8 @@ from msg_node.settings.model import Settings
 from msg_node.site.site import Site
 from msg_node.storage.state_store import StateStore
 from msg_node.wiring.backends import Backends
+from msg_node.wiring.foundation import CurrentSettings
+from msg_node.wiring.reloading import Reloading
 from policy.core.gate import Gate
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -34,6 +39,7 @@ class Node:
     """Everything that runs in one node process."""
 
     settings: Settings
+    current: CurrentSettings
     version: str
     state: NodeState
     bus: Bus
@@ -53,8 +59,12 @@ class Node:
     policies: PolicyDeployment
     expiries: ExpiryWatch
     trust_store: TrustStore
+    dialler: Dialler
+    aliases: Aliases
+    acceptor: LinkAcceptor | None
     log: LogTail
     started_at: float
+    reloading: Reloading = field(init=False)
 
     def problems(self) -> list[str]:
         """Describe what keeps this node from doing all its work."""

@@ -26,7 +26,12 @@ app = typer.Typer(help="See and change a running node on this machine.", no_args
 
 app.add_typer(commands_node_changes.peer_app, name="peer")
 app.add_typer(commands_node_changes.stub_app, name="stub")
-for command in (commands_node_changes.kick, commands_node_changes.unban, commands_node_changes.drain):
+for command in (
+    commands_node_changes.kick,
+    commands_node_changes.unban,
+    commands_node_changes.reload,
+    commands_node_changes.drain,
+):
     app.command()(command)
 app.command("log-level")(commands_node_changes.log_level)
 

@@ -91,6 +91,11 @@ def unban(runtime: Runtime, config: Config, dry_run: DryRun = False, json: Json 
     _change(config, "unban", {"runtime": runtime}, dry_run=dry_run, as_json=json)
 
 
+def reload(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Take changed settings over, all or nothing: peers, lists, rates, policies, certificates. Shows what differs."""
+    _change(config, "reload", {}, dry_run=dry_run, as_json=json)
+
+
 def drain(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Stop the node in order, as SIGTERM does."""
     _change(config, "drain", {}, dry_run=dry_run, as_json=json)

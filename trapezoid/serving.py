@@ -49,17 +49,24 @@ def serve(config: Path, *, sandbox: Sandbox | None = None) -> None:
         from trapezoid.checking import check_start
 
         check_start(settings)
-        lost = _run(settings, sandbox)
+        lost = _run(settings, partial(load_settings, config), sandbox)
     if lost.messages:
         raise SystemExit(LOST_MESSAGES)
 
 
-def _run(settings: Settings, sandbox: Sandbox | None) -> Lost:
+def _run(settings: Settings, read_settings: Callable[[], Settings], sandbox: Sandbox | None) -> Lost:
     from msg_node.app import serve as serve_node
     from msg_node.running import running_alone
     from trapezoid.renewal import node_renewal
 
-    main = partial(serve_node, settings, on_ready=print_ready, sandbox=sandbox, renew=node_renewal(settings))
+    main = partial(
+        serve_node,
+        settings,
+        on_ready=print_ready,
+        sandbox=sandbox,
+        renew=node_renewal(settings),
+        read_settings=read_settings,
+    )
     ports = tuple(one.port for one in (settings.listen, settings.site) if one is not None)
     with running_alone(settings.node.data_dir, ports):
         return run_services(main)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
 import trio
@@ -10,6 +10,7 @@ import trio
 from catalogue_client.trust_store import TrustStore
 from federation.resolver import Resolver
 from federation.router import Federation
+from msg_node.admin.core.plan import Plan
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.bus.bus import Bus
@@ -37,10 +38,11 @@ class Administered:
         store: Where its tables become durable.
         record: Takes audit records.
         status: Makes what `/status` shows.
+        plan_reload: Reads and checks changed settings. Raises SettingsError.
         stop: The node is to stop.
     """
 
-    settings: Settings
+    settings: Callable[[], Settings]
     state: BusTables
     bus: Bus
     federation: Federation
@@ -52,4 +54,5 @@ class Administered:
     store: StateStore
     record: Callable[[Record], None]
     status: Callable[[], object]
+    plan_reload: Callable[[], Awaitable[Plan]]
     stop: trio.Event = field(default_factory=trio.Event)

@@ -20,11 +20,12 @@ import trio
 
 from msg_node.admin import changes, views
 from msg_node.admin.administered import Administered
-from msg_node.admin.changes import Plan, shown
+from msg_node.admin.changes import shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
 from msg_node.admin.core.pages import Row, page_of
+from msg_node.admin.core.plan import Plan
 from msg_node.kernel.restrictions import Restriction
-from protofly.errors import Code, HostError, PeerError
+from protofly.errors import Code, HostError
 from protofly.records import AdminEvent
 
 logger = logging.getLogger("msg_node")
@@ -95,6 +96,7 @@ class Administration:
         Raises:
             PeerError: NO_SUCH_SERVICE for an unknown operation; BAD_BODY, NAME_INVALID or BAD_HEADER for its arguments;
                 NOT_REGISTERED for what is not there.
+            SettingsError: The settings to come cannot be used.
             HostError: STORAGE: the change is in force, and would not survive a restart.
         """
         operation = find_operation(request.operation)
@@ -110,8 +112,11 @@ class Administration:
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
         try:
             arguments = read_arguments(operation, request.arguments)
-            plan = changes.PLANNERS[operation.name](self._node, arguments, f"{actor.name} by {actor.way}")
-        except PeerError as exc:
+            if operation.name == "reload":
+                plan = await self._node.plan_reload()
+            else:
+                plan = changes.PLANNERS[operation.name](self._node, arguments, f"{actor.name} by {actor.way}")
+        except HostError as exc:
             self._record(operation.name, actor, request.arguments, error=exc)
             raise
         result = {"operation": operation.name, "before": plan.before, "after": plan.after, "dry_run": request.dry_run}
@@ -152,7 +157,7 @@ class Administration:
         arguments: Mapping[str, object],
         plan: Plan | None = None,
         *,
-        error: PeerError | None = None,
+        error: HostError | None = None,
     ) -> None:
         event = AdminEvent(
             ts_us=time.time_ns() // 1000,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -17,6 +16,7 @@ import msgspec
 from federation.domain_link import DomainLink
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.operations import Value
+from msg_node.admin.core.plan import Plan
 from msg_node.kernel.restrictions import Restricted, Restriction
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.requests.core.recipients import is_domain
@@ -26,21 +26,6 @@ from protofly.errors import Code, PeerError
 LEVEL_SECONDS: Final = 600.0
 
 Arguments = Mapping[str, Value]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One change that has passed every check.
-
-    Attributes:
-        before: What is so now.
-        after: What will be so.
-        apply: Makes it so; waits for nothing.
-    """
-
-    before: object
-    after: object
-    apply: Callable[[], None]
 
 
 Planner = Callable[[Administered, Arguments, str], Plan]
@@ -58,7 +43,7 @@ def covers(pattern: str, domain: str) -> bool:
 def block(node: Administered, arguments: Arguments, by: str) -> Plan:
     """Cut a domain off: nothing comes from there or goes there, and nothing of it stays here."""
     pattern = str(arguments["domain"])
-    if any(covers(pattern, one) for one in node.settings.own_domains):
+    if any(covers(pattern, one) for one in node.settings().own_domains):
         raise PeerError(Code.BAD_BODY, f"{pattern} is our own domain")
     restriction = _restriction(Restricted.PEER, pattern, arguments, by)
     before = node.state.restrictions.find(Restricted.PEER, pattern)

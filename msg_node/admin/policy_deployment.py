@@ -14,12 +14,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-import trio
-
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
-from policy.core.model import Mode
-from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import PolicyEvent, Record
 
@@ -47,7 +43,7 @@ class PolicyDeployment:
     ) -> None:
         self._gate = gate
         self._files = tuple(files)
-        self._mode = mode
+        self._mode: Literal["enforce", "report"] = mode
         self._record = record
         self._actor = _user()
 
@@ -55,23 +51,19 @@ class PolicyDeployment:
         """The node is up, with the policies that it read."""
         self._record(self._deployed("start", None, self._gate.policies))
 
-    async def reload(self) -> None:
-        """Read the files again, all or none; what is wrong with them is logged, and the old ones stay in force."""
+    def refused(self, error: SettingsError) -> None:
+        """Settings or policies that were to come cannot be used; those in force stay."""
+        event = self._event("refused", "reload", self._gate.policies)
+        event.code, event.detail = error.code.word, error.detail[:DETAIL_CHARS]
+        self._record(event)
+
+    def deploy(self, policies: CompiledPolicies, files: Sequence[Path], mode: Literal["enforce", "report"]) -> None:
+        """Put policies in force that were read from these files."""
         before = self._gate.policies
-        try:
-            policies = await trio.to_thread.run_sync(self._read)
-        except SettingsError as exc:
-            logger.error("the policies stay as they are: %s", exc.detail)
-            event = self._event("refused", "reload", before)
-            event.code, event.detail = exc.code.word, exc.detail[:DETAIL_CHARS]
-            self._record(event)
-            return
+        self._files, self._mode = tuple(files), mode
         self._gate.replace(policies)
         self._record(self._deployed("reload", before, policies))
         logger.info("policies of revision %s are in force", policies.revision)
-
-    def _read(self) -> CompiledPolicies:
-        return read_policies(self._files, mode=Mode(self._mode))
 
     def _deployed(
         self, cause: Literal["start", "reload"], before: CompiledPolicies | None, after: CompiledPolicies

@@ -93,7 +93,7 @@ def stubs(node: Administered) -> Iterator[Row]:
 
 def peers(node: Administered) -> Iterator[Row]:
     """All domains that the settings name, whose documents are stored, or that have a link."""
-    entries = {peer.domain: peer for peer in node.settings.peer}
+    entries = {peer.domain: peer for peer in node.settings().peer}
     linked = {link.domain: link for link in node.federation.links}
     for domain in sorted({*entries, *node.trust_store.domains(), *linked}):
         entry, found = entries.get(domain), node.resolver.explain(domain)
@@ -125,7 +125,7 @@ def _link_state(link: DomainLink | None) -> str:
 
 def quotas(node: Administered) -> Iterator[Row]:
     """Bounds of the whole node that the settings name, with what is taken of them."""
-    limits, state = node.settings.limits, node.state
+    limits, state = node.settings().limits, node.state
     parking = state.delivery.parking
     taken = {
         "limits.sessions": (len(state.sessions), limits.sessions),

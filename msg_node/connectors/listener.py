@@ -69,6 +69,9 @@ class Listener:
         context: TLS, or None for a listener without it.
         acceptor: Serves links of other domains; None when this node takes none.
         options: For runtimes.
+
+    Attributes:
+        context: TLS of the next connection.
     """
 
     def __init__(
@@ -79,7 +82,7 @@ class Listener:
         acceptor: LinkAcceptor | None,
         options: ListenerOptions = ListenerOptions(),  # noqa: B008 - frozen
     ) -> None:
-        self._context = context
+        self.context = context
         self._acceptor = acceptor
         self.counters = Counters(NodeCount)
         self.half_open = HalfOpen(self.counters)
@@ -136,7 +139,7 @@ class Listener:
 
     async def _meet(self, stream: trio.SocketStream, newcomer: Newcomer) -> tuple[ByteChannel, bytes]:
         """TLS, then everything up to the end of the first request's head; without that end there is no request."""
-        line = await ByteChannel.over(stream, drain_nursery=self._drains, context=self._context, server_side=True)
+        line = await ByteChannel.over(stream, drain_nursery=self._drains, context=self.context, server_side=True)
         try:
             head = b""
             newcomer.phase = "no request"

@@ -97,7 +97,7 @@ def listen(host: str, port: int, *, certificate: Path | None, key: Path | None, 
         SettingsError: Address or certificate cannot be used.
     """
     part = f"[{named}] " if named else ""
-    context = None if certificate is None else _server_context(certificate, key, part)
+    context = None if certificate is None else web_context(certificate, key, part)
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -110,7 +110,8 @@ def listen(host: str, port: int, *, certificate: Path | None, key: Path | None, 
     return WebListener(f"{'http' if context is None else 'https'}://{shown}:{bound_port}", listener, context)
 
 
-def _server_context(certificate: Path, key: Path | None, part: str) -> ssl.SSLContext:
+def web_context(certificate: Path, key: Path | None, part: str) -> ssl.SSLContext:
+    """TLS of a server; `part` of the settings is for the message of an error. Raises SettingsError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols(["http/1.1"])
@@ -131,6 +132,7 @@ class WebServer:
 
     Attributes:
         counters: What was refused, and why.
+        context: TLS of the next connection.
     """
 
     def __init__(self, app: Asgi, listener: WebListener, bounds: WebBounds = WebBounds()) -> None:
@@ -138,6 +140,7 @@ class WebServer:
             app, request_seconds=bounds.request_seconds, backlog_bytes=WEB_BACKLOG_BYTES
         )
         self._listener = listener
+        self.context = listener.context
         self._table: PendingTable[trio.CancelScope] = PendingTable(
             most=bounds.connections, most_per_address=bounds.connections_per_address
         )
@@ -215,7 +218,7 @@ class WebServer:
     async def _serve_requests(self, stream: trio.SocketStream, remote: str, group: str, drains: trio.Nursery) -> None:
         line = None
         with trio.move_on_after(HANDSHAKE_SECONDS):
-            line, head = await read_first_head(stream, drain_nursery=drains, context=self._listener.context)
+            line, head = await read_first_head(stream, drain_nursery=drains, context=self.context)
         if line is None:
             self.counters[SiteCount.SLOW_HANDSHAKES] += 1
             return

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import logging
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -83,6 +84,11 @@ class Site:
     def serve_readiness(self, readiness: Readiness, warnings: Readiness = tuple) -> None:
         """Let `readiness` decide at `/readyz`; what `warnings` returns is shown beside it and decides nothing."""
         self._readiness, self._warnings = readiness, warnings
+
+    def show(self, context: ssl.SSLContext | None) -> None:
+        """Show another certificate from the next connection on."""
+        if self.server is not None:
+            self.server.context = context
 
     @property
     def publisher(self) -> Publisher | None:

@@ -33,12 +33,28 @@ from protofly.records import address_key
 from stubs_cache.store import load_secret
 
 
+class CurrentSettings:
+    """Holds the settings in force."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def get(self) -> Settings:
+        """Those in force."""
+        return self._settings
+
+    def put(self, settings: Settings) -> None:
+        """Put others in force."""
+        self._settings = settings
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Foundation:
     """The foundation of one node.
 
     Attributes:
-        settings: Loaded and checked.
+        settings: Loaded and checked; those of the start.
+        current: Those in force.
         node_url: Our runtime address.
         secret: Of this data directory.
         key: Signs for the node: its published key, or one of the moment while nothing is published.
@@ -50,6 +66,7 @@ class Foundation:
     """
 
     settings: Settings
+    current: CurrentSettings
     node_url: str
     secret: bytes
     key: SigningKey
@@ -79,6 +96,7 @@ def build_foundation(settings: Settings) -> Foundation:
     key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     return Foundation(
         settings=settings,
+        current=CurrentSettings(settings),
         node_url=node_url,
         secret=secret,
         key=key,

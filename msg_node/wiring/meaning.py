@@ -23,6 +23,7 @@ from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.bus.taps import Taps
 from msg_node.connectors.https import HttpsOptions
 from msg_node.connectors.listener import ListenerOptions
+from msg_node.connectors.web_server import web_context
 from msg_node.kernel.restrictions import Restricted, Restrictions
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.node_state import NodeState
@@ -257,6 +258,14 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_OPTIONAL  # other domains' stubs have none; who needs one is asked at `open`
         context.num_tickets = 0  # every connection proves itself anew, against the authorities of today
     return context
+
+
+def site_context(settings: Settings) -> ssl.SSLContext | None:
+    """TLS of the site, None without it. Raises SettingsError."""
+    site = settings.site
+    if site is None or site.certificate is None:
+        return None
+    return web_context(site.certificate, site.key, "[site] ")
 
 
 def status_access(site: SiteSettings) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 
 from catalogue_client.client import CatalogueClient
 from catalogue_client.trust_store import TrustStore
@@ -53,7 +52,10 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
     trust_store = TrustStore(settings.node.data_dir / "trust.sqlite", secret=foundation.secret)
     client = CatalogueClient(discovery.fetcher, trust_store, our_domain=settings.node.domain)
     documents = DomainDocuments(
-        resolver=discovery.resolver, client=client, cache=cache, anchor_of=partial(meaning.anchor_of, settings)
+        resolver=discovery.resolver,
+        client=client,
+        cache=cache,
+        anchor_of=lambda domain: meaning.anchor_of(foundation.current.get(), domain),
     )
     aliases = Aliases(meaning.alias_rules(settings, gate, foundation.node_url), documents.alias_trust_of)
     identity = Identity(

@@ -196,6 +196,21 @@ class Gate:
         """Put other policies in force from the next message on. Rates go on as they stand."""
         self._use(policies)
 
+    def configure(self, peers: Mapping[str, PeerRule], *, allow: Sequence[str] | None, deny: Sequence[str]) -> None:
+        """Put other entries and lists in force from the next message on. Rates of unchanged entries go on.
+
+        Raises:
+            SettingsError: As when the gates are set up; then nothing has changed.
+        """
+        entries = _checked_entries(peers)
+        allowed = None if allow is None else frozenset(map(parse_domain_pattern, allow))
+        denied = frozenset(map(parse_domain_pattern, deny))
+        for name, before in self._entries.items():
+            if name in entries and entries[name].rule == before.rule:
+                entries[name] = before
+        self._entries, self._allow, self._deny = entries, allowed, denied
+        self._use(self._policies)
+
     def cut_off(self, patterns: Iterable[str]) -> None:
         """Let these domains not pass from the next message on, whatever entries, lists and rules say; no others.
 

@@ -143,6 +143,7 @@ _TABLE: Final = (
     _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
     _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),
     _change("stub allow", "Let a forbidden stub run again.", _DOMAIN),
+    _change("reload", "Take changed settings over, all or nothing."),
     _change("drain", "Stop the node in order, as SIGTERM does."),
     _change(
         "log level",

@@ -8,6 +8,7 @@ import pytest
 from msg_node.admin.policy_deployment import PolicyDeployment, change_sha256
 from policy.core.gate import Gate
 from policy.files import read_policies
+from protofly.errors import SettingsError
 from protofly.records import PolicyEvent, Record
 
 CLOSED = 'id = "closed"\n[[rules]]\nid = "nobody"\neffect = "deny"\ncondition = { size = { moreThan = 5 } }\n'
@@ -48,10 +49,10 @@ def test_a_start_is_written_down_with_what_is_in_force(rig: Rig) -> None:
     assert event.diff_sha256 == hashlib.sha256(b"\n" + rig.gate.policies.canonical).hexdigest()
 
 
-async def test_a_reload_names_both_revisions_and_the_change_between_them(rig: Rig) -> None:
+def test_a_reload_names_both_revisions_and_the_change_between_them(rig: Rig) -> None:
     before = rig.gate.policies
     rig.file.write_text(OPEN)
-    await rig.policies.reload()
+    rig.policies.deploy(read_policies([rig.file]), [rig.file], "enforce")
     after, event = rig.gate.policies, rig.last
     assert after.revision != before.revision
     assert (event.event, event.cause, event.before, event.after) == (
@@ -65,10 +66,12 @@ async def test_a_reload_names_both_revisions_and_the_change_between_them(rig: Ri
 
 
 @pytest.mark.parametrize("text", ["", "id = 7\n[[rules]]", OPEN.replace("permit", "allow it all")])
-async def test_files_that_are_wrong_change_nothing_and_are_written_down_as_refused(rig: Rig, text: str) -> None:
+def test_files_that_are_wrong_change_nothing_and_are_written_down_as_refused(rig: Rig, text: str) -> None:
     before = rig.gate.policies
     rig.file.write_text(text)
-    await rig.policies.reload()
+    with pytest.raises(SettingsError) as caught:
+        read_policies([rig.file])
+    rig.policies.refused(caught.value)
     event = rig.last
     assert rig.gate.policies is before
     assert (event.event, event.before, event.after, event.code) == ("refused", before.revision, None, "settings")

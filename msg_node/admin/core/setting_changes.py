@@ -1,0 +1,78 @@
+"""What differs between two sets of settings, and what of it a running node can take over.
+
+Settings are compared as plain values, entries of lists that have a `domain` by that: `peer[b.example].default`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+Plain: TypeAlias = object
+"""A value as JSON has it."""
+
+
+class SettingChange(msgspec.Struct, frozen=True):
+    """One setting that differs; None stands for one that is not there."""
+
+    name: str
+    before: Plain
+    after: Plain
+
+
+_PEER: Final = r"peer\[[^\]]*\]\."
+_PEER_FIELDS: Final = (
+    "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain"
+)
+_RELOADABLE: Final = re.compile(
+    rf"policy\.(files|mode|allow|deny)|{_PEER}({_PEER_FIELDS})|(listen|site)\.(certificate|key)|log\.level"
+)
+
+
+def is_reloadable(change: SettingChange) -> bool:
+    """True if a running node can take a change over."""
+    return _RELOADABLE.fullmatch(change.name) is not None
+
+
+def differences(before: Plain, after: Plain, defaults: Mapping[str, Plain], name: str = "") -> list[SettingChange]:
+    """Compare settings.
+
+    Args:
+        before: Those in force, as plain values.
+        after: Those to come.
+        defaults: What an entry has that says nothing, by the name of its list: `peer`.
+        name: Where in the settings they stand.
+
+    Returns:
+        What differs, by name and in order.
+    """
+    if before == after:
+        return []
+    if isinstance(before, dict) and isinstance(after, dict):
+        found: list[SettingChange] = []
+        for key in [*before, *(key for key in after if key not in before)]:
+            place = f"{name}.{key}" if name else str(key)
+            found += differences(before.get(key), after.get(key), defaults, place)
+        return found
+    if name in defaults and isinstance(before, list | tuple) and isinstance(after, list | tuple):
+        return _entries(name, before, after, defaults)
+    return [SettingChange(name, before, after)]
+
+
+def _entries(
+    name: str, before: Iterable[Plain], after: Iterable[Plain], defaults: Mapping[str, Plain]
+) -> list[SettingChange]:
+    """Compare entries by their domain; one that is new or gone differs from an entry that says nothing."""
+    old, new = _by_domain(before), _by_domain(after)
+    nothing = defaults[name]
+    found: list[SettingChange] = []
+    for domain in sorted({*old, *new}):
+        found += differences(old.get(domain, nothing), new.get(domain, nothing), {}, f"{name}[{domain}]")
+    return found
+
+
+def _by_domain(entries: Iterable[Plain]) -> dict[str, Plain]:
+    return {str(entry["domain"]): entry for entry in entries if isinstance(entry, dict)}

@@ -1,0 +1,83 @@
+"""Differences between settings, and which of them a running node takes over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from msg_node.admin.core.setting_changes import SettingChange, is_reloadable
+from msg_node.settings.model import Settings
+from msg_node.wiring.reloading import setting_changes
+
+MINIMAL: dict[str, Any] = {"node": {"domain": "a.example", "data_dir": "/data"}}
+PEER: dict[str, Any] = {"domain": "b.example", "default": "deny"}
+
+
+def settings(**tables: Any) -> Settings:
+    return msgspec.convert({**MINIMAL, **tables}, Settings, dec_hook=lambda type_, value: type_(value))
+
+
+def changes(before: Settings, after: Settings) -> list[tuple[str, object, object]]:
+    return [(one.name, one.before, one.after) for one in setting_changes(before, after)]
+
+
+def test_equal_settings_do_not_differ() -> None:
+    assert changes(settings(peer=[PEER]), settings(peer=[PEER])) == []
+
+
+def test_an_entry_is_compared_by_its_domain_wherever_it_stands() -> None:
+    other = {"domain": "c.example"}
+    before, after = settings(peer=[PEER, other]), settings(peer=[other, {**PEER, "default": "permit"}])
+    assert changes(before, after) == [("peer[b.example].default", "deny", "permit")]
+
+
+def test_a_new_entry_differs_from_one_that_says_nothing() -> None:
+    found = changes(settings(), settings(peer=[{**PEER, "p2p": False}]))
+    assert found == [
+        ("peer[b.example].domain", "", "b.example"),
+        ("peer[b.example].default", "permit", "deny"),
+        ("peer[b.example].p2p", True, False),
+    ]
+    assert [(name, after, before) for name, before, after in found] == changes(
+        settings(peer=[{**PEER, "p2p": False}]), settings()
+    )
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [
+        {"policy": {"allow": ["b.example"]}},
+        {"policy": {"deny": ["*.b.example"], "mode": "report"}},
+        {"peer": [{**PEER, "messages_per_second": 5.0, "allow_addresses": ["10.0.0.0/8"]}]},
+        {"peer": [{**PEER, "trust": "pinned", "fingerprint": "AB" * 32}]},
+        {"log": {"level": "debug"}},
+        {"listen": {"certificate": "/new.pem", "key": "/new.key"}},
+    ],
+)
+def test_what_a_running_node_takes_over(tables: dict[str, Any]) -> None:
+    found = setting_changes(settings(), settings(**tables))
+    assert found
+    assert all(is_reloadable(one) for one in found), found
+
+
+@pytest.mark.parametrize(
+    ("tables", "name"),
+    [
+        ({"node": {**MINIMAL["node"], "name": "mn-2"}}, "node.name"),
+        ({"listen": {"port": 1}}, "listen.port"),
+        ({"peer": [{**PEER, "aliases": ["c.example"]}]}, "peer[b.example].aliases"),
+        ({"peer": [{**PEER, "stay_connected": True}]}, "peer[b.example].stay_connected"),
+        ({"limits": {"links": 1}}, "limits.links"),
+        ({"log": {"format": "json"}}, "log.format"),
+    ],
+)
+def test_what_needs_a_restart_is_named(tables: dict[str, Any], name: str) -> None:
+    found = setting_changes(settings(), settings(**tables))
+    assert [one.name for one in found if not is_reloadable(one)] == [name]
+
+
+@pytest.mark.parametrize("name", ["peer[b.example].defaults", "xpolicy.deny", "policy.denyx", "peer[].stub", ""])
+def test_names_that_only_look_alike_are_not_taken_over(name: str) -> None:
+    assert not is_reloadable(SettingChange(name, None, 1))
