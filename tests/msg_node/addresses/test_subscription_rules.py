@@ -124,6 +124,15 @@ def test_what_runtimes_and_names_without_a_scheme_report_needs_no_consent(carefu
     assert subscribe(careful, 2, f"{ANA}/changes", f"{ANA}/children/m", "plain/changes")["code"] == 200
 
 
+def test_a_child_of_an_owned_object_needs_the_consent_of_its_owner_and_not_of_what_is_between(
+    careful: StateRig,
+) -> None:
+    agrees(careful, f"{ROOM}/a", f"runtime://{DOMAIN}/rt-bo")
+    assert subscribe(careful, 2, f"{ROOM}/a/b")["code"] == 403
+    agrees(careful, ROOM, f"runtime://{DOMAIN}/rt-bo")
+    assert subscribe(careful, 2, f"{ROOM}/a/b")["code"] == 200
+
+
 def test_the_reporter_of_an_object_is_never_taken_off_it(careful: StateRig) -> None:
     subscribe(careful, 1, f"{ROOM}/changes")
     careful.services.observers.take_off(ROOM, ANA, by="runtime://alpha.example/somebody")

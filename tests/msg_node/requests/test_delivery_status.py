@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import Raw
 
+from msg_node.requests.core.delivery_messages import given_id
 from msg_node.requests.core.delivery_status import (
     CANCELLED,
     EXPIRED,
@@ -18,6 +19,7 @@ from msg_node.requests.core.parked import ParkedRequest, Sender
 from msg_node.requests.core.request_queues import RequestQueues
 from protofly import codec
 from protofly.errors import Code
+from protofly.message import Message
 
 AGENT = "thing://alpha.example/agent-4"
 OWNER = "runtime://alpha.example/rt"
@@ -111,3 +113,20 @@ def test_first_is_what_is_handed_over_next() -> None:
     assert queues.first(AGENT) is None
     queues.lost(5)
     assert queues.first(AGENT) is entries[0]
+
+
+@pytest.mark.parametrize(
+    ("body", "given"),
+    [
+        (b'{"requestId":"d-12345678"}', "d-12345678"),
+        (b'{"request\\u0049d":"d-12345678"}', ""),
+        (b'{"requestId":7}', ""),
+        (b'{"requestId":""}', ""),
+        (b'{"requestId":"two words"}', ""),
+        (b'{"value":"requestId"}', ""),
+        (b"{}", ""),
+        (b"", ""),
+    ],
+)
+def test_an_id_that_another_node_gave_is_read_where_it_can_be_used(body: bytes, given: str) -> None:
+    assert given_id(Message(b"1", "response", AGENT, OWNER, body, b"")) == given

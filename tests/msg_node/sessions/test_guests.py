@@ -167,3 +167,13 @@ def test_the_end_of_a_connection_without_a_session_changes_nothing() -> None:
     assert lifecycle.lost(7, now=rig.now) == (None, [])
     assert lifecycle.lost(1, now=rig.now) == (sid, [])
     assert lifecycle.lost(1, now=rig.now) == (None, [])
+
+
+def test_a_guest_changes_objects_of_its_domain_and_runtimes_of_ours_none_that_nobody_reports() -> None:
+    rig = StateRig(credentials=CREDENTIALS, allows_guests=True)
+    rig.session_verb("open", f"runtime://{FOREIGN}/rt", 1, {"credentials": {"token": "beta"}})
+    guest_number, (own, _) = rig.state.sessions.by_connection(1), rig.open("rt", 2)
+    assert guest_number is not None
+    objects = [f"comm://{domain}/room" for domain in (DOMAIN, FOREIGN, THIRD)]
+    may = {sid: [rig.state.senders.may_change(sid, one, one) for one in objects] for sid in (guest_number, own)}
+    assert may == {guest_number: [False, True, False], own: [False] * 3}
