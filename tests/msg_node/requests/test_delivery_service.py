@@ -251,3 +251,18 @@ def test_what_was_cancelled_is_final_for_whom_it_was_shown_to(several: StateRig,
     for name in ("d-1", "d-2"):
         assert spoken(several, who, "delete", {"resource": name})["code"] == (409 if name in seen else 404)
         assert spoken(several, who, "read", {"resource": name})["code"] == (200 if name in seen else 404)
+
+
+def test_an_inbox_shows_and_forgets_only_what_the_same_credential_may_see() -> None:
+    rig = StateRig()
+    rig.open("rt-owner", 1)
+    inboxes = rig.state.delivery.inboxes
+    for number, credential in enumerate(("", "another"), 1):
+        notice = Notice(OWNER, Sender(OWNER, credential), f"d-{number}", AGENT, b'{"code":200,"status":"failed"}', True)
+        inboxes.deposit(notice, 1.0)
+    both = [entry.number for entry in inboxes.of_owner(OWNER)]
+    code, value = asked(rig, INBOX, "read", {})
+    assert isinstance(value, list)
+    assert (code, [one["id"] for one in value]) == (200, both[:1])
+    assert asked(rig, INBOX, "delete", {"resources": both}) == (200, {"acknowledged": 1})
+    assert [entry.number for entry in inboxes.of_owner(OWNER)] == both[1:]
