@@ -61,3 +61,9 @@ def test_dns_times_are_clamped(ttl: float, clamped: float) -> None:
 
 def test_refresh_is_due_from_80_percent_of_the_life() -> None:
     assert backoff.refresh_at(1000.0, 100.0) == 1080.0
+
+
+@pytest.mark.parametrize("draw", [0.0, 0.999])
+def test_the_longest_pause_is_not_spread(draw: float) -> None:
+    assert backoff.backoff_seconds(100, draw=draw) == 600
+    assert backoff.backoff_seconds(100, draw=draw, is_waiting=False) == 86_400

@@ -24,3 +24,10 @@ def test_an_error_of_discovery_stands_for_the_failure_that_it_was_made_of(code: 
     assert failure_of(failure.error(), domain="c.example") is failure
     other = failure_of(PeerError(code, ""), domain="c.example")
     assert (other.domain, other.code, other.detail) == ("c.example", code, code.word)
+
+
+def test_a_domain_that_was_never_accepted_was_not_recently_valid() -> None:
+    cache = DiscoveryCache()
+    assert not cache.was_recently_valid("b.example", now=10.0)
+    cache.store("b.example", Resolved((Location.of("b.example"),), 100), now=5.0)
+    assert not cache.was_recently_valid("b.example", now=10.0)

@@ -49,3 +49,13 @@ def test_names_are_counted_within_bounds_and_the_most_forged_one_is_kept() -> No
     [(name, count)] = names.most(1).items()
     assert (name, count) == ("hyperty://victim.example/x", 20 * NAMES_COUNTED)
     assert len(names.most(8)) == 8
+
+
+def test_a_new_name_takes_the_place_and_the_count_of_the_one_that_was_counted_least() -> None:
+    names = ForgedNames()
+    for number in range(NAMES_COUNTED):
+        for _ in range(3 if number else 2):
+            names.count(str(number))
+    names.count("new")
+    assert (len(names.most(2 * NAMES_COUNTED)), names.most(NAMES_COUNTED)["new"]) == (NAMES_COUNTED, 3)
+    assert "0" not in names.most(NAMES_COUNTED)

@@ -114,3 +114,9 @@ def test_any_bytes_are_a_frame_or_a_peer_error(raw: bytes) -> None:
         decode_messages(frame.payload)
     with contextlib.suppress(PeerError):
         decode_hello(decode_frame(b"\x01\x00\x00\x00\x01\x00\x00\x00" + raw))
+
+
+def test_a_hello_that_says_nothing_of_an_earlier_stream_has_delivered_nothing() -> None:
+    payload = b'{"stream":"%b","domain":"a","node":"b"}' % (b"0" * 32)
+    hello = decode_hello(decode_frame(encode_frame(FrameKind.HELLO, 1, payload)))
+    assert (hello.peer_stream, hello.delivered) == ("", 0)

@@ -227,6 +227,11 @@ def test_a_message_that_kills_alone_twice_is_convicted() -> None:
     queue.take_batch(10, 10_000, 0.0)
     assert queue.suspect([1]) is killer
     assert queue.under_way == 0
+    assert queue.submit(pending("large", size=8_000)) is None
+    assert len(queue.take_batch(10, 8_000, 0.0)) == 1  # its bytes are not under way any more
+    assert queue.submit(pending("larger", size=8_000)) is None
+    queue.accepted(10)
+    assert queue.may_take
 
 
 def test_only_what_the_stub_held_is_suspected() -> None:

@@ -95,16 +95,16 @@ def report_of(reply: Message) -> StatusReport:
     said = read_status(codec.body_text(bytes(body.status)))
     reason = codec.body_text(bytes(body.reason))
     value, description = bytes(body.value), codec.body_text(bytes(body.description))
-    if 0 < code < 200:
+    if not code:
+        return StatusReport.of_code(Status.FAILED, Code.BAD_REPLY, "the answer holds no code")
+    if code < 200:
         return StatusReport(Status.DELIVERED, code, reason, value, description)
-    if code == 202 and said is not None and not said.is_final:
+    if code == 202 and said is not None:
         return StatusReport(said, code, reason, value, description)
-    if 200 <= code < 300:
+    if code < 300:
         return StatusReport(
             said if said is not None and said.is_final else Status.COMPLETED, code, reason, value, description
         )
-    if not code:
-        return StatusReport.of_code(Status.FAILED, Code.BAD_REPLY, "the answer holds no code")
     status = said if said in (Status.CANCELLED, Status.EXPIRED) else Status.FAILED
     return StatusReport(status, code, reason, value, description)
 

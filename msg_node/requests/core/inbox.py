@@ -182,10 +182,9 @@ class Inboxes:
         count = 0
         while self._entries and count < PARKED_EXPIRED_AT_ONCE:
             oldest = next(iter(self._entries.values()))
-            if now - self._keep_seconds < oldest.at <= now:
-                break
-            if oldest.at > now:  # the clock was set back
-                oldest.at = now
+            if oldest.at > now:
+                oldest.at = now  # the clock was set back
+            if now - self._keep_seconds < oldest.at:
                 break
             self._remove(oldest)
             count += 1

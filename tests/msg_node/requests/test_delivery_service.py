@@ -266,3 +266,22 @@ def test_an_inbox_shows_and_forgets_only_what_the_same_credential_may_see() -> N
     assert (code, [one["id"] for one in value]) == (200, both[:1])
     assert asked(rig, INBOX, "delete", {"resources": both}) == (200, {"acknowledged": 1})
     assert [entry.number for entry in inboxes.of_owner(OWNER)] == both[1:]
+
+
+def test_a_notice_that_is_not_final_is_not_the_state_of_a_request() -> None:
+    rig = a_rig()
+    notice = Notice(OWNER, Sender(OWNER), "d-7", AGENT, b'{"code":100,"status":"delivered"}', False)
+    rig.state.delivery.inboxes.deposit(notice, 1.0)
+    assert asked(rig, DELIVERY, "read", {"resource": "d-7"})[0] == 404
+
+
+def test_a_request_under_an_address_that_has_another_owner_now_is_listed_to_that_one_only() -> None:
+    rig, own = StateRig(), f"hyperty://{DOMAIN}/own"
+    rig.open("rt-owner", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    parking = rig.state.delivery.parking
+    request = codec.build(id=1, type="execute", from_=own, to=f"{AGENT}/lamp/actions/x", body={})
+    parking.store(parking.submit(Submission(request, AGENT, Sender(OWNER), "d-1", 1e6), rig.now))
+    assert [len(value) for _, value in (asked(rig, DELIVERY, "read", {}),) if isinstance(value, list)] == [1]
+    rig.state.owners.claim(eve, own)
+    assert asked(rig, DELIVERY, "read", {}) == (200, [])

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, Credentials, digest_of
+from msg_node.requests.core.delivery_messages import handed_over, mirrored_answer, wants_seconds
 from msg_node.requests.core.delivery_status import EXPIRED, Status
 from msg_node.requests.core.owed_replies import OwedReplies
-from msg_node.requests.core.parked import ParkedRequest, Sender, Submission
+from msg_node.requests.core.parked import ParkedRequest, Sender, Submission, from_row, row_of
 from msg_node.requests.core.parking import Bounds, Parking
 from msg_node.requests.core.tables import is_sender
 from protofly import codec
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, HostError, PeerError
 from protofly.limits import REPEATED_SECONDS
 from tests.support.state_rig import StateRig
 
@@ -176,3 +178,35 @@ def test_a_sender_is_its_runtime_or_the_owner_of_its_address_with_the_same_crede
     assert [is_sender(rig.state, sid, sender, key) for sid, sender, key, _ in cases] == [one[3] for one in cases]
     rig.state.owners.claim(theirs, own)
     assert [is_sender(rig.state, sid, Sender(ana), own) for sid in (mine, theirs)] == [False, True]
+
+
+def test_a_request_whose_id_is_taken_goes_out_under_another_and_is_answered_under_its_own() -> None:
+    parked = Requests(Journal(), Bounds())
+    first, second = parked.put(), parked.put()
+    assert [handed_over(one, 0.0).id for one in (first, second)] == [b"1", b'"d-2"']
+    assert codec.body_members(handed_over(second, 0.0).body) == {"x": 1, "requestId": "d-2"}
+    answers = [codec.build(id=one, type="response", from_=AGENT, to=OTHER, body={"code": 200}) for one in (1, "d-2")]
+    assert [mirrored_answer(*pair).id for pair in zip((first, second), answers, strict=True)] == [b"1", b"1"]
+    assert mirrored_answer(first, answers[0]) is answers[0]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "seconds"), [({}, None), ({"ttl": None}, None), ({"ttl": 5}, 5.0), ({"ttl": 0.5}, 0.5), ({"ttl": 0}, 0.0)]
+)
+def test_a_request_says_how_long_it_may_wait(ttl: dict[str, object], seconds: float | None) -> None:
+    assert wants_seconds(codec.build(id=1, type="execute", from_="a", to="b", body=ttl)) == seconds
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        wants_seconds(codec.build(id=1, type="execute", from_="a", to="b", body={"ttl": "x"}))
+
+
+def test_what_ended_is_forgotten_when_it_would_have_expired() -> None:
+    parked = Requests(Journal(), Bounds())
+    parked.finish(parked.put(), EXPIRED, 1.0)
+    assert [parked.finished.forget_old(now) for now in (59.9, 60.0, 60.0)] == [0, 1, 0]
+
+
+@pytest.mark.parametrize("message", [b'{"type":"x"}', b'{"type":"x","from":"a","to":["b","c"]}', b"7"])
+def test_a_row_that_holds_no_message_is_a_fault_of_the_store(message: bytes) -> None:
+    row = msgspec.structs.replace(row_of(Requests(Journal(), Bounds()).put()), message=msgspec.Raw(message))
+    with pytest.raises(HostError, check=lambda error: error.code is Code.STORAGE):
+        from_row(row, 60.0)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from msg_node.kernel.changes import Journal
+from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.service import Answer, Caller, ServiceRequest
 from msg_node.requests.core import push_targets
 from msg_node.requests.core.push_service import PushService
@@ -195,3 +196,13 @@ def test_a_new_runtime_of_an_address_ends_the_subscriptions_of_the_old_one() -> 
     assert len(targets) == 2
     targets.gone(f"{ENDPOINT}/2")
     assert (len(targets), targets.of("other")) == (1, [])
+
+
+def test_a_guest_is_not_served() -> None:
+    rig = Rig()
+    rig.rig = StateRig(credentials=[Credential(digest_of("b"), "runtime://beta.example/*")], allows_guests=True)
+    rig.rig.session_verb("open", "runtime://beta.example/rt", 1, {"credentials": {"token": "b"}})
+    number = rig.rig.state.sessions.by_connection(1)
+    assert number is not None
+    rig.service = PushService(rig.rig.state, public_key="key", origins=["https://push.example"])
+    assert rig.refused("ask", "read", {}, number) is Code.POLICY
