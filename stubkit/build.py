@@ -75,7 +75,7 @@ def build(source: Path, output: Path, *, has_names: bool = False) -> int:
     """Compile one source file, with the kit for its language beside it, into the module `output`.
 
     Args:
-        source: The stub's only file; its suffix names the language: `.c`, `.zig` or `.ts`.
+        source: The stub's only file; its suffix names the language: `.c`, `.zig`, `.ts` or `.js`.
         output: Where to write the module; replaced whole or not at all.
         has_names: Keep the names of functions; the code is the same.
 
@@ -85,7 +85,7 @@ def build(source: Path, output: Path, *, has_names: bool = False) -> int:
     Raises:
         SettingsError: no toolchain, no such source, or the compiler's complaint.
     """
-    compilers = {".c": _compile_c, ".zig": _compile_zig, ".ts": compile_assemblyscript}
+    compilers = {".c": _compile_c, ".zig": _compile_zig, ".ts": compile_assemblyscript, ".js": _package_script}
     compiler = compilers.get(source.suffix)
     if compiler is None:
         raise SettingsError(f"{source}: the source of a stub ends in {', '.join(compilers)}")
@@ -121,6 +121,15 @@ def _compile_zig(source: Path, work: Path, has_names: bool) -> bytes:
     ]
     run_zig([*_ZIG, *target, *modules], work, work)
     return (work / "stub.wasm").read_bytes()
+
+
+def _package_script(source: Path, _work: Path, _has_names: bool) -> bytes:
+    from stubkit.adapt import Script, package_script, read_published  # whose interpreter is built by this module
+
+    published = read_published(source)
+    return package_script(
+        Script(text=published.text, file=source.name, name=source.stem, configuration=published.configuration)
+    )
 
 
 def run_zig(arguments: list[str], folder: Path, cache: Path, *, seconds: float = BUILD_SECONDS) -> None:

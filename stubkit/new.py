@@ -9,7 +9,7 @@ from typing import Final
 from protofly.errors import SettingsError
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-LANGUAGES: Final = {"c": ".c", "zig": ".zig", "assemblyscript": ".ts"}
+LANGUAGES: Final = {"c": ".c", "zig": ".zig", "assemblyscript": ".ts", "js": ".js"}
 """Suffix of the source, by language."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 
@@ -34,10 +34,11 @@ def new_stub(name: str, language: str, folder: Path) -> list[Path]:
     if suffix is None:
         raise SettingsError(f"no templates for {language!r}; there are some for {', '.join(LANGUAGES)}")
     target = folder / name
+    proof = " --no-auth" if language == "js" else ""  # a script knows nothing of our proofs
     files = {
         f"{name}{suffix}": _template(f"stub{suffix}", name),
-        "cases.json": _template("cases.json", name),
-        "README.md": _template("README.md", name).replace("@SOURCE@", f"{name}{suffix}"),
+        "cases.json": _template("cases.js.json" if language == "js" else "cases.json", name),
+        "README.md": _template("README.md", name).replace("@SOURCE@", f"{name}{suffix}").replace("@PROOF@", proof),
     }
     try:
         target.mkdir()

@@ -21,7 +21,7 @@ from stubkit.scripted_run import play_case
 from stubkit.trial import CheckStep, Trial
 from stubkit.virtual_host import start_event
 
-FUEL_SHARE_MAX: Final = 0.1
+FUEL_SHARE_MAX: Final = 0.25
 FUZZ_CALLS: Final = 1000
 FUZZ_SEED: Final = 20_261_123
 FLAT_MESSAGES: Final = 20_000
@@ -60,7 +60,7 @@ async def _cases(under_test: StubUnderTest) -> str:
 
 async def _trial(under_test: StubUnderTest) -> list[CheckStep]:
     async with under_test.instance() as host:
-        return await Trial(host.stub, sorted(under_test.endpoints)).play()
+        return await Trial(host.stub, sorted(under_test.endpoints), under_test.compiled.module).play()
 
 
 async def _hostile(under_test: StubUnderTest) -> str:
@@ -102,7 +102,7 @@ async def _deterministic(under_test: StubUnderTest) -> str:
     for _ in range(2):
         async with under_test.instance() as host:
             host.stub.record(digest := _Digest())
-            await Trial(host.stub, sorted(under_test.endpoints)).play()
+            await Trial(host.stub, sorted(under_test.endpoints), under_test.compiled.module).play()
             digests.append(digest.sha256.hexdigest())
     if digests[0] != digests[1]:
         raise Failed("the same events, time and random bytes led to other actions")

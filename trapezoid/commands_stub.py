@@ -32,7 +32,7 @@ app.command()(commands_stub_recordings.replay)
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the stub, and of the folder that is made.")],
-    lang: Annotated[str, typer.Option(help="Language: c, zig or assemblyscript.")] = "c",
+    lang: Annotated[str, typer.Option(help="Language: c, zig, assemblyscript or js.")] = "c",
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the folder is made.")] = Path(),
     json: Json = False,
 ) -> None:
@@ -46,7 +46,9 @@ def new(
 
 @app.command()
 def build(
-    source: Annotated[Path, typer.Argument(help="Source file in C (.c), Zig (.zig) or AssemblyScript (.ts).")],
+    source: Annotated[
+        Path, typer.Argument(help="Source file in C (.c), Zig (.zig), AssemblyScript (.ts) or JavaScript (.js).")
+    ],
     output: Annotated[Path | None, typer.Argument(help="Module to write. Default: next to the source.")] = None,
     names: Annotated[
         bool, typer.Option("--names", help="Keep the names of functions, for traps of `stub run` and `stub replay`.")

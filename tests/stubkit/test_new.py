@@ -24,6 +24,7 @@ SUFFIXES = [
     pytest.param(".zig", id="zig", marks=pytest.mark.long),
     pytest.param(".ts", id="assemblyscript", marks=pytest.mark.long),
 ]
+JS = pytest.param(".js", id="js", marks=pytest.mark.long)
 
 
 def needs_npm(suffix: str) -> None:
@@ -45,7 +46,7 @@ def commands_of(page: Path, heading: str) -> list[list[str]]:
     return [line[line.index("trapezoid") + 1 :] for line in lines if "trapezoid" in line]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", [*SUFFIXES, JS])
 def test_every_command_of_the_guide_works_from_new_to_published(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +56,7 @@ def test_every_command_of_the_guide_works_from_new_to_published(
     assert [" ".join(words[:2]) for words in commands][:2] == ["stub new", "stub build"]
     monkeypatch.chdir(tmp_path)
     for words in commands:
+        words += ["--no-auth"] if suffix == ".js" and words[0] == "publish" else []
         trapezoid(*[word.replace("my-stub.c", f"my-stub{suffix}") if word != "c" else language for word in words])
     assert (tmp_path / "site" / "manifest" / "my-stub.json").exists()
 
@@ -73,7 +75,7 @@ def test_kit_of_each_language_reads_and_writes_json_and_gathers_lines(suffix: st
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["x", "--lang", "cobol"], "no templates for 'cobol'; there are some for c, zig, assemblyscript"),
+        (["x", "--lang", "cobol"], "no templates for 'cobol'; there are some for c, zig, assemblyscript, js"),
         (["X"], "cannot be the name"),
         (["../x"], "cannot be the name"),
         (["default"], "cannot be the name"),
@@ -91,7 +93,7 @@ def test_stub_that_cannot_be_begun_is_refused(arguments: list[str], said: str, t
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("x.rs", "", "the source of a stub ends in .c, .zig, .ts"),
+        ("x.rs", "", "the source of a stub ends in .c, .zig, .ts, .js"),
         ("x.ts", "export function onEvent() {}", 'the line `export const STUB_NAME: string = "…";` is missing'),
         (
             "x.ts",
