@@ -15,6 +15,7 @@ from msg_node.settings.model import Settings
 from protofly.errors import HostError
 from trapezoid.log_output import set_up_log
 from trapezoid.output import LOST_MESSAGES, errors_reported
+from trapezoid.service_manager import notify_service_manager
 
 if TYPE_CHECKING:
     from msg_node.admin.draining import Lost
@@ -98,6 +99,7 @@ def _first(group: BaseExceptionGroup[HostError]) -> HostError:
 
 
 def print_ready(facts: dict[str, object]) -> None:
-    """Print that the node serves, and where, as one line on standard output: `ready {…}`."""
+    """Print that the node serves, and where, as one line on standard output: `ready {…}`; notify a service manager."""
     sys.stdout.write(f"ready {msgspec.json.encode(facts).decode()}\n")
     sys.stdout.flush()
+    notify_service_manager("READY=1")
