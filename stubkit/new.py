@@ -38,7 +38,7 @@ def new_stub(name: str, language: str, folder: Path) -> list[Path]:
     files = {
         f"{name}{suffix}": _template(f"stub{suffix}", name),
         "cases.json": _template("cases.js.json" if language == "js" else "cases.json", name),
-        "README.md": _template("README.md", name).replace("@SOURCE@", f"{name}{suffix}").replace("@PROOF@", proof),
+        "README.md": _template("README.md", name).replace("@SOURCE@", f"{name}{suffix}").replace(" @PROOF@", proof),
     }
     try:
         target.mkdir()
