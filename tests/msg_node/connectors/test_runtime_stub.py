@@ -25,8 +25,8 @@ PAGE = """<!doctype html><script src="{stub}"></script><script>
 (async () => {{
   const node = await trapezoid.connect({{ url: "{url}", runtimeURL: "runtime://alpha.example/rt-web" }});
   const [mine] = await node.allocate("comm");
-  const answer = await node.request("read", "{his}", {{ value: "é from a page" }}, {{ from: mine }});
-  node.send("update", "{his}", {{ value: `heard ${{answer.value}}` }}, {{ from: mine }});
+  const answer = await node.request("read", "{bobs}", {{ value: "é from a page" }}, {{ from: mine }});
+  node.send("update", "{bobs}", {{ value: `heard ${{answer.value}}` }}, {{ from: mine }});
 }})();
 </script>"""
 STUB_URL = f"{runtime_address('rt-1')}/protostub/alpha.example"
@@ -66,29 +66,29 @@ async def test_file_is_loaded_as_script_as_module_and_by_require() -> None:
 async def test_application_asks_subscribes_and_keeps_all_of_it_over_a_lost_connection(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig, driven() as peer:
         bob = await rig.opened("rt-bob")
-        his = await bob.allocated()
+        bobs = await bob.allocated()
         await connected(peer, rig)
         [mine] = (await asked(peer, "allocated", name="allocate"))["value"]
 
         body = {"value": "é" * 40_000}
-        await peer.order(name="request", type="read", to=his, body=body, **{"from": mine})
+        await peer.order(name="request", type="read", to=bobs, body=body, **{"from": mine})
         request = await bob.next()
         assert (request["from"], request["body"]["value"]) == (mine, body["value"])
-        await bob.say(a_message("response", his, mine, {"code": 200, "value": body["value"]}, id_=request["id"]))
+        await bob.say(a_message("response", bobs, mine, {"code": 200, "value": body["value"]}, id_=request["id"]))
         answer = await peer.next()
         assert answer["body"]["value"] == body["value"]
 
-        await asked(peer, "subscribed", name="subscribe", address=f"{his}/changes")
-        await bob.say(a_message("update", his, f"{his}/changes", {"value": 1}))
+        await asked(peer, "subscribed", name="subscribe", address=f"{bobs}/changes")
+        await bob.say(a_message("update", bobs, f"{bobs}/changes", {"value": 1}))
         assert (await peer.next())["message"]["body"]["value"] == 1
 
         await peer.order(name="cut")
         assert [(await peer.next())["event"] for _ in range(2)] == ["disconnected", "in-progress"]
         live = await peer.next()
         assert (live["event"], live["isResumed"]) == ("live", True)
-        await bob.say(a_message("update", his, f"{his}/changes", {"value": 2}))
+        await bob.say(a_message("update", bobs, f"{bobs}/changes", {"value": 2}))
         assert (await peer.next())["message"]["body"]["value"] == 2
-        await bob.say(a_message("create", his, mine, {"value": 3}, id_=7))
+        await bob.say(a_message("create", bobs, mine, {"value": 3}, id_=7))
         asking = await peer.next()
         assert asking["event"] == "message"
         await peer.order(name="respond", message=asking["message"], body={"value": 4})
@@ -113,7 +113,7 @@ async def test_refusals_of_requests_and_of_the_session_come_with_their_codes(tmp
 async def test_original_runtime_gets_the_states_its_messages_and_no_echo(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig, driven() as peer:
         bob = await rig.opened("rt-bob")
-        his = await bob.allocated()
+        bobs = await bob.allocated()
 
         async def on_bus() -> dict[str, Any]:
             event = await peer.next()
@@ -127,12 +127,12 @@ async def test_original_runtime_gets_the_states_its_messages_and_no_echo(tmp_pat
         assert (await peer.next())["name"] == "TrapezoidRuntimeStub"
 
         mine = runtime_address("rt-1")
-        await peer.order(name="bus", message=a_message("read", mine, his, {"via": STUB_URL}, id_=1))  # came from it
-        await peer.order(name="bus", message=a_message("read", mine, his, {"value": "early"}, id_=2))
+        await peer.order(name="bus", message=a_message("read", mine, bobs, {"via": STUB_URL}, id_=1))  # came from it
+        await peer.order(name="bus", message=a_message("read", mine, bobs, {"value": "early"}, id_=2))
         assert [(await on_bus())["body"]["value"] for _ in range(2)] == ["in-progress", "live"]
         request = await bob.next()
         assert (request["id"], request["body"]["value"]) == (2, "early")
-        await bob.say(a_message("response", his, mine, {"code": 200, "value": "late"}, id_=2))
+        await bob.say(a_message("response", bobs, mine, {"code": 200, "value": "late"}, id_=2))
         answer = await on_bus()
         assert (answer["id"], answer["body"]["value"], answer["body"]["via"]) == (2, "late", STUB_URL)
 
@@ -145,16 +145,16 @@ async def test_runtime_of_another_domain_comes_in_as_a_guest_with_its_credential
     credential = Credential(digest_of("of beta"), f"runtime://{FOREIGN}/*")
     async with runtime_rig(tmp_path, credentials=[credential], allows_guests=True) as rig, driven() as peer:
         bob = await rig.opened("rt-bob")
-        his = await bob.allocated()
+        bobs = await bob.allocated()
         options = {"url": f"ws://127.0.0.1:{rig.port}/ws", "runtimeURL": f"runtime://{FOREIGN}/rt", "domain": DOMAIN}
         await peer.order(name="connect", options=options)
         assert "no-credentials" in (await peer.next())["text"]
         await peer.order(name="connect", options=options | {"credentials": "of beta"})
         assert (await peer.next())["event"] == "connected"
-        await peer.order(name="request", type="read", to=his, body={"value": "from abroad"})
+        await peer.order(name="request", type="read", to=bobs, body={"value": "from abroad"})
         request = await bob.next()
         assert (request["from"], request["body"]["value"]) == (f"runtime://{FOREIGN}/rt", "from abroad")
-        await bob.say(a_message("response", his, request["from"], {"code": 200, "value": "welcome"}, id_=request["id"]))
+        await bob.say(a_message("response", bobs, request["from"], {"code": 200, "value": "welcome"}, id_=request["id"]))
         assert (await peer.next())["body"]["value"] == "welcome"
 
 
@@ -165,9 +165,9 @@ async def test_page_in_a_real_browser_asks_and_is_answered(tmp_path: Path) -> No
         pytest.skip("needs a browser: apt-get install -y --no-install-recommends chromium")
     async with runtime_rig(tmp_path) as rig, trio.open_nursery() as nursery:
         bob = await rig.opened("rt-bob")
-        his = await bob.allocated()
+        bobs = await bob.allocated()
         page = trio.Path(tmp_path / "page.html")
-        await page.write_text(PAGE.format(stub=STUB.as_uri(), url=f"ws://127.0.0.1:{rig.port}/ws", his=his))
+        await page.write_text(PAGE.format(stub=STUB.as_uri(), url=f"ws://127.0.0.1:{rig.port}/ws", bobs=bobs))
         options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"]
         command = [browser, *options, f"--user-data-dir={tmp_path / 'browser'}", Path(page).as_uri()]
         quiet = partial(trio.run_process, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
@@ -176,7 +176,7 @@ async def test_page_in_a_real_browser_asks_and_is_answered(tmp_path: Path) -> No
             while not (request := await first_message(bob)):
                 await trio.lowlevel.checkpoint()
         assert request["body"]["value"] == "é from a page"
-        await bob.say(a_message("response", his, request["from"], {"code": 200, "value": "you"}, id_=request["id"]))
+        await bob.say(a_message("response", bobs, request["from"], {"code": 200, "value": "you"}, id_=request["id"]))
         assert (await bob.next())["body"]["value"] == "heard you"
         nursery.cancel_scope.cancel()
 
