@@ -68,7 +68,7 @@ class ObserverRights:
     def is_expelled(self, number: int, object_key: str) -> bool:
         """True if the reporter of an object has taken a session off it."""
         session = self._holders.sessions.get(number)
-        if session is None or not self.expulsions:
+        if session is None:
             return False
         keys = self.expulsions.keys(object_key)
         return session.runtime_key in keys or any(self._owners.owner(key) == number for key in keys)

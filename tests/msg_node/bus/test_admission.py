@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.bus.core.admission import check_named_source, check_passable, is_refusal_sent
+from msg_node.bus.core.admission import Admission, check_named_source, check_passable, is_refusal_sent
+from msg_node.bus.core.router import Learned
+from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.credentials import Credential, digest_of
+from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from tests.msg_node.bus.test_router import ROOM, SM, Rig
-from tests.support.runtime_rig import DOMAIN, a_message, parsed
+from tests.support.runtime_rig import DOMAIN, FOREIGN, a_message, parsed
+from tests.support.state_rig import StateRig
 
 OWN = f"hyperty://{DOMAIN}/ana"
 THEIRS = f"hyperty://{DOMAIN}/bo"
@@ -90,3 +95,34 @@ def test_a_message_whose_time_is_over_goes_no_further(ttl: int, is_over: bool, t
 )
 def test_who_hears_that_its_change_was_refused(type_: str, id_: object, code: Code, is_notified: bool) -> None:
     assert is_refusal_sent(parsed(a_message(type_, OWN, f"{ROOM}/changes", {}, id_=id_)), code) is is_notified
+
+
+class NothingAsked:
+    def was_asked(self, _key: str, /) -> bool:
+        return False
+
+
+@pytest.mark.parametrize(
+    ("from_", "source", "code"),
+    [
+        (f"hyperty://{FOREIGN}/h", None, None),
+        (f"runtime://{FOREIGN}/rt", f"hyperty://{FOREIGN}/other", None),
+        ("hyperty://gamma.example/h", None, Code.SPOOFED_SOURCE),
+        (OWN, None, Code.SPOOFED_SOURCE),
+        ("plain", None, Code.SPOOFED_SOURCE),
+        (f"runtime://{FOREIGN}/rt", "hyperty://gamma.example/h", Code.SPOOFED_SOURCE),
+        (f"runtime://{FOREIGN}/rt", "hyperty://[::1", Code.BAD_BODY),
+    ],
+)
+def test_a_guest_speaks_in_names_of_its_domain(from_: str, source: str | None, code: Code | None) -> None:
+    rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
+    rig.session_verb("open", f"runtime://{FOREIGN}/rt", 1, {"credentials": {"token": "b"}})
+    number = rig.state.sessions.by_connection(1)
+    assert number is not None
+    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    message = parsed(a_message("read", from_, SM, {} if source is None else {"source": source}, id_=1))
+    if code is None:
+        admission.check_guest(message, number, FOREIGN, NothingAsked(), now=rig.now)
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        admission.check_guest(message, number, FOREIGN, NothingAsked(), now=rig.now)
