@@ -109,7 +109,7 @@ class RequestQueues:
             What the taker gets now; each has the status `delivered`.
         """
         found = self._queues.get(queue)
-        if found is None or not found.waiting:
+        if found is None:
             return []
         taken = list(islice(found.waiting.values(), max(unanswered - len(found.handed), 0)))
         for entry in taken:
@@ -173,8 +173,6 @@ class RequestQueues:
         _put_back(found, again.values())
 
     def _set_taker(self, key: str, queue: _Queue, taker: int) -> None:
-        if queue.taker == taker:
-            return
         if queue.taker:
             theirs = self._by_taker[queue.taker]
             theirs.discard(key)

@@ -7,11 +7,13 @@ import pytest
 
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, Credentials, digest_of
+from msg_node.kernel.rules import Rules
 from msg_node.requests.core.delivery_messages import handed_over, mirrored_answer, wants_seconds
 from msg_node.requests.core.delivery_status import EXPIRED, Status
 from msg_node.requests.core.owed_replies import OwedReplies
 from msg_node.requests.core.parked import ParkedRequest, Sender, Submission, from_row, row_of
 from msg_node.requests.core.parking import Bounds, Parking
+from msg_node.requests.core.recipients import recipient_of
 from msg_node.requests.core.tables import is_sender
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
@@ -210,3 +212,37 @@ def test_a_row_that_holds_no_message_is_a_fault_of_the_store(message: bytes) -> 
     row = msgspec.structs.replace(row_of(Requests(Journal(), Bounds()).put()), message=msgspec.Raw(message))
     with pytest.raises(HostError, check=lambda error: error.code is Code.STORAGE):
         from_row(row, 60.0)
+
+
+def test_what_is_unknown_is_not_asked_for_again_and_an_empty_queue_gives_nothing() -> None:
+    parked = Requests(Journal(), Bounds())
+    parked.queues.ask_again(AGENT)
+    assert parked.queues.take(AGENT, 7, unanswered=2) == []
+    entry = parked.put()
+    assert parked.queues.take(AGENT, 7, unanswered=2) == [entry]
+    assert (parked.queues.take(AGENT, 7, unanswered=2), parked.queues.taker_of(AGENT)) == ([], 7)
+
+
+@pytest.mark.parametrize(
+    ("to", "is_abroad", "found"),
+    [
+        ("user://alpha.example/nobody", False, Code.NOT_REGISTERED),
+        ("user://beta.example/ben", False, "beta.example"),
+        ("user://beta.example/ben", True, Code.NOT_REGISTERED),
+        ("runtime://alpha.example/rt/sm", False, "runtime://alpha.example/rt"),
+        (f"{AGENT}/lamp/actions/x", True, AGENT),
+        ("hyperty://alpha.example/h", False, "hyperty://alpha.example/h"),
+        ("domain://alpha.example/x", False, Code.NO_ROUTE),
+        ("runtime://alpha.example", False, Code.NO_ROUTE),
+    ],
+)
+def test_a_request_is_for_an_agent_a_domain_or_nobody(to: str, is_abroad: bool, found: str | Code) -> None:
+    rig = StateRig(rules=Rules(resolves_users=True))
+    own, _ = rig.open("rt", 1)
+    origin = rig.state.links.number("gamma.example") if is_abroad else own
+    message = codec.build(id=1, type="execute", from_="a", to=to, body={})
+    if isinstance(found, str):
+        assert recipient_of(rig.state, message, origin) == found
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is found):
+        recipient_of(rig.state, message, origin)
