@@ -8,8 +8,8 @@ closed at some time proves that nothing which was written until then is missing.
 * records that the node itself counted as lost, or lines that are in quarantine: the time of that segment;
 * a crash: from the last moment up to which everything was written until the next start, as the recovered segment says.
 
-A node without traffic seals nothing, and one that was taken out of service never will: silence proves nothing. An
-operator who knows better says so (`declared`), and the proof then says that it was said.
+A node without messages seals an empty segment each hour. One that was taken out of service seals nothing, and that
+proves nothing. An operator who knows better says so (`declared`), and the proof then says that it was said.
 
 Times are those of the node's own clock, in µs.
 """

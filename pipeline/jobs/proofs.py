@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
 from pipeline.core.findings import Finding, Verdict
 from pipeline.core.groups import codes, column
+from pipeline.jobs.nodes import declared_until
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TEXT
 from pipeline.schemas.columns import columns
 from pipeline.tables import Lake
@@ -48,21 +49,25 @@ def proved_completeness(
     """From when until when the records of each domain in the lake are complete.
 
     Args:
-        lake: Its `segments` and `silver_mdr` are read.
+        lake: Its `segments`, `node_declaration` and `silver_mdr` are read.
         silver_version: Which nodes belong to which domain is taken from this version; nodes of which nothing was
             accepted belong to the domain in their name.
-        declared: Until when the operator vouches for a node, in µs; see `pipeline.core.completeness`.
+        declared: Until when the operator vouches for a node, in µs, besides what `node_declaration` has; see
+            `pipeline.core.completeness`.
 
     Raises:
         SettingsError: The operator vouches for a node that has not written anything.
         LakeError: As the lake does.
     """
     ledger = lake.read_small(SEGMENTS, columns=_FACTS).to_pylist()
-    unknown = sorted((declared or {}).keys() - {row["node"] for row in ledger})
+    declared = declared or {}
+    unknown = sorted(declared.keys() - {row["node"] for row in ledger})
     if unknown:
         raise SettingsError(f"nobody can vouch for {unknown[0]}: nothing that this node wrote is in the lake")
     rows = [row for row in ledger if row["kind"] == Kind.MESSAGE.value and not _has(row, Finding.SIGNATURE)]
-    proved = completeness_of_nodes(_accepted(rows), declared)
+    entered = declared_until(lake)
+    words = {node: max(each.get(node, 0) for each in (entered, declared)) for node in entered.keys() | declared.keys()}
+    proved = completeness_of_nodes(_accepted(rows), words)
     nodes = defaultdict[str, list[str]](list)
     silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=_OWNERS)
     owners = {(row.our_domain, row.node) for row in silver.then(_different).frame(_OWNERSHIP).collect()}

@@ -252,7 +252,7 @@ def _report_states(
         result.warnings.append(
             f"{our_domain}: {period} draft, because its records are proved complete until "
             f"{moment(known.until_us)} only, by {known.held_by or known.proof}; "
-            "ingest later segments, or --vouch for a node that is silent for good"
+            "ingest later segments, or `pipeline nodes retire` one that was shut down for good"
         )
     if len(drafts) > _DRAFTS_SHOWN:
         result.warnings.append(

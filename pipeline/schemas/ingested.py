@@ -99,6 +99,21 @@ SEGMENTS = Table(
 )
 """One row for every manifest ever seen, and what became of it; the codes are those of `pipeline.core.findings`."""
 
+NODE_DECLARATION = Table(
+    "node_declaration",
+    columns(
+        node=TEXT,
+        declaration=TEXT,  # vouched, retired, withdrawn
+        until_us=LONG,  # the node wrote nothing more up to here; null: withdrawn
+        who=TEXT,
+        why=TEXT,
+        entered_us=LONG,
+    ),
+    (),
+    ("node", "entered_us"),
+)
+"""What operators say about nodes that are silent; the newest declaration about a node counts."""
+
 # Refined.
 
 SILVER_MDR = Table(

@@ -1,0 +1,94 @@
+"""What operators say about nodes that are silent: kept in the lake, with who said it and why."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+import time
+from enum import Enum
+from typing import Final
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.core.completeness import GRACE_S
+from pipeline.core.utc_days import end_us, moment
+from pipeline.jobs.result import JobResult
+from pipeline.lake_files import LakeFiles
+from pipeline.schemas import NODE_DECLARATION, SEGMENTS
+from pipeline.segments import TIME_MAX_US
+from pipeline.tables import Lake
+from protofly.errors import SettingsError
+
+_REASON_CHARS: Final = 500
+
+
+class Declaration(Enum):
+    """What can be said about a node."""
+
+    VOUCHED = "vouched"
+    """It wrote nothing more up to the end of a day."""
+    RETIRED = "retired"
+    """It will never write anything again."""
+    WITHDRAWN = "withdrawn"
+    """What was said before does not count any more."""
+
+
+def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str = "") -> JobResult:
+    """Enter what the operator says about a node; the account and the machine are entered with it.
+
+    Args:
+        lake: Writes `node_declaration`.
+        node: A node that has written something.
+        declaration: What is said.
+        why: The reason, for those who read the evidence later.
+        day: With VOUCHED: `YYYY-MM-DD`, the last day that it covers.
+
+    Raises:
+        SettingsError: No such node, or no reason.
+        LakeError: As the lake does.
+    """
+    result = JobResult("nodes")
+    reason = why.strip()[:_REASON_CHARS]
+    if not reason:
+        raise SettingsError("say why with --why: others will read it in the evidence")
+    if node not in set(lake.read_small(SEGMENTS, ("node",)).column("node").to_pylist()):
+        raise SettingsError(f"nothing that {node} wrote is in the lake: `show segments` lists the nodes")
+    until_us = {Declaration.RETIRED: TIME_MAX_US, Declaration.WITHDRAWN: None}.get(declaration)
+    if declaration is Declaration.VOUCHED:
+        until_us = end_us(day) + GRACE_S * 1_000_000
+    row = {
+        "node": node,
+        "declaration": declaration.value,
+        "until_us": until_us,
+        "who": f"{getpass.getuser()}@{socket.gethostname()}",
+        "why": reason,
+        "entered_us": time.time_ns() // 1000,
+    }
+    done = lake.commit(pa.Table.from_pylist([row], to_arrow_schema(NODE_DECLARATION.schema)), NODE_DECLARATION)
+    result.wrote(done.table, done.rows, done.version)
+    result.outcome = f"{node} is {declaration.value}" + (f" until the end of {day}" if day else "")
+    result.details = {name: row[name] for name in ("node", "declaration", "until_us", "who", "why")}
+    return result
+
+
+def declared_until(lake: LakeFiles) -> dict[str, int]:
+    """Until when operators vouch for which node, in µs; without those about which nothing is said any more."""
+    found: dict[str, int | None] = {}
+    for row in sorted(lake.read_small(NODE_DECLARATION).to_pylist(), key=lambda row: int(row["entered_us"])):
+        found[row["node"]] = row["until_us"]
+    return {node: until_us for node, until_us in found.items() if until_us is not None}
+
+
+def listed(lake: LakeFiles) -> JobResult:
+    """What was said about nodes, the newest last."""
+    rows = sorted(lake.read_small(NODE_DECLARATION).to_pylist(), key=lambda row: int(row["entered_us"]))
+    lines = [
+        f"{moment(row['entered_us'])}: {row['node']} {row['declaration']}"
+        + (f" until {moment(row['until_us'])}" if row["declaration"] == Declaration.VOUCHED.value else "")
+        + f" by {row['who']}: {row['why']}"
+        for row in rows
+    ]
+    return JobResult(
+        "nodes", outcome=f"{len(rows)} declarations about nodes", warnings=lines, details={"declarations": rows}
+    )

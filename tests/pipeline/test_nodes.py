@@ -1,0 +1,74 @@
+"""What operators say about silent nodes is kept, with who and why, and counts for the proofs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.core.utc_days import end_us
+from pipeline.jobs.nodes import Declaration, declared_until, enter, listed
+from pipeline.jobs.proofs import proved_completeness
+from pipeline.schemas import SEGMENTS, SILVER_MDR
+from pipeline.tables import Lake
+from protofly.errors import SettingsError
+from tests.pipeline.rows import HOUR_US, MONDAY_US, silver, silver_row
+
+pytestmark = pytest.mark.spark
+NODE, DAY = "mn-1.a.example", "2026-03-02"
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> Lake:
+    """With one segment of one node."""
+    found = Lake(tmp_path / "lake", spark)
+    segment = {
+        "node": NODE,
+        "kind": "mdr",
+        "boot": 1,
+        "segno": 1,
+        "first_seq": 1,
+        "last_seq": 9,
+        "sha256": "x",
+        "prev_sha256": "",
+        "opened_us": MONDAY_US,
+        "closed_us": MONDAY_US + HOUR_US,
+        "verdict": "accepted",
+    }
+    columns = {name: [segment.get(name)] for name in SEGMENTS.schema.names}
+    found.commit(pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+    return found
+
+
+def test_the_newest_declaration_counts_and_all_are_kept_with_who_and_why(lake: Lake) -> None:
+    enter(lake, NODE, Declaration.VOUCHED, why="in repair", day=DAY)
+    assert declared_until(lake) == {NODE: end_us(DAY) + 120_000_000}
+    enter(lake, NODE, Declaration.RETIRED, why="replaced by mn-3")
+    assert declared_until(lake)[NODE] > end_us("2099-01-01")
+    enter(lake, NODE, Declaration.WITHDRAWN, why="it runs again")
+    assert declared_until(lake) == {}
+    words = listed(lake).details["declarations"]
+    assert [(row["declaration"], row["why"]) for row in words] == [
+        ("vouched", "in repair"),
+        ("retired", "replaced by mn-3"),
+        ("withdrawn", "it runs again"),
+    ]
+    assert all("@" in row["who"] for row in words)
+    for node, why, problem in ((NODE, " ", "say why"), ("mn-9.a.example", "gone", "nothing that mn-9.a.example wrote")):
+        with pytest.raises(SettingsError, match=problem):
+            enter(lake, node, Declaration.RETIRED, why=why)
+
+
+def test_a_retired_node_holds_up_no_proof_and_the_evidence_says_that_it_was_declared(
+    lake: Lake, spark: SparkSession
+) -> None:
+    lake.commit(silver(spark, [silver_row(node=NODE)]), SILVER_MDR)
+    version = lake.version(SILVER_MDR)
+    assert proved_completeness(lake, silver_version=version)["a.example"].until_us == MONDAY_US + HOUR_US
+    enter(lake, NODE, Declaration.RETIRED, why="replaced by mn-3")
+    known = proved_completeness(lake, silver_version=version, declared={NODE: 5})["a.example"]
+    assert known.until_us > end_us("2099-01-01")
+    assert known.proof == f"node {NODE} boot 1 segment 1, then by the operator's word"
