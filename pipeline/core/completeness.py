@@ -122,6 +122,8 @@ def _walk(facts: list[SegmentFact]) -> _Chain:
         if fact is not first and not _follows(chain.last, fact):
             chain.broken = f"boot {fact.boot} segment {fact.segno} does not follow it"
             break
+        # What was sealed before was written: no crash reaches back behind that, whatever a manifest claims.
+        written_us = fact.opened_us if fact is first else chain.last.closed_us
         chain.last = fact
         if _is_doubtful(fact, behind):
             chain.broken = "another one claims its number"
@@ -129,8 +131,9 @@ def _walk(facts: list[SegmentFact]) -> _Chain:
         chain.until_us = fact.closed_us
         if fact.missing:
             chain.holes.append((fact.opened_us, fact.closed_us))
-        if fact.uncertain_us[1]:
-            chain.crashes.append(fact.uncertain_us)
+        from_us, until_us = fact.uncertain_us
+        if until_us > max(from_us, written_us):
+            chain.crashes.append((max(from_us, written_us), until_us))
     return chain
 
 

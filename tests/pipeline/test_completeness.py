@@ -133,3 +133,17 @@ def test_a_node_without_segments_proves_nothing_for_its_domain() -> None:
 @given(order=st.permutations(chain(4) + chain(4)))
 def test_order_and_repetition_of_segments_do_not_matter(order: list[SegmentFact]) -> None:
     assert of_node(order) == of_node(chain(4))
+
+
+def test_a_crash_makes_the_time_behind_what_was_sealed_uncertain_whatever_its_manifest_claims() -> None:
+    before, second, third = chain(3)
+    closed_us = second.closed_us
+    for claimed_us, from_us in ((second.opened_us + 5, second.opened_us + 5), (0, before.closed_us)):
+        crashed = replace(second, uncertain_us=(claimed_us, closed_us))
+        proved = of_node([before, crashed, third])
+        assert (proved.crashes, proved.until_us) == (((from_us, closed_us),), third.closed_us)
+    assert of_node([replace(before, uncertain_us=(0, before.closed_us))]).crashes == (
+        (before.opened_us, before.closed_us),
+    )
+    domain = completeness_of_domain(["n1"], completeness_of_nodes([before, crashed]))
+    assert domain.crashes == ((before.closed_us, closed_us),)
