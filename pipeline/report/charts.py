@@ -82,7 +82,7 @@ def traffic_map(traffic: Sequence[PairTraffic]) -> str:
     for pair in traffic:
         row, column = place.get(pair.src_domain, rest), place.get(pair.dst_domain, rest)
         messages[row, column] += pair.messages
-        denied[row, column] += pair.denied
+        denied[row, column] += pair.denied + pair.refused
     side = 2.8 + 0.22 * size
 
     def draw(figure: Figure) -> None:

@@ -15,12 +15,16 @@ REST = "all others"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairTraffic:
-    """Messages from one domain to another over the whole time of the report, as the sender's node counted them."""
+    """Messages from one domain to another over the whole time of the report, as the sender's node counted them.
+
+    `denied` are those that the sender's gate denied, `refused` those that the receiver's gate did.
+    """
 
     src_domain: str
     dst_domain: str
     messages: int
     denied: int
+    refused: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row, Window
+from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipeline.core import histogram
@@ -161,29 +161,18 @@ class _Gathering:
         return tuple(groups)
 
     def _traffic(self) -> tuple[PairTraffic, ...]:
-        """The sender's statement counts; where there is none, the receiver's."""
+        """The sender's count of messages, where there is one, else the receiver's; denials of both gates."""
         table = self._table(TRAFFIC_HOURLY)
         if table is None:
             return ()
-        pairs = table.groupBy("src_domain", "dst_domain", "role").agg(
-            F.sum("messages").alias("messages"), F.sum("denied").alias("denied")
+        is_out = F.col("role") == "out"
+        sent, received = (F.sum(F.when(role, F.col("messages"))) for role in (is_out, ~is_out))
+        denied, refused = (F.sum(F.when(role, F.col("denied")).otherwise(0)) for role in (is_out, ~is_out))
+        pairs = table.groupBy("src_domain", "dst_domain").agg(
+            F.coalesce(sent, received).alias("messages"), denied.alias("denied"), refused.alias("refused")
         )
-        first = Window.partitionBy("src_domain", "dst_domain").orderBy(F.desc("role"))
-        rows = (
-            pairs.withColumn("rank", F.row_number().over(first))
-            .where(F.col("rank") == 1)
-            .orderBy(F.desc("messages"), "src_domain", "dst_domain")
-            .limit(PAIRS)
-        )
-        return tuple(
-            PairTraffic(
-                src_domain=row["src_domain"],
-                dst_domain=row["dst_domain"],
-                messages=row["messages"],
-                denied=row["denied"],
-            )
-            for row in rows.collect()
-        )
+        rows = pairs.orderBy(F.desc("messages"), "src_domain", "dst_domain").limit(PAIRS)
+        return tuple(PairTraffic(**row.asDict()) for row in rows.collect())
 
     def _latency(self) -> tuple[LatencyHour, ...]:
         table = self._table(TRAFFIC_HOURLY)

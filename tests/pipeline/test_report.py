@@ -148,7 +148,7 @@ def facts(name: str = "b.example") -> ReportFacts:
         lost_records=0,
         traffic=(
             PairTraffic(src_domain="a.example", dst_domain=name, messages=10_000, denied=0),
-            PairTraffic(src_domain=name, dst_domain="a.example", messages=2_345, denied=17),
+            PairTraffic(src_domain=name, dst_domain="a.example", messages=2_345, denied=17, refused=5),
         ),
         latency=tuple(
             LatencyHour(hour_us=hour, messages=400, p50_us=1_500, p95_us=4_000, p99_us=9_000) for hour in HOURS
@@ -226,7 +226,8 @@ def test_page_of_an_empty_lake_says_what_to_run() -> None:
 
 def test_captions_give_sample_sizes_and_how_far_the_records_reach(page: str) -> None:
     text = " ".join(page.split())
-    assert "12,345 messages over 2 pairs, 17 denied" in text
+    assert "12,345 messages over 2 pairs, 17 denied by the sender" in text
+    assert "gate, 5 by the receiver" in text
     assert "Complete up to 2026-03-03 05:00:00 UTC" in text
     assert "messages on either side (12,345 sent, 12,300 received) over 2 pairs of domains" in text
 
