@@ -14,6 +14,7 @@ from interop.figures import median
 TRAPEZOID: Final = "trapezoid"
 NO_SANDBOX: Final = "without sandbox"
 RELAYS: Final = "plain relays"
+VERTX_PEER: Final = "vertx_peer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +41,7 @@ BARS: Final[dict[str, tuple[Bar, ...]]] = {
         Bar(figure="cpu_us_per_message", limit=40.0),
     ),
     "500/s": (Bar(figure="p50_ms", limit=1.5), Bar(figure="p99_ms", limit=5.0)),
+    "to a plain domain": (Bar(figure="rate_ratio", limit=0.7, at_least=True),),
     "many": (Bar(figure="p99_ms", limit=6.0),),
 }
 
@@ -121,6 +123,13 @@ def shapes(*, quick: bool) -> tuple[Traffic, ...]:
         rounds=1 if quick else 3,
         bars=BARS["many"],
     )
+    plain = replace(
+        flood,
+        name="to a plain domain",
+        variants=(TRAPEZOID, VERTX_PEER),
+        judged=VERTX_PEER,
+        bars=BARS["to a plain domain"],
+    )
     larger = [] if quick else [replace(flood, body_bytes=1000, rounds=3, bars=())]
     encrypted = (TRAPEZOID,) if quick else (TRAPEZOID, RELAYS)
     return (
@@ -128,6 +137,7 @@ def shapes(*, quick: bool) -> tuple[Traffic, ...]:
         *larger,
         paced,
         many,
+        plain,
         replace(flood, tls=True, variants=encrypted, bars=()),
         replace(paced, tls=True, variants=encrypted, bars=(), rounds=1),
     )
@@ -136,7 +146,8 @@ def shapes(*, quick: bool) -> tuple[Traffic, ...]:
 class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of the table: medians over rounds, losses summed.
 
-    `cpu_ratio` is the cost per message over that of the shape's reference, `p99_ratio` the same of the wait;
+    `cpu_ratio` is the cost per message over that of the shape's reference, `p99_ratio` the same of the wait,
+    `rate_ratio` of messages per second;
     `session_kib` is for rows about sessions.
     """
 
@@ -151,6 +162,7 @@ class Row(Struct, frozen=True, kw_only=True, omit_defaults=True):
     longest_ms: float | None = None
     cpu_ratio: float | None = None
     p99_ratio: float | None = None
+    rate_ratio: float | None = None
     session_kib: float | None = None
 
 
@@ -163,6 +175,7 @@ class Measured:
     runs: tuple[Run, ...]
     reference_cpu_us: float | None = None
     reference_p99_ms: float | None = None
+    reference_rate: float | None = None
     session_kib: float | None = None
 
     @property
@@ -180,11 +193,12 @@ class Measured:
         """The medians."""
         p99 = self.p99_ms
         ratio = self.cpu_us_per_message / self.reference_cpu_us if self.reference_cpu_us else None
+        rate = median_of([run.messages_per_second for run in self.runs]) or 0.0
         return Row(
             name=f"{self.variant}, {self.shape.name}",
             body_bytes=self.shape.body_bytes,
             tls=self.shape.tls,
-            messages_per_second=median_of([run.messages_per_second for run in self.runs]) or 0.0,
+            messages_per_second=rate,
             p50_ms=median_of([run.p50_ms for run in self.runs]),
             p99_ms=p99,
             longest_ms=max((run.longest_ms for run in self.runs if run.longest_ms is not None), default=None),
@@ -192,6 +206,7 @@ class Measured:
             lost=sum(run.lost for run in self.runs),
             cpu_ratio=None if ratio is None else round(ratio, 2),
             p99_ratio=round(p99 / self.reference_p99_ms, 2) if p99 and self.reference_p99_ms else None,
+            rate_ratio=round(rate / self.reference_rate, 2) if self.reference_rate else None,
             session_kib=self.session_kib,
         )
 
@@ -218,11 +233,13 @@ def compared(measured: Sequence[Measured]) -> list[Measured]:
     """The same, each with what the reference of their shape costs, and how long one waits with it."""
     costs = {one.variant: one.cpu_us_per_message for one in measured}
     waits = {one.variant: one.p99_ms for one in measured}
+    rates = {one.variant: one.row.messages_per_second for one in measured}
     return [
         replace(
             one,
             reference_cpu_us=costs.get(one.shape.reference),
             reference_p99_ms=waits.get(one.shape.reference) if one.shape.is_paced else None,
+            reference_rate=None if one.shape.is_paced else rates.get(one.shape.reference),
         )
         for one in measured
     ]

@@ -19,11 +19,11 @@ from rich.console import Console
 
 from benchmarks.domain.suite import measure_domain
 from benchmarks.footprint import Footprint, measure_footprint
-from benchmarks.plan import NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Traffic, compared, shapes
+from benchmarks.plan import NO_SANDBOX, RELAYS, TRAPEZOID, VERTX_PEER, Measured, Traffic, compared, shapes
 from benchmarks.process_time import resident_kib
 from benchmarks.report import DOMAIN_TITLE, show_absent, show_crowds, show_neighbours, show_report, show_sweep
 from benchmarks.sides import Load, Run
-from benchmarks.variants import RelayVariant, TrapezoidVariant, Variant
+from benchmarks.variants import PlainVariant, RelayVariant, TrapezoidVariant, Variant
 from interop.processes import leaves
 from protofly.errors import HostError
 
@@ -148,6 +148,8 @@ def _variants(folder: Path, plan: tuple[Traffic, ...]) -> dict[tuple[str, bool],
             shutil.rmtree(data)
         if name == RELAYS:
             made[name, tls] = RelayVariant(name, place, tls=tls)
+        elif name == VERTX_PEER:
+            made[name, tls] = PlainVariant(name, place)
         else:
             made[name, tls] = TrapezoidVariant(name, place, tls=tls, is_bare=name == NO_SANDBOX)
     return made

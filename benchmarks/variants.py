@@ -1,4 +1,4 @@
-"""What is measured: the whole trapezoid, the same without sandbox, the plain relays. One runs, the others idle."""
+"""What is measured: whole trapezoids, one without sandbox, plain relays, a plain peer. One runs, the others idle."""
 
 from __future__ import annotations
 
@@ -17,6 +17,22 @@ from interop.laboratory import Laboratory, LaboratoryPlan
 from interop.processes import Child
 
 DOMAINS: Final = ("a.example", "b.example")
+_PLAIN_SETTINGS: Final = """
+[node]
+domain = "{ours}"
+data_dir = "data"
+[listen]
+port = 0
+insecure_plaintext = true
+[[peer]]
+domain = "{theirs}"
+stub = "vertx_peer"
+endpoint = "{url}"
+class = "plain"
+stay_connected = true
+insecure_plaintext = true
+allow_addresses = ["127.0.0.0/8"]
+"""
 BARE_NODE: Final = ("benchmarks.bare_node",)  # a node whose sandbox is replaced by nothing
 
 
@@ -124,6 +140,47 @@ class TrapezoidVariant(Variant):
         """The two nodes."""
         first, second = (self.laboratory.nodes[domain].pid for domain in DOMAINS)
         return first, second
+
+
+class PlainVariant(Variant):
+    """Our node with `vertx_peer` for a domain that publishes nothing, and a stand-in for that domain's node."""
+
+    def __init__(self, name: str, folder: Path) -> None:
+        super().__init__(name, folder, tls=False)
+        self._nodes: list[Child] = []
+        self._urls = ("", "")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Start the foreign node, then ours, and keep both until cancelled."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            theirs = await self._start("benchmarks.foreign_node", DOMAINS[1])
+            their_url = f"ws://127.0.0.1:{theirs['port']}/ws"
+            settings = self.folder / "node.toml"
+            settings.write_text(_PLAIN_SETTINGS.format(ours=DOMAINS[0], theirs=DOMAINS[1], url=their_url))
+            ours = await self._start("trapezoid", "serve", "--config", str(settings))
+            self._urls = str(ours["listen"]), their_url
+            task_status.started()
+            await trio.sleep_forever()
+        finally:
+            await self.stop_clients()
+            for node in reversed(self._nodes):
+                await node.stop()
+
+    async def _start(self, *command: str) -> dict[str, object]:
+        node = Child([*command], log_file=self.folder / "nodes.log")
+        self._nodes.append(node)
+        await node.start()
+        return await node.wait_ready()
+
+    def urls(self) -> tuple[str, str]:
+        """Where clients of the first and of the second domain connect."""
+        return self._urls
+
+    def node_pids(self) -> tuple[int, int]:
+        """Our node, and the stand-in."""
+        theirs, ours = self._nodes
+        return ours.pid, theirs.pid
 
 
 class RelayVariant(Variant):

@@ -8,12 +8,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from itertools import count
 from secrets import token_hex
 
 import trio
 
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
+from federation.core.link_machine import LinkMachine
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
@@ -27,6 +29,8 @@ from protofly.message import Message
 logger = logging.getLogger("federation")
 
 TICK_SECONDS = 0.25
+TICKS_OF_QUIET_LINKS = 8
+"""Every so many ticks links are looked at on which nothing waits, is under way, or is to be answered."""
 PAUSE_SECONDS = 0.004
 MAX_LINKS = 256
 CARRIERS_PER_DOMAIN = 8
@@ -74,9 +78,10 @@ class Federation:
             self._nursery = nursery
             self.open_lasting()
             task_status.started()
-            while True:
+            for number in count(1):
                 await trio.sleep(TICK_SECONDS)
-                await self._tick(self.links)
+                is_for_all = number % TICKS_OF_QUIET_LINKS == 0
+                await self._tick([link for link in self._links.values() if is_for_all or _is_owed(link.machine)])
 
     async def _tick(self, links: list[DomainLink]) -> None:
         """Answer what waited too long, of all links in turns: one that has very much of it holds nobody up."""
@@ -257,6 +262,11 @@ class Federation:
                 del self._links[domain]
                 return True
         return False
+
+
+def _is_owed(machine: LinkMachine) -> bool:
+    """True when messages wait or are under way, or replies are expected: then time may be up for some of them."""
+    return machine.queue.waiting > 0 or machine.queue.under_way > 0 or len(machine.replies) > 0
 
 
 def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:

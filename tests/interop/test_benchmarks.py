@@ -18,11 +18,11 @@ from rich.console import Console
 
 from benchmarks.footprint import Footprint
 from benchmarks.load_client import FIRST_NUMBER, Connection, LoadClient, Template, pattern_of
-from benchmarks.plan import BARS, NO_SANDBOX, RELAYS, TRAPEZOID, Measured, Traffic, compared, shapes
+from benchmarks.plan import BARS, NO_SANDBOX, RELAYS, TRAPEZOID, VERTX_PEER, Measured, Traffic, compared, shapes
 from benchmarks.process_time import cpu_ns, process_tree, resident_kib
 from benchmarks.report import show_report
 from benchmarks.sides import Load, Run
-from benchmarks.variants import RelayVariant
+from benchmarks.variants import PlainVariant, RelayVariant
 
 A_RUN = Run(
     messages_per_second=50_000.0,
@@ -124,6 +124,31 @@ async def test_relays_carry_tls(tmp_path: Path) -> None:
     assert run.is_faultless
 
 
+async def test_a_plain_domain_gets_a_flood_without_loss(tmp_path: Path) -> None:
+    variant = PlainVariant(VERTX_PEER, tmp_path)
+    with trio.fail_after(90):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(variant.run)
+            pair = await variant.pair(1)
+            assert (await pair.run(Load(count=1, rate=1.0, body_bytes=200), variant.pids())).is_faultless
+            flood = await pair.run(Load(count=640, rate=0, body_bytes=200), variant.pids())
+            nursery.cancel_scope.cancel()
+    assert flood.is_faultless
+
+
+def test_a_rate_is_held_against_that_of_the_first_variant_of_its_shape() -> None:
+    shape = next(one for one in shapes(quick=True) if one.judged == VERTX_PEER)
+    runs = {TRAPEZOID: 100.0, VERTX_PEER: 69.0}
+    measured = compared(
+        [
+            Measured(variant=name, shape=shape, runs=(replace(A_RUN, messages_per_second=rate),))
+            for name, rate in runs.items()
+        ]
+    )
+    assert [one.row.rate_ratio for one in measured] == [1.0, 0.69]
+    assert [one.missed_bars for one in measured] == [(), ("rate_ratio ≥ 0.7",)]
+
+
 def test_rows_are_medians_and_losses_are_summed() -> None:
     runs = tuple(replace(A_RUN, messages_per_second=speed, lost=1) for speed in (10.0, 30.0, 20.0))
     measured = Measured(variant=TRAPEZOID, shape=FLOOD, runs=runs)
@@ -166,7 +191,7 @@ def test_costs_are_compared_with_the_first_variant_of_the_shape() -> None:
 def test_every_plan_has_both_shapes_all_variants_and_tls(quick: bool) -> None:
     plan = shapes(quick=quick)
     assert {"flood", "500/s", "many"} <= {shape.name for shape in plan}
-    assert {name for shape in plan for name in shape.variants} == {TRAPEZOID, NO_SANDBOX, RELAYS}
+    assert {name for shape in plan for name in shape.variants} == {TRAPEZOID, NO_SANDBOX, RELAYS, VERTX_PEER}
     assert any(shape.tls for shape in plan)
     many = next(shape for shape in plan if shape.name == "many")
     assert (many.width, many.body_bytes, many.rate) == (100, 300, 4000.0)
