@@ -239,7 +239,8 @@ class _Gathering:
         newest: dict[str, Mapping[str, Any]] = {}
         messages = Counter[str]()
         rows = self._rows(CLOCK_OFFSET, ("domain", "hour_us", "offset_us", "error_us", "messages"))
-        for row in sorted(rows, key=lambda row: int(row["hour_us"])):
+        known = [row for row in rows if row["hour_us"] is not None]  # there are rows of whole days in older lakes
+        for row in sorted(known, key=lambda row: int(row["hour_us"])):
             newest[row["domain"]] = row
             messages[row["domain"]] += row["messages"] or 0
         return tuple(

@@ -99,6 +99,7 @@ def test_of_a_clock_the_newest_hour_counts_and_the_messages_of_all() -> None:
         return {"domain": domain, "hour_us": hour_us, "messages": messages, "offset_us": offset_us, "error_us": 3}
 
     rows = [offset("b.example", 7, 2, 3), offset("b.example", 6, 5, 1), offset("a.example", 5, 9, 4)]
+    rows.append(offset("b.example", 0, 99, 99) | {"hour_us": None})  # of a lake that knew days only
     facts = gather(FewRows({CLOCK_OFFSET.name: rows}))
     found = [(one.domain, one.offset_us, one.messages) for one in facts.offsets]
     assert found == [("a.example", 4, 9), ("b.example", 3, 7)]
