@@ -139,6 +139,25 @@ def test_timers_fire_in_their_order_and_never_at_once() -> None:
     assert texts(stub.after(30), Action.LOG) == ["i", "b x"]
 
 
+def test_many_timers_of_one_moment_fire_within_the_fuel_of_their_event() -> None:
+    script = "module.exports = () => { for (let i = 0; i < 450; i++) setTimeout(() => console.log(i), 5); };"
+    stub, rounds = JavaScript(script), 1
+    while any(action.op == Action.SET_TIMER for action in stub.after(1000)):
+        rounds += 1
+    assert rounds == 1 + 450 // 20
+
+
+def test_more_timers_than_there_may_be_are_an_error_of_the_script() -> None:
+    [status] = statuses(JavaScript("for (let i = 0; i < 501; i++) setTimeout(() => {}, 5);").first)
+    assert status.startswith("failed Error: too many timers")
+
+
+def test_second_script_is_not_heard() -> None:
+    stub = relay()
+    assert statuses(stub.call(GuestEvent(Event.SCRIPT, 0, b"{"))) == []
+    assert texts(stub.say(1, message()), Action.SEND)
+
+
 def test_text_tools_of_a_browser_are_there() -> None:
     script = """const bytes = new TextEncoder().encode('gr\\u00fc\\u00df \\ud83d\\ude00\\ud800');
         console.log(btoa('hi') + atob('aGk='), bytes.length, new TextDecoder().decode(bytes).length);

@@ -29,6 +29,7 @@ def test_another_archive_is_refused_before_anything_of_it_is_read(tmp_path: Path
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1_200)  # half a minute of processor time, most of it for the C library
 def test_committed_interpreter_is_rebuilt_bit_for_bit_from_its_sources(tmp_path: Path) -> None:
     wanted = tmp_path / "sources.txt"
     wanted.write_text(f"{SOURCES} --hash=sha256:{SOURCES_SHA256}\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -132,3 +133,19 @@ async def test_unmodified_script_carries_all_conversations_of_its_node(
         await talk(system, value=9)
     shutil.copytree(folder / "data" / "stubs", machine_code / "data" / "stubs", dirs_exist_ok=True)
     shutil.copy(folder / "data" / "secret", machine_code / "data")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("for (;;);", "stub-(out-of-fuel|timeout)"), ("let a = ;", r"SyntaxError: .* \(at bad\.js:1:9\)")],
+    ids=["endless loop", "syntax error"],
+)
+@pytest.mark.long
+async def test_script_that_cannot_start_has_a_clear_reason_and_harms_nobody(folder: Path, text: str, why: str) -> None:
+    bad = folder / "bad.wasm"
+    bad.write_bytes(package_script(Script(text=text.encode(), file="bad.js", name="bad")))
+    waiting = "[limits]\nwaiting_seconds = 2.0\n"
+    async with peering(folder, VertxNode(THEIRS), str(bad), more=STAY + waiting) as system:
+        link = await system.wait_state("failed")
+        assert re.search(why, link.detail), link.detail
+        assert (await (await system.talker("carla")).ask(system.anna.hyperty)).is_ok

@@ -122,53 +122,71 @@
 
     // -------------------------------------------------------------------------------------------------------------------- timers
 
-    const HOST_TIMER = 1, TIMERS = 10000, NESTED_LEVELS = 5, NESTED_MS = 4, DELAY_MAX = 2147483647;
+    const HOST_TIMER = 1, TIMERS = 500, AT_ONCE = 20, NESTED_LEVELS = 5, NESTED_MS = 4, DELAY_MAX = 2147483647;
     const timers = new Map();
+    let first, last; /* of the chain of timers: the earliest first, those of one moment in the order in which they were set */
     let lastTimer = 0, armedFor = 0, level = 0;
 
+    const link = (timer) => {
+        let before = last;
+        while (before !== undefined && before.due > timer.due) before = before.before;
+        timer.before = before;
+        timer.after = before === undefined ? first : before.after;
+        if (before === undefined) first = timer;
+        else before.after = timer;
+        if (timer.after === undefined) last = timer;
+        else timer.after.before = timer;
+    };
+    const unlink = (timer) => {
+        if (timer.before === undefined) first = timer.after;
+        else timer.before.after = timer.after;
+        if (timer.after === undefined) last = timer.before;
+        else timer.after.before = timer.before;
+    };
     const addTimer = (callee, delay, list, isRepeated) => {
         if (mapSize(timers) >= TIMERS) throw new Error('too many timers');
         let wait = floor(NumberOf(delay));
         if (!(wait >= 1 && wait <= DELAY_MAX)) wait = 1;
         if (level >= NESTED_LEVELS && wait < NESTED_MS) wait = NESTED_MS;
-        const id = ++lastTimer;
-        mapSet(timers, id, { __proto__: null, id, due: now() + wait, wait, callee, list, isRepeated, level: level + 1 });
-        return id;
+        const timer = {
+            __proto__: null, id: ++lastTimer, due: now() + wait, wait, callee, list, isRepeated, level: level + 1,
+            before: undefined, after: undefined,
+        };
+        mapSet(timers, timer.id, timer);
+        link(timer);
+        return timer.id;
     };
     const cancelTimer = (id) => {
-        if (typeof id === 'number') mapDelete(timers, id);
+        const timer = typeof id === 'number' ? mapGet(timers, id) : undefined;
+        if (timer === undefined) return;
+        mapDelete(timers, id);
+        unlink(timer);
     };
-    const restOf = (list, from) => {
-        const rest = plainList();
-        for (let i = from; i < list.length; i++) rest[i - from] = list[i];
-        return rest;
-    };
-    const firstDue = (until) => {
-        let first;
-        mapEach(timers, (timer) => {
-            if (timer.due <= until && (first === undefined || timer.due < first.due)) first = timer;
-        });
-        return first;
-    };
+    /* An event has fuel for some callbacks; what is left fires a millisecond later. */
     const onTimer = () => {
         armedFor = 0;
         const until = now();
-        for (let timer = firstDue(until); timer !== undefined; timer = firstDue(until)) {
+        for (let i = 0; i < AT_ONCE && first !== undefined && first.due <= until; i++) {
+            const timer = first;
+            unlink(timer);
+            if (timer.isRepeated) {
+                timer.due = until + timer.wait;
+                link(timer);
+            } else {
+                mapDelete(timers, timer.id);
+            }
             level = timer.level;
-            if (timer.isRepeated) timer.due = until + timer.wait;
-            else mapDelete(timers, timer.id);
             callScript('timer', timer.callee, undefined, timer.list);
         }
         level = 0;
     };
     const armTimer = () => {
-        const first = firstDue(Infinity);
         const due = first === undefined ? 0 : first.due;
         if (due === armedFor) return;
         armedFor = due;
         act(SET_TIMER, 0, HOST_TIMER, due === 0 ? 0 : due > now() ? due - now() : 1);
     };
-    const later = (ms, callee) => addTimer(callee, ms, plainList(), false);
+    const later = (ms, callee) => addTimer(callee, ms, [], false);
 
     // ----------------------------------------------------------------------------------------------------------------- endpoints
 
@@ -533,9 +551,9 @@
             warn: consoleLine(WARNING), error: consoleLine(ERROR), dir: consoleLine(DEBUG), assert() {}, time() {}, timeEnd() {},
             group() {}, groupEnd() {},
         },
-        setTimeout: function setTimeout(callee, delay) { return addTimer(callee, delay, restOf(arguments, 2), false); },
-        setInterval: function setInterval(callee, delay) { return addTimer(callee, delay, restOf(arguments, 2), true); },
-        setImmediate: function setImmediate(callee) { return addTimer(callee, 1, restOf(arguments, 1), false); },
+        setTimeout: function setTimeout(callee, delay, ...list) { return addTimer(callee, delay, list, false); },
+        setInterval: function setInterval(callee, delay, ...list) { return addTimer(callee, delay, list, true); },
+        setImmediate: function setImmediate(callee, ...list) { return addTimer(callee, 1, list, false); },
         clearTimeout: cancelTimer,
         clearInterval: cancelTimer,
         clearImmediate: cancelTimer,
@@ -643,7 +661,7 @@
      * A runtime subscribes, at its node, to what is to reach it: addresses of our domain that the node knows nothing of, and what is
      * subscribed to at objects. In the name of the node's own subscription manager we ask our node for the changes of our objects.
      */
-    const KNOWN_MOST = 12288, AT_ONCE = 256;
+    const KNOWN_MOST = 12288, RESOURCES_AT_ONCE = 256;
     const known = new Set();
     let asked = 0;
 
@@ -675,7 +693,7 @@
         for (let i = 0; i < addresses.length; i++) {
             if (isHyperty(addresses[i])) continue;
             list += (count ? ',' : '') + writeJson(addresses[i] + '/changes');
-            if (++count === AT_ONCE) flush();
+            if (++count === RESOURCES_AT_ONCE) flush();
         }
         flush();
     };
@@ -739,8 +757,11 @@
 
     // ------------------------------------------------------------------------------------------------------------ life of the stub
 
-    const WORDS = { __proto__: null, created: 1, create: 1, 'in-progress': 1, live: 1, LIVE: 1, connected: 1, failed: 1, disconnected: 1 };
-    const LIVE = { __proto__: null, live: 1, LIVE: 1, connected: 1 };
+    /* The states that a script may report, with the words of older ones. */
+    const STATES = {
+        __proto__: null, created: 'created', create: 'created', 'in-progress': 'in-progress', live: 'live', LIVE: 'live', connected: 'live',
+        failed: 'failed', disconnected: 'disconnected',
+    };
     const PATIENCE_MS = 20000, UNSAID_MS = 1000;
     let state = '', hasState = false, isDraining = false, instance, patience = 0;
 
@@ -750,16 +771,17 @@
         act(STATUS, 0, 0, why === '' ? word : word + ' ' + slice(why, 0, 200));
     };
     const onState = (word, why) => {
-        if (WORDS[word] === undefined) {
+        const reported = STATES[word];
+        if (reported === undefined) {
             log(WARNING, 'the script reports the unknown state ' + slice(word, 0, 40));
             return;
         }
         hasState = true;
-        say(word, why);
-        if (LIVE[word] !== undefined) {
+        say(reported, why);
+        if (reported === 'live') {
             failures = 0;
             cancelTimer(patience);
-        } else if (word === 'disconnected' && !isDraining) {
+        } else if (reported === 'disconnected' && !isDraining) {
             later(1, () => { if (allSockets > 0) watch(); else connect(); }); /* unless the script does so itself */
         }
     };
@@ -769,7 +791,7 @@
     const watch = () => {
         cancelTimer(patience);
         patience = later(PATIENCE_MS, () => {
-            if (LIVE[state] !== undefined || isDraining) return;
+            if (state === 'live' || isDraining) return;
             if (openSockets === 0 && allSockets > 0) watch();
             else fail('the script is not live after ' + (PATIENCE_MS / 1000) + ' s');
         });
@@ -878,8 +900,8 @@
             defineProperty(globalThis, 'fetch', { value: fetch, writable: true, configurable: true });
             defineProperty(globalThis, 'XMLHttpRequest', { value: XMLHttpRequest, writable: true, configurable: true });
         }
-        const first = settings.endpoints.length > 0 ? 'wss://' + settings.endpoints[0] + '.endpoint' : '';
-        const configuration = { url: first, messagingnode: first, runtimeURL: settings.stub_url };
+        const endpointUrl = settings.endpoints.length > 0 ? 'wss://' + settings.endpoints[0] + '.endpoint' : '';
+        const configuration = { url: endpointUrl, messagingnode: endpointUrl, runtimeURL: settings.stub_url };
         for (const given of [about.configuration, settings.configuration]) {
             if (isObject(given)) for (const name of keys(given)) configuration[name] = given[name];
         }
@@ -890,7 +912,10 @@
         about.subscriptions = typeof own.subscriptions === 'string' ? own.subscriptions : 'new';
         return configuration;
     };
+    let hasScript = false;
     const onScript = (_, header) => {
+        if (hasScript) return;
+        hasScript = true;
         try {
             const configuration = configure(header);
             instance = instanceOf(findFactory(), configuration);
