@@ -10,17 +10,21 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import trio
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from msg_node.records.recovery import note_run
+from msg_node.records.segment_writer import SegmentOptions
+from msg_node.records.writer import RecordsWriter, WriterOptions
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust, load_trust
 from pipeline.segment_chains import SegmentChains
 from pipeline.segment_content import LINE_BYTES_MAX, ContentError
 from pipeline.segments import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
 from protofly.errors import SettingsError
-from protofly.record_segments import Signer, sign_manifest
+from protofly.record_segments import SegmentName, Signer, sign_manifest
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
 from protofly.signatures import SigningKey
 from tests.pipeline.spools import KEY, NODE, SECOND_US, SIGNER, START_US, SegmentWriter, message
@@ -413,3 +417,34 @@ def test_kinds_of_records_do_not_share_numbers(tmp_path: Path) -> None:
     SegmentWriter(tmp_path, kind=Kind.SESSION).seal([], lost=1)
     judged = SegmentChains().judge([examine(place, TRUST) for place in find_manifests([tmp_path])])
     assert [segment.verdict for segment in judged] == [Verdict.ACCEPTED] * 2
+
+
+async def test_empty_segments_of_a_node_that_was_idle_and_then_crashed_continue_its_chain(tmp_path: Path) -> None:
+    """Written by a real writer, recovered by the next one, read by the pipeline."""
+    short = WriterOptions(sync_seconds=0.005, segments=SegmentOptions(idle_seconds=0.01))
+    for _ in range(2):
+        writer = RecordsWriter(tmp_path, NODE, options=short)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(writer.run)
+            with trio.fail_after(10):
+                while writer.statistics().sealed_segments < 2:  # noqa: ASYNC110 - another thread seals
+                    await trio.sleep(0.005)
+            nursery.cancel_scope.cancel()
+        note_run(tmp_path, boot_of(tmp_path), is_running=True)  # as if it had been killed
+    found = [examine(place, Trust()) for place in find_manifests([tmp_path])]
+    judged = SegmentChains().judge(found)
+    assert {segment.verdict for segment in judged} == {Verdict.ACCEPTED}
+    allowed = {Finding.UNSIGNED, Finding.CRASH}
+    assert {finding for segment in judged for finding in segment.findings} == allowed
+    [crashed] = [segment for segment in judged if Finding.CRASH in segment.findings]
+    assert crashed.manifest is not None
+    assert crashed.manifest.records == 0
+    assert {segment.manifest.boot for segment in judged if segment.manifest} == {*boots_of(tmp_path)}
+
+
+def boots_of(spool: Path) -> set[int]:
+    return {name.boot for path in spool.glob("*.zst") if (name := SegmentName.parse(path.name.partition(".jsonl")[0]))}
+
+
+def boot_of(spool: Path) -> int:
+    return max(boots_of(spool))
