@@ -205,8 +205,15 @@ class SessionTransitions:
                 self._end_proof(session, now)
 
     def expire(self, *, now: float) -> Session | None:
-        """End one session whose grace has ended and return it, if there is one."""
+        """End one session whose grace has ended and return it, if there is one.
+
+        Where the operator gives a longer grace than usual, that is only while there is room: when nine tenths of all
+        sessions are taken, those that were lost for the usual grace end, longest lost first. So strangers who open
+        sessions and drop them keep others out no longer than with the usual grace.
+        """
         session = self._terms.out_of_grace(now)
+        if session is None and 10 * len(self.sessions) > 9 * self._rules.max_sessions:
+            session = self._terms.out_of_grace(now + max(self._rules.grace_seconds - SESSION_GRACE_SECONDS, 0.0))
         if session is not None:
             self._remove(session)
         return session

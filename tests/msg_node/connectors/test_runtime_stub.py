@@ -154,7 +154,9 @@ async def test_runtime_of_another_domain_comes_in_as_a_guest_with_its_credential
         await peer.order(name="request", type="read", to=bobs, body={"value": "from abroad"})
         request = await bob.next()
         assert (request["from"], request["body"]["value"]) == (f"runtime://{FOREIGN}/rt", "from abroad")
-        await bob.say(a_message("response", bobs, request["from"], {"code": 200, "value": "welcome"}, id_=request["id"]))
+        await bob.say(
+            a_message("response", bobs, request["from"], {"code": 200, "value": "welcome"}, id_=request["id"])
+        )
         assert (await peer.next())["body"]["value"] == "welcome"
 
 

@@ -603,3 +603,30 @@ def test_sessions_of_newer_bindings_are_not_taken_over(journal: Journal, dialect
     transitions = taking_over(Journal())
     opened(transitions.open(opener(1), "t1", now=0))
     assert isinstance(transitions.open(replace(opener(2), dialect=dialect), "t2", now=10), OpenRefused)
+
+
+def test_a_long_grace_is_given_only_while_there_is_room(journal: Journal) -> None:
+    rules = SessionRules(grace_seconds=86_400, max_sessions=20, second_open_takes_over=True)
+    transitions = SessionTransitions(journal, Credentials(), rules)
+    names = [f"runtime://alpha.example/rt-{number}" for number in range(20)]
+    for number, name in enumerate(names):
+        opened(transitions.open(opener(number + 1, runtime=name), f"t{number}", now=0))
+    for number in range(15):
+        transitions.lost(number + 1, now=number)
+    assert transitions.expire(now=119.9) is None
+    ended = []
+    while (session := transitions.expire(now=200)) is not None:
+        ended.append(session.runtime_key)
+    assert ended == names[:2]  # the longest lost, until nine tenths are left
+    assert transitions.open(opener(99, runtime=f"{ANA}-new"), "t99", now=201) != OpenRefused(Code.OVERLOAD)
+
+
+@pytest.mark.parametrize("taken", [20, 18])
+def test_live_sessions_and_those_lost_a_moment_ago_do_not_make_room(journal: Journal, taken: int) -> None:
+    transitions = SessionTransitions(journal, Credentials(), SessionRules(grace_seconds=86_400, max_sessions=20))
+    for number in range(taken):
+        opened(transitions.open(opener(number + 1, runtime=f"{ANA}-{number}"), f"t{number}", now=0))
+    assert transitions.expire(now=10_000) is None
+    transitions.lost(1, now=10_000)
+    assert transitions.expire(now=10_119) is None
+    assert (transitions.expire(now=10_121) is None) is (taken == 18)
