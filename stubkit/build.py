@@ -77,7 +77,7 @@ def build(source: Path, output: Path, *, has_names: bool = False) -> int:
     Args:
         source: The stub's only file; its suffix names the language: `.c`, `.zig`, `.ts` or `.js`.
         output: Where to write the module; replaced whole or not at all.
-        has_names: Keep the names of functions; the code is the same.
+        has_names: Keep the names of functions; the code does the same, and in C and AssemblyScript is the same.
 
     Returns:
         Size of the module in bytes.

@@ -72,6 +72,36 @@ def test_kit_of_each_language_reads_and_writes_json_and_gathers_lines(suffix: st
     assert [result.problem for result in results] == ["", ""]
 
 
+def code_of(module: bytes) -> bytes:
+    """The code section of a module."""
+    at = 8
+    while at < len(module):
+        kind, size, shift = module[at], 0, 0
+        at += 1
+        while True:
+            byte = module[at]
+            size, shift, at = size | (byte & 0x7F) << shift, shift + 7, at + 1
+            if byte < 0x80:
+                break
+        if kind == 10:
+            return module[at : at + size]
+        at += size
+    raise AssertionError("no code")
+
+
+@pytest.mark.parametrize(
+    ("suffix", "function"), [(".c", b"stub_json_path"), pytest.param(".ts", b"jsonMember", marks=pytest.mark.long)]
+)
+def test_names_come_along_without_a_change_of_the_code(suffix: str, function: bytes, tmp_path: Path) -> None:
+    needs_npm(suffix)
+    plain, named = tmp_path / "plain.wasm", tmp_path / "named.wasm"
+    build(SDK_TESTS / f"text{suffix}", plain)
+    build(SDK_TESTS / f"text{suffix}", named, has_names=True)
+    assert code_of(plain.read_bytes()) == code_of(named.read_bytes())
+    assert function in named.read_bytes()
+    assert function not in plain.read_bytes()
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
