@@ -365,3 +365,18 @@ def test_a_document_that_is_nested_without_end_is_malformed() -> None:
     with pytest.raises(PeerError) as caught:
         decode_live(b"[" * 100_000, domain="b.example")
     assert caught.value.code is Code.DOCUMENT_MALFORMED
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "is_supported"),
+    [
+        ("trapezoid-stub", "1", True),
+        ("trapezoid-stub", "1.9", True),
+        ("trapezoid-stub", "2.0", False),
+        ("trapezoid-stub", "0.1", False),
+        ("trapezoid-stub", "10", False),
+        ("rmn-stub", "1", False),
+    ],
+)
+def test_an_abi_of_our_name_and_major_version_is_supported(name: str, version: str, is_supported: bool) -> None:
+    assert Abi(name=name, version=version).is_supported is is_supported

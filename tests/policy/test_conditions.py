@@ -338,6 +338,16 @@ def test_conditions_stand_inside_each_other_up_to_their_number() -> None:
         compile_condition(Not(part=condition))
 
 
+@pytest.mark.parametrize("kind", [AllOf, AnyOf])
+def test_several_conditions_stand_inside_each_other_up_to_the_same_number(kind: type[AllOf | AnyOf]) -> None:
+    condition: Condition = check("hook", "equals", "out")
+    for _ in range(POLICY_NESTING_LEVELS):
+        condition = kind(parts=(condition, ALWAYS))
+    compile_condition(condition)
+    with pytest.raises(SettingsError, match="nested"):
+        compile_condition(kind(parts=(condition, ALWAYS)))
+
+
 def test_a_pattern_fits_a_text_of_nothing_but_its_pieces() -> None:
     assert glob("a*b*c")("abc")
     assert not glob("ab*b*bc")("abc")

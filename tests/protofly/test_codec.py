@@ -566,3 +566,13 @@ def test_the_body_is_found_at_the_end_however_its_name_is_set(name: bytes) -> No
 def test_a_new_body_takes_members_where_one_stands_before_its_end(body: bytes, takes: bool) -> None:
     [message] = codec.decode(b'{"type":"read","from":"a","to":"b","body":{"x":1}}')
     assert codec.with_body(message, body).takes_members is takes
+
+
+@pytest.mark.parametrize(("detail", "said"), [("", "Forbidden"), ("why", "Forbidden: why")])
+@pytest.mark.parametrize(("source", "more"), [(None, {}), ("runtime://a/mn", {"source": "runtime://a/mn"})])
+def test_a_refusal_says_its_code_in_words_and_why(
+    detail: str, said: str, source: str | None, more: dict[str, object]
+) -> None:
+    request = codec.build(id=1, type="read", from_="a", to="b")
+    members = codec.body_members(codec.refusal(request, Code.POLICY, detail=detail, source=source).body)
+    assert members == {"code": 403, "description": said, "reason": "policy", **more}
