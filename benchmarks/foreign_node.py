@@ -1,8 +1,8 @@
 """A stand-in for a Vert.x node, as lean as the frames allow: the far end of `vertx_peer` in a benchmark.
 
 Connections at `/ws`, `open` with a token, allocation, subscription; any other message goes on as it came to the
-connection that has its `to`. It acknowledges nothing, and does not answer for unknown recipients. What a batch of one read
-leads to leaves in one write per connection. Run as `python -m benchmarks.foreign_node DOMAIN`; it prints
+connection that has its `to`. It acknowledges nothing, and does not answer for unknown recipients. What a batch of one
+read leads to leaves in one write per connection. Run as `python -m benchmarks.foreign_node DOMAIN`; it prints
 `ready {"port": …}` when it listens. Source: reference nodes, section 5.
 """
 
