@@ -26,12 +26,13 @@ from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
+from msg_node.admin.metrics import MEDIA_TYPE
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.restrictions import Restricted
 from msg_node.node import Node
-from msg_node.node_status import node_status
+from msg_node.node_status import node_metrics, node_status
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
@@ -89,6 +90,7 @@ async def serve(
     node.expiries.renew = renew
     if node.site is not None:
         node.site.serve_status(partial(node_status, node))
+        node.site.serve_metrics(partial(node_metrics, node), MEDIA_TYPE)
         node.site.serve_readiness(node.problems, node.expiries.warnings)
     listeners = await _listen(settings)
     drain = Drain(node.bus, node.federation, settings.node.drain_seconds)

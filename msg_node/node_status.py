@@ -10,6 +10,7 @@ from pathlib import Path
 import msgspec
 
 from msg_node.admin.link_report import link_status
+from msg_node.admin.metrics import OTHER, Figures, Gauge, exposition
 from msg_node.kernel.counts import NodeCount
 from msg_node.node import Node
 from msg_node.settings.middleware import active_steps
@@ -57,6 +58,10 @@ def node_status(node: Node) -> dict[str, object]:
 
 
 def _counters(node: Node) -> dict[str, int]:
+    return _counts(node).shown()
+
+
+def _counts(node: Node) -> Counters:
     counters = Counters(NodeCount)
     for part in (node.bus.counters, node.listener.counters):
         for name, count in part.items():
@@ -65,7 +70,7 @@ def _counters(node: Node) -> dict[str, int]:
     counters[NodeCount.DECISIONS_NOT_RECORDED] = node.federation.decisions.left_out
     if node.mqtt is not None:
         counters[NodeCount.MQTT_RETAINED] = node.mqtt.client.retained_ignored
-    return counters.shown()
+    return counters
 
 
 def _site(node: Node) -> dict[str, int]:
@@ -77,3 +82,42 @@ def rss_kib() -> int:
     """Memory of this process that is in RAM."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
     return pages * resource.getpagesize() // 1024
+
+
+def node_metrics(node: Node) -> bytes:
+    """The figures of one node in the text format of Prometheus; about a millisecond for each hundred links."""
+    server = None if node.site is None else node.site.server
+    named = {peer.domain for peer in node.current.get().peer}
+    counts: dict[str, dict[str, int]] = {}
+    figures = Figures(_counts(node), {} if server is None else server.counters, counts)
+    _put_node(figures, node)
+    for link in node.federation.links:
+        domain = link.domain if link.domain in named else OTHER
+        of_domain = counts.setdefault(domain, {})
+        for name, count in link.counters.items():
+            of_domain[name] = of_domain.get(name, 0) + count
+        figures.put(Gauge.LINKS, 1, link.state)
+        figures.put(Gauge.LINK_UP, link.is_live, domain)
+        figures.put(Gauge.LINK_WAITING, link.queue.waiting, domain)
+        figures.put(Gauge.LINK_UNDER_WAY, link.queue.under_way, domain)
+    return exposition(figures)
+
+
+def _put_node(figures: Figures, node: Node) -> None:
+    """Fill in the gauges of the node itself."""
+    records, live = node.records.statistics(), node.bus.runtimes.live_sessions
+    figures.put(Gauge.INFO, 1, node.version)
+    figures.put(Gauge.UPTIME, time.time() - node.started_at)
+    figures.put(Gauge.MEMORY, rss_kib() * 1024)
+    figures.put(Gauge.DRAINING, node.federation.is_draining)
+    figures.put(Gauge.SESSIONS, live, "live")
+    figures.put(Gauge.SESSIONS, len(node.state.sessions) - live, "parked")
+    figures.put(Gauge.RUNTIME_QUEUED, sum(port.queue.queued for port in node.bus.send_queues.ports.values()))
+    figures.put(Gauge.STORED_REQUESTS, len(node.state.delivery.parking))
+    figures.put(Gauge.RECORDS_WAITING, records.waiting)
+    figures.put(Gauge.RECORDS_LOST, records.lost)
+    figures.put(Gauge.STATE_FAILURES, node.store.statistics().failures)
+    for one in node.expiries.judged():
+        figures.gauges[Gauge.EXPIRY][one.term.title] = one.term.ends_at - time.time()
+    for restriction in node.state.restrictions:
+        figures.put(Gauge.RESTRICTIONS, 1, restriction.what.value)

@@ -39,6 +39,8 @@ _FORWARDING: Final = frozenset(
 )
 """Header fields that proxies add, besides all that begin with `X-Forwarded`."""
 
+_NOT_STORED: Final = {"Cache-Control": "no-store"}
+
 Readiness = Callable[[], Sequence[str]]
 """What keeps the node from being ready, in words; nothing when it is."""
 Status = Callable[[], object]
@@ -66,6 +68,8 @@ class Site:
         self._readiness: Readiness = tuple
         self._warnings: Readiness = tuple
         self._status: Status | None = None
+        self._metrics: Callable[[], bytes] | None = None
+        self._metrics_type = ""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Site:
@@ -80,6 +84,10 @@ class Site:
     def serve_status(self, status: Status) -> None:
         """Show what `status` returns at `/status`."""
         self._status = status
+
+    def serve_metrics(self, metrics: Callable[[], bytes], media_type: str) -> None:
+        """Show what `metrics` returns at `/metrics`, to those who may see `/status`."""
+        self._metrics, self._metrics_type = metrics, media_type
 
     def serve_readiness(self, readiness: Readiness, warnings: Readiness = tuple) -> None:
         """Let `readiness` decide at `/readyz`; what `warnings` returns is shown beside it and decides nothing."""
@@ -97,7 +105,12 @@ class Site:
 
     def make_app(self) -> Starlette:
         """The ASGI application."""
-        routes = [Route("/livez", self._livez), Route("/readyz", self._readyz), Route("/status", self._status_page)]
+        routes = [
+            Route("/livez", self._livez),
+            Route("/readyz", self._readyz),
+            Route("/status", self._status_page),
+            Route("/metrics", self._metrics_page),
+        ]
         if self._publisher is not None:
             routes += published_routes(self._publisher)
         return Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})
@@ -152,12 +165,23 @@ class Site:
     async def _status_page(self, request: Request) -> Response:
         if self._status is None:
             return PlainTextResponse("no status here\n", status_code=404)
+        refusal = self._refusal_of(request)
+        return refusal or Response(msgspec.json.encode(self._status()), media_type=JSON, headers=_NOT_STORED)
+
+    async def _metrics_page(self, request: Request) -> Response:
+        if self._metrics is None:
+            return PlainTextResponse("no metrics here\n", status_code=404)
+        refusal = self._refusal_of(request)
+        return refusal or Response(self._metrics(), media_type=self._metrics_type, headers=_NOT_STORED)
+
+    def _refusal_of(self, request: Request) -> Response | None:
+        """Refuse those who may not see the state of the node; None for those who may."""
         if self._settings.status_token_sha256:
             if not _has_token(request, self._settings.status_token_sha256):
                 return PlainTextResponse("the token of `site.status_token_sha256` is wanted\n", status_code=403)
         elif (reason := self._why_not_local(request)) is not None:
             return PlainTextResponse(f"{reason}: set `site.status_token_sha256`\n", status_code=403)
-        return Response(msgspec.json.encode(self._status()), media_type=JSON, headers={"Cache-Control": "no-store"})
+        return None
 
 
 def _has_token(request: Request, token_sha256: str) -> bool:

@@ -57,7 +57,10 @@ FORMATS: Final = (
         r"books_version|peer_book\b|\"books\"",
         "a field of the extracts that partners exchange, a table, a field of --json",
     ),
-    (r"\"is_told\"|[\"`]gaps told[\"`]", "a field of rows in the state file, a counter of the status page"),
+    (
+        r"\"is_told\"|[\"`]gaps told[\"`]|`trapezoid_gaps_told_total`",
+        "a field of rows in the state file, a counter of the status page",
+    ),
 )
 """Names in formats that others read already: they keep their words until the format has a new version."""
 

@@ -11,12 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 import trio
 
 from msg_node.admin.admin_socket import REQUEST_BYTES, SOCKET_NAME, short_path
 from protofly.errors import HostError
 from tests.support.runtime_rig import PATIENCE_SECONDS
+from tests.support.status_token import AS_OPERATOR
 from trapezoid.admin_client import ask_node
 
 from .one_node import SETTINGS, serving
@@ -61,6 +63,13 @@ async def test_operators_see_sessions_and_what_they_hold_and_strangers_get_nothi
         assert any("guests run" in line["message"] for line in (await ask(tmp_path, "log", level="info"))["rows"])
         with pytest.raises(HostError, match="there is no operation"):
             await ask(tmp_path, "drop tables")
+
+        async with httpx.AsyncClient(trust_env=False) as client:
+            url = f"{node.ready['site']}/metrics"
+            assert (await client.get(url)).status_code == 403
+            page = (await client.get(url, headers=AS_OPERATOR)).text
+            assert 'trapezoid_sessions{state="live"} 1.0' in page
+            assert "trapezoid_frames_in_total" in page
 
         path = tmp_path / "data" / SOCKET_NAME
         assert stat.S_IMODE(path.lstat().st_mode) == 0o600

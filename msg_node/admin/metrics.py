@@ -1,0 +1,146 @@
+"""The figures of a node in the text format of Prometheus: counters of the closed tables, and gauges of what is so now.
+
+Names come from the tables of counters: `refused {}` of a node is `trapezoid_refused_by_code_total{code="…"}`. Labels
+are bounded: codes are those of the table, domains those that the settings name in full, and `other` for the rest.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from federation.core.link_counts import LinkCount
+from msg_node.kernel.counts import NodeCount, SiteCount
+from protofly.counters import CODES, Counted
+
+MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+OTHER: Final = "other"
+"""Stands for every domain that the settings do not name in full."""
+_NO_NAME: Final = re.compile(r"[^a-z0-9]+")
+_CODES: Final = frozenset(CODES)
+
+Counts = Mapping[str, int]
+
+
+class Gauge(Enum):
+    """What is so now: a value, or one for each value of a label.
+
+    Attributes:
+        metric: Its name, without that of the program.
+        meaning: One sentence.
+        label: Name of the label; "" for a single value.
+    """
+
+    INFO = "info", "The program; the value is 1.", "version"
+    UPTIME = "uptime_seconds", "Seconds since the start."
+    MEMORY = "memory_bytes", "Memory of the process that is in RAM."
+    DRAINING = "draining", "1 while the node stops."
+    SESSIONS = "sessions", "Sessions of runtimes, by state: live or parked.", "state"
+    RUNTIME_QUEUED = "runtime_queued_messages", "Messages that wait for slow runtimes."
+    STORED_REQUESTS = "stored_requests", "Requests that are stored until they are done."
+    LINKS = "links", "Links to other domains, by state.", "state"
+    LINK_UP = "link_up", "Links that are up, by domain.", "domain"
+    LINK_WAITING = "link_waiting_messages", "Messages that no carrier has taken yet, by domain.", "domain"
+    LINK_UNDER_WAY = "link_under_way_messages", "Messages without an acknowledgement, by domain.", "domain"
+    RECORDS_WAITING = "records_waiting", "Audit records that are not written yet."
+    RECORDS_LOST = "records_lost", "Audit records that were lost since the start."
+    STATE_FAILURES = "state_failures", "Commits of the state that failed since the start."
+    EXPIRY = "expiry_seconds", "Seconds until a document or certificate expires.", "what"
+    RESTRICTIONS = "restrictions", "Domains, runtimes and stubs that operators have forbidden.", "what"
+
+    def __init__(self, metric: str, meaning: str, label: str = "") -> None:
+        self.metric, self.meaning, self.label = metric, meaning, label
+
+
+@dataclass(slots=True)
+class Figures:
+    """The figures of one moment.
+
+    Attributes:
+        node: Counts of `NodeCount`.
+        site: Counts of `SiteCount`.
+        links: Counts of `LinkCount` by label of their domain.
+        gauges: Values by gauge and label, "" where it has none.
+    """
+
+    node: Counts
+    site: Counts
+    links: Mapping[str, Counts]
+    gauges: defaultdict[Gauge, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+
+    def put(self, gauge: Gauge, value: float, label: str = "") -> None:
+        """Add a value to a gauge; values of the same label add up."""
+        values = self.gauges[gauge]
+        values[label] = values.get(label, 0.0) + value
+
+
+def exposition(figures: Figures) -> bytes:
+    """Write figures in the text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once(list(_metrics(figures))))
+    return generate_latest(registry)
+
+
+class _Once(Collector):
+    """Gives the registry metrics that were made for one exposition."""
+
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterable[Metric]:
+        """See `Collector`."""
+        return self._metrics
+
+
+def _metrics(figures: Figures) -> Iterator[Metric]:
+    for gauge in Gauge:
+        labels = [gauge.label] if gauge.label else []
+        family = GaugeMetricFamily(f"trapezoid_{gauge.metric}", gauge.meaning, labels=labels)
+        for label, value in sorted(figures.gauges[gauge].items()):
+            family.add_metric([label] if gauge.label else [], value)
+        yield family
+    yield from _counters("trapezoid", NodeCount, figures.node)
+    yield from _counters("trapezoid_site", SiteCount, figures.site)
+    for one in LinkCount:
+        counted = CounterMetricFamily(counter_name("trapezoid_link", one), _meaning(one), labels=["domain"])
+        for domain, counts in sorted(figures.links.items()):
+            counted.add_metric([domain], counts.get(one.value, 0))
+        yield counted
+
+
+def _counters(prefix: str, table: type[Counted], counts: Counts) -> Iterator[Metric]:
+    for one in table:
+        label = label_of(one)
+        family = CounterMetricFamily(counter_name(prefix, one), _meaning(one), labels=[label] if label else [])
+        if not label:
+            family.add_metric([], counts.get(one.value, 0))
+        for value in one.labels:
+            if count := counts.get(one.of(value), 0):
+                family.add_metric([value], count)
+        yield family
+
+
+def counter_name(prefix: str, one: Counted) -> str:
+    """Return the name of a counter, without the `_total` of the format."""
+    slug = _NO_NAME.sub("_", one.value.lower().replace("{}", "")).strip("_")
+    label = label_of(one)
+    return f"{prefix}_{slug}_by_{label}" if label else f"{prefix}_{slug}"
+
+
+def label_of(one: Counted) -> str:
+    """Return the name of the label of a counter, "" if it has none."""
+    if not one.labels:
+        return ""
+    return "code" if set(one.labels) <= _CODES else "kind"
+
+
+def _meaning(one: Counted) -> str:
+    return f"{one.meaning[0].upper()}{one.meaning[1:]}."
