@@ -8,6 +8,7 @@ from msg_node.bus.core.admission import Admission, check_named_source, check_pas
 from msg_node.bus.core.router import Learned
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import Credential, digest_of
+from protofly import codec
 from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from tests.msg_node.bus.test_router import ROOM, SM, Rig
@@ -126,3 +127,14 @@ def test_a_guest_speaks_in_names_of_its_domain(from_: str, source: str | None, c
         return
     with pytest.raises(PeerError, check=lambda error: error.code is code):
         admission.check_guest(message, number, FOREIGN, NothingAsked(), now=rig.now)
+
+
+@pytest.mark.parametrize("flags", [{}, {"auth": True}, {"sessionToken": "x"}, {"auth": False, "sessionToken": "x"}])
+def test_members_that_only_nodes_set_are_taken_off_what_sessions_send(flags: dict[str, object]) -> None:
+    rig = StateRig()
+    sid, _ = rig.open("rt", 1)
+    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    message = parsed(a_message("read", f"runtime://{DOMAIN}/rt", SM, {"value": 1, **flags}, id_=1))
+    admitted = admission.admit(message, sid, NothingAsked(), rig.now)
+    assert codec.body_members(admitted.body) == {"value": 1}
+    assert (admitted is message) is (not flags)
