@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from protofly import limits
 from sandbox.core.exchange import FLAG_TEXT, Action, Event, GuestAction, GuestEvent
 from stubkit.adapt import script_content
 from stubkit.interpreter import INTERPRETER
@@ -39,7 +40,8 @@ class JavaScript(Guest):
         whole = {"file": "stub.js", "isModule": "export default" in text, **(about or {})}
         script = GuestEvent(Event.SCRIPT, 0, script_content(whole, text.encode()))
         start = start_event(endpoints=["mn"], stub_url=STUB, configuration=configuration or {})
-        self.first = self.call(start, script)
+        whole_call = len(start.payload) + len(script.payload) < limits.INPUT_BYTES - 100
+        self.first = self.call(start, script) if whole_call else self.call(start) + self.call(script)
 
     def opened(self, channel: int = 1) -> list[GuestAction]:
         return self.call(GuestEvent(Event.OPENED, channel, b""))

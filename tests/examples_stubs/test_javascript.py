@@ -104,6 +104,10 @@ def test_there_is_no_http_without_an_endpoint_for_it() -> None:
     ]
 
 
+def test_polling_by_script_tags_fails_so_that_clients_of_engine_io_go_on_to_websocket() -> None:
+    assert logged("try { self.___eio; } catch (error) { console.log(error.message); }") == ["there is no HTTP endpoint"]
+
+
 def test_fetch_and_xml_http_request_go_through_http_channels() -> None:
     script = """module.exports = () => {
         fetch('https://api.endpoint/a', {method: 'post', headers: {'X-Kind': 'k'}, body: 'data'})

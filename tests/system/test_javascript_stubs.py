@@ -23,6 +23,7 @@ from .peer_stubs import OURS, THEIRS, PeerSystem, peering
 
 SM = f"domain://msg-node.{THEIRS}/sm"
 STAY = "stay_connected = true\n"
+OLD_SUBSCRIPTIONS = '[peer.configuration.adapter]\nsubscriptions = "old"\n'
 SCRIPTS = Path(__file__).parents[1] / "peers" / "protostubs"
 
 
@@ -41,7 +42,7 @@ SHAPES = [
     Shape("sessions", VertxNode),
     Shape("registered", VertxNode, {"maxBuffer": 1_000_000}),
     Shape("promises", NomatrixNode),
-    Shape("bundled", NodejsNode, more='[peer.configuration.adapter]\nsubscriptions = "old"\n'),
+    Shape("bundled", NodejsNode, more=OLD_SUBSCRIPTIONS),
 ]
 
 
@@ -49,6 +50,7 @@ PUBLISHED = [
     Shape("VertxProtoStub", VertxNode),
     Shape("MatrixProtoStub", NomatrixNode),
     Shape("default.ps", VertxNode, {"maxBuffer": 1_000_000}),
+    Shape("NodejsProtoStub", NodejsNode, more=OLD_SUBSCRIPTIONS),
 ]
 """Those that a folder named by TRAPEZOID_PUBLISHED_STUBS holds are cases as well: docs/javascript-stubs.md."""
 

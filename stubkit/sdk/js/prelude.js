@@ -899,6 +899,9 @@
         if (setSize(httpEndpoints) > 0) {
             defineProperty(globalThis, 'fetch', { value: fetch, writable: true, configurable: true });
             defineProperty(globalThis, 'XMLHttpRequest', { value: XMLHttpRequest, writable: true, configurable: true });
+        } else {
+            /* What clients of Engine.IO keep the callbacks of their script tags in. Where it fails, they go on to WebSocket. */
+            defineProperty(globalThis, '___eio', { get() { throw new Error('there is no HTTP endpoint'); }, configurable: true });
         }
         const endpointUrl = settings.endpoints.length > 0 ? 'wss://' + settings.endpoints[0] + '.endpoint' : '';
         const configuration = { url: endpointUrl, messagingnode: endpointUrl, runtimeURL: settings.stub_url };
