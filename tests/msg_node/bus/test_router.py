@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core import router
+from msg_node.bus.core.draining_router import DrainingRouter
 from msg_node.bus.core.router import (
     DROP,
     SERVE,
@@ -552,3 +553,31 @@ def test_actions_of_sessions_are_parked_wherever_their_recipient_is_and_no_other
         assert decision == Park(where.domain if isinstance(where, ToDomain) else "")
     else:
         assert decision == where
+
+
+# A node that stops.
+
+
+@pytest.mark.parametrize(
+    ("to", "type_", "id_", "class_", "expected"),
+    [
+        (SM, "subscribe", 1, "", SERVE),
+        ("mn:/session", "ping", 1, "", SERVE_SESSION),
+        (ROOM, "read", 1, "", "refused"),
+        (FAR_ROOM, "read", 1, "", "refused"),
+        (f"hyperty://{DOMAIN}/nobody", "read", 1, "", "refused"),
+        (ROOM, "read", None, "", "owner"),
+        (ROOM, "response", 1, "", "owner"),
+        (ROOM, "event", 1, "", "owner"),
+        (ROOM, "execute", 1, "action", Park("")),
+    ],
+)
+def test_a_node_that_stops_refuses_new_requests_to_others_and_nothing_else(
+    rig: Rig, to: str, type_: str, id_: int | None, class_: str, expected: object
+) -> None:
+    owner, ana = rig.session("owner"), rig.session("ana")
+    rig.state.owners.claim(owner, ROOM)
+    message = parsed(a_message(type_, "plain", to, {"class": class_} if class_ else {}, id_=id_))
+    decision = DrainingRouter(rig.router, 5.0).decide(message, ana, NOW)
+    refused = Refuse(Code.DRAINING, {"retryAfter": 5.0})
+    assert decision == {"refused": refused, "owner": to_sessions(owner)}.get(str(expected), expected)
