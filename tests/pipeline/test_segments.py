@@ -419,6 +419,13 @@ def test_kinds_of_records_do_not_share_numbers(tmp_path: Path) -> None:
     assert [segment.verdict for segment in judged] == [Verdict.ACCEPTED] * 2
 
 
+async def sealed(writer: RecordsWriter, count: int) -> None:
+    """Until the writer's thread has sealed as many segments."""
+    with trio.fail_after(10):
+        while writer.statistics().sealed_segments < count:  # noqa: ASYNC110 - another thread seals
+            await trio.sleep(0.005)
+
+
 async def test_empty_segments_of_a_node_that_was_idle_and_then_crashed_continue_its_chain(tmp_path: Path) -> None:
     """Written by a real writer, recovered by the next one, read by the pipeline."""
     short = WriterOptions(sync_seconds=0.005, segments=SegmentOptions(idle_seconds=0.01))
@@ -426,9 +433,7 @@ async def test_empty_segments_of_a_node_that_was_idle_and_then_crashed_continue_
         writer = RecordsWriter(tmp_path, NODE, options=short)
         async with trio.open_nursery() as nursery:
             await nursery.start(writer.run)
-            with trio.fail_after(10):
-                while writer.statistics().sealed_segments < 2:  # noqa: ASYNC110 - another thread seals
-                    await trio.sleep(0.005)
+            await sealed(writer, 2)
             nursery.cancel_scope.cancel()
         note_run(tmp_path, boot_of(tmp_path), is_running=True)  # as if it had been killed
     found = [examine(place, Trust()) for place in find_manifests([tmp_path])]

@@ -33,6 +33,7 @@ DOCUMENTS = {
 WORKS = (
     "3GPP TS 32.297",
     "ASGI specification",
+    "sd_notify(3)",
     "DSSE 1.0.2",
     "Delta transaction log protocol",
     "Engine.IO protocol, revision 3",
