@@ -1,6 +1,6 @@
 """Notifies the service manager, if one started this program, that the program serves.
 
-Source: sd_notify(3).
+Source: systemd manual, "sd_notify".
 """
 
 from __future__ import annotations

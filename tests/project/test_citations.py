@@ -33,7 +33,6 @@ DOCUMENTS = {
 WORKS = (
     "3GPP TS 32.297",
     "ASGI specification",
-    "sd_notify(3)",
     "DSSE 1.0.2",
     "Delta transaction log protocol",
     "Engine.IO protocol, revision 3",
@@ -51,6 +50,7 @@ WORKS = (
     "block bootstrap of Künsch (1989)",
     "socket.io protocol, revision 4",
     "specification of xxHash",
+    "systemd manual",
 )
 """Published works that are cited beside RFCs."""
 LEAST_CITATIONS = 400
