@@ -14,7 +14,7 @@ from sandbox.core.module_check import inspect_module
 from sandbox.core.scripts import code_of, script_of
 from stubkit.adapt import Script, adapt, is_module, package_script, read_json_object, read_published
 from tests.examples_stubs.javascript import SCRIPTS
-from trapezoid.commands_stub import _by_url
+from trapezoid.commands.stub import _by_url
 
 SESSIONS = SCRIPTS / "sessions.js"
 

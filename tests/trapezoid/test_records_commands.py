@@ -379,7 +379,7 @@ def test_follow_shows_what_comes_once_also_over_the_sealing(spool: Path, monkeyp
             case _:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr("trapezoid.commands_records.time.sleep", happen)
+    monkeypatch.setattr("trapezoid.commands.records.time.sleep", happen)
     done = run("tail", "--spool", spool, "-n", "1", "--domain", "b.example", "--follow", "--json")
     assert done.exit_code == 0
     assert [json.loads(line)["seq"] for line in done.stdout.splitlines()] == [61, 62, 63]

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli import app as pipeline_app
-from trapezoid import (
-    commands_conformance,
-    commands_guid,
-    commands_keys,
-    commands_node,
-    commands_peer,
-    commands_policy,
-    commands_publish,
-    commands_records,
-    commands_status,
-    commands_stub,
+from trapezoid.commands import (
+    conformance,
+    guid,
+    keys,
+    node,
+    peer,
+    policy,
+    publish,
+    records,
+    status,
+    stub,
 )
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
@@ -34,13 +34,13 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.add_typer(commands_guid.app, name="guid")
-app.add_typer(commands_keys.app, name="keys")
-app.add_typer(commands_node.app, name="node")
-app.add_typer(commands_peer.app, name="peer")
-app.add_typer(commands_policy.app, name="policy")
-app.add_typer(commands_records.app, name="records")
-app.add_typer(commands_stub.app, name="stub")
+app.add_typer(guid.app, name="guid")
+app.add_typer(keys.app, name="keys")
+app.add_typer(node.app, name="node")
+app.add_typer(peer.app, name="peer")
+app.add_typer(policy.app, name="policy")
+app.add_typer(records.app, name="records")
+app.add_typer(stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="Print the configuration, and its reference.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
@@ -170,7 +170,7 @@ def demo(
     raise typer.Exit(status)
 
 
-app.command()(commands_conformance.conformance)
-app.command()(commands_publish.publish)
-app.command()(commands_status.status)
-app.command()(commands_guid.serve_global_registry)
+app.command()(conformance.conformance)
+app.command()(publish.publish)
+app.command()(status.status)
+app.command()(guid.serve_global_registry)

@@ -10,7 +10,7 @@ import typer
 
 from pipeline.option_groups import grouped
 from protofly.errors import SettingsError
-from trapezoid import commands_stub_recordings, commands_stub_run, commands_stub_tests
+from trapezoid.commands import stub_recordings, stub_run, stub_tests
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _UNPROVED = "it reports `live` before the peer is verified: publish it with --no-auth, or --range if it interworks"
 
 app = typer.Typer(help="Begin, build, run, check, certify and pack protostubs.", no_args_is_help=True)
-app.command()(commands_stub_run.run)
-app.command()(commands_stub_tests.certify)
-app.command()(commands_stub_tests.bench)
-app.command()(commands_stub_tests.fuzz)
-app.command()(commands_stub_recordings.record)
-app.command()(commands_stub_recordings.replay)
+app.command()(stub_run.run)
+app.command()(stub_tests.certify)
+app.command()(stub_tests.bench)
+app.command()(stub_tests.fuzz)
+app.command()(stub_recordings.record)
+app.command()(stub_recordings.replay)
 
 
 @app.command()

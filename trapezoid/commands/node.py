@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trapezoid import commands_node_changes
+from trapezoid.commands import node_changes
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ DEFAULT_ROWS = 100
 app = typer.Typer(help="See and change a running node on this machine.", no_args_is_help=True)
 
 
-app.add_typer(commands_node_changes.peer_app, name="peer")
-app.add_typer(commands_node_changes.stub_app, name="stub")
+app.add_typer(node_changes.peer_app, name="peer")
+app.add_typer(node_changes.stub_app, name="stub")
 for command in (
-    commands_node_changes.kick,
-    commands_node_changes.unban,
-    commands_node_changes.reload,
-    commands_node_changes.drain,
+    node_changes.kick,
+    node_changes.unban,
+    node_changes.reload,
+    node_changes.drain,
 ):
     app.command()(command)
-app.command("log-level")(commands_node_changes.log_level)
+app.command("log-level")(node_changes.log_level)
 
 
 @app.command()

@@ -1,0 +1,5 @@
+"""The commands of the program, a module per group."""
+
+from trapezoid.commands.program import app
+
+__all__ = ["app"]
