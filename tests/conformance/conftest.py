@@ -98,9 +98,10 @@ def _wanted(request: pytest.FixtureRequest, fixture: str) -> dict[Dialect, list[
     """The runs that the selected tests with this fixture ask for."""
     wanted: dict[Dialect, list[Case]] = {}
     for item in request.session.items:
-        parameters = getattr(item, "callspec", None)
-        if parameters is not None and fixture in getattr(item, "fixturenames", ()):
-            wanted.setdefault(parameters.params["dialect"], []).append(parameters.params["case"])
+        parameters = getattr(getattr(item, "callspec", None), "params", {})
+        is_case = {"dialect", "case"} <= parameters.keys()  # other tests may have parameters of the fixture's name
+        if is_case and fixture in getattr(item, "fixturenames", ()):
+            wanted.setdefault(parameters["dialect"], []).append(parameters["case"])
     return wanted
 
 

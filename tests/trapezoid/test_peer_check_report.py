@@ -25,7 +25,7 @@ def report_of(**outcomes: str) -> Report:
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "verdict"),
+    ("steps", "verdict"),
     [
         ({"name": "o", "tcp": "oo"}, Verdict.OK),
         ({"name": "o", "tcp": "of"}, Verdict.DEGRADED),
@@ -37,9 +37,9 @@ def report_of(**outcomes: str) -> Report:
     ],
 )
 def test_verdict_is_that_of_the_worst_step_and_one_good_part_carries_a_step(
-    outcomes: dict[str, str], verdict: Verdict
+    steps: dict[str, str], verdict: Verdict
 ) -> None:
-    assert report_of(**outcomes).verdict is verdict
+    assert report_of(**steps).verdict is verdict
 
 
 def test_skipped_steps_do_not_count() -> None:
