@@ -20,6 +20,7 @@ import trio
 
 from protofly import limits
 from protofly.errors import Code, MisuseError, StubFaultError
+from protofly.random_stock import RandomStock
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import (
     GuestAction,
@@ -178,14 +179,14 @@ class StubProcess:
         budget: Budget,
         *,
         clock_ns: Callable[[], int] = time.time_ns,
-        entropy: Callable[[int], bytes] = os.urandom,
+        entropy: Callable[[int], bytes] | None = None,
     ) -> None:
         self.domain = domain
         self.budget = budget
         self.memory_bytes = 0
         self._process = process
         self._clock_ns = clock_ns
-        self._entropy = entropy
+        self._entropy = entropy or RandomStock(os.urandom).take
         self._deadline = math.inf
         self._is_overdue = False
         self._has_instance = False

@@ -40,6 +40,7 @@ class ByteChannel:
         "_closed",
         "_drained",
         "_incoming",
+        "_may_have_more",
         "_nursery",
         "_outgoing",
         "_sock",
@@ -67,6 +68,7 @@ class ByteChannel:
         self._backlog_bytes = 0
         self._drained: trio.Event | None = None
         self._closed = False
+        self._may_have_more = True
         self.peer_certificate = b""
         """The far end's certificate in DER, b"" without one."""
         self.on_drained: Callable[[], None] | None = None
@@ -175,26 +177,30 @@ class ByteChannel:
         return b"".join(parts) if parts or ended else None
 
     async def _receive_raw(self) -> bytes:
-        try:
-            data = self._sock.recv(RECEIVE_BYTES)
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError:
-            await trio.lowlevel.checkpoint()
-            return b""
-        else:
-            await (
-                trio.lowlevel.cancel_shielded_checkpoint()
-            )  # who never pauses must not starve others; what was read is never lost
-            return data
+        if self._may_have_more:
+            try:
+                data = self._sock.recv(RECEIVE_BYTES)
+            except (BlockingIOError, InterruptedError):
+                pass
+            except OSError:
+                await trio.lowlevel.checkpoint()
+                return b""
+            else:
+                self._may_have_more = len(data) == RECEIVE_BYTES
+                # A reader that never pauses must not starve others; what was read is never lost.
+                await trio.lowlevel.cancel_shielded_checkpoint()
+                return data
         while True:
             try:
                 await trio.lowlevel.wait_readable(self._sock)
-                return self._sock.recv(RECEIVE_BYTES)
+                data = self._sock.recv(RECEIVE_BYTES)
             except (BlockingIOError, InterruptedError):
                 continue
             except (OSError, trio.ClosedResourceError):
                 return b""
+            # The kernel had less than fits: asking again at once would only cost a call that fails.
+            self._may_have_more = len(data) == RECEIVE_BYTES
+            return data
 
     def send_nowait(self, data: bytes) -> None:
         """Send as much as the kernel takes now and keep the rest for the drain task. Nothing after a failure."""
@@ -274,6 +280,7 @@ class ByteChannel:
         if self._closed:
             return
         self._closed = True
+        self._may_have_more = True  # a read fails at once; nobody waits on a closed socket
         self._backlog.clear()
         self._backlog_bytes = 0
         self.on_drained = None  # it holds this object: an ended connection must not wait for the garbage collector

@@ -22,13 +22,14 @@ from msg_node.bus.services import Services
 from msg_node.kernel.answers import not_stored
 from msg_node.kernel.changes import Change
 from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.identifiers import SEED_BYTES
 from msg_node.kernel.registrations import StatusChange
-from msg_node.kernel.seeds import Seeds
 from msg_node.kernel.service import Asked, Bind, Event, ServiceResult
 from msg_node.requests.parked_actions import ParkedActions
 from msg_node.storage.state_store import StateStore
 from protofly.errors import HostError
 from protofly.message import Message
+from protofly.random_stock import RandomStock
 
 logger = logging.getLogger("msg_node")
 
@@ -83,7 +84,7 @@ class Effects:
         self._send_queues = send_queues
         self._connections = connections
         self._own = own
-        self._seeds = Seeds(urandom)
+        self._random = RandomStock(urandom)
         self._inquiries: Inquiries
         self._parked_actions: ParkedActions
         self._is_gathering = False
@@ -122,7 +123,7 @@ class Effects:
             answer: Takes the reply, if there is one, when what it promises is durable.
             now: Seconds since the Unix epoch.
         """
-        self.apply(self._services.handle(message, number, now=now, seed=self._seeds.next()), answer)
+        self.apply(self._services.handle(message, number, now=now, seed=self._random.take(SEED_BYTES)), answer)
 
     def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""

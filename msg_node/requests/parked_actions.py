@@ -15,8 +15,7 @@ from collections.abc import Callable
 from os import urandom
 
 from msg_node.kernel.counts import NodeCount
-from msg_node.kernel.identifiers import identifier
-from msg_node.kernel.seeds import Seeds
+from msg_node.kernel.identifiers import SEED_BYTES, identifier
 from msg_node.requests.agent_handover import AgentHandover
 from msg_node.requests.answers import RequestAnswers
 from msg_node.requests.cancellations import Cancellations
@@ -38,6 +37,7 @@ from msg_node.requests.recorder import RequestRecorder
 from protofly.errors import Code, PeerError
 from protofly.limits import GUARANTEED_MAX_SECONDS, GUARANTEED_SECONDS, PARKED_MAX_SECONDS, REQUEST_TTL_SECONDS
 from protofly.message import Message
+from protofly.random_stock import RandomStock
 
 Parks = Callable[[Message, frozenset[str], str], bool]
 """True when a policy wants a request parked whose recipient is away: of a session with these roles, or of a domain."""
@@ -80,7 +80,7 @@ class ParkedActions:
         self._delivery = state.delivery
         self._parking = state.delivery.parking
         self._send_queues = send_queues
-        self._seeds = Seeds(urandom)
+        self._random = RandomStock(urandom)
         self._guaranteed = GuaranteedEvents()
         self.is_used = False
         self.recorder = recorder
@@ -189,7 +189,7 @@ class ParkedActions:
         self, message: Message, queue: str, sender: Sender, asker: int, *, roles: frozenset[str] = frozenset()
     ) -> Submission:
         """A request under a fresh id."""
-        request_id = "d-" + identifier(self._seeds.next(), 0)
+        request_id = "d-" + identifier(self._random.take(SEED_BYTES), 0)
         return Submission(message, queue, sender, request_id, self._lifetime(message, queue), roles, asker)
 
     def _submit(self, submission: Submission, now: float) -> None:

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import re
 import uuid
-from os import urandom
 
 import pytest
 from hypothesis import given
@@ -15,9 +14,8 @@ from hypothesis import strategies as st
 from msg_node.addresses.core.allocation import Block, Owners, ancestors, is_below_any
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.kernel.identifiers import SEED_BYTES, identifiers
+from msg_node.kernel.identifiers import identifiers
 from msg_node.kernel.rules import Rules
-from msg_node.kernel.seeds import SEEDS_AT_A_TIME, Seeds
 from protofly.address import canonical_key, is_below
 from protofly.errors import Code, PeerError
 from tests.support.state_rig import ALLOCATION, DOMAIN, SM, StateRig
@@ -69,13 +67,6 @@ def test_identifiers_are_those_that_the_library_makes_of_the_same_bytes() -> Non
     for number, name in enumerate(itertools.islice(identifiers(seed), 500)):
         digest = hashlib.blake2b(seed + number.to_bytes(8, "little"), digest_size=16).digest()
         assert name == str(uuid.UUID(bytes=digest if number else seed[:16], version=4))
-
-
-def test_seeds_are_all_different_over_several_reads() -> None:
-    seeds = Seeds(urandom)
-    drawn = [seeds.next() for _ in range(3 * SEEDS_AT_A_TIME)]
-    assert len(set(drawn)) == len(drawn)
-    assert {len(seed) for seed in drawn} == {SEED_BYTES}
 
 
 @pytest.mark.parametrize("scheme", ["hyperty", "comm", "a+b", "urn.x"])
