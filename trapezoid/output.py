@@ -71,8 +71,11 @@ def _print_columns(
 
 
 def _lines(value: object) -> list[str]:
-    """The lines of a value; a list has one for each entry."""
-    texts = value if isinstance(value, list | tuple) else [value]
+    """The lines of a value; a list has one for each entry, a mapping one for each name."""
+    if isinstance(value, Mapping):
+        texts: Sequence[object] = [f"{name}: {', '.join(_lines(one))}" for name, one in value.items()]
+    else:
+        texts = value if isinstance(value, list | tuple) else [value]
     return [line for text in texts for line in escaped(str(text), keep="\n").split("\n")]
 
 

@@ -56,6 +56,8 @@ async def test_first_step_that_fails_has_the_code_and_later_ones_are_skipped(tmp
         assert (failed.step, failed.code) == ("tcp", "connect-failed")
         assert outcomes(report)["live"] is Outcome.SKIPPED
         unknown = await check_domain(settings, "nowhere.example", connects=False)
-        assert [one.code for one in unknown.results if one.outcome is Outcome.FAILED] == ["no-such-domain"]
+        failures = [one.code for one in unknown.results if one.outcome is Outcome.FAILED]
+        assert failures == ["domain-blocked", "no-such-domain"]  # no entry names it, and the rest is tried all the same
+        assert unknown.verdict is Verdict.BROKEN
         own = await check_domain(settings, "a.example", connects=False)
         assert [one.code for one in own.results if one.outcome is Outcome.FAILED] == ["own-domain"]

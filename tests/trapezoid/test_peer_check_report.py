@@ -8,6 +8,7 @@ import pytest
 
 from federation.core.contact_trouble import Side
 from protofly.errors import Code, PeerError, TransportError
+from trapezoid.output import print_facts
 from trapezoid.peer_check.output import print_report
 from trapezoid.peer_check.report import Outcome, Report, Verdict
 
@@ -77,3 +78,8 @@ def test_printed_report_names_verdict_code_and_advice(capsys: pytest.CaptureFixt
     assert print_report(report_of(name="o", tls="w"), as_json=True) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["verdict"], [one["outcome"] for one in found["steps"]]) == ("degraded", ["ok", "warning"])
+
+
+def test_nested_facts_are_printed_as_names_and_values(capsys: pytest.CaptureFixture[str]) -> None:
+    print_facts({"after": {"until": "today", "by": ["a", "b"]}}, as_json=False)
+    assert capsys.readouterr().out.split("\n") == ["after  until: today", "       by: a, b", ""]

@@ -21,11 +21,17 @@ from protofly.address import valid_domain
 from protofly.errors import Code, PeerError
 from trapezoid.peer_check.document_steps import read_documents, read_stub, scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, find_location, reach
-from trapezoid.peer_check.report import STEPS, Report
+from trapezoid.peer_check.report import STEPS, Outcome, Report
 from trapezoid.peer_check.stub_steps import authenticate, check_module, reach_endpoints
 from wire.core.network import parse_networks
 
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
+_ADMIT: Final = "add a [[peer]] entry, or a rule that permits; the steps below are tried all the same"
+_OUR_ADVICE: Final = {
+    "no-such-domain": "publish an address record (A or AAAA) for this name in DNS",
+    "connect-failed": "is the node running, and does a firewall let others in?",
+}
+"""What differs from the advice about other domains."""
 
 
 async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Report:
@@ -52,6 +58,8 @@ async def check_ourselves(settings: Settings) -> Report:
     report = Report(settings.node.domain)
     report.skip("it is our own domain", "name", "policy")
     await _check_published(report, settings, settings.node.domain, connects=False)
+    for result in report.results:
+        result.hint = _OUR_ADVICE.get(result.code, result.hint.removeprefix("they: "))
     return report
 
 
@@ -72,16 +80,14 @@ def _judge_policy(report: Report, settings: Settings, domain: str) -> None:
         facts = Facts("peer", probe, settings.node.domain, domain, domain, len(probe.raw), 0, time.time())
         explained = meaning.build_gate(settings).explain(facts)
         verdict = explained.verdict
-        by = (
-            f"rule {verdict.rule_id}"
-            if verdict.rule_id
-            else (f"the entry {explained.peer_entry}" if explained.peer_entry else "the lists")
-        )
-        if not verdict.permitted:
-            code = verdict.code or Code.POLICY
-            result.warn(code.word, f"we do not talk to {domain}: {by}", "add a [[peer]] entry, or a rule that permits")
+        entry = f"the entry {explained.peer_entry}" if explained.peer_entry else "no [[peer]] entry names it"
+        settings_say = entry if explained.is_listed else "the lists of [policy]"
+        by = f"rule {verdict.rule_id}" if verdict.rule_id else settings_say
+        if verdict.permitted:
+            result.observed = f"permitted ({by})"
         else:
-            result.observed = f"permitted by {by}"
+            result.warn((verdict.code or Code.POLICY).word, f"we do not talk to {domain} ({by})", _ADMIT)
+            result.outcome = Outcome.FAILED
 
 
 async def _check_published(report: Report, settings: Settings, domain: str, *, connects: bool) -> None:
