@@ -22,6 +22,7 @@ from federation.supervisor import StubSupervisor
 from msg_node.admin.admin_socket import AdminSocket
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
+from msg_node.admin.blocked_names import blocked_names
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.log_levels import LogLevels
@@ -30,7 +31,6 @@ from msg_node.admin.metrics import MEDIA_TYPE
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
-from msg_node.kernel.restrictions import Restricted
 from msg_node.node import Node
 from msg_node.node_status import node_metrics, node_status
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
@@ -229,7 +229,7 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     cache = StubsCache(folder, secret=foundation.secret, max_bytes=max_bytes)
     # Judging: the gates, and what records their decisions.
     gate = meaning.build_gate(settings)
-    gate.cut_off(foundation.state.restrictions.subjects(Restricted.PEER))
+    gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
     # Other domains: how they are found, and what is believed about them.

@@ -6,11 +6,32 @@ name, name the main domain as well and carry the same root key set. Source: trus
 
 from __future__ import annotations
 
-from catalogue_client.core.state import DomainTrust
-from protofly.documents import key_set_fingerprint
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+from catalogue_client.core.state import TrustState
+from catalogue_client.core.trust import current_root
+from protofly.documents import Root, TrustLevel, key_set_fingerprint
 
 
-def why_no_alias(alias: DomainTrust, main: DomainTrust) -> str:
+class Believed(Protocol):
+    """A domain with the root that is believed of it."""
+
+    @property
+    def domain(self) -> str:
+        """The name under which the root was found."""
+
+    @property
+    def level(self) -> TrustLevel:
+        """Why it is believed."""
+
+    @property
+    def root(self) -> Root:
+        """The current root."""
+
+
+def why_no_alias(alias: Believed, main: Believed) -> str:
     """Why `alias` is no alias of `main`, in words; "" when it is one.
 
     Args:
@@ -26,3 +47,32 @@ def why_no_alias(alias: DomainTrust, main: DomainTrust) -> str:
     if alias.level.strength < main.level.strength:
         return f"its documents are of level {alias.level.value}, those of {main.domain} of level {main.level.value}"
     return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stored:
+    domain: str
+    level: TrustLevel
+    root: Root
+
+
+def stored_aliases(main: TrustState, load: Callable[[str], TrustState | None]) -> Iterator[str]:
+    """Yield the names that are aliases of a domain by what is stored of both.
+
+    Args:
+        main: What is stored of the domain.
+        load: Gives what is stored of another one; None if nothing is.
+
+    Raises:
+        PeerError: What is stored of one of them cannot be read.
+    """
+    believed = _stored(main)
+    for name in believed.root.aliases if believed is not None else ():
+        found = load(name)
+        alias = None if found is None else _stored(found)
+        if alias is not None and believed is not None and not why_no_alias(alias, believed):
+            yield name
+
+
+def _stored(state: TrustState) -> _Stored | None:
+    return _Stored(state.domain, state.level, current_root(state)) if state.root_version else None

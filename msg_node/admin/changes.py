@@ -15,6 +15,7 @@ import msgspec
 
 from federation.domain_link import DomainLink
 from msg_node.admin.administered import Administered
+from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.plan import Plan
 from msg_node.kernel.restrictions import Restricted, Restriction
@@ -32,26 +33,22 @@ Planner = Callable[[Administered, Arguments, str], Plan]
 """Plans a change for somebody with that name. Raises PeerError."""
 
 
-def covers(pattern: str, domain: str) -> bool:
-    """True if a pattern names a domain: itself, or with `*.` all below a domain."""
-    return domain.endswith(pattern[1:]) if pattern.startswith("*.") else domain == pattern
-
-
 # Domains.
 
 
 def block(node: Administered, arguments: Arguments, by: str) -> Plan:
     """Cut a domain off: nothing comes from there or goes there, and nothing of it stays here."""
     pattern = str(arguments["domain"])
-    if any(covers(pattern, one) for one in node.settings().own_domains):
-        raise PeerError(Code.BAD_BODY, f"{pattern} is our own domain")
     restriction = _restriction(Restricted.PEER, pattern, arguments, by)
+    if any(map(restriction.covers, node.settings().own_domains)):
+        raise PeerError(Code.BAD_BODY, f"{pattern} is our own domain")
+    aliases = known_aliases(restriction, node.settings(), node.federation.links, node.trust_store)
+    restriction = msgspec.structs.replace(restriction, aliases=aliases)
+    covers, guests_here = restriction.covers, node.state.guests
     before = node.state.restrictions.find(Restricted.PEER, pattern)
-    links = [link.domain for link in node.federation.links if covers(pattern, link.domain)]
-    guests = [
-        sid for domain in node.state.guests.domains() if covers(pattern, domain) for sid in node.state.guests.of(domain)
-    ]
-    queues = [one for one in node.state.delivery.parking.queues.names() if is_domain(one) and covers(pattern, one)]
+    links = [link.domain for link in node.federation.links if covers(link.domain)]
+    guests = [sid for domain in guests_here.domains() if covers(domain) for sid in guests_here.of(domain)]
+    queues = [one for one in node.state.delivery.parking.queues.names() if is_domain(one) and covers(one)]
     after = {"restriction": restriction, "links": links, "guests": len(guests), "queues": queues}
     return Plan(before, after, partial(_cut_off, node, restriction, links, guests, queues))
 
@@ -61,7 +58,7 @@ def _cut_off(
 ) -> None:
     reason = restriction.reason or "the operator has blocked this domain"
     node.state.restrictions.set(restriction)
-    node.gate.cut_off(node.state.restrictions.subjects(Restricted.PEER))
+    node.gate.cut_off(blocked_names(node.state.restrictions, node.settings().peer))
     for domain in links:
         node.federation.cut_off(domain, Code.DOMAIN_BLOCKED, reason)
     node.bus.runtimes.remove(guests)
@@ -198,7 +195,7 @@ def lift(node: Administered, what: Restricted, subject: str) -> None:
     """End a restriction, and let go on what it held back."""
     node.state.restrictions.lift(what, subject)
     if what is Restricted.PEER:
-        node.gate.cut_off(node.state.restrictions.subjects(Restricted.PEER))
+        node.gate.cut_off(blocked_names(node.state.restrictions, node.settings().peer))
         node.federation.open_lasting()
     elif what is Restricted.STUB:
         node.federation.restart(subject)

@@ -160,6 +160,7 @@ def restrictions(node: Administered) -> Iterator[Row]:
         yield {
             "what": one.what.value,
             "subject": one.subject,
+            "aliases": list(one.aliases),
             "until": None if one.until is None else _utc(one.until),
             "since": _utc(one.since),
             "by": one.by,

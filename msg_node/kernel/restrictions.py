@@ -26,7 +26,10 @@ class Restricted(StrEnum):
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):
-    """One restriction. Times are seconds since the Unix epoch; `until` None: until it is lifted."""
+    """One restriction. Times are seconds since the Unix epoch; `until` None: until it is lifted.
+
+    `aliases` are further names of a blocked domain that were known when it was blocked: they are blocked with it.
+    """
 
     what: Restricted
     subject: str
@@ -34,6 +37,13 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     since: float
     until: float | None = None
+    aliases: tuple[str, ...] = ()
+
+    def covers(self, domain: str) -> bool:
+        """True for a domain that it is about: by its name, by a pattern that fits it, or as an alias."""
+        subject = self.subject
+        is_meant = domain.endswith(subject[1:]) if subject.startswith("*.") else domain == subject
+        return is_meant or domain in self.aliases
 
 
 class Restrictions:
@@ -50,9 +60,9 @@ class Restrictions:
         """The restriction of exactly this subject."""
         return self._known.get((what, subject))
 
-    def subjects(self, what: Restricted) -> frozenset[str]:
-        """All subjects of one kind."""
-        return frozenset(subject for kind, subject in self._known if kind is what)
+    def of(self, what: Restricted) -> list[Restriction]:
+        """All restrictions of one kind."""
+        return [one for one in self if one.what is what]
 
     def set(self, restriction: Restriction) -> None:
         """Put a restriction in force, in place of one that its subject has."""

@@ -101,7 +101,7 @@ def restrictions(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:
     """List what operators have forbidden: domains, runtimes, stubs; each with its end."""
-    columns = ("what", "subject", "until", "since", "by", "reason")
+    columns = ("what", "subject", "aliases", "until", "since", "by", "reason")
     _list(config, "restrictions", _page(where, limit, after), columns, as_json=json)
 
 

@@ -24,7 +24,7 @@ def test_a_newer_restriction_replaces_that_of_its_subject_and_of_no_other() -> N
         ("peer", "c.example", None),
         ("stub", "b.example", None),
     ]
-    assert known.subjects(Restricted.PEER) == {"b.example", "c.example"}
+    assert [one.subject for one in known.of(Restricted.PEER)] == ["b.example", "c.example"]
     assert known.find(Restricted.RUNTIME, "b.example") is None
 
 
