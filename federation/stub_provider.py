@@ -23,6 +23,7 @@ from federation.domain_documents import DomainDocuments
 from protofly.documents import StubReference
 from protofly.errors import HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
+from sandbox.core.module_check import inspect_module
 from sandbox.core.scripts import code_sha256
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -196,6 +197,8 @@ class StubProvider:
         source_sha256 = self._code_names[stub.module_sha256] = code_sha256(stub.module)
         code = await self._cache.get_compiled(source_sha256, fingerprint)
         if code is not None:
+            if source_sha256 != stub.module_sha256:  # then it may be the code of another package
+                inspect_module(stub.module)
             times.add("cached code", time.perf_counter() - started)
             return code
         code = await self._sandbox.compile(stub.module)

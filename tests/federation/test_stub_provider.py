@@ -21,11 +21,13 @@ from federation.stub_provider import STUB_TRIES, StubProvider
 from msg_node.kernel.data_schemas import check_configuration
 from protofly.documents import StubReference, document_sha256
 from protofly.errors import Code, HostError, PeerError, TransportError
+from sandbox.core.module_check import SCRIPT_SECTION
+from sandbox.core.scripts import code_sha256, with_script
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.core.eviction import CACHE_BYTES, Eviction
 from stubs_cache.stub_pins import StubPins
-from tests.support.guests import custom_section
+from tests.support.guests import custom_section, echo, stub_section
 from tests.support.names import ScriptedNames
 from tests.support.repository import DAY, SECRET, PublishedDomain, World
 
@@ -363,6 +365,31 @@ def offer_two(world: World) -> None:
         is_named_by_live=False,
     )
     b.publish_live(stubs={"default": first, "default-2": reference_to(b)})
+
+
+FIRST = with_script(echo(), statement=b'{"abi":1,"name":"echo","version":"1"}', script=b"1")
+
+
+@pytest.mark.parametrize(
+    ("code", "word"),
+    [
+        (FIRST + custom_section(SCRIPT_SECTION, b"2"), Code.MODULE_MALFORMED),
+        (FIRST + stub_section(), Code.MODULE_MALFORMED),
+        (with_script(echo(), statement=b'{"abi":2,"name":"echo","version":"1"}', script=b"1"), Code.ABI_UNSUPPORTED),
+    ],
+    ids=["two scripts", "two statements", "another contract"],
+)
+async def test_package_whose_code_is_cached_for_another_is_checked_itself(rig: Rig, code: bytes, word: Code) -> None:
+    rig.world.b.publish_stub(code=FIRST)
+    await rig.provider.package("b.example", StepTimes())
+    assert code_sha256(code) == code_sha256(FIRST)
+    rig.world.clock.now += 3_600
+    rig.world.b.now = rig.world.clock.now
+    rig.world.b.publish_stub(serial=2, code=code)
+    await rig.documents.trust_of("b.example", is_refresh=True)
+    with pytest.raises(PeerError) as caught:
+        await rig.provider.package("b.example", StepTimes())
+    assert (caught.value.code, rig.sandbox.compiled) == (word, 1)
 
 
 def reference_to(b: PublishedDomain) -> StubReference:
