@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import trio
 import zstandard
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -122,7 +123,10 @@ def unpacked(raw: bytes) -> Recording:
         PeerError: DOCUMENT_MALFORMED.
     """
     try:
-        content = zstandard.ZstdDecompressor().decompress(raw, max_output_size=RECORDING_BYTES)
+        size = zstandard.frame_content_size(raw)  # the library takes it for the size to reserve, whatever it is
+        if not 0 <= size <= RECORDING_BYTES:
+            raise PeerError(Code.DOCUMENT_MALFORMED, f"no recording: {size:,} bytes; at most {RECORDING_BYTES:,}")
+        content = zstandard.ZstdDecompressor().decompress(raw)
     except zstandard.ZstdError as exc:
         raise PeerError(Code.DOCUMENT_MALFORMED, f"no recording: {exc}") from exc
     return decode_recording(content)
@@ -144,11 +148,13 @@ class FlightRecorder:
         """See `ExchangeRecorder`."""
         self._log.answered(reply.outputs)
 
-    def faulted(self, fault: str) -> None:
-        """See `ExchangeRecorder`. Blocks for the time of one file; a stub that faults pauses anyway."""
+    async def faulted(self, fault: str) -> None:
+        """See `ExchangeRecorder`. The file is written in a thread, to its end: it may be a large one."""
         about = {"domain": self._stub.domain, "stub": self._stub.name}
+        recording = self._log.recording(self._stub, fault=fault, at=time.time())
         try:
-            path = self._recordings.write(self._log.recording(self._stub, fault=fault, at=time.time()))
+            with trio.CancelScope(shield=True):
+                path = await trio.to_thread.run_sync(self._recordings.write, recording)
         except HostError as exc:
             logger.error("the recording of a stub is lost: %s", exc, extra=about)
         else:

@@ -84,8 +84,8 @@ class ExchangeRecorder(Protocol):
     def answered(self, reply: Reply) -> None:
         """The worker's reply to the calls that were handed last; there is none when the worker died of them."""
 
-    def faulted(self, fault: str) -> None:
-        """The instance has ended, and why: code word and text."""
+    async def faulted(self, fault: str) -> None:
+        """The instance has ended, and why: code word and text. The fault is reported once this is done."""
 
 
 class ConfinedProcess:
@@ -281,10 +281,10 @@ class StubProcess:
         try:
             reply = await self._round_trip(calls, first)
         except StubFaultError as exc:
-            recorder.faulted(str(exc))
+            await recorder.faulted(str(exc))
             raise
         if reply.fault is not None:
-            recorder.faulted(f"{reply.fault.code.word}: {reply.fault.trap}")
+            await recorder.faulted(f"{reply.fault.code.word}: {reply.fault.trap}")
         return reply
 
     async def _round_trip(self, calls: Calls, first: int) -> ExchangeReply:

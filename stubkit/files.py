@@ -9,9 +9,10 @@ from pathlib import Path
 from protofly.errors import SettingsError
 
 PUBLIC_FILE_MODE = 0o644
+PRIVATE_FILE_MODE = 0o600
 
 
-def replace_file(path: Path, content: bytes) -> None:
+def replace_file(path: Path, content: bytes, *, mode: int = PUBLIC_FILE_MODE) -> None:
     """Put `content` where `path` is, under another name first; readers see the old file or the new one.
 
     Raises:
@@ -24,7 +25,7 @@ def replace_file(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        temporary.chmod(PUBLIC_FILE_MODE)
+        temporary.chmod(mode)
         temporary.replace(path)
     except OSError as exc:
         if temporary is not None:

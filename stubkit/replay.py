@@ -53,10 +53,10 @@ class _Answers:
         self.outputs = reply.outputs
         self._trace.answered(reply)
 
-    def faulted(self, fault: str) -> None:
+    async def faulted(self, fault: str) -> None:
         """Keep the fault."""
         self.fault = fault
-        self._trace.faulted(fault)
+        await self._trace.faulted(fault)
 
 
 def replay(path: Path, recording: Recording, trace: Trace) -> ReplayResult:

@@ -92,7 +92,7 @@ class _Digest:
         for output in reply.outputs:
             self.sha256.update(len(output).to_bytes(4, "little") + output)
 
-    def faulted(self, fault: str) -> None:
+    async def faulted(self, fault: str) -> None:
         """Take in the fault."""
         self.sha256.update(fault.encode())
 

@@ -56,7 +56,7 @@ class Trace:
             self.entries[-1]["fault"] = f"{reply.fault.code.word}: {reply.text}"
         self._write(_cost_line(self.entries[-1]))
 
-    def faulted(self, fault: str) -> None:
+    async def faulted(self, fault: str) -> None:
         """See `ExchangeRecorder`: a fault that came with a reply is in its line already."""
         if self.entries and "fault" not in self.entries[-1]:
             self.entries[-1]["fault"] = fault

@@ -471,8 +471,9 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         Meta(
             ge=0,
             le=64 << 20,
-            description="Keep so many bytes of what the domain's stub was given and answered, and write them, sealed, "
-            "into `stub_recordings` of the data folder when it faults; 0: off.",
+            description="Keep so many bytes in memory of what the domain's stub was given and answered (messages, its "
+            "configuration, tokens), and write them, encrypted, into `stub_recordings` of the data folder when it "
+            "faults; 0: off.",
         ),
     ] = 0
     well_known_url: Annotated[str, Meta(description="Use this URL for `live` and ask no name server.")] = ""

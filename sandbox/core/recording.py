@@ -15,6 +15,10 @@ import msgspec
 from protofly.errors import Code, PeerError
 
 SPEC: Final = "rmn-stub-recording/1"
+EXCHANGE_BYTES: Final = 400
+"""What an exchange of one call occupies besides its buffers. Far ends choose how small the buffers are."""
+CALL_BYTES: Final = 150
+"""What each further call occupies."""
 
 
 class Exchange(msgspec.Struct, kw_only=True, array_like=True):
@@ -25,8 +29,9 @@ class Exchange(msgspec.Struct, kw_only=True, array_like=True):
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of its buffers."""
-        return sum(len(buffer) for _, buffer in self.calls) + sum(map(len, self.outputs))
+        """Bytes that it occupies, about."""
+        buffers = sum(len(buffer) for _, buffer in self.calls) + sum(map(len, self.outputs))
+        return EXCHANGE_BYTES + CALL_BYTES * (len(self.calls) - 1) + buffers
 
 
 class RecordedStub(msgspec.Struct, frozen=True, kw_only=True):

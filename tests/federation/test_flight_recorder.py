@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import trio
+import zstandard
 from typer.testing import CliRunner
 
 from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
-from federation.flight_recorder import FILES_PER_DOMAIN, FlightRecorders, Recordings, packed, unpacked
+from federation.flight_recorder import (
+    FILES_PER_DOMAIN,
+    RECORDING_BYTES,
+    FlightRecorders,
+    Recordings,
+    packed,
+    unpacked,
+)
 from federation.stub_host import StubHost
 from protofly.errors import Code, HostError, PeerError
 from sandbox.core.budget import Budget
@@ -50,14 +59,30 @@ def log_of(max_bytes: int, *sizes: int) -> Recording:
 
 
 def test_log_keeps_the_first_exchange_and_the_last_ones_within_its_bound() -> None:
-    kept = log_of(1000, 10, *range(11, 60))
+    kept = log_of(10_000, 10, *range(11, 60))
     sizes = [len(exchange.calls[0][1]) for exchange in kept.exchanges]
     assert not kept.is_whole
     assert sizes[0] == 10
     assert sizes[1:] == list(range(60 - len(sizes[1:]), 60))
-    assert sum(exchange.size_bytes for exchange in kept.exchanges) <= 1000
-    assert log_of(1000, 10, 11).is_whole
+    assert sum(exchange.size_bytes for exchange in kept.exchanges) <= 10_000
+    assert log_of(10_000, 10, 11).is_whole
     assert [len(one.calls[0][1]) for one in log_of(10, 100, 200, 300).exchanges] == [100, 300]  # never less than these
+
+
+@pytest.mark.parametrize("calls", [1, 8])
+def test_far_end_that_sends_byte_by_byte_occupies_no_more_than_the_bound(calls: int) -> None:
+    """What exchanges occupy besides their buffers is many times their buffers then."""
+    tracemalloc.start()
+    try:
+        log = FlightLog(1 << 20)
+        for number in range(6000):
+            log.handed([(1, b"%037d" % (8 * number + call)) for call in range(calls)])
+            log.answered([b"%016d" % number] * calls)
+        occupied, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert occupied < 1.1 * (1 << 20)
+    assert len(log.recording(STUB, fault="", at=0).exchanges) > 200
 
 
 @pytest.fixture
@@ -106,6 +131,7 @@ def test_trap_is_recorded_sealed_and_played_again_with_the_name_of_the_function(
     assert runner.invoke(app, ["stub", "replay", str(file), str(module)]).exit_code == 2  # sealed
     assert runner.invoke(app, ["stub", "record", "--config", str(config), "--output", opened]).exit_code == 0
     build(module.with_suffix(".c"), tmp_path / "names.wasm", has_names=True)
+    assert (tmp_path / "opened").stat().st_mode & 0o077 == 0
     done = runner.invoke(app, ["stub", "replay", opened, str(tmp_path / "names.wasm"), "--json", "--trace"])
     facts = json.loads(done.stdout)
     assert (done.exit_code, facts["same"], facts["difference"], facts["is_same_module"]) == (0, True, "", False)
@@ -158,6 +184,19 @@ def test_file_that_another_node_sealed_or_that_was_changed_is_not_believed(tmp_p
 def test_any_other_bytes_are_no_recording(raw: bytes) -> None:
     with pytest.raises(PeerError):
         unpacked(raw)
+
+
+def test_recording_that_unpacks_to_more_than_any_recording_has_is_refused_unread() -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(RECORDING_BYTES + 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(PeerError) as caught:
+            unpacked(bomb)
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert caught.value.code is Code.DOCUMENT_MALFORMED
+    assert most < 1 << 20
 
 
 def test_folder_that_cannot_be_written_costs_the_recording_only(tmp_path: Path) -> None:

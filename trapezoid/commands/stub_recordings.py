@@ -27,14 +27,15 @@ def record(
 ) -> None:
     """List the recordings of stubs that faulted (`record_bytes` of a peer), or open the newest one.
 
-    A recording has messages in it: look at it (`stub replay --trace`) before you give it to anybody.
+    A recording has messages, the peer's configuration and tokens in it, and the opened file is not encrypted: look at
+    it (`stub replay --trace`) before you give it to anybody.
     """
     with errors_reported(as_json=json):
         from federation.flight_recorder import packed
         from msg_node.settings.load import load_settings
         from msg_node.wiring.recordings import recordings_of
         from protofly.errors import Code, HostError
-        from stubkit.files import replace_file
+        from stubkit.files import PRIVATE_FILE_MODE, replace_file
 
         recordings = recordings_of(load_settings(config))
         files = recordings.files(domain)
@@ -45,7 +46,7 @@ def record(
             raise HostError(Code.NOT_REGISTERED, f"no recording{f' of {domain}' if domain else ''}")
         newest = max(files, key=lambda path: path.stat().st_mtime)
         recording = recordings.read(newest)
-        replace_file(output, packed(recording))
+        replace_file(output, packed(recording), mode=PRIVATE_FILE_MODE)
         print_facts({"file": str(output), **_row(recording)}, as_json=json)
 
 
