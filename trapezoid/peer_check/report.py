@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Final
 
 from federation.core.contact_trouble import Side, advice, cleaned
-from protofly.errors import HostError
+from protofly.errors import Code, HostError, TransportError
 
 STEPS: Final = (
     "name",
@@ -95,7 +95,7 @@ class Report:
 
     @contextmanager
     def step(self, name: str, subject: str = "", *, side: Side = Side.LINE) -> Iterator[StepResult]:
-        """Try one step and time it. A HostError inside is its failure, and goes no further."""
+        """Try one step and time it. A HostError inside is its failure, and goes no further; one that is cancelled has failed."""
         assert name in STEPS
         result = StepResult(name, subject)
         began = time.perf_counter()
@@ -103,6 +103,9 @@ class Report:
             yield result
         except HostError as exc:
             result.fail(exc, side)
+        except BaseException:  # the time of the check is up, or this is a defect of ours: in no case has it passed
+            result.fail(TransportError(Code.FETCH_TIMEOUT, "not done when the check ended", phase="read"), side)
+            raise
         finally:
             result.milliseconds = (time.perf_counter() - began) * 1000
             self.results.append(result)
@@ -110,6 +113,11 @@ class Report:
     def skip(self, why: str, *names: str) -> None:
         """These steps are not tried."""
         self.results += [StepResult(name, outcome=Outcome.SKIPPED, code="", observed=why) for name in names]
+
+    def skip_rest(self, why: str) -> None:
+        """No further step is tried."""
+        last = max((STEPS.index(one.step) for one in self.results), default=-1)
+        self.skip(why, *STEPS[last + 1 :])
 
     def has_passed(self, name: str) -> bool:
         """True when the step was tried and no part of it failed, or at least one of several parts passed."""

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 from urllib.parse import urlsplit
+
+import trio
 
 from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
@@ -25,6 +29,8 @@ from trapezoid.peer_check.report import STEPS, Outcome, Report
 from trapezoid.peer_check.stub_steps import authenticate, check_module, reach_endpoints
 from wire.core.network import parse_networks
 
+CHECK_SECONDS: Final = 120.0
+"""Far more than an honest domain takes: its largest document, the module, has to come within 30 s."""
 _EVERYWHERE: Final = ("0.0.0.0/0", "::/0")
 _ADMIT: Final = "add a [[peer]] entry, or a rule that permits; the steps below are tried all the same"
 _OUR_ADVICE: Final = {
@@ -49,7 +55,7 @@ async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Re
         report.skip("the name cannot be used", *STEPS[1:])
         return report
     _judge_policy(report, settings, domain)
-    await _check_published(report, settings, domain, connects=connects)
+    await within_time(report, partial(_check_published, report, settings, domain, connects=connects))
     return report
 
 
@@ -57,10 +63,18 @@ async def check_ourselves(settings: Settings) -> Report:
     """Check what other domains find of ours: records, site, documents, module and endpoint."""
     report = Report(settings.node.domain)
     report.skip("it is our own domain", "name", "policy")
-    await _check_published(report, settings, settings.node.domain, connects=False)
+    await within_time(report, partial(_check_published, report, settings, settings.node.domain, connects=False))
     for result in report.results:
         result.hint = _OUR_ADVICE.get(result.code, result.hint.removeprefix("they: "))
     return report
+
+
+async def within_time(report: Report, check: Callable[[], Awaitable[None]]) -> None:
+    """Run the steps of a check, and end it after `CHECK_SECONDS`: a domain can answer slowly for as long as it likes."""
+    with trio.move_on_after(CHECK_SECONDS) as scope:
+        await check()
+    if scope.cancelled_caught:
+        report.skip_rest(f"the check ended after {CHECK_SECONDS:.0f} s")
 
 
 def _judge_name(report: Report, settings: Settings, domain: str) -> None:

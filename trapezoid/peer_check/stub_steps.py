@@ -15,7 +15,8 @@ from federation.identity import Identity
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.site.site import Site
 from protofly.documents import SigningKey
-from protofly.errors import Code, HostError
+from protofly.errors import Code, HostError, TransportError
+from protofly.limits import HANDSHAKE_SECONDS
 from protofly.stub import VerifiedStub
 from sandbox.core.module_check import inspect_module
 from trapezoid.peer_check.report import Report
@@ -40,13 +41,17 @@ async def reach_endpoints(report: Report, opener: LineOpener, stub: VerifiedStub
 
 
 async def _open_once(opener: LineOpener, url: str, domain: str) -> None:
-    """Raises HostError."""
+    """Raises HostError; FETCH_TIMEOUT when they take no line within the time that a stub has for it."""
     try:
-        async with trio.open_nursery() as nursery:
-            line = await opener.open(url, domain=domain, drain_nursery=nursery)
-            line.close()
+        with trio.fail_after(HANDSHAKE_SECONDS):
+            async with trio.open_nursery() as nursery:
+                line = await opener.open(url, domain=domain, drain_nursery=nursery)
+                line.close()
     except* HostError as group:
         raise first_error(group) from None
+    except* trio.TooSlowError:
+        detail = f"no line within {HANDSHAKE_SECONDS:.0f} s"
+        raise TransportError(Code.FETCH_TIMEOUT, detail, phase="connect") from None
 
 
 async def authenticate(
