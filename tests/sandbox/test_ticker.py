@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 
-from sandbox.ticker import CpuClockTicker
+from protofly import limits
+from sandbox.ticker import REST_PERIODS, CpuClockTicker
 
 
 def test_ticks_come_while_the_thread_works_and_not_while_it_waits() -> None:
@@ -43,3 +45,21 @@ def test_ticker_that_fell_asleep_wakes_for_the_next_guest() -> None:
         ticker.guest_stops()
         assert ticked.is_set()
         threading.Event().wait(0.03)  # long enough for it to fall asleep
+
+
+def test_a_guest_that_begins_while_the_ticker_rests_runs_that_rest_longer_and_no_more() -> None:
+    period = 0.02
+    ticks: list[float] = []
+    ticker = CpuClockTicker(lambda: ticks.append(time.monotonic()), period_seconds=period)
+    ticker.start()
+    ticker.guest_starts()
+    ticker.guest_stops()  # it is awake now, and rests
+    ticker.guest_starts()
+    began, deadline = time.thread_time(), time.monotonic() + 20.0
+    while len(ticks) < 4 and time.monotonic() < deadline:
+        hashlib.sha256(bytes(100_000))  # without Python's lock, as a guest
+    spent = time.thread_time() - began
+    ticker.guest_stops()
+    assert len(ticks) >= 4
+    assert 3 * period < spent < (REST_PERIODS + 3 + 3) * period  # four at rest would be 20 periods
+    assert REST_PERIODS * limits.CPU_TICK_SECONDS <= 0.010  # what docs/abi.md says

@@ -26,7 +26,7 @@ from tests.support.lines import (
     stream_pair,
     tcp_pair,
 )
-from wire.byte_channel import ByteChannel
+from wire.byte_channel import RECEIVE_BYTES, ByteChannel
 
 BOTH = pytest.mark.parametrize("is_tls", [False, True], ids=["plain", "tls"])
 HUGE = bytes(range(256)) * (32 << 10)
@@ -183,6 +183,22 @@ async def test_an_orderly_end_delivers_everything_first(is_tls: bool) -> None:
         nursery.start_soon(client.aclose)
         assert await receive_to_end(server) == HUGE
         assert await server.receive() == b""
+
+
+@pytest.mark.parametrize("size", [1, RECEIVE_BYTES - 1, RECEIVE_BYTES, RECEIVE_BYTES + 1, 2 * RECEIVE_BYTES])
+async def test_what_came_before_each_read_and_a_half_close_is_read_whether_or_not_it_fills_a_buffer(size: int) -> None:
+    far_end, near_end = tcp_pair()
+    with far_end:
+        async with trio.open_nursery() as drains, ByteChannel(near_end, drain_nursery=drains) as channel:
+            for block in (HUGE[:size], b"next", HUGE[:size]):
+                await trio.to_thread.run_sync(far_end.sendall, block)
+                assert await receive_exactly(channel, size if block != b"next" else 4) == block
+            await trio.to_thread.run_sync(far_end.sendall, HUGE[:size])
+            far_end.shutdown(socket.SHUT_WR)
+            assert await receive_to_end(channel) == HUGE[:size]
+            assert await channel.receive() == b""
+            channel.send_nowait(b"still heard")
+            assert await trio.to_thread.run_sync(far_end.recv, 64) == b"still heard"
 
 
 @BOTH
