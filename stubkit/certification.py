@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -20,6 +20,9 @@ from stubkit.junit import JunitCase, junit_xml
 CERTIFICATION_TYPE: Final = "application/vnd.rmn.certification+json"
 SPEC: Final = "rmn-stub-certification/1"
 REPORT_BYTES: Final = 64 << 10
+NUMBERS: Final = frozenset(f"SR-{number:02}" for number in range(1, 19))
+"""Of all requirements. A report that leaves one out certifies nothing."""
+_Shown = Annotated[str, msgspec.Meta(max_length=100)]
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
 table { border-collapse: collapse; width: 100% }
@@ -30,11 +33,11 @@ dt { font-weight: 600 } dd { overflow-wrap: anywhere }
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one requirement: `passed`, `failed` or `not-tested`."""
+    """The result of one requirement."""
 
     number: str
     title: str
-    result: str
+    result: Literal["passed", "failed", "not-tested"]
     detail: str
     seconds: float = 0.0
 
@@ -43,12 +46,12 @@ class Certification(msgspec.Struct, frozen=True, kw_only=True):
     """What was tested, with what, and what came of it. `made` is the time in ISO 8601."""
 
     spec: str
-    stub: str
-    version: str
+    stub: _Shown
+    version: _Shown
     sha256: str
     kit: str
     engine: str
-    made: str
+    made: _Shown
     verdicts: list[Verdict]
     fuel_per_message: float = 0.0
     cpu_us_per_message: float = 0.0
@@ -57,7 +60,11 @@ class Certification(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_good(self) -> bool:
         """Every requirement is met."""
-        return all(verdict.result == "passed" for verdict in self.verdicts)
+        return not self._missing and all(verdict.result == "passed" for verdict in self.verdicts)
+
+    @property
+    def _missing(self) -> int:
+        return len(NUMBERS.difference(verdict.number for verdict in self.verdicts))
 
     @property
     def summary(self) -> str:
@@ -65,6 +72,7 @@ class Certification(msgspec.Struct, frozen=True, kw_only=True):
         counts = [
             (word, sum(one.result == word for one in self.verdicts)) for word in ("passed", "failed", "not-tested")
         ]
+        counts.append(("missing", self._missing))
         shown = ", ".join(f"{count} {word}" for word, count in counts if count)
         return f"{'certified' if self.is_good else 'NOT certified'}: {shown}"
 

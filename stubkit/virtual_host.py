@@ -17,6 +17,7 @@ from stubkit.trial import SETTINGS
 BEGINS_MS: Final = 1_795_219_200_000
 """Unix time at the start of each instance."""
 NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
+DAY_MS: Final = 86_400_000
 FIRED_TIMERS: Final = 10_000
 """So many in one wait are a fault: a stub that sets its timer anew each millisecond would go on for ever."""
 
@@ -56,6 +57,11 @@ class VirtualHost:
     def _random_bytes(self, size: int) -> bytes:
         self._calls += 1
         return hashlib.sha256(b"%d" % self._calls).digest()[:size]
+
+    @property
+    def idle_ms(self) -> int:
+        """Time until a timer fires; a day when none is set."""
+        return min(self._timers.values(), default=self._now_ms + DAY_MS) - self._now_ms
 
     def take_cost(self) -> Cost:
         """The cost since the last time; counting begins anew."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from catalogue_client.core.location import Location
@@ -11,6 +13,7 @@ from catalogue_client.trust_store import TrustStore
 from federation.dialler import Dialler
 from federation.name_client import DnsClient
 from msg_node.settings.model import Settings
+from msg_node.storage.file_checks import read_file
 from msg_node.wiring.meaning import allowed_addresses, client_context
 from msg_node.wiring.peer_stubs import stub_choices
 from protofly import limits
@@ -45,7 +48,13 @@ class PeerShow:
         """
         state = self._state
         names = sorted(state.stubs) if state is not None else await self._published_names()
-        return [f"{name}: {await self._certification(name)}" for name in names]
+        return [f"{name}: {await self._line(name)}" for name in names]
+
+    async def _line(self, name: str) -> str:
+        try:
+            return await self._certification(name)
+        except HostError as exc:
+            return f"not asked: {exc}"
 
     async def _published_names(self) -> list[str]:
         live = decode_live(decode_envelope(await self._fetch("", limits.LIVE_BYTES)).payload, domain=self._domain)
@@ -68,7 +77,7 @@ class PeerShow:
         if report.sha256 != manifest.module.sha256:
             return f"{about}; the published certification is about another module"
         whose = "signed by the domain" if is_signed else "NOT SIGNED by keys of the domain that are stored here"
-        return f"{about}; {report.summary}, {whose}, {report.made}"
+        return f"{about}; it says of itself: {report.summary}, {whose}, {report.made}"
 
     def _package_keys(self) -> dict[str, KeyRecord]:
         """The keys by which the domain signs packages, as the stored root says."""
@@ -87,18 +96,28 @@ class PeerShow:
 async def show(settings: Settings, store: TrustStore, domain: str, facts: dict[str, object]) -> dict[str, object]:
     """The stored facts of a domain, with its stubs: the one that the settings choose, else those that it publishes.
 
-    Raises:
-        PeerError: A report or document cannot be read.
-        TransportError: The site did not answer.
+    What cannot be read or asked says so in its line.
     """
     choice = next((one for one in stub_choices(settings) if one.domain == domain and one.file is not None), None)
     if choice is not None and choice.file is not None:
-        file = report_path(choice.file)
-        said = decoded(file.read_bytes())[0].summary if file.exists() else f"no certification at {file}"
-        return {**facts, "level": "operator", "stubs": [f"{choice.file}: {said}"]}
+        return {**facts, "level": "operator", "stubs": [f"{choice.file}: {_said_beside(choice.file)}"]}
     asked = PeerShow(settings, domain, store.load(domain))
     try:
         stubs = await asked.stubs()
     except HostError as exc:
         stubs = [f"not asked: {exc}"]
     return {**facts, "site": urlsplit(asked.place).netloc, "stubs": stubs or ["none"]}
+
+
+def _said_beside(module: Path) -> str:
+    """What the report beside a module of the operator's says. Its signature is not checked: whose would it be?"""
+    file = report_path(module)
+    if not file.exists():
+        return f"no certification at {file}"
+    try:
+        report, _ = decoded(read_file(file))
+        if report.sha256 != hashlib.sha256(read_file(module)).hexdigest():
+            return f"{file} is about another module"
+    except HostError as exc:
+        return f"not read: {exc}"
+    return f"{file} says of it: {report.summary}, signature not checked, {report.made}"

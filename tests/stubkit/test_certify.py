@@ -5,13 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from protofly.errors import Code, PeerError
 from stubkit.build import build
 from stubkit.cases import load_script
-from stubkit.certification import REPORT_BYTES, Certification, Verdict, as_html, as_junit, decoded, encoded, report_path
+from stubkit.certification import (
+    NUMBERS,
+    REPORT_BYTES,
+    Certification,
+    Verdict,
+    as_html,
+    as_junit,
+    decoded,
+    encoded,
+    report_path,
+)
 from stubkit.certify import bench, certify, fuzz_module
 from stubkit.keys import make_keys
 from stubkit.live_stub import StubUnderTest
@@ -41,6 +52,7 @@ GOOD = """#define STUB_NAME "tried"
 #define STUB_VERSION "1"
 #include "trapezoid_stub.h"
 static uint32_t sent;
+static stub_bytes first __attribute__((unused));
 static void open_line(void) { stub_act(STUB_ACT_OPEN, STUB_TCP_TLS, 1, STUB_TEXT("{\\"endpoint\\":\\"mn\\"}")); }
 static void stub_on_event(const stub_event *event) {
     uint32_t number;
@@ -113,7 +125,18 @@ def test_our_own_link_stub_meets_every_requirement() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "number", "said"),
     [
+        ('stub_status(STUB_TEXT("live"));', 'stub_status(STUB_TEXT("in-progress"));', "SR-02", "wanted status"),
+        ("stub_close(1)", 'stub_status(STUB_TEXT("asleep"))', "SR-03", "unknown state"),
         ("stub_set_timer(1, 5000)", "open_line()", "SR-08", "in the same moment"),
+        ("stub_set_timer(1, 5000)", "stub_set_timer(1, 10)", "SR-08", "3,601 attempts within 360 s"),
+        ("case STUB_MESSAGE:", "case STUB_MESSAGE: if (event->arg == 99) break;", "SR-10", "message 99 does not leave"),
+        (
+            "case STUB_MESSAGE:",
+            "case STUB_MESSAGE: if (event->arg == 1) { first = event->bytes; break; }"
+            "if (event->arg == 3) stub_send(1, false, first);",
+            "SR-10",
+            "another order",
+        ),
         ("case STUB_TIMER: open_line(); break;", "", "SR-07", "has not opened another one"),
         ("stub_close(1)", "(void)0", "SR-16", "channels [1] are open"),
         ("case STUB_DATA:", "case STUB_ADDRESSES: __builtin_trap(); case STUB_DATA:", "SR-06", "stub-trapped"),
@@ -127,7 +150,13 @@ def test_our_own_link_stub_meets_every_requirement() -> None:
             "case STUB_START:",
             "case STUB_AUTH_TOKEN: stub_log(1, event->bytes); break; case STUB_START:",
             "SR-17",
-            "a token",
+            "a token stands",
+        ),
+        (
+            "case STUB_START:",
+            "case STUB_AUTH_TOKEN: if (event->bytes.size > 20) stub_log(1, event->bytes); break; case STUB_START:",
+            "SR-17",
+            "did not ask for",
         ),
         ('stub_status(STUB_TEXT("live"));', 'stub_status(STUB_TEXT("in-progress"));', "SR-09", "wanted status"),
         ("stub_deliver(0, event->bytes);", "(void)0;", "SR-18", "0 of 16 messages"),
@@ -177,6 +206,17 @@ def test_bench_counts_every_message_and_memory_stays_flat() -> None:
     assert rate.memory_bytes == rate.first_memory_bytes
 
 
+def test_report_that_leaves_a_requirement_out_certifies_nothing() -> None:
+    verdicts = [Verdict(number=number, title="t", result="passed", detail="") for number in sorted(NUMBERS)]
+    assert {"SR-01", *(one.number for one in REQUIREMENTS)} == NUMBERS
+    assert msgspec.structs.replace(REPORT, verdicts=verdicts).summary == "certified: 18 passed"
+    for some in ([], verdicts[1:], [verdicts[0]] * 18):
+        report, _ = decoded(encoded(msgspec.structs.replace(REPORT, verdicts=some)))
+        assert not report.is_good
+        assert report.summary.startswith("NOT certified")
+        assert "missing" in report.summary
+
+
 def test_signature_holds_for_its_own_keys_and_for_no_others() -> None:
     keys, others = make_keys(), make_keys()
     raw = encoded(REPORT, keys.pkg)
@@ -187,7 +227,18 @@ def test_signature_holds_for_its_own_keys_and_for_no_others() -> None:
 
 
 @pytest.mark.parametrize(
-    "raw", [b"", b"{}", b"[" * 40_000, b'{"payloadType":1}', b'{"spec":"x"}', b"\xff", b"x" * (REPORT_BYTES + 1)]
+    "raw",
+    [
+        b"",
+        b"{}",
+        b"[" * 40_000,
+        b'{"payloadType":1}',
+        b'{"spec":"x"}',
+        b"\xff",
+        encoded(REPORT).replace(b"failed", b"superb"),
+        encoded(REPORT).replace(b"+00:00", b"0" * 101),
+        b"x" * (REPORT_BYTES + 1),
+    ],
 )
 def test_any_other_text_is_no_report(raw: bytes) -> None:
     with pytest.raises(PeerError) as caught:
@@ -198,6 +249,6 @@ def test_any_other_text_is_no_report(raw: bytes) -> None:
 def test_pages_and_junit_hold_foreign_text_without_obeying_it() -> None:
     page, junit = as_html(REPORT).decode(), as_junit(REPORT).decode()
     assert "<script>" not in page
-    assert "NOT certified: 1 failed" in page
+    assert "NOT certified: 1 failed, 17 missing" in page
     assert "\x1b" not in junit
     assert 'failures="1"' in junit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import ssl
 from collections.abc import AsyncIterator
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from catalogue_client.core.state import StubMark, TrustState
 from catalogue_client.trust_store import TrustStore
 from protofly.documents import Permissions, TrustLevel, document_sha256
-from stubkit.certification import Certification, Verdict, encoded, report_path
+from stubkit.certification import NUMBERS, Certification, Verdict, encoded, report_path
 from stubkit.keys import KeyRing, load_keys, make_keys
 from stubs_cache.store import load_secret
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
@@ -42,20 +43,23 @@ def site(tmp_path: Path) -> Path:
 
 def certified(site: Path, keys: KeyRing | None, *, sha256: str = "") -> None:
     """Put a report into the site, signed by these keys."""
-    digest = sha256 or next((site / "module").iterdir()).stem
-    report = Certification(
-        spec="rmn-stub-certification/1",
-        stub="echo",
-        version="1.0.0",
-        sha256=digest,
-        kit="1",
-        engine="e",
-        made="2026-11-23T00:00:00+00:00",
-        verdicts=[Verdict(number="SR-01", title="Is", result="passed", detail="x")],
-    )
+    report = report_about(sha256 or next((site / "module").iterdir()).stem)
     place = site / "certification" / "echo.json"
     place.parent.mkdir(exist_ok=True)
     place.write_bytes(encoded(report, keys.pkg if keys else ()))
+
+
+def report_about(sha256: str) -> Certification:
+    return Certification(
+        spec="rmn-stub-certification/1",
+        stub="echo",
+        version="1.0.0",
+        sha256=sha256,
+        kit="1",
+        engine="e",
+        made="2026-11-23T00:00:00+00:00",
+        verdicts=[Verdict(number=number, title="Is", result="passed", detail="x") for number in sorted(NUMBERS)],
+    )
 
 
 @pytest.fixture
@@ -79,9 +83,9 @@ async def server(site: Path, tmp_path: Path) -> AsyncIterator[RestServer]:
         yield running
 
 
-async def remember(folder: Path, site: Path) -> None:
+async def remember(folder: Path, site: Path, *stubs: str) -> None:
     """a.example has accepted the documents of b.example before."""
-    (folder / "data").mkdir()
+    (folder / "data").mkdir(exist_ok=True)
     mark = StubMark(
         serial=1,
         manifest_sha256=document_sha256((site / "manifest" / "echo.json").read_bytes()),
@@ -93,24 +97,28 @@ async def remember(folder: Path, site: Path) -> None:
         root=(site / "root" / "1.json").read_bytes(),
         root_version=1,
         fingerprints=["x" * 43],
-        stubs={"echo": mark},
+        stubs=dict.fromkeys(stubs or ["echo"], mark),
     )
     with TrustStore(folder / "data" / "trust.sqlite", secret=load_secret(folder / "data" / "secret")) as store:
         await store.save(state)
 
 
-async def shown(folder: Path) -> str:
+async def lines(folder: Path) -> list[str]:
     words = ("peer", "show", "b.example", "--config", str(folder / "node.toml"), "--json")
-    [line] = json.loads(await trio.to_thread.run_sync(command, *words))["stubs"]
-    return str(line)
+    return list(map(str, json.loads(await trio.to_thread.run_sync(command, *words))["stubs"]))
+
+
+async def shown(folder: Path) -> str:
+    [line] = await lines(folder)
+    return line
 
 
 async def test_certification_is_shown_with_who_signed_it(server: RestServer, site: Path, tmp_path: Path) -> None:
     assert "no certification is published" in await shown(tmp_path)
     certified(site, load_keys(tmp_path / "keys"))
-    assert "certified: 1 passed, signed by the domain" in await shown(tmp_path)
+    assert "it says of itself: certified: 18 passed, signed by the domain" in await shown(tmp_path)
     certified(site, make_keys())
-    assert "certified: 1 passed, NOT SIGNED by keys of the domain" in await shown(tmp_path)
+    assert "it says of itself: certified: 18 passed, NOT SIGNED by keys of the domain" in await shown(tmp_path)
     certified(site, None)
     assert "NOT SIGNED" in await shown(tmp_path)
 
@@ -122,10 +130,39 @@ async def test_report_about_another_module_is_not_shown_as_this_ones(
     assert "the published certification is about another module" in await shown(tmp_path)
 
 
-async def test_site_that_says_nonsense_costs_only_its_own_line(server: RestServer, site: Path, tmp_path: Path) -> None:
+async def test_report_that_cannot_be_read_costs_only_its_own_line(
+    server: RestServer, site: Path, tmp_path: Path
+) -> None:
+    await remember(tmp_path, site, "another", "echo")
     certified(site, None)
     (site / "certification" / "echo.json").write_bytes(b"[" * 50_000)
-    assert "not asked: document-malformed" in await shown(tmp_path)
+    another, echo = await lines(tmp_path)
+    assert another.startswith("another: not asked: http-status")
+    assert echo.startswith("echo: not asked: document-malformed")
+
+
+def beside(folder: Path, content: bytes | None) -> str:
+    """What is said of a module that the operator chose, with this beside it."""
+    (folder / "stub.wasm").write_bytes(ECHO.read_bytes())
+    if content is not None:
+        report_path(folder / "stub.wasm").write_bytes(content)
+    (folder / "node.toml").write_text(
+        '[node]\ndomain = "a.example"\ndata_dir = "data"\n[listen]\nport = 0\ninsecure_plaintext = true\n'
+        '[[peer]]\ndomain = "b.example"\nstub = "stub.wasm"\nendpoint = "wss://127.0.0.1:1"\nclass = "plain"\n'
+    )
+    words = ("peer", "show", "b.example", "--config", str(folder / "node.toml"), "--json")
+    [line] = json.loads(command(*words))["stubs"]
+    return str(line)
+
+
+def test_report_beside_a_chosen_module_counts_for_that_module_only(tmp_path: Path) -> None:
+    assert "no certification at" in beside(tmp_path, None)
+    report = report_about(hashlib.sha256(ECHO.read_bytes()).hexdigest())
+    assert "says of it: certified: 18 passed, signature not checked" in beside(tmp_path, encoded(report))
+    said = beside(tmp_path, encoded(report_about("00" * 32)))
+    assert "is about another module" in said
+    assert "certified:" not in said
+    assert "not read: document-malformed" in beside(tmp_path, b"{}")
 
 
 def test_publish_takes_a_report_about_an_older_module_away(tmp_path: Path, site: Path) -> None:

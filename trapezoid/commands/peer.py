@@ -41,7 +41,10 @@ def list_peers(config: Config, json: Json = False) -> None:
 
 @app.command()
 def show(domain: Domain, config: Config, json: Json = False) -> None:
-    """Show the stored trust in a domain, and its stubs with the certification that their author published."""
+    """Show the stored trust in a domain, and its stubs with what their author says about their certification.
+
+    A certification is the author's word: `stub certify` with the module and its cases repeats it.
+    """
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
