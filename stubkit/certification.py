@@ -22,6 +22,7 @@ SPEC: Final = "rmn-stub-certification/1"
 REPORT_BYTES: Final = 64 << 10
 NUMBERS: Final = frozenset(f"SR-{number:02}" for number in range(1, 19))
 """Of all requirements. A report that leaves one out certifies nothing."""
+Result = Literal["passed", "failed", "not-tested"]
 _Shown = Annotated[str, msgspec.Meta(max_length=100)]
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
@@ -37,7 +38,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     number: str
     title: str
-    result: Literal["passed", "failed", "not-tested"]
+    result: Result
     detail: str
     seconds: float = 0.0
 

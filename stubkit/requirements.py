@@ -14,7 +14,7 @@ from protofly.limits import IN_FLIGHT_MESSAGES, INPUT_BYTES
 from sandbox.core.exchange import FLAG_GRANTED, FLAG_TEXT, Action, Event, GuestAction, GuestEvent
 from sandbox.core.frames import Reply
 from sandbox.stub_process import Calls
-from stubkit.certification import Verdict
+from stubkit.certification import Result, Verdict
 from stubkit.fuzz import fuzz
 from stubkit.live_stub import NotLiveError, StubUnderTest, fault_of, numbered_message
 from stubkit.scripted_run import play_case
@@ -311,12 +311,11 @@ REQUIREMENTS: Final = (
 
 async def judge(requirement: Requirement, under_test: StubUnderTest) -> Verdict:
     """Test one requirement."""
+    result: Result = "failed"
     try:
         result, detail = "passed", await requirement.check(under_test)
-    except Failed as exc:
-        result, detail = "failed", str(exc)
-    except StubFaultError as exc:
-        result, detail = "failed", str(exc)
+    except (Failed, StubFaultError) as exc:
+        detail = str(exc)
     except NotLiveError as exc:
         result, detail = "failed" if requirement.number == "SR-09" else "not-tested", str(exc)
     return Verdict(number=requirement.number, title=requirement.title, result=result, detail=detail)
