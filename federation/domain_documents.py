@@ -91,6 +91,15 @@ class DomainDocuments:
         """Have `renewed` called with each domain whose documents were fetched anew."""
         self._renewed = renewed
 
+    def reconsider(self) -> None:
+        """Verify all documents again when they are next needed: the anchors are others than before.
+
+        Proofs that rest on them are checked again at once.
+        """
+        known, self._trusted = list(self._trusted), {}
+        for domain in known:
+            self._renewed(domain)
+
     def is_forgotten(self, domain: str) -> bool:
         """True when the operator took back what we knew of a domain, and nothing was accepted since."""
         return self._client.is_forgotten(domain)

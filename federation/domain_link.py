@@ -225,3 +225,11 @@ class DomainLink(LinkPort):
     def counters(self) -> Counters:
         """Counts of messages; `LinkCount` has their meaning."""
         return self.machine.counters
+
+
+def close_link(link: DomainLink) -> None:
+    """End the carriers of a link in good order, the stub among them; the next need starts it again."""
+    for carrier in list(link.machine.carriers):
+        if carrier.channel == "peer":
+            carrier.drain()
+    link.need.recall()

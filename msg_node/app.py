@@ -25,7 +25,6 @@ from msg_node.admin.administration import Administration
 from msg_node.admin.blocked_names import blocked_names
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
-from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.metrics import MEDIA_TYPE
 from msg_node.admin.policy_deployment import PolicyDeployment
@@ -175,8 +174,10 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         policies=node.policies,
         dialler=node.dialler,
         resolver=node.resolver,
-        aliases=node.aliases,
+        documents=node.trust.documents,
+        aliases=node.trust.aliases,
         federation=node.federation,
+        levels=node.levels,
         listener=node.listener,
         acceptor=node.acceptor,
         site=node.site,
@@ -194,9 +195,9 @@ def _administration(node: Node) -> Administration:
         federation=node.federation,
         gate=node.gate,
         resolver=node.resolver,
-        trust_store=node.trust_store,
+        trust_store=node.trust.store,
         log=node.log,
-        levels=LogLevels(),
+        levels=node.levels,
         store=node.store,
         record=node.records.append,
         status=partial(node_status, node),
@@ -274,9 +275,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         gate=gate,
         policies=policies,
         expiries=watch_node(settings, site.publisher if site is not None else None),
-        trust_store=trust.store,
         dialler=discovery.dialler,
-        aliases=trust.aliases,
+        trust=trust,
         acceptor=acceptor,
         log=LogTail(),
         started_at=time.time(),

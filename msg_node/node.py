@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from catalogue_client.trust_store import TrustStore
-from federation.aliases import Aliases
 from federation.dialler import Dialler
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
@@ -14,6 +12,7 @@ from federation.router import Federation
 from federation.stub_provider import StubProvider
 from federation.traces import Traces
 from msg_node.admin.expiry_watch import ExpiryWatch
+from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
@@ -26,6 +25,7 @@ from msg_node.storage.state_store import StateStore
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.foundation import CurrentSettings
 from msg_node.wiring.reloading import Reloading
+from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
@@ -58,12 +58,12 @@ class Node:
     gate: Gate
     policies: PolicyDeployment
     expiries: ExpiryWatch
-    trust_store: TrustStore
     dialler: Dialler
-    aliases: Aliases
+    trust: Trust
     acceptor: LinkAcceptor | None
     log: LogTail
     started_at: float
+    levels: LogLevels = field(default_factory=LogLevels)
     reloading: Reloading = field(init=False)
 
     def problems(self) -> list[str]:

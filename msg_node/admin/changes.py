@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from federation.domain_link import DomainLink
+from federation.domain_link import DomainLink, close_link
 from msg_node.admin.administered import Administered
 from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.admin.core.operations import Value
@@ -75,14 +75,8 @@ def unblock(node: Administered, arguments: Arguments, _by: str) -> Plan:
 def close_links(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """End the links of a domain in good order."""
     link = _link_of(node, arguments)
-
-    def apply() -> None:
-        for carrier in list(link.machine.carriers):
-            if carrier.channel == "peer":
-                carrier.drain()
-        link.need.recall()
-
-    return Plan({"state": link.state, "carried_by": link.machine.carried_by}, {"state": "closing"}, apply)
+    before = {"state": link.state, "carried_by": link.machine.carried_by}
+    return Plan(before, {"state": "closing"}, partial(close_link, link))
 
 
 def refresh(node: Administered, arguments: Arguments, _by: str) -> Plan:

@@ -22,6 +22,13 @@ class LogLevels:
         self._before[logger] = before, until
         found.setLevel(level.upper())
 
+    def settle(self, level: str) -> None:
+        """Take over the level of the settings; while another one holds for a time, it comes after that."""
+        if "" in self._before:
+            self._before[""] = logging.getLevelNamesMapping()[level.upper()], self._before[""][1]
+        else:
+            logging.getLogger().setLevel(level.upper())
+
     def end(self, now: float) -> list[str]:
         """Put back the levels whose time is over; returns the names of their loggers."""
         ended = [name for name, (_, until) in self._before.items() if until <= now]

@@ -16,11 +16,14 @@ import trio
 
 from federation.aliases import Aliases
 from federation.dialler import Dialler
+from federation.domain_documents import DomainDocuments
+from federation.domain_link import DomainLink, close_link
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation, greeting
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable
+from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.settings.model import PeerSettings, Settings
@@ -50,8 +53,10 @@ class Reloadable:
         policies: Writes down which policies are in force.
         dialler: Internal addresses that peers may have.
         resolver: Asks again for domains that were not found.
+        documents: Verify other domains by the anchors of their entries.
         aliases: Which names may be aliases.
         federation: Ends links of domains that are not talked to any more.
+        levels: Levels of the log.
         listener: Shows the certificate of `[listen]`.
         acceptor: Knows to what links may be bound.
         site: Shows that of `[site]`.
@@ -63,20 +68,14 @@ class Reloadable:
     policies: PolicyDeployment
     dialler: Dialler
     resolver: Resolver
+    documents: DomainDocuments
     aliases: Aliases
     federation: Federation
+    levels: LogLevels
     listener: Listener
     acceptor: LinkAcceptor | None
     site: Site | None
     node_url: str
-
-    def show(self, loaded: LoadedTls) -> None:
-        """Show other certificates from the next connection on. Links that are up stay bound to the one they saw."""
-        self.listener.context = loaded.listener
-        if self.acceptor is not None:
-            self.acceptor.bindings |= loaded.bindings
-        if self.site is not None:
-            self.site.show(loaded.site)
 
 
 class Reloading:
@@ -90,7 +89,16 @@ class Reloading:
     def __init__(self, parts: Reloadable, read: ReadSettings) -> None:
         self._parts = parts
         self._read = read
-        self.tls = ServedTls(parts.current.get, parts.show)
+        self.tls = ServedTls(parts.current.get, self._show)
+
+    def _show(self, loaded: LoadedTls) -> None:
+        """Show other certificates from the next connection on. Links that are up stay bound to the one they saw."""
+        parts = self._parts
+        parts.listener.context = loaded.listener
+        if parts.acceptor is not None:
+            parts.acceptor.bindings |= loaded.bindings
+        if parts.site is not None:
+            parts.site.show(loaded.site)
 
     async def reload(self) -> None:
         """Take over what has changed, all or nothing, and look for failed domains again; what is wrong is logged."""
@@ -137,17 +145,35 @@ class Reloading:
         parts.aliases.rules = meaning.alias_rules(settings, parts.gate, parts.node_url)
         self.tls.put(loaded)
         if settings.log.level != before.log.level:
-            logging.getLogger().setLevel(settings.log.level.upper())
+            parts.levels.settle(settings.log.level)
+        if settings.peer != before.peer:
+            parts.documents.reconsider()
+            parts.resolver.forget_failures()
         for link in parts.federation.links:
             if not self._may_talk(link.domain):
                 parts.federation.cut_off(link.domain, Code.DOMAIN_BLOCKED, "our settings do not talk to this domain")
+            elif _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
+                self._renew(link)
+        parts.federation.open_lasting()
         logger.info("the settings are in force: %d changes", len(setting_changes(before, settings)))
+
+    def _renew(self, link: DomainLink) -> None:
+        """Have the next contact begin anew, now if there is none."""
+        if link.is_live:
+            close_link(link)
+        else:
+            self._parts.federation.restart(link.domain)
 
     def _may_talk(self, domain: str) -> bool:
         """Ask the gate `peer` without counting."""
         probe, ours = greeting(self._parts.node_url, self._parts.node_url), self._parts.current.get().node.domain
         facts = Facts("peer", probe, ours, domain, domain, len(probe.raw), 0, 0.0)
         return self._parts.gate.explain(facts).verdict.permitted
+
+
+def _contact_rules(settings: Settings, domain: str) -> object:
+    """What a contact with a domain is held against."""
+    return meaning.anchor_of(settings, domain), meaning.allowed_addresses(settings).get(domain, ())
 
 
 def setting_changes(before: Settings, after: Settings) -> list[SettingChange]:

@@ -49,6 +49,7 @@ async def test_settings_change_under_traffic_whole_or_not_at_all(tmp_path: Path)
         await _nothing_is_lost(system, anna, bruno)
         await _what_needs_a_restart_changes_nothing(system, anna, bruno)
         await _a_denied_domain_loses_its_link_and_gets_it_back(system, anna, bruno)
+        await _another_fingerprint_counts_for_a_link_that_is_up(system, anna, bruno)
         await _a_new_certificate_is_shown(system)
 
 
@@ -93,6 +94,16 @@ async def _a_denied_domain_loses_its_link_and_gets_it_back(system: System, anna:
     await reload(system.a)
     answer = await anna.ask(bruno.hyperty)
     assert answer.is_ok, answer
+
+
+async def _another_fingerprint_counts_for_a_link_that_is_up(system: System, anna: Talker, bruno: Talker) -> None:
+    edit(system.a, 'domain = "b.example"', f'domain = "b.example"\ntrust = "pinned"\nfingerprint = "{"A" * 43}"')
+    await reload(system.a)
+    answer = await wait_until(partial(anna.ask, bruno.hyperty), lambda one: not one.is_ok)
+    assert answer.reason == "fingerprint-mismatch", answer
+    edit(system.a, f'\ntrust = "pinned"\nfingerprint = "{"A" * 43}"', "")
+    await reload(system.a)
+    await wait_until(partial(anna.ask, bruno.hyperty), lambda one: one.is_ok)
 
 
 async def _a_new_certificate_is_shown(system: System) -> None:

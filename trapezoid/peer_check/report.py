@@ -95,7 +95,7 @@ class Report:
 
     @contextmanager
     def step(self, name: str, subject: str = "", *, side: Side = Side.LINE) -> Iterator[StepResult]:
-        """Try one step and time it. A HostError inside is its failure, and goes no further; one that is cancelled has failed."""
+        """Try one step and time it. A HostError inside is its failure and goes no further; if cancelled, it failed."""
         assert name in STEPS
         result = StepResult(name, subject)
         began = time.perf_counter()

@@ -70,7 +70,7 @@ async def check_ourselves(settings: Settings) -> Report:
 
 
 async def within_time(report: Report, check: Callable[[], Awaitable[None]]) -> None:
-    """Run the steps of a check, and end it after `CHECK_SECONDS`: a domain can answer slowly for as long as it likes."""
+    """Run the steps of a check, and end it after `CHECK_SECONDS` at the latest: a domain may answer ever so slowly."""
     with trio.move_on_after(CHECK_SECONDS) as scope:
         await check()
     if scope.cancelled_caught:
