@@ -150,6 +150,8 @@ def canonical_key(text: str) -> str:
         key = f"{scheme}:{path if path.startswith('/') else '/' + path}"
     else:
         key = f"{scheme}://{authority}{path}"
+    if len(key) > HEADER_CHARS:  # a slash that was left out, a name in other letters: nothing could read this key
+        raise PeerError(Code.BAD_HEADER, "not an address")
     return text if text == key else key  # one string in the tables where two would say the same
 
 

@@ -218,6 +218,16 @@ def test_short_long_and_encoded_names_are_domains(name: str) -> None:
     assert valid_domain(name) == name
 
 
+@pytest.mark.parametrize(("text", "added"), [("comm:", 1), ("comm://b\u00fccher.example/", 7)])
+def test_an_address_is_refused_whose_key_would_be_longer_than_an_address(text: str, added: int) -> None:
+    longest = text.ljust(HEADER_CHARS - added, "x")
+    key = canonical_key(longest)
+    assert (len(key), canonical_key(key)) == (HEADER_CHARS, key)
+    for end in ("x", "x" * added):
+        with pytest.raises(PeerError, match=Code.BAD_HEADER.word):
+            canonical_key(longest + end)
+
+
 def test_an_address_has_a_bounded_length() -> None:
     longest = "comm://a.example/".ljust(HEADER_CHARS, "x")
     assert parse(longest).authority == "a.example"
