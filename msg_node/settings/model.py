@@ -326,7 +326,11 @@ class AllocationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """Allocation and release of addresses."""
 
     strict_release: Annotated[
-        bool, Meta(description="Only the owner's runtime and operators release an address; off: any runtime does.")
+        bool,
+        Meta(
+            description="Only the owner's runtime and operators release an address; off: any runtime of the domain "
+            "does, if the owner has no credential."
+        ),
     ] = True
     pool: Annotated[tuple[PoolSettings, ...], Meta(description="Addresses that are lent.")] = ()
 

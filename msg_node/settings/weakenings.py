@@ -50,7 +50,7 @@ def _plain_switches(settings: Settings) -> Iterator[tuple[bool, str]]:
     yield settings.listen.insecure_plaintext, "listen.insecure_plaintext: runtimes and links without TLS"
     yield site is not None and site.insecure_plaintext, "site.insecure_plaintext: published documents without TLS"
     yield settings.sandbox.insecure_no_seccomp, "sandbox.insecure_no_seccomp: workers without system call filter"
-    yield not settings.allocation.strict_release, "allocation.strict_release: any runtime releases any address"
+    yield not settings.allocation.strict_release, "allocation.strict_release: any runtime releases addresses of others"
     yield not settings.routing.reporter_only, "routing.reporter_only: any runtime changes any object"
     text = "compat.return_by_address: who knows the address of a lost runtime gets what it held"
     yield compat.return_by_address, text

@@ -200,7 +200,7 @@ CASES: Final[tuple[Case, ...]] = (
     _existing(
         "release-by-another",
         "7.3",
-        "allocation.strict_release = false restores that any runtime releases any address",
+        "allocation.strict_release = false restores that any runtime releases what others were given",
         owns("ana", "h"),
         Asks("bo", "delete", "{allocation}", {"childrenResources": ["{h}"]}, from_="{bo}/address-allocation"),
         granted("bo"),

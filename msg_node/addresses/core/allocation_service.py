@@ -113,19 +113,26 @@ class AllocationService:
             raise PeerError(Code.BAD_BODY, "neither a key nor addresses to release")
         texts = [text for text in listed if ":" in text]
         texts += child_paths(resource, [text for text in listed if ":" not in text]) if resource else []
-        sids = self._releasable(request)
-        released: list[str] = []
+        owners, own = self._state.owners, self._state.sessions.of_runtime(request.caller.number)
+        others = self._releasable(request)
+        former, released = set(own), []
         if resource:
-            key, own = _key_or_text(resource), self._state.sessions.of_runtime(request.caller.number)
-            block = self._state.owners.release_block(own, key) or self._state.owners.release_block(sids, key)
-            released += block
-            texts += [] if block else [resource]
+            key = _key_or_text(resource)
+            released = owners.release_block(own, key)
+            if not released:
+                former.update(sid for sid in others if owners.block(sid, key))
+                released = owners.release_block(former, key)
+            texts += [] if released else [resource]
         results: dict[str, Code | None] = {}
         for text in texts:
-            keys = self._state.owners.release(sids, _key_or_text(text))
+            key = _key_or_text(text)
+            owner = owners.owner(key)
+            holders = own if owner is None or owner not in others else {owner, *own}
+            former |= holders
+            keys = owners.release(holders, key)
             released += keys or []
             results[text] = Code.NOT_OWNER if keys is None else None
-        self._silence(sids, released)
+        self._silence(former, released)
         return answer_each(request.members, results)
 
     def _read(self, request: ServiceRequest) -> Answer:
@@ -143,10 +150,16 @@ class AllocationService:
         return Answer(value={"resources": [_shown(row) for row in owned]})
 
     def _releasable(self, request: ServiceRequest) -> Collection[int]:
-        """Sessions whose addresses the caller may release. Source: message specification, section 7.3, rule 4."""
-        if request.caller.is_operator or not self._state.rules.strict_release:
+        """Sessions of other runtimes whose addresses the caller may release: for operators all of them.
+
+        Where releasing is not strict, any runtime of ours may release for those that proved nothing.
+        Source: message specification, section 7.3, rule 4.
+        """
+        if request.caller.is_operator:
             return frozenset(session.sid for session in self._state.sessions)
-        return self._state.sessions.of_runtime(request.caller.number)
+        if self._state.rules.strict_release or request.caller.is_guest:
+            return frozenset()
+        return frozenset(session.sid for session in self._state.sessions if not session.proof.credential)
 
     def _silence(self, sids: Collection[int], released: list[str]) -> None:
         """End subscriptions of former owners to what they released."""

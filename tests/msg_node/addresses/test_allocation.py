@@ -374,6 +374,24 @@ def test_strict_release_can_be_switched_off(is_strict: bool) -> None:
     assert (rig.state.owners.owner(mine) is None) is not is_strict
 
 
+def test_lenient_release_spares_runtimes_with_a_credential_and_what_others_hold_below() -> None:
+    proven = Credential(digest_of("ana"), f"runtime://{DOMAIN}/rt-ana", frozenset())
+    rig = StateRig(credentials=[proven], rules=Rules(strict_release=False))
+    ana, _ = rig.open("rt-ana", 1, {"credentials": {"kind": "bearer", "token": "ana"}})
+    bo, _ = rig.open("rt-bo", 2)
+    eve, _ = rig.open("rt-eve", 3)
+    (proved,) = allocate(rig, ana, 1, key="block")
+    (room,) = allocate(rig, bo, 1, scheme="comm")
+    child = f"{room}/children/of-ana"
+    assert rig.state.owners.claim(ana, child)
+    rig.reply(ana, SM, "subscribe", {"resources": [f"{room}/changes"]})
+    reply = release(rig, eve, {"childrenResources": [proved, room], "resource": "block"})
+    assert (reply["code"], reply["value"]) == (200, {"refused": [proved]})
+    assert [rig.state.owners.owner(key) for key in (proved, room, child)] == [ana, None, ana]
+    assert rig.reply(eve, SM, "subscribe", {"resources": [proved]})["reason"] == "not-owner"
+    assert rig.state.listeners.targets(f"{room}/changes") == (ana,)
+
+
 def test_operator_releases_for_others() -> None:
     ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
     rig = StateRig(credentials=[ops])

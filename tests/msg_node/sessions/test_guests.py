@@ -38,7 +38,7 @@ CREDENTIALS = [
 
 @asynccontextmanager
 async def guest_rig(folder: Path) -> AsyncIterator[RuntimeRig]:
-    rules = Rules(guest_addresses=3)
+    rules = Rules(guest_addresses=3, strict_release=False)
     async with runtime_rig(folder, credentials=CREDENTIALS, allows_guests=True, rules=rules) as rig:
         yield rig
 
@@ -89,6 +89,15 @@ async def test_released_leases_can_be_had_again(tmp_path: Path) -> None:
         assert code_and_reason(await leased(bo, 1)) == (429, "quota")
         await bo.ask("delete", ALLOCATION, {"childrenResources": allocated[:1]})
         assert code_and_reason(await leased(bo, 1)) == (200, "")
+
+
+async def test_guests_release_nothing_of_others_where_runtimes_do(tmp_path: Path) -> None:
+    async with guest_rig(tmp_path) as rig:
+        bo, ana, cy = await guest(rig, "bo"), await rig.opened("ana"), await rig.opened("cy")
+        [hers] = (await leased(ana, 1))["body"]["value"]["allocated"]
+        reply = await bo.ask("delete", ALLOCATION, {"childrenResources": [hers]})
+        assert (reply["body"]["code"], reply["body"]["value"]) == (200, {"refused": [hers]})
+        assert code_and_reason(await cy.ask("delete", ALLOCATION, {"childrenResources": [hers]})) == (200, "")
 
 
 async def test_operators_see_what_the_guests_of_a_domain_have(tmp_path: Path) -> None:
