@@ -113,18 +113,19 @@ class DomainRegistry:
         return self._put(key, replace(old, status=status, refreshed_at=max(old.refreshed_at, now)), old)
 
     def update(self, key: str, changed: Changed, *, sid: int, now: float) -> list[StatusChange]:
-        """Change members of an entry, which refreshes it.
+        """Change members of an entry, which refreshes it and makes it one of this session.
 
         An update without a status brings a disconnected entry back to life.
 
         Raises:
-            PeerError: NOT_REGISTERED.
+            PeerError: NOT_REGISTERED, QUOTA.
 
         Source: message specification, section 10.2.
         """
         old = self._entries.get(key)
         if old is None:
             raise PeerError(Code.NOT_REGISTERED, "no such entry")
+        self.check_quota(sid, key)
         entry = apply(old, changed, sid=sid, now=now)
         if changed.status is None and old.status is Status.DISCONNECTED:
             entry = replace(entry, status=Status.LIVE)

@@ -250,6 +250,24 @@ def test_update_changes_members_and_their_indexes(rig: StateRig, ana: int) -> No
     assert found(read(rig, ana, "Room 52")) == [ROOM]
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_entries_that_a_runtime_left_behind_count_when_it_refreshes_them(keeps: bool) -> None:
+    registry = DomainRegistry(Journal(), per_session=2, keeps_registered=keeps)
+    urls = [f"hyperty://{DOMAIN}/{number}" for number in range(4)]
+    for sid, pair in ((1, urls[:2]), (2, urls[2:])):
+        for url in pair:
+            registry.register(url, read_changed(hyperty()), sid=sid, now=0)
+        registry.disconnect_session(sid, now=1)
+    for url in urls[:2]:
+        registry.update(url, Changed(), sid=3, now=2)
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        registry.update(urls[2], Changed(), sid=3, now=2)
+    registry.update(urls[0], Changed(), sid=3, now=3)  # its own ones are refreshed as before
+    left = registry.get(urls[2])
+    assert left is not None
+    assert (left.sid, left.refreshed_at, left.is_connected) == (0, 0 if keeps else 1, keeps)
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
