@@ -119,7 +119,7 @@ def accept_manifest(
     seen = (mark.serial, mark.manifest_sha256) if mark else (0, "")
     check_serial(manifest.serial, digest, seen, what=f"manifest of {manifest.name}", domain=state.domain)
     _check_manifest(manifest, trust.live, rules)
-    excess = held_permissions(manifest, digest, mark, rules.policy)
+    excess = held_permissions(manifest, digest, state, rules.policy)
     if excess:
         raise PermissionsHeldError(manifest, excess, _hold(state, manifest, digest, excess))
     approved = mark.approved if mark else []
@@ -175,14 +175,30 @@ def approve(state: TrustState, name: str) -> TrustState:
     return msgspec.structs.replace(state, stubs={**state.stubs, name: mark}, held=held)
 
 
-def held_permissions(manifest: Manifest, digest: str, mark: StubMark | None, policy: PermissionsPolicy) -> list[str]:
-    """Return permissions that need the operator: beyond the policy, or beyond the accepted predecessor."""
+def held_permissions(manifest: Manifest, digest: str, state: TrustState, policy: PermissionsPolicy) -> list[str]:
+    """Return permissions that need the operator: beyond the policy, or beyond what its domain was granted before.
+
+    That is what the accepted predecessor of this name has. A new name has none: there it is what the other accepted
+    stubs of the domain have, its endpoints aside, so that no domain gets more by another name for its stub.
+    """
+    mark = state.stubs.get(manifest.name)
     if mark is not None and digest in mark.approved:
         return []
     excess = policy.excess(manifest.permissions)
-    if mark is not None and mark.serial and not policy.is_growth_approved:
-        excess += [word for word in growth(manifest.permissions, mark.permissions) if word not in excess]
-    return excess
+    if policy.is_growth_approved:
+        return excess
+    if mark is not None:
+        grown = growth(manifest.permissions, mark.permissions) if mark.serial else []
+    else:
+        grown = _grown_in_all(manifest.permissions, [one.permissions for one in state.stubs.values() if one.serial])
+    return excess + [word for word in grown if word not in excess]
+
+
+def _grown_in_all(wanted: Permissions, granted: list[Permissions]) -> list[str]:
+    """The permissions that exceed each of those that were granted, endpoints aside; none if none were."""
+    found = [growth(wanted, one) for one in granted]
+    first = found[0] if found else []
+    return [word for word in first if not word.startswith("connect ") and all(word in words for words in found)]
 
 
 def check_module_size(manifest: Manifest) -> None:

@@ -310,6 +310,24 @@ def test_what_is_beyond_policy_and_predecessor_is_said_once(b: Published) -> Non
     assert caught.value.state.held["bNodeStub"].excess.count("storage_bytes 1") == 1
 
 
+def test_a_stub_of_a_new_name_gets_no_more_than_its_domain_was_granted(b: Published) -> None:
+    b.publish_stub(permissions=Permissions(connect=["mn"], auth=False))
+    state = b.accept_manifest()
+    b.publish_stub(name="another", permissions=Permissions(connect=["mn"], auth=True))
+    with pytest.raises(PermissionsHeldError) as caught:
+        b.accept_manifest(b.accept_live(state))
+    held = caught.value.state
+    assert (held.held["another"].excess, set(held.stubs)) == (["auth"], {"bNodeStub"})
+    assert set(b.accept_manifest(approve(held, "another")).stubs) == {"another", "bNodeStub"}
+
+
+def test_a_stub_of_a_new_name_with_an_endpoint_of_its_own_is_accepted(b: Published) -> None:
+    b.publish_stub(permissions=Permissions(connect=["mn"]))
+    state = b.accept_manifest()
+    b.publish_stub(name="another", permissions=Permissions(connect=["other"]))
+    assert set(b.accept_manifest(b.accept_live(state)).stubs) == {"another", "bNodeStub"}
+
+
 def test_documents_may_be_used_until_they_are_fresh_no_longer(b: Published) -> None:
     assert b.trust.is_fresh(b.trust.fresh_until - 0.001)
     assert not b.trust.is_fresh(b.trust.fresh_until)
