@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from catalogue_client.core.selection import DEFAULT
+from catalogue_client.core.selection import DEFAULT, fitting_stubs
 from catalogue_client.core.state import DomainTrust
 from catalogue_client.core.verify import judge_running
 from federation.core.renewal import has_moved
@@ -21,6 +21,7 @@ from federation.document_news import DocumentNews
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
 from federation.peer_session import REAUTHENTICATE_SECONDS
+from protofly.documents import Live
 from protofly.errors import Code, PeerError, TransportError
 from protofly.limits import EXPIRED_GRACE_SECONDS
 from protofly.stub import VerifiedStub
@@ -116,9 +117,19 @@ class InstanceWatch:
 
     def _replaced_because(self, stub: VerifiedStub, trust: DomainTrust) -> str:
         """Say why another instance takes over, "" when none does. While a line holds, a moved endpoint is no reason."""
-        offered = {one.manifest_sha256 for one in trust.live.stubs.values()}
-        if DEFAULT in trust.live.stubs and stub.manifest_sha256 not in offered:
+        if DEFAULT in trust.live.stubs and _is_superseded(stub, trust.live):
             return "there is a newer one"
         if not self._link.is_live and has_moved(stub, trust):
             return "its endpoints are others now"
         return ""
+
+
+def _is_superseded(stub: VerifiedStub, live: Live) -> bool:
+    """True when others would be tried now: its manifest may still be offered by a name that nobody asks for.
+
+    One goes on when its domain offers nothing that this node can run; nothing would follow it.
+    """
+    try:
+        return all(one.manifest_sha256 != stub.manifest_sha256 for one in fitting_stubs(live))
+    except PeerError:
+        return False

@@ -33,6 +33,8 @@ logger = logging.getLogger("federation")
 
 STUB_TRIES = 3
 """Stubs of one domain that are tried in one deployment; a domain may offer many."""
+_FAILED_DOMAINS = 1000
+"""Domains of which failed starts are remembered; the oldest is forgotten first."""
 SWEEP_SECONDS = 3_600.0
 """How often the cache is looked through for what nobody uses. Source: trust and hosts, section 3.1 (Istio)."""
 
@@ -99,6 +101,8 @@ class StubProvider:
 
     def start_failed(self, stub: VerifiedStub) -> None:
         """Note that an instance failed before it was live: of several stubs of its domain, another is tried first."""
+        if stub.domain not in self._failed_starts and len(self._failed_starts) >= _FAILED_DOMAINS:
+            del self._failed_starts[next(iter(self._failed_starts))]
         self._failed_starts.setdefault(stub.domain, set()).add(stub.manifest_sha256)
 
     async def _published(self, domain: str, times: StepTimes, asked_by: str) -> Package:
@@ -134,7 +138,8 @@ class StubProvider:
     def _candidates(self, trust: DomainTrust) -> list[StubReference]:
         """The stubs that are tried, in order. When all have failed at their start, the first one is first again."""
         fitting = fitting_stubs(trust.live)[:STUB_TRIES]
-        failed = self._failed_starts.get(trust.domain, set()).intersection(one.manifest_sha256 for one in fitting)
+        failed = self._failed_starts.get(trust.domain, set())
+        failed &= {one.manifest_sha256 for one in fitting}  # what is not offered any more is forgotten
         if len(failed) == len(fitting):
             self._failed_starts.pop(trust.domain, None)
             return fitting

@@ -12,6 +12,7 @@ import trio.testing
 from federation.document_news import DocumentNews
 from federation.domain_documents import DomainDocuments
 from federation.instance_watch import InstanceWatch
+from protofly.documents import ABI_MAJOR, ABI_NAME, Abi, StubReference
 from protofly.errors import Code, TransportError
 from tests.support.sides import Bus, Clock, Pair
 
@@ -28,6 +29,7 @@ class Documents:
 
     def __init__(self) -> None:
         self.url = OLD
+        self.stubs: dict[str, StubReference] = {}
         self.asked: list[float] = []
         self.began_seconds = trio.current_time()
         self.is_site_down = False
@@ -49,7 +51,8 @@ class Documents:
         self.asked.append(trio.current_time())
         if self.is_site_down:
             raise TransportError(Code.CONNECT_FAILED, "nobody there")
-        return SimpleNamespace(live=SimpleNamespace(stubs={}, endpoints=[an_endpoint(self.url)]))
+        live = SimpleNamespace(domain="b.example", stubs=self.stubs, endpoints=[an_endpoint(self.url)])
+        return SimpleNamespace(live=live)
 
 
 class Running:
@@ -148,4 +151,28 @@ async def test_an_endpoint_that_moves_while_its_line_holds_disturbs_nobody(
         carrier.cut()
         await running.fails_for(60.0)
         assert running.replaced_at is not None
+        nursery.cancel_scope.cancel()
+
+
+def a_stub(manifest_sha256: str, *, version: str = str(ABI_MAJOR)) -> StubReference:
+    abi = Abi(name=ABI_NAME, version=version)
+    return StubReference(name="b", serial=1, version="1", manifest_sha256=manifest_sha256, abi=abi)
+
+
+@pytest.mark.parametrize(
+    ("stubs", "is_replaced"),
+    [
+        ({"default": a_stub("new"), "old": a_stub("running")}, True),
+        ({"default": a_stub("new"), "default-old": a_stub("running")}, False),
+        ({"default": a_stub("new", version="99")}, False),
+    ],
+)
+async def test_a_stub_is_replaced_when_it_would_not_be_tried_any_more(
+    running: Running, autojump_clock: trio.testing.MockClock, stubs: dict[str, StubReference], is_replaced: bool
+) -> None:
+    running.stub.manifest_sha256, running.documents.stubs = "running", stubs
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(running.watch)
+        await trio.sleep(2 * HOUR_SECONDS)
+        assert running.is_replaced is is_replaced
         nursery.cancel_scope.cancel()

@@ -353,13 +353,14 @@ async def test_trust_that_the_operator_takes_back_ends_at_once_and_comes_back_wh
 # Several stubs of one domain.
 
 
-def offer_two(world: World) -> None:
+def offer_two(world: World, *, serial: int = 1) -> None:
     """Two stubs that lead to the domain: `default`, and `default-2` with a module of its own."""
     b = world.b
-    b.publish_stub(name="first", is_named_by_live=False)
+    b.publish_stub(name="first", serial=serial, is_named_by_live=False)
     first = reference_to(b)
     b.publish_stub(
         name="second",
+        serial=serial,
         code=b.code + custom_section("second", b"2"),
         urls=[f"https://catalogue.{b.domain}/.well-known/sourcepackage/Second"],
         is_named_by_live=False,
@@ -421,6 +422,18 @@ async def test_another_stub_is_tried_after_a_failed_start_and_the_first_again_af
         rig.provider.start_failed(package.stub)
     assert names == ["first", "second", "first", "second"]
     assert rig.sandbox.compiled == 2
+
+
+async def test_failed_starts_of_manifests_that_are_offered_no_more_count_for_nothing(rig: Rig) -> None:
+    offer_two(rig.world)
+    for serial in range(2, 5):  # each time `first` fails, and is published anew
+        package = await rig.provider.package("b.example", StepTimes())
+        assert package.stub.name == "first"
+        rig.provider.start_failed(package.stub)
+        rig.world.clock.now += 3_600
+        rig.world.b.now = rig.world.clock.now
+        offer_two(rig.world, serial=serial)
+        await rig.documents.trust_of("b.example", is_refresh=True)
 
 
 async def test_what_the_first_stub_met_is_reported_when_none_can_be_run(rig: Rig) -> None:

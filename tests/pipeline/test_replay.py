@@ -22,6 +22,7 @@ from policy.core.rates import RateLimit
 from policy.core.recorded_facts import record_facts
 from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
+from protofly.records import GateFacts
 from tests.pipeline.rows import MONDAY_US, silver, silver_row
 
 PERMIT_B = {"b.example": PeerRule(default="permit")}
@@ -42,6 +43,13 @@ condition = { resource = { present = true, like = "/private/*" }, actionType = {
 id = "too-big"
 effect = "deny"
 condition = { size = { moreThan = 500 } }
+"""
+NO_PLAIN = """
+id = "border"
+[[rules]]
+id = "no-plain"
+effect = "deny"
+condition = { linkClass = { equals = "plain" } }
 """
 BY_ADDRESS = """
 id = "border"
@@ -198,6 +206,21 @@ def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSessio
     flips = lake.read_small(REPLAY_FLIP).to_pylist()
     assert sum(cell["messages"] for cell in flips) == 3
     assert [cell["new_rule"] for cell in flips if cell["old_decision"] != cell["new_decision"]] == ["border/too-big"]
+
+
+@pytest.mark.spark
+def test_job_replays_rules_about_plain_domains_by_the_class_that_was_recorded(spark: SparkSession, lake: Lake) -> None:
+    deployed = settings(NO_PLAIN)
+    plain = msgspec.json.encode(GateFacts(link_class="plain")).decode()
+    rows = [recorded(deployed, facts=facts) for facts in (plain, plain, None)]
+    assert [row["decision"] for row in rows] == ["deny", "deny", "permit"]
+    lake.commit(silver(spark, rows), SILVER_MDR)
+    replay.run(lake, deployed, settings())
+    [run] = lake.read_small(REPLAY_RUN).to_pylist()
+    assert (run["is_valid"], run["messages"], run["not_replayable"]) == (True, 3, 0)
+    flips = lake.read_small(REPLAY_FLIP).to_pylist()
+    found = {(cell["old_decision"], cell["new_decision"], cell["old_rule"]): cell["messages"] for cell in flips}
+    assert found == {("deny", "permit", "border/no-plain"): 2, ("permit", "permit", ""): 1}
 
 
 @pytest.mark.spark
