@@ -16,12 +16,13 @@ from urllib.parse import urlsplit
 import msgspec
 
 from msg_node.site.publication import Publication, PublishedRuntimeStub
+from msg_node.storage.file_checks import read_file
 from protofly.errors import SettingsError
 from protofly.signatures import sign_envelope
 from stubkit.pack import ProtostubDescriptor, SourcePackage, catalogue_id, md5_text
 from trapezoid.publish_options import SigningSite
 from trapezoid.publish_request import PublishRequest
-from trapezoid.site_files import read_file, replace_published
+from trapezoid.site_files import replace_published
 
 NAME: Final = "trapezoid-runtime"
 CLASS_NAME: Final = "TrapezoidRuntimeStub"

@@ -26,6 +26,7 @@ from msg_node.site.publication import (
     PublishedStub,
     SiteFolder,
 )
+from msg_node.storage.file_checks import read_file
 from protofly.address import valid_domain
 from protofly.documents import (
     Manifest,
@@ -46,7 +47,7 @@ from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_
 from trapezoid.publish_options import PublishOptions, SigningSite, complete, default_module
 from trapezoid.publish_request import PublishRequest
 from trapezoid.publish_runtime_stub import publish_runtime_stub
-from trapezoid.site_files import read_file, replace_published
+from trapezoid.site_files import replace_published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

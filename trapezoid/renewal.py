@@ -91,7 +91,7 @@ def renew(site: Path, keys: KeyRing, *, domain: str, now: float) -> RenewalRepor
             else:
                 renewed.append(one.term.title)
         if publication != folder.load():
-            _write(site / INDEX_NAME, msgspec.json.format(msgspec.json.encode(publication), indent=2))
+            replace_file(site / INDEX_NAME, msgspec.json.format(msgspec.json.encode(publication), indent=2))
     return _report(folder, renewed, left, now)
 
 
@@ -146,7 +146,7 @@ def _renew_root(folder: SiteFolder, publication: Publication, keys: KeyRing, now
         ),
         signers,
     )
-    _write(folder.root(following), envelope)
+    replace_file(folder.root(following), envelope)
     return msgspec.structs.replace(publication, root_version=following, root_sha256=document_sha256(envelope))
 
 
@@ -165,7 +165,7 @@ def _renew_manifest(folder: SiteFolder, publication: Publication, name: str, key
         ),
         signers,
     )
-    _write(folder.manifest(name), envelope)
+    replace_file(folder.manifest(name), envelope)
     stubs = dict(publication.stubs)
     for selector, stub in stubs.items():
         if stub.reference.name == name:
@@ -190,11 +190,7 @@ def _write_signature(folder: SiteFolder, path: Path, envelope: bytes) -> None:
     stored = folder.read_object(path)
     if stored is not None:
         stored["signature"] = msgspec.Raw(msgspec.json.encode(envelope.decode()))
-        _write(path, msgspec.json.encode(stored))
-
-
-def _write(path: Path, content: bytes) -> None:
-    replace_file(path, content)
+        replace_file(path, msgspec.json.encode(stored))
 
 
 def _report(folder: SiteFolder, renewed: Sequence[str], left: Sequence[str], now: float) -> RenewalReport:
