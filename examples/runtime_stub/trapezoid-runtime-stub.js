@@ -24,6 +24,7 @@ var activate = (function () {
   const MAX_WAITING = 1000;
   const TAKEN_OVER = 4001;
   const FRAME_BYTES = 4 << 20;
+  const FRAGMENT_COST = 64; // so that empty fragments fill the bound as well
 
   /** A refusal, or the end of a connection: `code` and `reason` as docs/troubleshooting.md lists them. */
   class TrapezoidError extends Error {
@@ -104,7 +105,8 @@ var activate = (function () {
         size = Number(raw.readBigUInt64BE(2));
         at = 10;
       }
-      if (size > FRAME_BYTES || raw[0] & 0x70 || raw[1] & 0x80) {
+      const isControl = (raw[0] & 8) !== 0;
+      if (size > FRAME_BYTES || raw[0] & 0x70 || raw[1] & 0x80 || (isControl && (size > 125 || !(raw[0] & 128)))) {
         this.close(1002, "frame");
         this._socket.destroy();
         return false;
@@ -116,15 +118,16 @@ var activate = (function () {
     }
 
     _take(opcode, isLast, payload) {
-      if (opcode === 9) this._write(10, payload);
-      else if (opcode === 8) {
+      if (opcode === 9) {
+        if (this._socket.writableLength < FRAME_BYTES) this._write(10, payload);
+      } else if (opcode === 8) {
         if (this.readyState === 1) this._write(8, payload.subarray(0, 2));
         const code = payload.length >= 2 ? payload.readUInt16BE(0) : 1005;
         this._socket.end();
         this._ended(code, payload.subarray(2).toString());
       } else if (opcode < 3) {
         this._fragments.push(payload);
-        this._size += payload.length;
+        this._size += payload.length + (isLast ? 0 : FRAGMENT_COST);
         if (this._size > FRAME_BYTES) this._socket.destroy();
         else if (isLast) {
           const whole = Buffer.concat(this._fragments);
@@ -290,6 +293,7 @@ var activate = (function () {
     async _begin(socket) {
       try {
         const credentials = await this._credentials();
+        if (socket !== this._socket) return;
         let answer = null;
         if (this._token) {
           const from = `${this.runtimeURL}/${this._token}`;
@@ -337,7 +341,7 @@ var activate = (function () {
 
     /** `open` was refused: a reason that passes is waited for, any other ends the attempts. */
     _refused(socket, answer) {
-      const waits = answer.value && answer.value.retryAfter;
+      const waits = answer.value && Number(answer.value.retryAfter);
       const text = errorOf(answer).message;
       const passes = [408, 409, 429, 503, 504].includes(answer.code);
       if (passes && waits) this._pauseMs = Math.min(Math.max(waits * 1000, FIRST_PAUSE_MS), 10 * LONGEST_PAUSE_MS);
@@ -382,7 +386,7 @@ var activate = (function () {
         return;
       }
       if (message === null || typeof message !== "object") return;
-      const type = String(message.type || "").toLowerCase();
+      const type = typeof message.type === "string" ? message.type.toLowerCase() : "";
       const waiting = type === "response" || type === "pong" ? this._requests.get(message.id) : undefined;
       if (!waiting) {
         this._onMessage(message);
@@ -405,6 +409,7 @@ var activate = (function () {
       this._stubURL = stubURL;
       this._bus = bus;
       this._waiting = [];
+      this._failure = "";
       this._most = config.maxBuffer || MAX_WAITING;
       this._session = new Session(
         config,
@@ -416,6 +421,7 @@ var activate = (function () {
     }
 
     connect() {
+      this._failure = "";
       this._session.connect();
     }
 
@@ -434,10 +440,9 @@ var activate = (function () {
 
     _status(value, description) {
       if (value === "live") {
-        const waiting = this._waiting;
-        this._waiting = [];
-        for (const message of waiting) this._session.send(message);
+        for (const message of this._waiting.splice(0)) this._pass(message);
       } else if (value === "failed") {
+        this._failure = description || value;
         for (const message of this._waiting.splice(0)) this._refuse(message, 503, "not-connected", description);
       }
       this._post(value, description);
@@ -447,13 +452,21 @@ var activate = (function () {
     _send(message) {
       if (message.body && message.body.via === this._stubURL) return; // it came from here
       if (message.from === this._stubURL) return; // a status of ours
-      if (this._session.isLive) {
-        this._session.send(message);
-      } else if (this._waiting.length < this._most) {
+      if (this._session.isLive) this._pass(message);
+      else if (this._failure) this._refuse(message, 503, "not-connected", this._failure);
+      else if (this._waiting.length < this._most) {
         this._waiting.push(message);
         this._session.connect();
       } else {
         this._refuse(message, 503, "overload", "too many messages wait for the node");
+      }
+    }
+
+    _pass(message) {
+      try {
+        this._session.send(message);
+      } catch (error) {
+        this._refuse(message, 503, "not-connected", error.message);
       }
     }
 

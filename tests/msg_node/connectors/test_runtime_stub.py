@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import shutil
 import subprocess
 from collections.abc import AsyncIterator
@@ -15,6 +16,7 @@ import pytest
 import trio
 
 from msg_node.kernel.credentials import Credential, digest_of
+from tests.support.foreign_node import ForeignNode, Json, Line, SocketLine
 from tests.support.node_peers import NodePeer
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Runtime, RuntimeRig, a_message, runtime_address, runtime_rig
 
@@ -30,6 +32,34 @@ PAGE = """<!doctype html><script src="{stub}"></script><script>
 }})();
 </script>"""
 STUB_URL = f"{runtime_address('rt-1')}/protostub/alpha.example"
+
+
+class WrongNode(ForeignNode):
+    """Answers each request of the session with the next texts of a script; the last ones are said over and over."""
+
+    path = "/ws"
+
+    def __init__(self, *script: list[str]) -> None:
+        super().__init__("wrong.example")
+        self._script = list(script)
+
+    def receive(self, line: Line, text: str) -> None:
+        assert isinstance(line, SocketLine)
+        request: Json = json.loads(text)
+        for answer in self._script.pop(0) if len(self._script) > 1 else self._script[0]:
+            line.send_text(answer.replace("<id>", request["id"]))
+
+    @property
+    def options(self) -> Json:
+        return {"url": f"ws://127.0.0.1:{self.port}/ws", "runtimeURL": runtime_address("rt-1")}
+
+
+def answer_of(code: int, **members: object) -> str:
+    """An answer to `open`."""
+    return json.dumps({"id": "<id>", "type": "response", "from": "mn:/session", "body": {"code": code, **members}})
+
+
+OPENED = json.dumps({"id": "<id>", "type": "response", "runtimeToken": "t", "body": {"code": 200}})
 
 
 @asynccontextmanager
@@ -158,6 +188,48 @@ async def test_runtime_of_another_domain_comes_in_as_a_guest_with_its_credential
             a_message("response", bobs, request["from"], {"code": 200, "value": "welcome"}, id_=request["id"])
         )
         assert (await peer.next())["body"]["value"] == "welcome"
+
+
+async def test_node_that_names_no_time_to_wait_is_not_stormed() -> None:
+    node = WrongNode([answer_of(503, reason="draining", value={"retryAfter": "soon"})], [OPENED])
+    async with trio.open_nursery() as nursery, driven() as peer:
+        await nursery.start(node.run)
+        began = trio.current_time()
+        await peer.order(name="connect", options=node.options)
+        assert (await peer.next())["event"] == "connected"
+        assert trio.current_time() - began > 0.7
+        assert [request["type"] for request in node.received] == ["open", "open"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_messages_that_are_none_do_not_end_the_process() -> None:
+    nonsense = ["null", "7", "[]", "{", '{"type":{"toString":1,"valueOf":1}}', '{"type":"response","id":{}}']
+    node = WrongNode([*nonsense, '{"type":"response","id":"<id>","runtimeToken":"t","body":"200"}'])
+    async with trio.open_nursery() as nursery, driven() as peer:
+        await nursery.start(node.run)
+        await peer.order(name="connect", options=node.options)
+        assert (await peer.next())["event"] == "connected"
+        nursery.cancel_scope.cancel()
+
+
+async def test_messages_after_a_refusal_for_good_are_answered_and_do_not_connect_again() -> None:
+    node = WrongNode([answer_of(401, reason="no-credentials")])
+    async with trio.open_nursery() as nursery, driven() as peer:
+        await nursery.start(node.run)
+        await peer.order(name="activate", url=STUB_URL, config=node.options)
+        request = a_message("read", runtime_address("rt-1"), "comm://alpha.example/1", id_=1)
+        await peer.order(name="bus", message=request)
+        states = [await peer.until("bus") for _ in range(2)]
+        assert [state["message"]["body"]["value"] for state in states] == ["created", "in-progress"]
+        for number in range(1, 4):  # the first one waited
+            refused = (await peer.until("bus"))["message"]
+            assert (refused["id"], refused["body"]["code"], refused["body"]["reason"]) == (number, 503, "not-connected")
+            assert "401 no-credentials" in refused["body"]["desc"]
+            if number == 1:
+                assert (await peer.until("bus"))["message"]["body"]["value"] == "failed"
+            await peer.order(name="bus", message=request | {"id": number + 1})
+        assert [one["type"] for one in node.received] == ["open"]
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.long
