@@ -1,7 +1,8 @@
 """The job that compares the records of two sides: all of a lake, or our own and what a partner has sent us.
 
 Clocks come first, from a sample of matched messages; then totals per domain pair and 5 minutes; then records, only
-where totals differ. A day is done again while messages of it are pending, or when its records have changed.
+where totals differ. A day is done again while messages of it are pending, when its records have changed, or when some of
+it are unprovable and more is proved now.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from pipeline.core.findings import Verdict
 from pipeline.core.message_classes import CASES, Judging, Span
 from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, entries_of, of_others
 from pipeline.core.side_totals import BUCKET_COUNTS, PAIR
+from pipeline.core.utc_days import end_us
 from pipeline.file_pieces import Reading
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
@@ -127,7 +129,8 @@ def run(
     Args:
         lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset` and
             `clock_finding`.
-        day: `YYYY-MM-DD`, UTC; None takes every day that has changed or has messages pending.
+        day: `YYYY-MM-DD`, UTC; None takes every day that has changed, has messages pending, or has unprovable ones and
+            is proved further now.
         grace_s: How long after its own time a message may be recorded by the other side.
         skew_ms: How far beyond the usual the times of both records may be apart.
         declared: Until when the operator vouches for a node that is silent, in µs.
@@ -144,15 +147,18 @@ def run(
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
     inputs = _inputs_by_day(lake, silver_version)
-    days = [one for one in inputs if one == day] if day is not None else _unsettled(lake, inputs)
+    with result.timed("proofs"):
+        proved = proved_completeness(lake, silver_version=silver_version, declared=declared) if inputs else {}
+    days = [one for one in inputs if one == day]
+    if day is None:
+        unsettled = _unsettled(lake, inputs) | _proved_since(lake, proved)
+        days = [one for one in inputs if one in unsettled]
     if not days:
         result.details = {"days": [], **dict.fromkeys(CASES, 0)}
         if day is not None:
             result.warnings.append(f"no records of {day}")
             result.exit_code = ExitCode.INCOMPLETE
         return result
-    with result.timed("proofs"):
-        proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
     with result.timed("clocks"):
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
         times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved, one_in=one_in)
@@ -346,7 +352,7 @@ def _inputs_by_day(lake: Lake, silver_version: int) -> dict[str, str]:
     return prints
 
 
-def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> list[str]:
+def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> set[str]:
     """Days whose records have changed since they were reconciled, or with messages that were pending then."""
     done: dict[str, str] = {}
     for note in lake.history(RECON_PAIR):
@@ -354,7 +360,23 @@ def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> list[str]:
     pending = {
         row["dt"] for row in lake.read_small(RECON_PAIR, columns=["dt", "pending"]).to_pylist() if row["pending"]
     }
-    return [day for day, files in inputs.items() if done.get(day) != files or day in pending]
+    return pending | {day for day, files in inputs.items() if done.get(day) != files}
+
+
+def _proved_since(lake: Lake, proved: Mapping[str, Completeness]) -> set[str]:
+    """Closed days with unprovable messages of which more is proved now: a segment that was withheld has turned up.
+
+    It may hold no record of the day, so that nothing else shows it.
+    """
+    names = (*PAIR, "dt", "unprovable", "complete_until_us")
+    found = set()
+    for row in lake.read_small(RECON_PAIR, columns=names).to_pylist():
+        if row["unprovable"] and all(row[name] in proved for name in PAIR):
+            known_us = min(proved[row[name]].until_us for name in PAIR)
+            needed_us = end_us(row["dt"]) + GRACE_S * 1_000_000
+            if (row["complete_until_us"] or 0) < min(known_us, needed_us):
+                found.add(row["dt"])
+    return found
 
 
 def _rows_of(lake: Lake, version: int, days: Collection[str]) -> int:

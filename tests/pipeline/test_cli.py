@@ -207,6 +207,34 @@ def test_a_spool_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     assert "nowhere" in done.stderr
 
 
+@pytest.mark.spark
+@pytest.mark.usefixtures("borrowed")
+def test_nodes_are_declared_listed_and_refused_by_the_command_line(tmp_path: Path, spool: Path, keys: Path) -> None:
+    lake = tmp_path / "lake"
+    assert run("ingest", "--spool", spool, "--lake", lake, "--keys", keys).exit_code == 0
+    for words in (
+        ("retire", NODE, "--why", "replaced by mn-3"),
+        ("vouch", NODE, "--day", "2026-03-31", "--why", "in repair"),
+        ("withdraw", NODE, "--why", "it runs again"),
+    ):
+        assert run("nodes", *words, "--lake", lake).exit_code == 0
+    for words, problem in (
+        (("retire", "mn-9.a.example", "--why", "gone"), "nothing that mn-9.a.example wrote"),
+        (("vouch", NODE, "--day", "yesterday", "--why", "gone"), "yesterday"),
+        (("retire", NODE, "--why", " "), "--why"),
+    ):
+        refused = run("nodes", *words, "--lake", lake)
+        assert (refused.exit_code, refused.stderr.startswith("error: ")) == (1, True)
+        assert problem in refused.stderr
+    listed = json.loads(run("nodes", "list", "--lake", lake, "--json").stdout)
+    [job] = listed["jobs"]
+    assert [(one["declaration"], one["why"]) for one in job["details"]["declarations"]] == [
+        ("retired", "replaced by mn-3"),
+        ("vouched", "in repair"),
+        ("withdrawn", "it runs again"),
+    ]
+
+
 # As a program.
 
 
