@@ -1,8 +1,8 @@
 """The job that compares the records of two sides: all of a lake, or our own and what a partner has sent us.
 
 Clocks come first, from a sample of matched messages; then totals per domain pair and 5 minutes; then records, only
-where totals differ. A day is done again while messages of it are pending, when its records have changed, or when some of
-it are unprovable and more is proved now.
+where totals differ. A day is done again while messages of it are pending, when its records have changed, or when some
+of it are unprovable and more is proved now.
 """
 
 from __future__ import annotations
@@ -149,10 +149,8 @@ def run(
     inputs = _inputs_by_day(lake, silver_version)
     with result.timed("proofs"):
         proved = proved_completeness(lake, silver_version=silver_version, declared=declared) if inputs else {}
-    days = [one for one in inputs if one == day]
-    if day is None:
-        unsettled = _unsettled(lake, inputs) | _proved_since(lake, proved)
-        days = [one for one in inputs if one in unsettled]
+    chosen = {day} if day is not None else _unsettled(lake, inputs) | _proved_since(lake, proved)
+    days = [one for one in inputs if one in chosen]
     if not days:
         result.details = {"days": [], **dict.fromkeys(CASES, 0)}
         if day is not None:
