@@ -70,6 +70,9 @@ PROOF_DAYS: Final = 7
 _OPEN: Final = ("pending", "unprovable")
 """Classes that blame nobody."""
 FEW_BUCKETS: Final = 200_000
+_ONE_DOMAIN: Final = (
+    "the lake has records of one domain only: ingest a partner's spool, or exchange extracts (`export`, `import`)"
+)
 """So many keys of buckets, some 30 MB, every worker can hold."""
 
 
@@ -171,10 +174,7 @@ def run(
     conclude(result, day=day, allowed=allowed)
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
-        result.warnings.append(
-            "the lake has records of one domain only: ingest a partner's spool, "
-            "or exchange extracts (`export`, `import`)"
-        )
+        result.warnings.append(_ONE_DOMAIN)
     return result
 
 

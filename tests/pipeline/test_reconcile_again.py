@@ -22,7 +22,7 @@ _COUNTED = ("lost", "pending", "unprovable")
 
 def segments(*those: tuple[str, int, int, int]) -> pa.Table:
     """Rows of `segments`: domain, number, opened, closed; without records, but for the first of a node."""
-    rows = [
+    rows: list[dict[str, object]] = [
         {
             "node": f"mn-1.{domain}",
             "kind": "mdr",
