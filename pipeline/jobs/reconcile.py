@@ -70,10 +70,10 @@ PROOF_DAYS: Final = 7
 _OPEN: Final = ("pending", "unprovable")
 """Classes that blame nobody."""
 FEW_BUCKETS: Final = 200_000
+"""So many keys of buckets, some 30 MB, every worker can hold."""
 _ONE_DOMAIN: Final = (
     "the lake has records of one domain only: ingest a partner's spool, or exchange extracts (`export`, `import`)"
 )
-"""So many keys of buckets, some 30 MB, every worker can hold."""
 
 
 @dataclass(frozen=True, slots=True)
