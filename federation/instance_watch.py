@@ -22,7 +22,7 @@ from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
 from federation.peer_session import REAUTHENTICATE_SECONDS
 from protofly.documents import Live
-from protofly.errors import Code, PeerError, TransportError
+from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import EXPIRED_GRACE_SECONDS
 from protofly.stub import VerifiedStub
 
@@ -51,23 +51,28 @@ class InstanceWatch:
         self._is_chosen = is_chosen
         self._about = {"domain": link.domain}
 
-    async def wait_end(self, stub: VerifiedStub) -> PeerError | None:
-        """Wait until the running instance has to end; returns why no other may follow it, None when one may."""
-        refusal: PeerError | None = None
+    async def wait_end(self, stub: VerifiedStub, *others: Callable[[], Awaitable[HostError]]) -> HostError | None:
+        """Wait until the running instance has to end; returns why it failed, None when another may follow it at once.
 
-        async def end_after(wait: Callable[[], Awaitable[PeerError | None]]) -> None:
-            nonlocal refusal
-            refusal = await wait()
+        `others` return when and why it has to end besides.
+        """
+        reason: HostError | None = None
+
+        async def end_after(wait: Callable[[], Awaitable[HostError | None]]) -> None:
+            nonlocal reason
+            reason = await wait()
             nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
+            for wait in others:
+                nursery.start_soon(end_after, wait)
             nursery.start_soon(end_after, self._wait_idle)
             nursery.start_soon(end_after, self._link.need.wait_recalled)
             if not self._is_chosen:
                 nursery.start_soon(end_after, partial(self.wait_outdated, stub))
                 # A proof holds for a day: then a new instance proves itself anew.
                 nursery.start_soon(end_after, partial(trio.sleep, REAUTHENTICATE_SECONDS))
-        return refusal
+        return reason
 
     async def _wait_idle(self) -> None:
         link = self._link

@@ -19,11 +19,12 @@ from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
 from federation.hosted_stub import HostedStub, StubObserver, host
 from federation.instance_watch import InstanceWatch
+from federation.line_patience import LinePatience
 from federation.stub_host import StubHost
 from federation.stub_life import StubLife
 from federation.stub_provider import Package, StubProvider
 from policy.core.gate import Gate
-from protofly.errors import Code, PeerError, StubFaultError
+from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from sandbox.host import StubProcess
 
 DRAIN_SECONDS: Final = 1.0
@@ -64,13 +65,13 @@ class StubDeployment(StubObserver):
         self._watch = InstanceWatch(link, sources.documents, news, is_chosen=self._is_chosen)
         self._feed = AddressFeed(link.domain, sources.gate, sources.addresses)
         self._instance_began = 0.0
-        self._was_live = False
+        self._patience = LinePatience(link)
 
     async def run(self) -> None:
         """Deploy the stub, and run one instance until it is needed no more or another one is to follow.
 
         Raises:
-            TransportError: What is needed could not be had.
+            TransportError: What is needed could not be had, or the instance got no line and there is another stub.
             PeerError: What its domain publishes is refused, before it ran or while it did.
             StubFaultError: The instance failed.
         """
@@ -112,36 +113,44 @@ class StubDeployment(StubObserver):
                 self._life.records.compiled(milliseconds / 1000)
         return package
 
-    async def _run_instance(self, package: Package, process: StubProcess) -> PeerError | None:
+    async def _run_instance(self, package: Package, process: StubProcess) -> HostError | None:
         """Run one instance to its end; returns why it may not run any more, None when it may."""
         self._sources.host.describe(package, self._link)
         self._life.started()
         instance = self._sources.host.instance(package, process, self._link)
-        self._instance_began, self._was_live = time.perf_counter(), False
+        self._instance_began, self._patience = time.perf_counter(), LinePatience(self._link)
         try:
-            return await host(instance, self._link, self, partial(self._until_end, package))
+            reason = await host(instance, self._link, self, partial(self._until_end, package))
         except StubFaultError:
-            if not self._was_live:
+            if not self._patience.was_live:
                 self._sources.provider.start_failed(package.stub)
             raise
+        if isinstance(reason, TransportError):
+            self._sources.provider.start_failed(package.stub)
+        return reason
 
-    async def _until_end(self, package: Package, hosted: HostedStub) -> PeerError | None:
+    async def _until_end(self, package: Package, hosted: HostedStub) -> HostError | None:
+        more = [self._patience.wait_lost] if package.has_alternatives else []
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._life.records.sum_up_often)
             if hears_addresses(package.stub):
                 nursery.start_soon(self._feed.run, hosted)
-            refusal = await self._watch.wait_end(package.stub)
+            reason = await self._watch.wait_end(package.stub, *more)
             nursery.cancel_scope.cancel()
+        if isinstance(reason, TransportError):
+            return reason
         self._life.draining()
         hosted.drain()
         await trio.sleep(DRAIN_SECONDS)
-        return refusal
+        return reason
 
     # What the instance reports.
 
     def reported(self, text: str) -> None:
         """See `StubObserver`."""
         state = self._life.reported(text)
+        if state is not None:
+            self._patience.reported(state)
         if state is StubState.LIVE:
             self._proved()
         elif state is StubState.DISCONNECTED and (detail := self._link.machine.detail):
@@ -150,7 +159,6 @@ class StubDeployment(StubObserver):
                 self._news.line_failed()
 
     def _proved(self) -> None:
-        self._was_live = True
         times = self._link.stub.times
         if not any(name == "authenticate" for name, _ in times.steps):
             seconds = time.perf_counter() - self._instance_began
@@ -161,5 +169,6 @@ class StubDeployment(StubObserver):
 
     def line_failed(self, reason: str) -> None:
         """See `StubObserver`."""
+        self._patience.line_failed()
         self._link.events.met(Side.LINE, reason)
         self._news.line_failed()

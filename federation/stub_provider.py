@@ -10,7 +10,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import trio
 
@@ -41,11 +41,15 @@ SWEEP_SECONDS = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A stub that may run, its machine code, and the terms of its instances."""
+    """A stub that may run, its machine code, and the terms of its instances.
+
+    `has_alternatives`: its domain offers other stubs that this node would try.
+    """
 
     stub: VerifiedStub
     code: bytes
     terms: InstanceTerms
+    has_alternatives: bool = False
 
 
 class StubProvider:
@@ -100,7 +104,7 @@ class StubProvider:
         return package
 
     def start_failed(self, stub: VerifiedStub) -> None:
-        """Note that an instance failed before it was live: of several stubs of its domain, another is tried first."""
+        """Note that an instance failed at its start, or got no line: another stub of its domain is tried first."""
         if stub.domain not in self._failed_starts and len(self._failed_starts) >= _FAILED_DOMAINS:
             del self._failed_starts[next(iter(self._failed_starts))]
         self._failed_starts.setdefault(stub.domain, set()).add(stub.manifest_sha256)
@@ -119,11 +123,13 @@ class StubProvider:
     async def _first_that_runs(self, trust: DomainTrust, times: StepTimes) -> Package:
         """Try the stubs that a domain offers, one after the other; raises what the first one met if none can be run."""
         failures: list[PeerError | TransportError] = []
-        for reference in self._candidates(trust):
+        candidates = self._candidates(trust)
+        for reference in candidates:
             try:
                 stub = await self._client.fetch_stub(trust, reference, cached=self._cache.get_module, on_step=times.add)
                 await self._keep(trust, stub)
-                return await self._prepared(stub, times)
+                package = await self._prepared(stub, times)
+                return replace(package, has_alternatives=len(candidates) > 1)
             except (PeerError, TransportError) as failure:
                 failures.append(failure)
                 logger.warning(

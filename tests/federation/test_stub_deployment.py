@@ -13,12 +13,13 @@ from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_grant import WHOLE_GRANT
 from federation.document_news import DocumentNews
+from federation.line_patience import FIRST_LINE_SECONDS, LOST_LINE_SECONDS, SECOND_LINE_SECONDS
 from federation.stub_deployment import StubDeployment, StubSources
 from federation.stub_host import StubHost
 from federation.stub_life import StubLife
 from federation.stub_provider import Package
 from protofly.documents import Permissions
-from protofly.errors import Code, StubFaultError
+from protofly.errors import Code, StubFaultError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Action, Event, GuestEvent
@@ -32,13 +33,15 @@ TRAP = StubFaultError(Code.STUB_TRAPPED, "unreachable", domain="b.example", faul
 class OnePackage:
     """Has one package; `failed` are the stubs whose start failed."""
 
-    def __init__(self, stub: VerifiedStub) -> None:
+    def __init__(self, stub: VerifiedStub, *, has_alternatives: bool = False) -> None:
         self.stub = stub
+        self.has_alternatives = has_alternatives
         self.failed: list[VerifiedStub] = []
 
     async def package(self, *_: object, **__: object) -> Package:
         await trio.lowlevel.checkpoint()
-        return Package(self.stub, b"", InstanceTerms(configuration={}, grant=WHOLE_GRANT, budget=Budget()))
+        terms = InstanceTerms(configuration={}, grant=WHOLE_GRANT, budget=Budget())
+        return Package(self.stub, b"", terms, has_alternatives=self.has_alternatives)
 
     def start_failed(self, stub: VerifiedStub) -> None:
         self.failed.append(stub)
@@ -55,23 +58,87 @@ def traps_at(op: Event) -> ScriptedProcess:
     return ScriptedProcess(script)
 
 
-@pytest.mark.parametrize(("op", "is_noted"), [(Event.START, True), (Event.MESSAGE, False)])
-async def test_only_a_stub_that_was_never_live_has_failed_its_start(op: Event, is_noted: bool) -> None:
-    stub = verified_stub(permissions=Permissions(connect=["mn"]))
-    provider, pair = OnePackage(stub), Pair(a=Bus("a.example"))
+def deployment_of(pair: Pair, provider: OnePackage, process: ScriptedProcess) -> StubDeployment:
     link, terms = pair.to_b, PeerTerms(chosen=frozenset({"b.example"}))
-    sandbox = SimpleNamespace(start_worker=_worker(traps_at(op)))
+    sandbox = SimpleNamespace(start_worker=_worker(process))
     identity = SimpleNamespace(domain="a.example", node="runtime://a.example/mn-1")
     recorders = SimpleNamespace(follow=lambda *_: None)
     parts: list[Any] = [sandbox, None, identity, Interworking(), terms, recorders]
     host = StubHost(*parts)
     sources = StubSources(cast("Any", None), cast("Any", provider), host, pair.a.gate, cast("Any", ()))
     news = DocumentNews(link.domain, cast("Any", None), link.now)
-    deployment = StubDeployment(link, StubLife(link), news, sources)
-    link.send(chat(1))
+    return StubDeployment(link, StubLife(link), news, sources)
+
+
+@pytest.mark.parametrize(("op", "is_noted"), [(Event.START, True), (Event.MESSAGE, False)])
+async def test_only_a_stub_that_was_never_live_has_failed_its_start(op: Event, is_noted: bool) -> None:
+    stub = verified_stub(permissions=Permissions(connect=["mn"]))
+    provider, pair = OnePackage(stub), Pair(a=Bus("a.example"))
+    deployment = deployment_of(pair, provider, traps_at(op))
+    pair.to_b.send(chat(1))
     with trio.fail_after(10), pytest.raises(StubFaultError, check=lambda fault: fault.code is Code.STUB_TRAPPED):
         await deployment.run()
     assert provider.failed == ([stub] if is_noted else [])
+
+
+# A line that does not open, or is lost for long. Nobody reports anything here but the stub and its lines.
+
+
+def reports(*texts: str) -> ScriptedProcess:
+    """A stub that reports these states at its start, and nothing more."""
+    return ScriptedProcess(
+        lambda event: [act(Action.STATUS, 0, text) for text in texts] if event.op == Event.START else ()
+    )
+
+
+@pytest.mark.parametrize(
+    ("states", "line_fails", "seconds"),
+    [
+        (["in-progress"], False, FIRST_LINE_SECONDS),
+        (["disconnected auth-policy"], False, FIRST_LINE_SECONDS),
+        (["in-progress"], True, SECOND_LINE_SECONDS),
+        (["live", "disconnected"], False, LOST_LINE_SECONDS),
+        (["live", "disconnected"], True, LOST_LINE_SECONDS),
+    ],
+    ids=["silence", "refusal", "closed port", "lost", "lost, closed port"],
+)
+async def test_instance_without_a_line_gives_way_where_there_is_another_stub(
+    autojump_clock: trio.testing.MockClock, states: list[str], line_fails: bool, seconds: float
+) -> None:
+    stub = verified_stub(permissions=Permissions(connect=["mn"]))
+    provider, pair = OnePackage(stub, has_alternatives=True), Pair(a=Bus("a.example"))
+    deployment = deployment_of(pair, provider, reports(*states))
+    pair.to_b.send(chat(1))
+    began = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        if line_fails:
+            nursery.start_soon(fail_line, deployment)
+        with trio.fail_after(60), pytest.raises(TransportError, check=lambda exc: "another one" in exc.detail):
+            await deployment.run()
+    assert (provider.failed, trio.current_time() - began) == ([stub], pytest.approx(seconds, abs=0.2))
+
+
+async def fail_line(deployment: StubDeployment) -> None:
+    await trio.sleep(0.1)
+    deployment.line_failed("connect-failed: refused")
+
+
+@pytest.mark.parametrize(
+    ("states", "has_alternatives", "is_needed"),
+    [(["in-progress"], False, True), (["live"], True, True), (["in-progress"], True, False)],
+    ids=["the only stub", "live", "nobody needs it"],
+)
+async def test_instance_stays_without_another_stub_with_a_line_and_while_nobody_needs_it(
+    autojump_clock: trio.testing.MockClock, states: list[str], has_alternatives: bool, is_needed: bool
+) -> None:
+    provider = OnePackage(verified_stub(permissions=Permissions(connect=["mn"])), has_alternatives=has_alternatives)
+    pair = Pair(a=Bus("a.example"))
+    deployment = deployment_of(pair, provider, reports(*states))
+    if is_needed:
+        pair.to_b.send(chat(1))
+    with trio.move_on_after(3 * LOST_LINE_SECONDS) as patience:
+        await deployment.run()
+    assert (patience.cancelled_caught, provider.failed) == (True, [])
 
 
 def _worker(process: ScriptedProcess) -> Any:

@@ -419,6 +419,7 @@ async def test_another_stub_is_tried_after_a_failed_start_and_the_first_again_af
     for _ in range(4):
         package = await rig.provider.package("b.example", StepTimes())
         names.append(package.stub.name)
+        assert package.has_alternatives
         rig.provider.start_failed(package.stub)
     assert names == ["first", "second", "first", "second"]
     assert rig.sandbox.compiled == 2

@@ -7,7 +7,12 @@ from pathlib import Path
 
 import trio
 
-from .foreign import Stream
+from interop.free_ports import free_ports
+from protofly.documents import Endpoint
+from stubkit.sign import StubRelease, sign_manifest
+from tests.support.live_documents import sign_live
+
+from .foreign import LINK_STUB, MANIFEST, ROOT, WELL_KNOWN, ForeignDomain, Stream
 from .frontier import WAITING_SECONDS, running_frontier
 from .systems import wait_until
 
@@ -69,6 +74,43 @@ async def test_a_peer_that_talks_nonsense_after_its_proof_is_left_and_comes_back
             await foreign.peer.has_ended.wait()
         assert (await frontier.ask(foreign)).is_ok
         assert foreign.connections == 2
+        await frontier.assert_unharmed()
+
+
+def offer_two(foreign: ForeignDomain) -> None:
+    """Offer `default`, whose endpoint is a closed port, and `default-2`, whose line opens."""
+    foreign.publish()
+    second = foreign.files[MANIFEST]
+    root = foreign.files[ROOT]
+    code = LINK_STUB.read_bytes().replace(b'"endpoint":"mn"', b'"endpoint":"no"')
+    urls = [f"https://{foreign.domain}/first.wasm"]
+    release = StubRelease(domain=foreign.domain, name="firstStub", serial=1, version="1", urls=urls, connect=("no",))
+    now = time.time()
+    first = sign_manifest(foreign.keys, code, release, now=now)
+    [closed] = free_ports(1)
+    live = sign_live(
+        foreign.keys,
+        root_envelope=root,
+        serial=2,
+        endpoints=[
+            Endpoint(name="mn", url=f"wss://mn.{foreign.domain}:{foreign.link_port}/link"),
+            Endpoint(name="no", url=f"wss://mn.{foreign.domain}:{closed}/link"),
+        ],
+        manifests={"default": first, "default-2": second},
+        now=now,
+    )
+    foreign.files |= {WELL_KNOWN: live, f"{WELL_KNOWN}/manifest/firstStub": first, "/first.wasm": code}
+
+
+async def test_where_the_first_stub_gets_no_line_the_second_one_carries(tmp_path: Path) -> None:
+    async with running_frontier(tmp_path, "double") as frontier:
+        foreign = await frontier.add("double")
+        offer_two(foreign)
+        answer = await frontier.ask(foreign)
+        if answer.reason == "deploy-timeout":  # messages wait 3 s here, and the second try begins after 2.5
+            answer = await frontier.ask(foreign)
+        assert answer.is_ok
+        assert (await frontier.link(foreign)).stub["version"] == "1.1.0"
         await frontier.assert_unharmed()
 
 
