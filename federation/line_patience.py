@@ -1,9 +1,7 @@
 """How long one instance may be without a line when its domain offers other stubs: then another is tried.
 
 A stub opens its line again by itself, so an instance whose line never opens does not end. That is right for the only
-stub of a domain; where there are several, another may lead to its node.
-
-Source: feature PS-31 (choice among several stubs, with a second try).
+stub of a domain; where there are several, another may lead to its node. Source: trust and hosts, section 3.4.
 """
 
 from __future__ import annotations
