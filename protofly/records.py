@@ -20,6 +20,9 @@ Source: pipeline study, section 8.1.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum
 from hashlib import blake2b, sha256
 from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
@@ -27,12 +30,13 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Self, TypeAlias
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
-from protofly.address import scheme_of
+from protofly.address import canonical_key, scheme_of
 from protofly.errors import Code, PeerError
 
 DIGEST_DIGITS = 32
 ADDRESS_HASH_BYTES = 12
 SIGNED_PREFIX = b"trapezoid-segment/1\n"
+_ADDRESS_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s\"\\]+")
 
 
 class Kind(Enum):
@@ -56,6 +60,8 @@ class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
     """Members that hold addresses of people or things, hashed when the operator asks."""
     free_members: ClassVar[tuple[str, ...]] = ()
     """Members with words of others, or that show where somebody is: left out when addresses are hashed."""
+    text_members: ClassVar[tuple[str, ...]] = ()
+    """Members with texts of our operators: each address in them is hashed where addresses are hashed."""
 
     v: int = 0
     node: str = ""
@@ -316,7 +322,8 @@ class AdminEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
     """
 
     kind = Kind.ADMIN
-    free_members = ("arguments", "before", "after", "detail")
+    free_members = ("detail",)
+    text_members = ("arguments", "before", "after")
 
     operation: str
     actor: str
@@ -409,15 +416,20 @@ def envelope_digest(type_: str, from_: str, to: str, id_: bytes | None, body: by
 def hash_address(address: str, key: bytes) -> str:
     """Keyed hash of an address: its scheme, a colon, 24 hex digits; only the digits where there is no scheme.
 
-    Equal addresses stay equal, and nobody without the key learns which. Policies ask for schemes, and a scheme names
-    nobody.
+    Equal addresses stay equal, however they are written, and nobody without the key learns which. Policies ask for
+    schemes, and a scheme names nobody.
     """
-    digits = blake2b(address.encode(), digest_size=ADDRESS_HASH_BYTES, key=key).hexdigest()
-    try:
+    scheme = ""
+    with suppress(PeerError):  # no address: hashed as it is
+        address = canonical_key(address)
         scheme = scheme_of(address)
-    except PeerError:
-        scheme = ""
+    digits = blake2b(address.encode(), digest_size=ADDRESS_HASH_BYTES, key=key).hexdigest()
     return f"{scheme}:{digits}" if scheme else digits
+
+
+def hash_addresses_in(text: str, hashed: Callable[[str], str]) -> str:
+    """A text, JSON for example, with `hashed` of each address in it in place of the address."""
+    return _ADDRESS_IN_TEXT.sub(lambda found: hashed(found[0]), text)
 
 
 def address_key(secret: bytes) -> bytes:

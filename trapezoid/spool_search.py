@@ -173,13 +173,17 @@ class Traffic:
         self.last_us = max(self.last_us, line["ts_us"])
 
 
-def traffic_of(lines: Iterable[Line], *, by_address: bool) -> dict[tuple[str, str], Traffic]:
-    """Count messages by sender and recipient, busiest pair first."""
+def traffic_of(
+    lines: Iterable[Line], *, by_address: bool, hashed: Callable[[str], str] | None = None
+) -> dict[tuple[str, str], Traffic]:
+    """Count messages by sender and recipient, busiest pair first; `hashed` joins addresses with their hashes."""
     names = ("src_key", "dst_key") if by_address else ("src_domain", "dst_domain")
     found: dict[tuple[str, str], Traffic] = {}
     for line in lines:
-        pair = _text(line, names[0]), _text(line, names[1])
-        found.setdefault(pair, Traffic()).add(line)
+        source, target = _text(line, names[0]), _text(line, names[1])
+        if by_address and hashed is not None:
+            source, target = (hashed(one) if "://" in one else one for one in (source, target))
+        found.setdefault((source, target), Traffic()).add(line)
     return dict(sorted(found.items(), key=lambda item: -(item[1].delivered + item[1].refused)))
 
 

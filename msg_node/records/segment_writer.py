@@ -22,7 +22,7 @@ from msg_node.records.stream import ENCODING_ERRORS, Stream, encodable
 from protofly import limits
 from protofly.errors import MisuseError, SettingsError
 from protofly.record_segments import Signer
-from protofly.records import RECORD_TYPES, Closure, Kind, Record, hash_address
+from protofly.records import RECORD_TYPES, Closure, Kind, Record, hash_address, hash_addresses_in
 from protofly.remembered import remembered
 
 logger = logging.getLogger("msg_node.records")
@@ -111,21 +111,28 @@ class SegmentWriter:
             record.node = self._node
             record.boot = self._boot
             by_type[record.__class__].append(record)
-        if self._options.address_key is not None:
-            self._hash_addresses(batch)
         for record_type, records in by_type.items():
+            if self._options.address_key is not None:
+                self._hide_addresses(record_type, records)
             for start in range(0, len(records), limits.RECORD_FRAME_RECORDS):
                 frame = records[start : start + limits.RECORD_FRAME_RECORDS]
                 self._frames.append((self._streams[record_type], frame))
 
-    def _hash_addresses(self, batch: list[Record]) -> None:
-        for record in batch:
-            for member in record.free_members:
-                setattr(record, member, None)
-            for member in record.address_members:
+    def _hide_addresses(self, record_type: type[Record], records: list[Record]) -> None:
+        hashed = self._hash
+        for member in record_type.address_members:
+            for record in records:
                 address = getattr(record, member)
                 if address is not None:
-                    setattr(record, member, self._hash(address))
+                    setattr(record, member, hashed(address))
+        for member in record_type.free_members:
+            for record in records:
+                setattr(record, member, None)
+        for member in record_type.text_members:
+            for record in records:
+                text = getattr(record, member)
+                if text is not None:
+                    setattr(record, member, hash_addresses_in(text, hashed))
 
     def write_next(self) -> tuple[type[Record], int, int] | None:
         """Write the oldest frame that waits.

@@ -182,7 +182,9 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["counted", "strict"],
         Meta(description="Queue full: `counted` loses records and counts them, `strict` takes no more messages."),
     ] = "counted"
-    hash_addresses: Annotated[bool, Meta(description="Write keyed hashes in place of addresses.")] = False
+    hash_addresses: Annotated[
+        bool, Meta(description="Write keyed hashes in place of addresses, and no words of others.")
+    ] = True
     queue_records: Annotated[PositiveInt, Meta(description="Records waiting for the writer.")] = (
         limits.RECORD_QUEUE_RECORDS
     )

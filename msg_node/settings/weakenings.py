@@ -52,6 +52,7 @@ def _plain_switches(settings: Settings) -> Iterator[tuple[bool, str]]:
     yield settings.sandbox.insecure_no_seccomp, "sandbox.insecure_no_seccomp: workers without system call filter"
     yield not settings.allocation.strict_release, "allocation.strict_release: any runtime releases addresses of others"
     yield not settings.routing.reporter_only, "routing.reporter_only: any runtime changes any object"
+    yield not settings.records.hash_addresses, "records.hash_addresses: the records name senders and recipients"
     text = "compat.return_by_address: who knows the address of a lost runtime gets what it held"
     yield compat.return_by_address, text
     text = "compat.take_over: who knows the address of a runtime gets its session, while it is live too"

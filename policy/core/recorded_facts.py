@@ -94,7 +94,8 @@ class FactsRecorder:
         """See `record_facts`."""
         if reads is not self._reads:
             self._reads = reads
-            self._is_simple = not self._is_hashed and "class" not in reads and "msgId" not in reads
+            self._made.clear()  # whether something is missing depends on what policies read
+            self._is_simple = "class" not in reads and "msgId" not in reads
             self._reads_resource = "resource" in reads
         if not self._is_simple or facts.identity_verified or (self._reads_resource and facts.message.peek.resource):
             return self._make(facts, reads)

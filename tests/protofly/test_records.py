@@ -108,6 +108,7 @@ def test_a_member_that_moves_over_its_border_changes_the_digest(left: tuple[str,
 def test_hashed_addresses_are_equal_for_equal_addresses_and_need_the_key() -> None:
     key, other = b"k" * 32, b"o" * 32
     assert hash_address("hyperty://a.example/x", key) == hash_address("hyperty://a.example/x", key)
+    assert hash_address("hyperty://a.example/x", key) == hash_address("HYPERTY://A.example./x", key)
     assert hash_address("hyperty://a.example/x", key) != hash_address("hyperty://a.example/x", other)
     assert "a.example" not in hash_address("hyperty://a.example/x", key)
 

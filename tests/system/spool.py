@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import msgspec
 import zstandard
 
-from protofly.records import AdminEvent, DecisionRecord, LinkEvent, MessageRecord, PolicyEvent, SessionEvent, StubEvent
+from protofly.records import (
+    AdminEvent,
+    DecisionRecord,
+    LinkEvent,
+    MessageRecord,
+    PolicyEvent,
+    SessionEvent,
+    StubEvent,
+    address_key,
+    hash_address,
+)
 
 _Fact = TypeVar("_Fact", MessageRecord, DecisionRecord, LinkEvent, StubEvent, SessionEvent, PolicyEvent, AdminEvent)
 
@@ -23,3 +35,8 @@ def read_records(spool: Path, kind: type[_Fact]) -> list[_Fact]:
         with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as text:
             records += [decode(line) for line in text.read().splitlines()]
     return records
+
+
+def hashed_by(data: Path) -> Callable[[str], str]:
+    """Hashes addresses as the node with this data folder does."""
+    return partial(hash_address, key=address_key((data / "secret").read_bytes()))

@@ -340,6 +340,32 @@ def test_an_address_is_found_in_hashed_records_by_the_secret_of_the_node(tmp_pat
     assert ANA not in run("who", "--config", config, "--by", "address").stdout
 
 
+def test_records_from_before_addresses_were_hashed_are_found_and_counted_with_those_from_after(tmp_path: Path) -> None:
+    config = settings(tmp_path, is_hashed=True)
+    key = address_key(load_secret(tmp_path / "data" / "secret"))
+    hashed = message(2, hash_address(ANA, key), hash_address(BOB, key))
+    write(tmp_path / "data" / "records", Kind.MESSAGE, frame([message(1), hashed]))
+    assert [one["seq"] for one in found("find", "--config", config, "--from", ANA, "--to", BOB)] == [1, 2]
+    [pair] = json.loads(run("who", "--config", config, "--by", "address", "--json").stdout)["pairs"]
+    assert (pair["from"], pair["delivered"]) == (hashed.src_key, 2)
+
+
+def test_after_hashing_was_switched_off_older_records_are_found_as_well(tmp_path: Path) -> None:
+    config = settings(tmp_path, is_hashed=False)
+    key = address_key(load_secret(tmp_path / "data" / "secret"))
+    write(tmp_path / "data" / "records", Kind.MESSAGE, frame([message(1, hash_address(ANA, key)), message(2)]))
+    assert [one["seq"] for one in found("find", "--config", config, "--from", ANA)] == [1, 2]
+    assert ANA in run("who", "--config", config, "--by", "address").stdout
+
+
+def test_hash_prints_how_records_name_an_address_however_it_is_written(tmp_path: Path) -> None:
+    config = settings(tmp_path, is_hashed=True)
+    assert run("hash", ANA, "--config", config).exit_code == 2  # no secret: the node has never run
+    key = address_key(load_secret(tmp_path / "data" / "secret"))
+    done = json.loads(run("hash", ANA, ANA.replace("a.example", "A.Example"), "--config", config, "--json").stdout)
+    assert {one["hash"] for one in done["hashes"]} == {hash_address(ANA, key)}
+
+
 def test_without_hashes_the_secret_is_not_asked_for(tmp_path: Path) -> None:
     config = settings(tmp_path, is_hashed=False)
     write(tmp_path / "data" / "records", Kind.MESSAGE, frame([message(1)]))

@@ -32,6 +32,21 @@ FOLLOW_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
+@dataclass(frozen=True, slots=True)
+class Spool:
+    """A folder of segments, and what is known about its addresses.
+
+    Attributes:
+        folder: Where the segments are.
+        hashed: Hashes an address as the node does; None when its secret is not known.
+        is_hashed: The node writes hashes now. Older records may still have addresses.
+    """
+
+    folder: Path
+    hashed: Callable[[str], str] | None = None
+    is_hashed: bool = False
+
+
 @dataclass(frozen=True, kw_only=True)
 class Source:
     """The spool to read."""
@@ -41,8 +56,8 @@ class Source:
         Path | None, typer.Option(metavar="DIR", help="Folder of record segments, instead of --config.")
     ] = None
 
-    def open(self) -> tuple[Path, Callable[[str], str] | None]:
-        """The folder, and the function that hashes its addresses if they are hashed. Raises SettingsError."""
+    def open(self) -> Spool:
+        """The spool that is named. Raises SettingsError."""
         from functools import partial
 
         from protofly.errors import SettingsError
@@ -50,17 +65,15 @@ class Source:
 
         if self.config is not None and self.spool is None:
             from msg_node.settings.load import load_settings
+            from stubs_cache.store import load_secret
 
             settings = load_settings(self.config)
             secret = settings.node.data_dir / "secret"
-            if not settings.records.hash_addresses or not secret.exists():
-                return settings.spool_dir, None
-            from stubs_cache.store import load_secret
-
-            return settings.spool_dir, partial(hash_address, key=address_key(load_secret(secret)))
+            hashed = partial(hash_address, key=address_key(load_secret(secret))) if secret.exists() else None
+            return Spool(settings.spool_dir, hashed, settings.records.hash_addresses)
         if self.config is not None or self.spool is None:
             raise SettingsError("give either --config or --spool")
-        return self.spool, None
+        return Spool(self.spool)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,12 +114,12 @@ def find(source: Source, filters: Filters, period: Period, *, limit: Limit = 50,
     with errors_reported(as_json=json):
         from trapezoid.spool_search import ANSWERED_KINDS, Query, address_words, domain_word
 
-        folder, hashed = source.open()
+        spool = source.open()
         since_us, until_us = period.bounds_us()
         query = Query(
             id=filters.id_,
-            sender=address_words(filters.from_, hashed) if filters.from_ else frozenset(),
-            recipient=address_words(filters.to, hashed) if filters.to else frozenset(),
+            sender=address_words(filters.from_, spool.hashed) if filters.from_ else frozenset(),
+            recipient=address_words(filters.to, spool.hashed) if filters.to else frozenset(),
             domain=domain_word(filters.domain) if filters.domain else "",
             word=filters.code,
             rule=filters.rule,
@@ -115,7 +128,7 @@ def find(source: Source, filters: Filters, period: Period, *, limit: Limit = 50,
             is_refused=filters.refused,
         )
         remarks = _new_remarks()
-        found = _newest(_matching(folder, ANSWERED_KINDS, query, remarks), limit)
+        found = _newest(_matching(spool.folder, ANSWERED_KINDS, query, remarks), limit)
     _show(found, remarks, as_json=json)
     raise typer.Exit(0 if found else FOUND_WANTING)
 
@@ -135,7 +148,7 @@ def tail(
     with errors_reported(as_json=json):
         from trapezoid.spool_search import ANSWERED_KINDS, Query, domain_word
 
-        folder, _ = source.open()
+        folder = source.open().folder
         query = Query(domain=domain_word(domain) if domain else "", is_refused=refused)
         remarks = _new_remarks()
         positions: dict[SegmentName, int] = {}
@@ -165,12 +178,14 @@ def who(
         from protofly.records import Kind
         from trapezoid.spool_search import Query, domain_word, traffic_of, traffic_row
 
-        folder, _ = source.open()
+        spool = source.open()
         since_us, until_us = period.bounds_us()
         query = Query(domain=domain_word(domain) if domain else "", since_us=since_us, until_us=until_us)
         remarks = _new_remarks()
-        lines = (line for _, line in _matching(folder, frozenset({Kind.MESSAGE}), query, remarks))
-        pairs = traffic_of(lines, by_address=by == "address")
+        lines = (line for _, line in _matching(spool.folder, frozenset({Kind.MESSAGE}), query, remarks))
+        # Records from before addresses were hashed count with those from after.
+        hashed = spool.hashed if spool.is_hashed else None
+        pairs = traffic_of(lines, by_address=by == "address", hashed=hashed)
         rows = [traffic_row(pair, traffic) for pair, traffic in list(pairs.items())[:limit]]
     if json:
         print_json({"pairs": rows, "left_out": max(0, len(pairs) - limit), **_reading_facts(remarks)})
@@ -180,6 +195,28 @@ def who(
     else:
         _warn(remarks, "no messages between domains in these records")
     raise typer.Exit(0 if rows else FOUND_WANTING)
+
+
+@app.command("hash")
+def hash_(
+    address: Annotated[list[str], typer.Argument(metavar="ADDRESS", help="An address. Repeatable.")],
+    *,
+    config: Annotated[Path, typer.Option(metavar="FILE", help="Configuration file of the node.")],
+    json: Json = False,
+) -> None:
+    """Print how the node's records name an address: its keyed hash, as in the tables of the pipeline."""
+    with errors_reported(as_json=json):
+        from protofly.address import canonical_key
+        from protofly.errors import SettingsError
+
+        spool = Source(config=config).open()
+        if spool.hashed is None:
+            raise SettingsError(f"{config}: the node has no secret yet: it makes one when it starts first")
+        rows = [{"address": one, "hash": spool.hashed(canonical_key(one))} for one in address]
+    if json:
+        print_json({"hashes": rows})
+    else:
+        print_rows(rows, as_json=False)
 
 
 # Reading.

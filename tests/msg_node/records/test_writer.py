@@ -25,6 +25,7 @@ from protofly import limits
 from protofly.errors import SettingsError
 from protofly.record_segments import Signer
 from protofly.records import (
+    AdminEvent,
     DecisionRecord,
     Kind,
     LinkEvent,
@@ -303,6 +304,15 @@ async def test_where_addresses_are_hashed_no_kind_of_record_keeps_an_address_or_
         SessionEvent(
             ts_us=1, event="opened", runtime_key="runtime://a.example/evelyn", remote="192.0.2.7", detail="evelyn"
         ),
+        AdminEvent(
+            ts_us=1,
+            operation="kick",
+            actor="root",
+            way="socket",
+            arguments='{"runtime":"runtime://a.example/evelyn","reason":"floods (runtime://a.example/evelyn)"}',
+            before='{"sessions":[7]}',
+            detail="evelyn",
+        ),
     ]
     async with running(RecordsWriter(tmp_path, NODE, options=options(address_key=b"s" * 32))) as writer:
         for record in records:
@@ -312,6 +322,9 @@ async def test_where_addresses_are_hashed_no_kind_of_record_keeps_an_address_or_
     assert b"evelyn" not in content
     assert b"192.0.2.7" not in content
     assert b'"src_key":"hyperty:' in content
+    [admin] = [line for line in content.splitlines() if b'"kick"' in line]
+    assert json.loads(json.loads(admin)["arguments"])["runtime"].startswith("runtime:")  # what was done is still there
+    assert json.loads(admin)["before"] == '{"sessions":[7]}'
 
 
 async def test_a_record_that_is_not_json_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
