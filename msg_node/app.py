@@ -19,10 +19,13 @@ import trio
 from federation.decision_records import DecisionRecords
 from federation.router import Federation
 from federation.supervisor import StubSupervisor
+from msg_node.admin.admin_messages import AdminMessages
+from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.admin_socket import AdminSocket
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
 from msg_node.admin.blocked_names import blocked_names
+from msg_node.admin.core.admin_service import ADMIN
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.log_tail import LogTail
@@ -86,6 +89,9 @@ async def serve(
     sandbox = sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp)
     node = _build(settings, context, sandbox)
     node.reloading = _reloading(node, read_settings or (lambda: settings))
+    node.administration = _administration(node)
+    if settings.admin is not None:
+        node.admin_site = node.reloading.admin_site = AdminSite(settings, node.administration)
     node.expiries.renew = renew
     if node.site is not None:
         node.site.serve_status(partial(node_status, node))
@@ -128,9 +134,10 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
     traffic.start_soon(node.reloading.tls.run)
-    administration = _administration(node)
-    await traffic.start(administration.run)
-    await traffic.start(AdminSocket(node.settings.node.data_dir, administration).run)
+    await traffic.start(node.administration.run)
+    await traffic.start(AdminSocket(node.settings.node.data_dir, node.administration).run)
+    most_bytes = node.settings.limits.frame_bytes // 2  # there is more to a message than its value
+    node.bus.inquiries.connect(ADMIN, AdminMessages(node.administration, node.state.sessions, most_bytes))
     await traffic.start(node.bus.inquiries.run)
     await traffic.start(node.backends.run)
     await traffic.start(node.listener.run, listeners)
@@ -139,6 +146,8 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     await traffic.start(node.expiries.run)  # before the first live document is signed: it may renew what that names
     if node.site is not None:
         await traffic.start(node.site.run)
+    if node.admin_site is not None:
+        await traffic.start(node.admin_site.run)
     settle_memory()
 
 
@@ -219,6 +228,8 @@ def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object
     }
     if node.site is not None:
         ready["site"] = node.site.url
+    if node.admin_site is not None:
+        ready["admin"] = node.admin_site.url
     return ready
 
 

@@ -11,6 +11,8 @@ from federation.resolver import Resolver
 from federation.router import Federation
 from federation.stub_provider import StubProvider
 from federation.traces import Traces
+from msg_node.admin.admin_site import AdminSite
+from msg_node.admin.administration import Administration
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
@@ -65,6 +67,8 @@ class Node:
     started_at: float
     levels: LogLevels = field(default_factory=LogLevels)
     reloading: Reloading = field(init=False)
+    administration: Administration = field(init=False)
+    admin_site: AdminSite | None = None
 
     def problems(self) -> list[str]:
         """Describe what keeps this node from doing all its work."""

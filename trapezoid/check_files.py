@@ -9,8 +9,10 @@ import time
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from msg_node.admin.admin_token import read_token
 from msg_node.kernel.expiry import judge
 from msg_node.running import LOCK_NAME, running_node
+from msg_node.settings.admin import AdminSettings
 from msg_node.settings.model import ListenSettings, Settings, SiteSettings
 from msg_node.storage.certificates import CertificateFile, check_key_of, check_names, read_certificate
 from msg_node.storage.file_checks import FileError, check_private_folder, check_state_file, check_writable_folder
@@ -33,11 +35,15 @@ def check_spool(folder: Path) -> str:
     return f"{folder}{'' if check_writable_folder(folder) else ' (will be created)'}"
 
 
-def check_bind(settings: Settings, bound: ListenSettings | SiteSettings) -> str:
+def check_bind(settings: Settings, bound: ListenSettings | SiteSettings | AdminSettings) -> str:
     """Check that the address can be bound, or is bound by this very node. Raises FileError."""
     host, port = bound.host, bound.port
-    if port and bound is settings.site and (host, port) == (settings.listen.host, settings.listen.port):
-        raise FileError("port-in-use", f"{host} port {port}", "is also that of [listen]", "choose another port")
+    sections = {"listen": settings.listen, "site": settings.site, "admin": settings.admin}
+    for name, one in sections.items():
+        if one is bound:
+            break
+        if port and one is not None and (host, port) == (one.host, one.port):
+            raise FileError("port-in-use", f"{host} port {port}", f"is also that of [{name}]", "choose another port")
     text = f"{host}:{port}{'' if bound.certificate is not None else ', without TLS'}"
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -54,11 +60,13 @@ def check_bind(settings: Settings, bound: ListenSettings | SiteSettings) -> str:
     return text
 
 
-def check_certificate(settings: Settings, bound: ListenSettings | SiteSettings) -> str | Finding:
+def check_certificate(settings: Settings, bound: ListenSettings | SiteSettings | AdminSettings) -> str | Finding:
     """Check the certificate that is served there: key, validity, names and pins. Raises FileError."""
     assert bound.certificate is not None
     assert bound.key is not None
     found = check_own_certificate(bound.certificate, bound.key)
+    if isinstance(bound, AdminSettings):
+        return found
     certificate = read_certificate(bound.certificate)
     publish = settings.publish
     if bound is settings.listen:
@@ -76,6 +84,14 @@ def check_certificate(settings: Settings, bound: ListenSettings | SiteSettings) 
             action = "use a certificate that includes them, or publish them at another site"
             return remark(Level.WARNING, "certificate-foreign", text, file=str(bound.certificate), action=action)
     return found
+
+
+def check_token(file: Path) -> str:
+    """Check the file with the token of the admin site. Raises FileError."""
+    if not file.exists():
+        return f"{file} (will be made)"
+    read_token(file)
+    return str(file)
 
 
 def check_own_certificate(path: Path, key: Path) -> str | Finding:

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from msg_node.backends.web_push import PushKey
+from msg_node.settings.admin import AdminSettings, token_file
 from msg_node.settings.bindings import MqttSettings
 from msg_node.settings.interworking import build_interworking, token_readers
 from msg_node.settings.model import Settings
@@ -28,7 +29,14 @@ from msg_node.wiring import meaning
 from msg_node.wiring.identity import keys_in_file
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
-from trapezoid.check_files import check_bind, check_certificate, check_data_dir, check_own_certificate, check_spool
+from trapezoid.check_files import (
+    check_bind,
+    check_certificate,
+    check_data_dir,
+    check_own_certificate,
+    check_spool,
+    check_token,
+)
 from trapezoid.check_publication import check_documents, check_publication
 from trapezoid.findings import Finding, Level, remark
 from trapezoid.peer_stubs import check_choice
@@ -74,6 +82,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
         if site.certificate is not None:
             yield "site.certificate", lambda: check_certificate(settings, site)
         yield "site.status_token_sha256", lambda: meaning.status_access(site)
+    if settings.admin is not None:
+        yield from _checks_of_admin(settings, settings.admin)
     if settings.publish is not None:
         yield "publish", lambda: check_publication(settings)
         yield from check_documents(settings)
@@ -86,6 +96,14 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
             yield f"peer {peer.domain}", partial(check_choice, settings, peer)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
+
+
+def _checks_of_admin(settings: Settings, admin: AdminSettings) -> Iterator[tuple[str, Check]]:
+    """Checks of the admin site."""
+    yield "admin", lambda: check_bind(settings, admin)
+    if admin.certificate is not None:
+        yield "admin.certificate", lambda: check_certificate(settings, admin)
+    yield "admin.token_file", lambda: check_token(token_file(settings))
 
 
 def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:

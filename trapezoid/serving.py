@@ -68,7 +68,7 @@ def _run(settings: Settings, read_settings: Callable[[], Settings], sandbox: San
         renew=node_renewal(settings),
         read_settings=read_settings,
     )
-    ports = tuple(one.port for one in (settings.listen, settings.site) if one is not None)
+    ports = tuple(one.port for one in (settings.listen, settings.site, settings.admin) if one is not None)
     with running_alone(settings.node.data_dir, ports):
         return run_services(main)
 

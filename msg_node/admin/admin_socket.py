@@ -24,7 +24,7 @@ import msgspec
 import trio
 
 from msg_node.admin.administration import Actor, Administration
-from msg_node.admin.core.operations import AdminRequest
+from msg_node.admin.core.operations import AdminRequest, error_facts
 from protofly.errors import Code, HostError, SettingsError
 
 logger = logging.getLogger("msg_node")
@@ -103,9 +103,7 @@ class AdminSocket:
             error = HostError(Code.BAD_BODY, f"no request: {exc}")
         except HostError as exc:
             error = exc
-        code = error.code
-        facts = {"code": code.word, "status": code.status, "detail": error.detail or code.description}
-        return msgspec.json.encode({"error": facts})
+        return msgspec.json.encode({"error": error_facts(error)})
 
 
 def _actor_of(stream: trio.SocketStream) -> Actor | None:

@@ -146,6 +146,7 @@ def own_certificates(settings: Settings) -> list[tuple[str, Path]]:
     tables = {
         "listen": settings.listen,
         "site": settings.site,
+        "admin": settings.admin,
         "mqtt": settings.mqtt,
         "registry": settings.registry,
         "qos": settings.qos,

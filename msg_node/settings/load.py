@@ -21,6 +21,7 @@ import msgspec
 from msgspec import inspect
 
 from msg_node.settings.addresses import address_problems, twin_problems
+from msg_node.settings.admin import admin_problems
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
 from msg_node.settings.lines import Position, locate_keys
@@ -236,10 +237,14 @@ def _check_together(settings: Settings, source: _Source) -> None:
         _check_tls(("site",), site.certificate, site.key, site.insecure_plaintext, source)
         if site.public_url and urlsplit(site.public_url).scheme not in {"https", "http"}:
             source.complain(("site", "public_url"), "not an https:// URL")
+    if settings.admin is not None:
+        admin = settings.admin
+        _check_tls(("admin",), admin.certificate, admin.key, admin.insecure_plaintext, source)
     if settings.publish is not None:
         _check_publish(settings, source)
     for place, text in (
         *session_problems(settings),
+        *admin_problems(settings),
         *address_problems(settings),
         *twin_problems(settings),
         *middleware_problems(settings),

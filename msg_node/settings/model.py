@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, field
 
+from msg_node.settings.admin import AdminSettings
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.settings.delivery import DeliverySettings
 from msg_node.settings.grants import GrantSettings
@@ -512,6 +513,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     listen: ListenSettings = ListenSettings()
     https: HttpsSettings = HttpsSettings()
     site: SiteSettings | None = None
+    admin: AdminSettings | None = None
     publish: PublishSettings | None = None
     discovery: DiscoverySettings = DiscoverySettings()
     policy: PolicySettings = PolicySettings()

@@ -49,6 +49,9 @@ def _plain_switches(settings: Settings) -> Iterator[tuple[bool, str]]:
     yield bool(compat.profile), f"compat.profile = {compat.profile}: behaves as the nodes that existing runtimes know"
     yield settings.listen.insecure_plaintext, "listen.insecure_plaintext: runtimes and links without TLS"
     yield site is not None and site.insecure_plaintext, "site.insecure_plaintext: published documents without TLS"
+    admin = settings.admin
+    yield admin is not None and admin.insecure_plaintext, "admin.insecure_plaintext: the admin site without TLS"
+    yield admin is not None and admin.behind_proxy, "admin.behind_proxy: the admin site serves what proxies pass on"
     yield settings.sandbox.insecure_no_seccomp, "sandbox.insecure_no_seccomp: workers without system call filter"
     yield not settings.allocation.strict_release, "allocation.strict_release: any runtime releases addresses of others"
     yield not settings.routing.reporter_only, "routing.reporter_only: any runtime changes any object"

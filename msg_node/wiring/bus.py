@@ -6,6 +6,7 @@ import random
 from functools import partial
 
 from federation.decision_records import DecisionRecords
+from msg_node.admin.core.admin_service import admin_service
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
 from msg_node.bus.send_queues import SendQueues
@@ -83,7 +84,7 @@ def _build_services(
         sessions,
         announcements,
         NodeFacts(foundation.node_url, VERSION, settings.catalogue.guest_stubs),
-        more={"stubs": inventory},
+        more={"stubs": inventory, "admin": admin_service},
         at=backends.services,
     )
 

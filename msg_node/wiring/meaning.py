@@ -28,6 +28,7 @@ from msg_node.kernel.restrictions import Restricted, Restrictions
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.node_state import NodeState
 from msg_node.registries.validation import Validation
+from msg_node.settings.admin import AdminSettings
 from msg_node.settings.middleware import StepName, active_steps
 from msg_node.settings.model import PeerSettings, Settings, SiteSettings
 from msg_node.settings.rates import rate_limit, type_rates
@@ -260,12 +261,11 @@ def server_context(settings: Settings) -> ssl.SSLContext | None:
     return context
 
 
-def site_context(settings: Settings) -> ssl.SSLContext | None:
-    """TLS of the site, None without it. Raises SettingsError."""
-    site = settings.site
+def site_context(site: SiteSettings | AdminSettings | None, named: str) -> ssl.SSLContext | None:
+    """TLS of the site or the admin site, in the section of that name; None without it. Raises SettingsError."""
     if site is None or site.certificate is None:
         return None
-    return web_context(site.certificate, site.key, "[site] ")
+    return web_context(site.certificate, site.key, f"[{named}] ")
 
 
 def status_access(site: SiteSettings) -> str:

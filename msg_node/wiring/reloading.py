@@ -21,6 +21,7 @@ from federation.domain_link import DomainLink, close_link
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation, greeting
+from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable
 from msg_node.admin.log_levels import LogLevels
@@ -90,6 +91,8 @@ class Reloading:
         self._parts = parts
         self._read = read
         self.tls = ServedTls(parts.current.get, self._show)
+        self.admin_site: AdminSite | None = None
+        """Shows the certificate of `[admin]`; set once it is made, which takes the plans of this."""
 
     def _show(self, loaded: LoadedTls) -> None:
         """Show other certificates from the next connection on. Links that are up stay bound to the one they saw."""
@@ -99,6 +102,8 @@ class Reloading:
             parts.acceptor.bindings |= loaded.bindings
         if parts.site is not None:
             parts.site.show(loaded.site)
+        if self.admin_site is not None:
+            self.admin_site.show(loaded.admin)
 
     async def reload(self) -> None:
         """Take over what has changed, all or nothing, and look for failed domains again; what is wrong is logged."""

@@ -1,4 +1,4 @@
-"""The certificates that a node shows, renewed while it runs: those of its listener and of its site.
+"""The certificates that a node shows, renewed while it runs: those of its listener and of its sites.
 
 New connections get the new certificate, connections that are up keep theirs. Files that cannot be used change nothing.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -31,6 +31,7 @@ class LoadedTls:
 
     listener: ssl.SSLContext | None
     site: ssl.SSLContext | None
+    admin: ssl.SSLContext | None
     bindings: frozenset[str]
     stamps: _Stamps
 
@@ -46,7 +47,13 @@ def load_tls(settings: Settings) -> LoadedTls:
         bindings = meaning.bindings(settings)
     except (OSError, ValueError) as exc:
         raise SettingsError(f"listen.certificate: {settings.listen.certificate}: {exc}") from exc
-    return LoadedTls(meaning.server_context(settings), meaning.site_context(settings), bindings, stamps)
+    return LoadedTls(
+        meaning.server_context(settings),
+        meaning.site_context(settings.site, "site"),
+        meaning.site_context(settings.admin, "admin"),
+        bindings,
+        stamps,
+    )
 
 
 class ServedTls:
@@ -90,13 +97,8 @@ def _stamps(settings: Settings) -> _Stamps:
 
 
 def _files(settings: Settings) -> list[Path]:
-    tables: Mapping[str, Path | None] = {
-        "listen.certificate": settings.listen.certificate,
-        "listen.key": settings.listen.key,
-        "site.certificate": None if settings.site is None else settings.site.certificate,
-        "site.key": None if settings.site is None else settings.site.key,
-    }
-    return [file for file in tables.values() if file is not None]
+    tables = [one for one in (settings.listen, settings.site, settings.admin) if one is not None]
+    return [file for one in tables for file in (one.certificate, one.key) if file is not None]
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:

@@ -16,12 +16,24 @@ import pytest
 import trio
 
 from msg_node.admin.admin_socket import REQUEST_BYTES, SOCKET_NAME, short_path
+from msg_node.kernel.credentials import digest_of
 from protofly.errors import HostError
 from tests.support.runtime_rig import PATIENCE_SECONDS
 from tests.support.status_token import AS_OPERATOR
 from trapezoid.admin_client import ask_node
 
-from .one_node import SETTINGS, serving
+from .one_node import SETTINGS, Process, serving
+
+WAYS = f"""
+[admin]
+port = 0
+insecure_plaintext = true
+[[sessions.credential]]
+token_sha256 = "{digest_of("secret")}"
+runtime = "runtime://alpha.example/ops"
+roles = ["operator"]
+"""
+"""The other two ways into the same service."""
 
 
 async def ask(folder: Path, operation: str, **arguments: object) -> Any:
@@ -44,9 +56,27 @@ async def raw(folder: Path, data: bytes) -> bytes:
     return await trio.to_thread.run_sync(talk)
 
 
+async def same_on_every_way(node: Process, folder: Path) -> None:
+    """One change, seen and made on another way each time."""
+    ban = {"runtime": "runtime://alpha.example/eve", "ban": "1h"}
+    await ask(folder, "kick", **ban)
+    ops = await node.runtime()
+    assert (await ops.open("ops", {"credentials": {"kind": "bearer", "token": "secret"}}))["body"]["code"] == 200
+    admin = "domain://msg-node.alpha.example/admin"
+    page = (await ops.ask("read", admin, {"operation": "restrictions"}))["body"]["value"]
+    assert (page["total"], page["rows"][0]["subject"]) == (1, ban["runtime"])
+    unban = {"operation": "unban", "arguments": {"runtime": ban["runtime"]}}
+    token = await trio.Path(folder / "data" / "admin-token").read_text()
+    headers = {"Authorization": f"Bearer {token.strip()}"}
+    async with httpx.AsyncClient(trust_env=False, headers=headers) as client:
+        for place, expected in ((f"{node.ready['site']}/api", 404), (f"{node.ready['admin']}/api", 200)):
+            assert (await client.post(place, json=unban)).status_code == expected
+    assert (await ops.ask("read", admin, {"operation": "restrictions"}))["body"]["value"]["total"] == 0
+
+
 @pytest.mark.long
 async def test_operators_see_sessions_and_what_they_hold_and_strangers_get_nothing(tmp_path: Path) -> None:
-    async with serving(tmp_path, SETTINGS.format(grace=120)) as node:
+    async with serving(tmp_path, SETTINGS.format(grace=120) + WAYS) as node:
         ana = await node.opened("ana")
         address = await ana.allocated()
         await ana.subscribed("comm://alpha.example/news")
@@ -80,6 +110,7 @@ async def test_operators_see_sessions_and_what_they_hold_and_strangers_get_nothi
         command = [sys.executable, "-m", "trapezoid", "node", "sessions", "--config", str(tmp_path / "node.toml")]
         done = await trio.run_process([*command, "--json"], capture_stdout=True)
         assert json.loads(done.stdout)["rows"][0]["runtime"] == ana.address
+        await same_on_every_way(node, tmp_path)
     assert not await trio.Path(path).exists()
     done = await trio.run_process(command, check=False, capture_stderr=True, stdout=subprocess.DEVNULL)
     assert (done.returncode, b"no node runs on" in done.stderr) == (2, True)

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from protofly.address import valid_domain
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, HostError, PeerError
 
 Value: TypeAlias = str | int | float | bool
 """The value of an argument, after it was read."""
@@ -164,6 +164,11 @@ _TABLE: Final = (
 
 OPERATIONS: Final = {one.name: one for one in _TABLE}
 """All operations by name."""
+
+
+def error_facts(error: HostError) -> dict[str, object]:
+    """Word an error for programs, the same on the socket and over HTTPS."""
+    return {"code": error.code.word, "status": error.code.status, "detail": error.detail or error.code.description}
 
 
 def find_operation(name: str) -> Operation:

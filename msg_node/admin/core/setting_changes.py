@@ -28,7 +28,7 @@ _PEER_FIELDS: Final = (
     "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain"
 )
 _RELOADABLE: Final = re.compile(
-    rf"policy\.(files|mode|allow|deny)|{_PEER}({_PEER_FIELDS})|(listen|site)\.(certificate|key)|log\.level"
+    rf"policy\.(files|mode|allow|deny)|{_PEER}({_PEER_FIELDS})|(listen|site|admin)\.(certificate|key)|log\.level"
 )
 
 

@@ -1,0 +1,83 @@
+"""The admin service over the state and bus of a rig, without the links, stubs and files of a whole node."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from federation.core.interworking import Interworking
+from msg_node.admin.admin_messages import AdminMessages
+from msg_node.admin.administered import Administered
+from msg_node.admin.administration import Administration
+from msg_node.admin.core.admin_service import ADMIN, admin_service
+from msg_node.admin.log_levels import LogLevels
+from msg_node.admin.log_tail import LogTail
+from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.settings.model import NodeSettings, Settings
+from protofly.records import AdminEvent
+from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, Runtime, RuntimeRig, runtime_address, runtime_rig
+
+ADMIN_ADDRESS = f"domain://msg-node.{DOMAIN}/admin"
+OPERATOR = Credential(digest_of("secret"), runtime_address("ops"), frozenset({"operator"}))
+PLAIN = Credential(digest_of("plain"), runtime_address("ops"))
+GUEST = Credential(digest_of("guest"), f"runtime://{FOREIGN}/*", frozenset({"operator"}))
+
+
+class AdminRig(NamedTuple):
+    """The rig, and the service."""
+
+    rig: RuntimeRig
+    administration: Administration
+
+    @property
+    def events(self) -> list[AdminEvent]:
+        """The audit records of changes and attempts."""
+        return [one for one in self.rig.records.taken if isinstance(one, AdminEvent)]
+
+    async def operator(self, *, token: str = "secret") -> Runtime:
+        runtime = await self.rig.runtime(bearer=token)
+        assert (await runtime.open("ops"))["body"]["code"] == 200
+        return runtime
+
+    def has_session(self, name: str) -> bool:
+        return self.rig.state.sessions.by_runtime(runtime_address(name)) is not None
+
+
+async def ask_admin(runtime: Runtime, operation: str, type_: str = "execute", **body: Any) -> Json:
+    """Ask by message; the body of the reply."""
+    from_ = body.pop("from_", "")
+    reply = await runtime.ask(type_, ADMIN_ADDRESS, {"operation": operation, **body}, from_=from_)
+    answer: Json = reply["body"]
+    return answer
+
+
+@asynccontextmanager
+async def admin_rig(
+    folder: Path, *, frame_bytes: int = 1 << 20, interworking: Interworking | None = None
+) -> AsyncIterator[AdminRig]:
+    """Run it; `frame_bytes` is the longest reply by message."""
+    async with runtime_rig(
+        folder,
+        credentials=[OPERATOR, PLAIN, GUEST],
+        allows_guests=True,
+        services_at=lambda _state: {ADMIN_ADDRESS: admin_service},
+        interworking=interworking,
+    ) as rig:
+        parts: Any = {"federation": None, "resolver": None, "trust_store": None, "plan_reload": None}
+        node = Administered(
+            settings=lambda: Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder)),
+            state=rig.state,
+            bus=rig.bus,
+            gate=rig.gate,
+            log=LogTail(),
+            levels=LogLevels(),
+            store=rig.store,
+            record=rig.records.append,
+            status=lambda: {"domain": DOMAIN},
+            **parts,
+        )
+        made = AdminRig(rig, Administration(node))
+        rig.bus.inquiries.connect(ADMIN, AdminMessages(made.administration, rig.state.sessions, frame_bytes))
+        yield made
