@@ -15,8 +15,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from interop.domain_folders import Preparation
 from interop.group_chat import Step
-from interop.laboratory import Preparation
 from interop.ledger import Ledger
 from interop.participant import CHAT
 from protofly.printable import escaped

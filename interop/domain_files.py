@@ -63,10 +63,15 @@ class DomainFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerEntry:
-    """What one domain says about the other; with a fingerprint it is pinned, else the web's trust is enough."""
+    """What one domain says about another; with a fingerprint it is pinned, else the web's trust is enough.
+
+    With `stub` and `endpoint`, our operator chose the stub, for a peer that publishes nothing and is of class `plain`.
+    """
 
     domain: str
     fingerprint: str = ""
+    stub: str = ""
+    endpoint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,11 +84,11 @@ class Encryption:
     listens_in_plaintext: bool = False
 
 
-def zone(domain: str, ports: Ports, fingerprint: str) -> dict[str, list[str]]:
+def zone(domain: str, ports: Ports, fingerprint: str, *, host: str = HOST) -> dict[str, list[str]]:
     """DNS records of a domain: its hosts, and where its messaging node publishes itself."""
     return {
-        domain: [f"A {HOST}"],
-        f"mn.{domain}": [f"A {HOST}"],
+        domain: [f"A {host}"],
+        f"mn.{domain}": [f"A {host}"],
         f"_rethink-mn.{domain}": [
             f'TXT "v=rmn1; id=1; k={fingerprint}; mode=enforce"',
             f"SVCB 1 {domain}. port={ports.site}",
@@ -99,7 +104,7 @@ def node_settings(
     ports: Ports,
     name_server_port: int,
     encryption: Encryption,
-    peer: PeerEntry,
+    peers: Sequence[PeerEntry],
 ) -> str:
     """The text of `node.toml`."""
     is_plain = encryption.listens_in_plaintext
@@ -123,12 +128,66 @@ def node_settings(
         "policy": {"files": [str(folder.policy)]},
         "log": {"level": "info"},
     }
-    trust: dict[str, Value] = {"trust": "pinned", "fingerprint": peer.fingerprint} if peer.fingerprint else {}
-    entry: dict[str, Value] = {"domain": peer.domain, "default": "deny", "allow_addresses": [LOOPBACK_RANGE], **trust}
-    if is_plain:
-        entry["insecure_plaintext"] = True
     blocks = [_table(f"[{name}]", members) for name, members in tables.items() if members]
-    return "\n".join([*blocks, _table("[[peer]]", entry)])
+    blocks += [_table("[[peer]]", _peer_members(peer, is_plain=is_plain)) for peer in peers]
+    return "\n".join(blocks)
+
+
+def _peer_members(peer: PeerEntry, *, is_plain: bool) -> dict[str, Value]:
+    members: dict[str, Value] = {"domain": peer.domain, "default": "deny", "allow_addresses": [LOOPBACK_RANGE]}
+    if peer.fingerprint:
+        members |= {"trust": "pinned", "fingerprint": peer.fingerprint}
+    if peer.stub:
+        members |= {"stub": peer.stub, "endpoint": peer.endpoint, "class": "plain", "insecure_plaintext": True}
+    elif is_plain:
+        members["insecure_plaintext"] = True
+    return members
+
+
+def policy_between(domain: str, partners: Sequence[str]) -> str:
+    """A policy that lets the partners talk with the domain, except that they cannot write into its registry."""
+    tests = "".join(_POLICY_TESTS.format(domain=domain, partner=partner) for partner in partners)
+    return _POLICY.format(id=domain.replace(".", "-"), partners=json.dumps(list(partners))) + tests
+
+
+_POLICY: Final = """# Settings say `default = "deny"` for each peer: what no rule permits does not pass.
+
+id = "{id}"
+version = "1"
+target = {{ hook = {{ in = ["peer", "out", "in"] }} }}
+rule_combining_algorithm = "first-applicable"
+
+[lists]
+partners = {partners}
+spoken = ["hyperty", "runtime", "comm", "thing", "user-guid", "domain"]
+
+[[rules]]
+id = "registry-is-read-only"
+effect = "deny"
+condition = {{ hook = {{ equals = "in" }}, msgTo = {{ like = "domain://registry.*" }}, actionType = {{ in = ["create", "update", "delete"] }} }}
+
+[[rules]]
+id = "partners-may-talk"
+effect = "permit"
+condition = {{ linkDomain = {{ in = "@partners" }}, dstScheme = {{ in = "@spoken" }} }}
+"""  # noqa: E501 - an inline table of TOML is one line
+_POLICY_TESTS: Final = """
+[[tests]]
+name = "{partner} may talk"
+hook = "in"
+from = "hyperty://{partner}/h-1"
+to = "hyperty://{domain}/h-1"
+type = "read"
+expect = "permit"
+
+[[tests]]
+name = "{partner} cannot write into our registry"
+hook = "in"
+from = "hyperty://{partner}/h-1"
+to = "domain://registry.{domain}"
+type = "create"
+expect = "deny"
+"""
 
 
 def _table(title: str, members: Mapping[str, Value]) -> str:

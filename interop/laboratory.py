@@ -8,13 +8,8 @@ ports, trust marks and stubs caches.
 
 from __future__ import annotations
 
-import fcntl
-import json
-import shutil
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,13 +17,12 @@ import trio
 
 from federation.shipped_files import shipped_file
 from interop.authority import DevelopmentAuthority
-from interop.domain_files import HOST, DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
-from interop.free_ports import free_ports, reserve
+from interop.domain_files import HOST, DomainFolder, Ports
+from interop.domain_folders import DomainFolders, DomainTerms, Preparation, locked
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus, fetch_status
 from interop.participant import AccessPoint
 from interop.processes import STOPPED_SECONDS, Child
-from protofly.errors import SettingsError
 
 POLICIES = shipped_file("two_domains")
 
@@ -48,14 +42,6 @@ class LaboratoryPlan:
     pinned: frozenset[str] = frozenset()
     environment: dict[str, str] = field(default_factory=dict)
     policies: Path | None = POLICIES
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Preparation:
-    """One thing the laboratory did before or while starting nodes."""
-
-    title: str
-    taken_ms: float
 
 
 class LaboratoryNode:
@@ -146,7 +132,7 @@ class Laboratory:
             TransportError: a node did not become ready.
         """
         self.plan.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with _locked(self.plan.state_dir):
+        with locked(self.plan.state_dir):
             async with trio.open_nursery() as nursery:
                 await self._prepare(nursery)
                 await self._run_nodes(task_status)
@@ -167,10 +153,11 @@ class Laboratory:
 
     async def start_nodes(self) -> None:
         """Start both nodes side by side."""
-        with self._preparing("both nodes are ready"):
-            async with trio.open_nursery() as nursery:
-                for node in self.nodes.values():
-                    nursery.start_soon(node.start, self.plan.serve, self.plan.environment)
+        began = time.perf_counter()
+        async with trio.open_nursery() as nursery:
+            for node in self.nodes.values():
+                nursery.start_soon(node.start, self.plan.serve, self.plan.environment)
+        self._on_prepared(Preparation(title="both nodes are ready", taken_ms=(time.perf_counter() - began) * 1e3))
 
     async def stop_nodes(self) -> dict[str, int | None]:
         """Stop both nodes; returns their exit status."""
@@ -190,97 +177,14 @@ class Laboratory:
 
     async def _prepare(self, nursery: trio.Nursery) -> None:
         plan = self.plan
-        with self._preparing("development authority and certificates"):
-            self.authority = authority = DevelopmentAuthority(plan.state_dir / "authority")
-            identities = {domain: authority.certificate_for(domain) for domain in plan.domains}
-        ports = self._choose_ports()
-        for domain in plan.domains:
-            folder = DomainFolder(path=plan.state_dir / domain)
-            self.nodes[domain] = LaboratoryNode(domain, ports[domain], folder, authority)
-        fingerprints: dict[str, str] = {}
-        async with trio.open_nursery() as publishing:
-            for node in self.nodes.values():
-                publishing.start_soon(self._publish, node, fingerprints)
-        with self._preparing("name server for both domains"):
-            for domain in plan.domains:
-                self.announce(zone(domain, ports[domain], fingerprints[domain]))
-            name_server_port = await nursery.start(self._names.run)
-        for domain, node in self.nodes.items():
-            [peer] = (other for other in plan.domains if other != domain)
-            certificate, key = identities[domain]
-            node.folder.data.mkdir(exist_ok=True, mode=0o700)
-            self._write_policy(node)
-            node.folder.settings.write_text(
-                node_settings(
-                    domain,
-                    folder=node.folder,
-                    ports=node.ports,
-                    name_server_port=name_server_port,
-                    encryption=Encryption(
-                        certificate=certificate, key=key, ca_file=authority.ca_file, listens_in_plaintext=not plan.tls
-                    ),
-                    peer=PeerEntry(domain=peer, fingerprint=fingerprints[peer] if peer in plan.pinned else ""),
-                )
-            )
-
-    def _write_policy(self, node: LaboratoryNode) -> None:
-        source = (self.plan.policies or POLICIES) / f"{node.domain}.policy.toml"
-        shutil.copyfile(source, node.folder.policy)
-
-    def _choose_ports(self) -> dict[str, Ports]:
-        """Ports of the last time when nobody else has them now: documents that others cached name them."""
-        plan_file = self.plan.state_dir / "ports.json"
-        known: dict[str, dict[str, int]] = json.loads(plan_file.read_text()) if plan_file.exists() else {}
-        self.was_used_before = bool(known)
-        wanted = [port for domain in self.plan.domains for port in known.get(domain, {}).values()]
-        if not known or not reserve(wanted):
-            free = iter(free_ports(2 * len(self.plan.domains)))
-            known = {domain: {"listen": next(free), "site": next(free)} for domain in self.plan.domains}
-            plan_file.write_text(json.dumps(known))
-        return {domain: Ports(**known[domain]) for domain in self.plan.domains}
-
-    async def _publish(self, node: LaboratoryNode, fingerprints: dict[str, str]) -> None:
-        """Make keys when they are missing, and publish; a second time this only renews what is about to expire."""
-        folder, domain = node.folder, node.domain
-        folder.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-        if not folder.keys.exists():
-            with self._preparing(f"{domain}: keys for root, live documents, packages and node"):
-                await command("keys", "init", domain, "--keys", str(folder.keys))
-        with self._preparing(f"{domain}: root, manifest and stub are published"):
-            places = ["--keys", str(folder.keys), "--site", str(folder.site), "--url", node.site_url]
-            report = json.loads(await command("publish", domain, *places, "--json"))
-        fingerprints[domain] = str(report["fingerprint"])
-
-    @contextmanager
-    def _preparing(self, title: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        self._on_prepared(Preparation(title=title, taken_ms=(time.perf_counter() - began) * 1e3))
-
-
-async def command(*arguments: str) -> str:
-    """Run one `trapezoid` command and return what it prints.
-
-    Raises:
-        SettingsError: it failed.
-    """
-    done = await trio.run_process(
-        [sys.executable, "-m", "trapezoid", *arguments], capture_stdout=True, capture_stderr=True, check=False
-    )
-    if done.returncode:
-        text = (done.stderr or done.stdout).decode(errors="replace").strip()
-        raise SettingsError(f"trapezoid {' '.join(arguments)}: exit status {done.returncode}: {text}")
-    return done.stdout.decode()
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock; the kernel gives it back when we die."""
-    with (folder / "lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise SettingsError(
-                f"{folder} is in use by another laboratory; use --state DIR for a second one"
-            ) from error
-        yield
+        terms = DomainTerms(tls=plan.tls, pinned=plan.pinned, policies=plan.policies or POLICIES)
+        folders = DomainFolders(plan.state_dir, plan.domains, terms, on_prepared=self._on_prepared)
+        self.authority = folders.authority
+        await folders.make()
+        self.was_used_before = folders.was_used_before
+        for domain, folder in folders.folders.items():
+            self.nodes[domain] = LaboratoryNode(domain, folders.ports[domain], folder, folders.authority)
+        with folders.preparing("name server for both domains"):
+            self.announce(folders.zones())
+            port = await nursery.start(self._names.run)
+        folders.write_settings(dict.fromkeys(plan.domains, port))

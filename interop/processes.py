@@ -8,13 +8,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from protofly.errors import Code, TransportError
+from protofly.errors import Code, HostError, TransportError
 
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 8.0
@@ -31,6 +31,18 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
             yield from leaves(error)
         else:
             yield error
+
+
+@contextmanager
+def first_error() -> Iterator[None]:
+    """Raise the first HostError of a group as itself, if the group has no other kind of error."""
+    try:
+        yield
+    except BaseExceptionGroup as group:
+        errors = list(leaves(group))
+        if not all(isinstance(error, HostError) for error in errors):
+            raise
+        raise errors[0] from group
 
 
 class Child:

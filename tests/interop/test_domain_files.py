@@ -27,7 +27,7 @@ def settings(tmp_path: Path, *, plain: bool = False, fingerprint: str = "") -> d
         ports=Ports(listen=4001, site=4002),
         name_server_port=5300,
         encryption=encryption,
-        peer=PeerEntry(domain="b.example", fingerprint=fingerprint),
+        peers=[PeerEntry(domain="b.example", fingerprint=fingerprint)],
     )
     return tomllib.loads(text)
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from interop.laboratory import _locked, command
+from interop.domain_folders import command, locked
 from interop.processes import Child
 from protofly.errors import Code, SettingsError, TransportError
 
@@ -38,7 +38,7 @@ async def test_a_failing_command_says_why() -> None:
 
 
 def test_a_state_folder_serves_one_laboratory_at_a_time(tmp_path: Path) -> None:
-    with _locked(tmp_path), pytest.raises(SettingsError, match="in use"), _locked(tmp_path):
+    with locked(tmp_path), pytest.raises(SettingsError, match="in use"), locked(tmp_path):
         pass
-    with _locked(tmp_path):
+    with locked(tmp_path):
         pass

@@ -42,6 +42,7 @@ PURE = (
             "pipeline",
         )
     ),
+    "interop/lab/core",
     "msg_node/kernel",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "msg_node").glob("*/core")),
 )

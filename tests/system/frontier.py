@@ -19,6 +19,7 @@ from interop.free_ports import free_ports
 from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
 from interop.runtime_client import Answer
+from interop.talker import PATIENCE_SECONDS, Talker
 from stubkit.keys import load_keys, make_keys, save_keys
 from tests.support.services import running
 from trapezoid.publish_options import SigningSite, default_module
@@ -27,7 +28,6 @@ from trapezoid.publishing import publish
 
 from .foreign import ForeignDomain
 from .systems import LIMIT_SECONDS, wait_until
-from .talker import PATIENCE_SECONDS, Talker
 
 DOMAIN = "a.example"
 WAITING_SECONDS = 3.0
@@ -175,7 +175,7 @@ async def running_frontier(path: Path, *foreign: str) -> AsyncIterator[Frontier]
             ports=node.ports,
             name_server_port=await nursery.start(names.run),
             encryption=Encryption(certificate=certificate, key=key, ca_file=authority.ca_file),
-            peer=PeerEntry(domain="unused.example"),
+            peers=[PeerEntry(domain="unused.example")],
         )
         folder.settings.write_text(
             settings + MORE_SETTINGS + "".join([PEER.format(name) for name in ("good", *foreign)])

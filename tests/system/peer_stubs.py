@@ -12,13 +12,13 @@ import msgspec
 import trio
 
 from interop.participant import AccessPoint
+from interop.talker import Talker
 from tests.support.foreign_node import ForeignNode
 from tests.support.status_token import AS_OPERATOR
 
 from .frontier import LinkFacts
 from .one_node import SETTINGS, Process, serving
 from .systems import wait_until
-from .talker import Talker
 
 OURS = "alpha.example"
 THEIRS = "b.example"

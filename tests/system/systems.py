@@ -14,10 +14,9 @@ import trio
 
 from interop.laboratory import Laboratory, LaboratoryNode, LaboratoryPlan
 from interop.node_status import LinkStatus
+from interop.talker import PATIENCE_SECONDS, Talker
 from stubkit.keys import make_keys, save_keys
 from tests.support.services import running
-
-from .talker import PATIENCE_SECONDS, Talker
 
 _Seen = TypeVar("_Seen")
 

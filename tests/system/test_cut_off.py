@@ -11,13 +11,13 @@ import pytest
 import trio
 
 from interop.laboratory import LaboratoryNode
+from interop.talker import Talker
 from protofly.errors import Code, HostError
 from protofly.records import AdminEvent
 from trapezoid.admin_client import ask_node
 
 from .spool import read_records
 from .systems import running_system, wait_until
-from .talker import Talker
 
 BUSY_SECONDS = 5.0
 """A second is the promise; the machine of a test may be busy."""

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from interop.runtime_client import Answer, Incoming
+from interop.talker import Talker
 
 from .systems import System, running_system
-from .talker import Talker
 
 AGENT = "thing://b.example/agent-1"
 SWITCH = f"{AGENT}/lamp/actions/switch"

@@ -10,9 +10,9 @@ import pytest
 import trio
 
 from interop.runtime_client import Answer, Incoming, RuntimeClient
+from interop.talker import PATIENCE_SECONDS, Talker
 
 from .systems import System, running_system
-from .talker import PATIENCE_SECONDS, Talker
 
 EVENTS = 3000
 LOST_EVENTS = 100

@@ -10,12 +10,12 @@ from pathlib import Path
 import trio
 
 from interop.runtime_client import Answer
+from interop.talker import Talker
 from protofly.errors import TransportError
 from protofly.records import StubEvent
 
 from .spool import read_records
 from .systems import System, running_system
-from .talker import Talker
 
 EVENTS = 300
 HURT_AFTER = 60

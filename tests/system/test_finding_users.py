@@ -13,11 +13,12 @@ from subprocess import PIPE
 import pytest
 import trio
 
-from interop.laboratory import POLICIES, LaboratoryNode, command
+from interop.domain_folders import command
+from interop.laboratory import POLICIES, LaboratoryNode
+from interop.talker import Talker
 from protofly.guid import guid_address
 
 from .systems import System, running_system
-from .talker import Talker
 
 USER = "user://idp.example/bruno"
 

@@ -10,11 +10,11 @@ import pytest
 import trio
 
 from interop.laboratory import LaboratoryNode
+from interop.talker import Talker
 from protofly.errors import HostError
 from trapezoid.admin_client import ask_node
 
 from .systems import System, running_system, wait_until
-from .talker import Talker
 
 EVENTS = 1500
 

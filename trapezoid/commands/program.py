@@ -12,6 +12,7 @@ from trapezoid.commands import (
     conformance,
     guid,
     keys,
+    lab,
     node,
     peer,
     policy,
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 app.add_typer(guid.app, name="guid")
 app.add_typer(keys.app, name="keys")
+app.add_typer(lab.app, name="lab")
 app.add_typer(node.app, name="node")
 app.add_typer(peer.app, name="peer")
 app.add_typer(policy.app, name="policy")

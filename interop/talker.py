@@ -1,4 +1,4 @@
-"""A runtime as a test needs it: one hyperty, a memory of what it heard, and 200 to every request."""
+"""A runtime for laboratories and tests: one hyperty, a memory of what it heard, and 200 to every request."""
 
 from __future__ import annotations
 

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from interop.lab.detached import DetachedProcess, Mark
+from interop.lab.kept import KeptLab
+from protofly.errors import SettingsError, TransportError
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Iterator[DetachedProcess]:
+    records = tmp_path / "names.json"
+    records.write_text('{"a.example": ["A 127.0.0.1"]}')
+    process = DetachedProcess(tmp_path, "names", ["interop.lab.name_service", str(records), "0"])
+    yield process
+    process.end(seconds=5)
+
+
+async def test_a_process_outlives_its_object_and_is_ended_by_another(names: DetachedProcess, tmp_path: Path) -> None:
+    assert names.pid == 0
+    facts = await names.start()
+    assert isinstance(facts["port"], int)
+    again = DetachedProcess(tmp_path, "names", [])
+    assert again.pid == names.pid != 0
+    assert again.ready_facts() == facts
+    assert again.end(seconds=5) == "ended"
+    assert (again.pid, again.end(seconds=5)) == (0, "did not run")
+
+
+@pytest.mark.parametrize("differs", ["started_ticks", "boot_id"])
+async def test_a_process_that_got_the_number_of_ours_is_left_alone(
+    names: DetachedProcess, tmp_path: Path, differs: str
+) -> None:
+    await names.start()
+    file = tmp_path / "names.pid"
+    mark = msgspec.json.decode(file.read_bytes(), type=Mark)
+    other: dict[str, object] = {"started_ticks": mark.started_ticks - 1, "boot_id": "another"}
+    forged = msgspec.structs.replace(mark, **{differs: other[differs]})
+    file.write_bytes(msgspec.json.encode(forged))
+    assert (names.pid, names.end(seconds=1)) == (0, "did not run")
+    os.kill(mark.pid, 0)
+    file.write_bytes(msgspec.json.encode(mark))
+    assert names.end(seconds=5) == "ended"
+
+
+@pytest.mark.parametrize("content", [b"", b"17", b'{"pid": -1, "started_ticks": 1, "boot_id": "x"}', b"[" * 2000])
+def test_a_damaged_pid_file_ends_nothing(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "names.pid").write_bytes(content)
+    process = DetachedProcess(tmp_path, "names", [])
+    assert (process.pid, process.end(seconds=1)) == (0, "did not run")
+
+
+async def test_a_process_that_ends_before_it_is_ready_is_reported_with_its_log(tmp_path: Path) -> None:
+    process = DetachedProcess(tmp_path, "names", ["no_such_module_at_all"])
+    with pytest.raises(TransportError, match=r"ended with 1(.|\n)*No module named no_such_module_at_all"):
+        await process.start()
+    assert process.pid == 0
+
+
+def lab(*arguments: str) -> tuple[int, dict[str, object]]:
+    done = subprocess.run(
+        [sys.executable, "-m", "trapezoid", "lab", *arguments, "--json"], capture_output=True, timeout=120, check=False
+    )
+    facts = msgspec.json.decode(done.stdout)
+    return done.returncode, facts if isinstance(facts, dict) else {"rows": facts}
+
+
+@pytest.mark.long
+def test_two_commands_make_domains_that_talk_and_a_killed_one_comes_back_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    assert lab("init", str(folder))[0] == 0
+    code, refused = lab("init", str(folder))
+    assert (code, refused["error"]["code"]) == (2, "settings")  # type: ignore[index]
+    try:
+        code, facts = lab("up", str(folder))
+        assert code == 0, facts
+        assert [(one["source"], one["code"]) for one in facts["exchanges"]] == [  # type: ignore[attr-defined]
+            ("a.example", 200),
+            ("b.example", 200),
+        ]
+        pids = {one["domain"]: one["pid"] for one in facts["domains"]}  # type: ignore[attr-defined]
+        os.kill(pids["a.example"], 9)
+        code, _ = lab("status", str(folder))
+        assert code == 1
+        code, facts = lab("up", str(folder))
+        again = {one["domain"]: one["pid"] for one in facts["domains"]}  # type: ignore[attr-defined]
+        assert code == 0, facts
+        assert again["b.example"] == pids["b.example"]
+        assert again["a.example"] != pids["a.example"]
+    finally:
+        _, ended = lab("down", str(folder))
+    assert ended == {"a.example": "ended", "b.example": "ended", "name-server": "ended"}
+    assert lab("status", str(folder))[0] == 1
+
+
+def test_a_folder_without_a_laboratory_names_the_command_that_makes_one(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="trapezoid lab init"):
+        KeptLab(tmp_path)
