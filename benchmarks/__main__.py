@@ -1,4 +1,4 @@
-"""`python -m benchmarks [--quick] [--only PART] [--json FILE]`, which `./run bench` runs.
+"""`python -m benchmarks [--quick] [--only PART | --peers] [--json FILE]`, which `./run bench` runs.
 
 `--only pipeline` measures the data pipeline, which is no part of the other tables: see `benchmarks.pipeline`.
 """
@@ -9,7 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from benchmarks.suite import Part, run
+from benchmarks.suite import USUAL, Part, run
 
 _PIPELINE = "pipeline"
 
@@ -19,6 +19,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Measure the whole trapezoid beside its parts, and one domain.")
     parser.add_argument("--quick", action="store_true", help="short runs, a few minutes at most")
     parser.add_argument("--only", choices=[*(part.value for part in Part), _PIPELINE], help="one of the tables")
+    parser.add_argument(
+        "--peers", action="store_true", help="beside brokers, an XMPP server and relays; the same as --only peers"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON; - for standard output")
     parser.add_argument("--state", type=Path, metavar="DIR", help="where keys, certificates and caches are kept")
     parser.add_argument("--rows", type=int, default=2_000_000, help="with --only pipeline: messages")
@@ -28,7 +31,8 @@ def main() -> int:
 
         rows = 200_000 if arguments.quick else arguments.rows
         return measure_pipeline([f"--rows={rows}", *([f"--json={arguments.json}"] if arguments.json else [])])
-    parts = frozenset({Part(arguments.only)} if arguments.only else Part)
+    only = Part.PEERS if arguments.peers else arguments.only
+    parts = frozenset({Part(only)}) if only else USUAL
     return run(quick=arguments.quick, json_file=arguments.json, state_dir=arguments.state, parts=parts)
 
 

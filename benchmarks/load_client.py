@@ -28,7 +28,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import quote, urlsplit
 
 FIRST_NUMBER: Final = 10_000_000  # numbers have eight digits, so that all frames of a run have one length
@@ -52,13 +52,15 @@ class Connection:
     socket: socket.socket
     address: str = ""
     tail: bytes = b""
+    mark: bytes = b'"pad"'
+    """Stands behind number and time of a message, in the stream as it arrives."""
     arrived: list[tuple[int, list[tuple[bytes, bytes]]]] = field(default_factory=list)
 
     def take(self, data: bytes, pattern: re.Pattern[bytes], now_ns: int) -> int:
         """Find the messages of a run in what arrived and return how many; a message may be cut at any byte."""
         text = self.tail + data if self.tail else data
         found: list[tuple[bytes, bytes]] = pattern.findall(text)
-        end = text.rfind(b'"pad"')
+        end = text.rfind(self.mark)
         self.tail = text[max(end, len(text) - _TAIL_BYTES, 0) :] if end >= 0 else text[-_TAIL_BYTES:]
         if found:
             self.arrived.append((now_ns, found))
@@ -171,8 +173,9 @@ class Template:
         if body_bytes < bare:
             raise ValueError(f"a body has at least {bare} bytes")
         head = f'{{"id":%d,"type":"{type_}","from":"{from_}","to":"{to}","body":'
-        self._text = (head + self._body(run, "%d", "%d", "x" * (body_bytes - bare)) + "}").encode()
-        self._head = frame_head(len(self._text % (FIRST_NUMBER, FIRST_NUMBER, now)))
+        self.text = (head + self._body(run, "%d", "%d", "x" * (body_bytes - bare)) + "}").encode()
+        """The message; takes its number twice, then the time."""
+        self._head = frame_head(len(self.text % (FIRST_NUMBER, FIRST_NUMBER, now)))
         self._digits = len(str(now))
 
     @staticmethod
@@ -181,14 +184,79 @@ class Template:
 
     def frame(self, number: int, now_ns: int) -> bytes:
         """The frame of one message."""
-        text = self._text % (number, number, now_ns)
+        text = self.text % (number, number, now_ns)
         return (self._head if len(str(now_ns)) == self._digits else frame_head(len(text))) + text
 
 
-class LoadClient:
-    """One side of a measurement."""
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where to connect; with an address, messages to it are wanted there."""
 
-    def __init__(self) -> None:
+    url: str
+    ca_file: str = ""
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """The messages of one run from one address to another."""
+
+    run: int
+    from_: str
+    to: str
+    body_bytes: int
+    type: str = "event"
+
+
+class Line(Protocol):
+    """What a load client speaks on its connections."""
+
+    life: bytes
+    """Shows the server that the client lives."""
+    refused: re.Pattern[bytes]
+    """What an answer looks like that refuses a message."""
+
+    def connect(self, place: Place) -> Connection:
+        """Open one connection. The server may give it another address."""
+
+    def framing(self, stream: Stream) -> Framing:
+        """What makes the frames of a stream."""
+
+    def pattern(self, run: int) -> re.Pattern[bytes]:
+        """See `pattern_of`."""
+
+
+class Framing(Protocol):
+    """Makes the frames of one stream."""
+
+    def frame(self, number: int, now_ns: int) -> bytes:
+        """The frame of one message."""
+
+
+class WebSocketLine:
+    """The message as it is, in frames of WebSocket."""
+
+    life = PONG
+    refused = _REFUSED
+
+    def connect(self, place: Place) -> Connection:
+        """See `connect`."""
+        return connect(place.url, place.ca_file, place.address)
+
+    def framing(self, stream: Stream) -> Template:
+        """See `Template`."""
+        return Template(stream.run, stream.from_, stream.to, stream.body_bytes, type_=stream.type)
+
+    def pattern(self, run: int) -> re.Pattern[bytes]:
+        """See `pattern_of`."""
+        return pattern_of(run)
+
+
+class LoadClient:
+    """One side of a measurement, by WebSocket unless another line is given."""
+
+    def __init__(self, line: Line | None = None) -> None:
+        self.line: Line = line or WebSocketLine()
         self.connections: list[Connection] = []
         self.idle: list[Connection] = []
 
@@ -202,7 +270,7 @@ class LoadClient:
         """Open `connections`; answers with their addresses."""
         for index in range(connections):
             address = f"hyperty://{domain}/{name}-{index}" if plain else ""
-            connection = connect(url, ca_file, address)
+            connection = self.line.connect(Place(url, ca_file, address))
             if not plain:
                 open_session(connection, domain, f"runtime://{domain}/{name}-{index}")
             self.connections.append(connection)
@@ -222,7 +290,7 @@ class LoadClient:
     ) -> dict[str, object]:
         """Write `count` messages in all; connection i sends to target i. Rate 0: as fast as TCP accepts."""
         templates = [
-            Template(run, connection.address, target, body_bytes, type_=type)
+            self.line.framing(Stream(run, connection.address, target, body_bytes, type))
             for connection, target in zip(self.connections, targets, strict=True)
         ]
         self._show_life()
@@ -236,9 +304,9 @@ class LoadClient:
 
     def _show_life(self) -> None:
         for connection in self.connections:
-            connection.socket.sendall(PONG)
+            connection.socket.sendall(self.line.life)
 
-    def _send_flood(self, templates: list[Template], count: int) -> None:
+    def _send_flood(self, templates: list[Framing], count: int) -> None:
         width = len(templates)
         for first in range(0, count, BLOCK_MESSAGES * width):
             size = min(BLOCK_MESSAGES, -(-(count - first) // width))
@@ -248,7 +316,7 @@ class LoadClient:
                 block = [template.frame(number, now) for number in range(begin, begin + size)]
                 connection.socket.sendall(b"".join(block))
 
-    def _send_paced(self, templates: list[Template], count: int, rate: float) -> None:
+    def _send_paced(self, templates: list[Framing], count: int, rate: float) -> None:
         width = len(templates)
         began = time.perf_counter()
         for index in range(count):
@@ -264,13 +332,13 @@ class LoadClient:
         refused = 0
         for connection in self.connections:
             while select.select([connection.socket], [], [], 0)[0]:
-                refused += len(_REFUSED.findall(read_some(connection.socket)))
+                refused += len(self.line.refused.findall(read_some(connection.socket)))
         return refused
 
     def receive(self, *, run: int, count: int, idle_seconds: float) -> dict[str, object]:
         """Read until `count` messages came or nothing came for `idle_seconds`; answers with times and counts."""
         self._show_life()
-        pattern = pattern_of(run)
+        pattern = self.line.pattern(run)
         poll = select.poll()
         by_file = {connection.socket.fileno(): connection for connection in self.connections}
         for connection in self.connections:

@@ -10,10 +10,12 @@ from rich.table import Table
 
 from benchmarks.domain.plan import ALONE, SWEPT, TRIO_RELAY, WS_RELAY, neighbours_shape
 from benchmarks.footprint import Footprint
+from benchmarks.peers.plan import LACKS
 from benchmarks.plan import RELAYS, Measured
 
 TRAPEZOID_TITLE: Final = "The whole trapezoid beside its parts"
 DOMAIN_TITLE: Final = "Inside one domain, beside plain relays"
+PEERS_TITLE: Final = "The whole trapezoid beside what others carry messages with"
 DISTURBED_CORES: Final = 0.25  # performance study, section 1: runs with less foreign load count as clean
 _MEMORY_BARS_KIB: Final = {"node": 80 * 1024, "worker": 15 * 1024, "runtime": 18}
 _WORKER_START_MS: Final = 30.0
@@ -83,6 +85,13 @@ def show_absent(console: Console, absent: dict[str, str]) -> None:
     """Say what could not be compared with, and why."""
     for name, reason in absent.items():
         console.print(f"! {name} is not in the table: {reason}", style="yellow", markup=False, highlight=False)
+
+
+def show_lacks(console: Console, measured: list[Measured]) -> None:
+    """Say what each peer leaves out."""
+    for name in dict.fromkeys(one.variant for one in measured):
+        if name in LACKS:
+            console.print(f"  [dim]{name}: {LACKS[name]}[/]", highlight=False)
 
 
 def _is_plain(one: Measured) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -71,12 +72,14 @@ class Meter:
 
 
 class Side:
-    """One load client process; `program` is its module."""
+    """One load client process; `program` is its module, `arguments` what it is called with."""
 
-    def __init__(self, name: str, *, log_file: Path, program: str = "benchmarks.load_client") -> None:
+    def __init__(
+        self, name: str, *, log_file: Path, program: str = "benchmarks.load_client", arguments: Sequence[str] = ()
+    ) -> None:
         self.name = name
         self.addresses: list[str] = []
-        self._child = Child([program], log_file=log_file)
+        self._child = Child([program, *arguments], log_file=log_file)
 
     @property
     def pid(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Final
@@ -34,6 +35,12 @@ insecure_plaintext = true
 allow_addresses = ["127.0.0.0/8"]
 """
 BARE_NODE: Final = ("benchmarks.bare_node",)  # a node whose sandbox is replaced by nothing
+
+
+def remove_records(folder: Path) -> None:
+    """Remove what nodes of an earlier benchmark have written down; keys and caches stay."""
+    for records in folder.glob("*/data/records"):
+        shutil.rmtree(records)
 
 
 class Variant(ABC):

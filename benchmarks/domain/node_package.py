@@ -16,13 +16,15 @@ from protofly.errors import Code, TransportError
 
 SOURCES: Final = Path(__file__).resolve().parents[1] / "peers" / "ws_relay"
 INSTALL_SECONDS: Final = 60.0
-_FILES: Final = ("package.json", "package-lock.json", ".npmrc", "relay.js")
+_FILES: Final = ("package.json", "package-lock.json", ".npmrc", "relay.js", "chain.js")
 _MARK: Final = "installed.lock"
 _LOG_CHARS: Final = 300
 
 
-async def install_ws_relay(folder: Path) -> Path:
-    """Have the relay and its package in `folder`; returns the script. Does nothing when they are there already.
+async def install_ws_relay(folder: Path, *, script: str = "relay.js") -> Path:
+    """Have the relays and their package in `folder`; returns the path of `script`.
+
+    Does nothing when they are there already.
 
     Raises:
         TransportError: NOT_CONNECTED when there is no Node.js, no npm, or npm cannot install; the text has its last
@@ -34,7 +36,7 @@ async def install_ws_relay(folder: Path) -> Path:
     if not _has_package(folder):
         await _install(folder)
         shutil.copyfile(folder / "package-lock.json", folder / _MARK)
-    return folder / "relay.js"
+    return folder / script
 
 
 def _has_package(folder: Path) -> bool:
