@@ -4,5 +4,9 @@ from __future__ import annotations
 
 import hypothesis
 
+from tests.support.postgres import postgres, shared_database
+
 hypothesis.settings.register_profile("project", deadline=None)  # how long an example takes is not what a test is about
 hypothesis.settings.load_profile("project")
+
+__all__ = ["postgres", "shared_database"]

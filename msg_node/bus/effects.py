@@ -188,7 +188,7 @@ class Effects:
         """Send refusals in place of replies whose step could not be made durable."""
         logger.error("state cannot be stored: %s", error)
         self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
-        replies = [not_stored(reply) if reply.is_response else reply for reply in result.replies]
+        replies = [not_stored(reply, error.code) if reply.is_response else reply for reply in result.replies]
         for asked in result.inquiries:
             replies += self._services.refused(asked, error)
         result.replies, result.inquiries = replies, ()

@@ -64,9 +64,8 @@ def gap_word(runtime: str, objects: tuple[str, ...], *, is_vague: bool) -> Messa
     return codec.build(id=None, type="update", from_="mn:/session", to=f"{runtime}/status", body=body)
 
 
-def not_stored(reply: Message) -> Message:
-    """In place of a reply whose change could not be made durable."""
-    code = Code.STORAGE
+def not_stored(reply: Message, code: Code) -> Message:
+    """In place of a reply whose change could not be made durable; `code` says why."""
     body = {"code": code.status, "description": code.description, "reason": code.word}
     if "desc" in codec.body_members(reply.body):
         body["desc"] = code.description

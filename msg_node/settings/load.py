@@ -35,6 +35,7 @@ from msg_node.settings.push import push_problems
 from msg_node.settings.rates import rate_problems
 from msg_node.settings.registries import backend_problems
 from msg_node.settings.sessions import session_problems
+from msg_node.settings.storage import storage_problems
 from protofly.address import valid_domain
 from protofly.documents import is_fingerprint
 from protofly.errors import PeerError, SettingsError
@@ -249,6 +250,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *twin_problems(settings),
         *middleware_problems(settings),
         *mqtt_problems(settings),
+        *storage_problems(settings.storage),
         *interworking_problems(settings),
         *peer_stub_problems(settings),
         *endpoint_problems(settings),

@@ -27,6 +27,7 @@ from msg_node.settings.publish import PublishSettings
 from msg_node.settings.push import PushSettings
 from msg_node.settings.rates import TypeRateSettings
 from msg_node.settings.registries import CatalogueSettings, QosSettings, RegistrySettings
+from msg_node.settings.storage import StorageSettings
 from protofly import limits
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -521,6 +522,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     qos: QosSettings | None = None
     catalogue: CatalogueSettings = CatalogueSettings()
     limits: LimitSettings = LimitSettings()
+    storage: StorageSettings = StorageSettings()
     records: RecordSettings = RecordSettings()
     sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()

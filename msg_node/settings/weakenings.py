@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from msg_node.settings.model import Settings
+from msg_node.settings.storage import is_beyond_machine
 
 
 def insecure_switches(settings: Settings) -> tuple[str, ...]:
@@ -61,4 +62,6 @@ def _plain_switches(settings: Settings) -> Iterator[tuple[bool, str]]:
     text = "compat.take_over: who knows the address of a runtime gets its session, while it is live too"
     yield compat.take_over, text
     yield compat.keep_registered, "compat.keep_registered: the registry shows runtimes that have left as live"
+    is_open = settings.storage.tls == "off" and is_beyond_machine(settings.storage)
+    yield is_open, "storage.tls = off: the state of the node crosses the network without TLS"
     yield settings.subscriptions.taps, "subscriptions.taps: operators read every message"

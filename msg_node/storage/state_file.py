@@ -22,7 +22,8 @@ BLOCK_ROWS = (256, 64, 16, 4, 1)
 busy bus after every row; with very many, the bus waits for the writer, which has the lock while it makes their text."""
 _PUT = "INSERT INTO {} (key, row) VALUES {} ON CONFLICT (key) DO UPDATE SET row = excluded.row"
 _DELETE = "DELETE FROM {} WHERE key IN ({})"
-_NO_TEXT = (ValueError, TypeError, RecursionError, msgspec.EncodeError)
+NO_TEXT = (ValueError, TypeError, RecursionError, msgspec.EncodeError)
+"""Raised by rows that have no JSON text."""
 
 _T = TypeVar("_T")
 Rows = Mapping[Table, dict[str, NewRow | None]]
@@ -68,13 +69,13 @@ class StateFile:
             with self._connection:
                 for table, of_table in rows.items():
                     self._write(table, of_table)
-        except (sqlite3.Error, HostError, *_NO_TEXT) as exc:
+        except (sqlite3.Error, HostError, *NO_TEXT) as exc:
             for log, counts in before:
                 log.rolled_back(counts)
             if isinstance(exc, sqlite3.Error):
                 raise _storage_error(self._path, exc) from exc
-            if not isinstance(exc, HostError) and (names := _leave_out_unwritable(rows)):
-                raise HostError(Code.STORAGE, f"rows that no text can say: {', '.join(names)}") from exc
+            if not isinstance(exc, HostError):
+                refuse_unwritable(rows, exc)
             raise
 
     def _write(self, table: Table, rows: dict[str, NewRow | None]) -> None:
@@ -92,20 +93,25 @@ class StateFile:
         self._connection.close()
 
 
-def _leave_out_unwritable(rows: Rows) -> list[str]:
-    """Remove the rows that have no JSON text. Returns their names."""
+def refuse_unwritable(rows: Rows, exc: Exception) -> None:
+    """Remove the rows that have no JSON text, so that the next attempt to write the others can succeed.
+
+    Raises:
+        HostError: STORAGE, with their names, if there are any.
+    """
     names = []
     for table, of_table in rows.items():
         for key in [key for key, row in of_table.items() if not _has_text(key, row)]:
             del of_table[key]
             names.append(f"{table.value}/{key!a:.80}")
-    return names
+    if names:
+        raise HostError(Code.STORAGE, f"rows that no text can say: {', '.join(names)}") from exc
 
 
 def _has_text(key: str, row: NewRow | None) -> bool:
     try:
         msgspec.json.encode({key: row})
-    except _NO_TEXT:
+    except NO_TEXT:
         return False
     return True
 

@@ -1,14 +1,15 @@
 """The state that survives `kill -9`.
 
-One SQLite file, one writer thread, one transaction for everything that has gathered meanwhile.
+One writer thread over durable rows (a SQLite file, or the rows of a node in an engine), one transaction for everything
+that has gathered meanwhile.
 
 The trio side submits changes and a callback; the callback runs, in the task of `run`, after the commit. What gathers
 within one scheduler round, and while the last commit waits for the disk, goes into one transaction, so that a burst of
 a thousand requests costs a few commits. Changes that nobody waits for, such as those of a sweep, gather a little
 longer (`STATE_GATHER_SECONDS`), unless something comes meanwhile for which somebody does.
 
-When the disk refuses (full, read-only, broken) nothing is lost silently: `on_failed` is called, and the rows
-are kept and tried again every `STATE_RETRY_SECONDS` until the disk takes them, and `statistics()` says
+When the rows are refused (disk full, read-only, broken; engine out of reach) nothing is lost silently: `on_failed` is
+called, and the rows are kept and tried again every `STATE_RETRY_SECONDS` until they are taken, and `statistics()` says
 so. Rows coalesce by key meanwhile, so what waits is never larger than the state itself; beyond `STATE_WAITING_ROWS`
 new changes are refused at once. A row that has no JSON text, which only a defect of ours could make, is reported and
 left out; the others follow. Source: design, section 6.
@@ -20,13 +21,13 @@ import logging
 import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from pathlib import Path
+from typing import Protocol
 
 import trio
 
 from msg_node.kernel.changes import Change, NewRow, Table
-from msg_node.storage.state_file import StateFile
-from protofly.errors import Code, HostError, MisuseError
+from msg_node.storage.state_file import Rows
+from protofly.errors import HostError, MisuseError
 from protofly.limits import STATE_GATHER_SECONDS, STATE_RETRY_SECONDS, STATE_WAITING_ROWS
 
 _LOG = logging.getLogger(__name__)
@@ -69,21 +70,37 @@ class _Waiting:
         self.changes += newer.changes
 
 
+class DurableRows(Protocol):
+    """Rows of one node, by table and key, that one process may change. Blocks; one thread uses them at a time."""
+
+    def load(self) -> dict[Table, dict[str, bytes]]:
+        """Read all rows, each table in the order in which its rows came. Raises HostError."""
+
+    def commit(self, rows: Rows) -> None:
+        """Write rows in one transaction, which is durable on return; None removes a row.
+
+        Raises:
+            HostError: STORAGE or STATE_UNAVAILABLE. The same rows are committed again later; rows that can never be
+                written have been removed from `rows`.
+        """
+
+    def close(self) -> None:
+        """Let the rows go."""
+
+
 class StateStore:
     """Rows by table and key, durable.
 
-    Use: `load()` once, then `run` in a nursery, then `submit`. One process has a file open at a time.
+    Use: `load()` once, then `run` in a nursery, then `submit`.
+
+    Args:
+        rows: Where they become durable; closed at the end of `run`.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Take the file `path`; its folder must exist.
-
-        Raises:
-            HostError: STORAGE, when the file cannot be opened, belongs to a running node or is no state file of ours.
-        """
+    def __init__(self, rows: DurableRows) -> None:
         self.on_called_back: Callable[[], None] = _nothing
         """Called in the task of `run` after the callbacks of a commit."""
-        self._file = StateFile(path)
+        self._rows = rows
         self._lock = threading.Condition()
         self._waiting = _Waiting()
         self._gathering = _Waiting()  # of this scheduler round; the writer does not see it
@@ -96,7 +113,7 @@ class StateStore:
         self._commits = 0
         self._changes = 0
         self._failures = 0
-        self._last_error = ""
+        self._refusal: HostError | None = None
 
     def load(self) -> dict[Table, dict[str, bytes]]:
         """Read all rows.
@@ -104,7 +121,7 @@ class StateStore:
         Raises:
             HostError: STORAGE.
         """
-        return self._file.load()
+        return self._rows.load()
 
     def submit(
         self,
@@ -124,12 +141,13 @@ class StateStore:
             is_awaited: Commit without delay, because `on_durable` is waited for.
 
         Raises:
-            HostError: STORAGE, when the disk has refused for so long that too much waits; nothing was taken.
+            HostError: The last refusal, when it has lasted for so long that too much waits; nothing was taken.
         """
         if self._is_stopping:
             raise MisuseError("the state store is closed")
-        if self._last_error and self.statistics().waiting_rows + len(changes) > STATE_WAITING_ROWS:
-            raise HostError(Code.STORAGE, self._last_error)
+        refusal = self._refusal
+        if refusal is not None and self.statistics().waiting_rows + len(changes) > STATE_WAITING_ROWS:
+            raise HostError(refusal.code, refusal.detail)
         gathering = self._gathering
         rows = gathering.rows
         for change in changes:
@@ -145,10 +163,11 @@ class StateStore:
         """Counters since the start."""
         with self._lock:
             waiting_rows = self._waiting.count() + self._gathering.count()
-            return StoreStatistics(self._commits, self._changes, self._failures, waiting_rows, self._last_error)
+            last_error = "" if self._refusal is None else self._refusal.detail
+            return StoreStatistics(self._commits, self._changes, self._failures, waiting_rows, last_error)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Write until cancelled; then write what is left, and close the file.
+        """Write until cancelled; then write what is left, and close the rows.
 
         The writer is never abandoned: after a stop it makes one last attempt for what waits and returns.
         """
@@ -175,7 +194,7 @@ class StateStore:
                     self._stop()
         finally:
             self._call_back()
-            self._file.close()
+            self._rows.close()
 
     async def _call_back_until_cancelled(self) -> None:
         while True:
@@ -250,18 +269,18 @@ class StateStore:
     def _commit(self, batch: _Waiting) -> HostError | None:
         """One transaction, and its result in the statistics and the log."""
         try:
-            self._file.commit(batch.rows)
+            self._rows.commit(batch.rows)
         except HostError as error:
             with self._lock:
                 self._failures += 1
-                is_news, self._last_error = not self._last_error, error.detail
+                is_news, self._refusal = self._refusal is None, error
             if is_news:
                 _LOG.error("state cannot be written; trying again: %s", error.detail)
             return error
         with self._lock:
             self._commits += 1
             self._changes += batch.changes
-            was_failing, self._last_error = bool(self._last_error), ""
+            was_failing, self._refusal = self._refusal is not None, None
         if was_failing:
             _LOG.info("state is written again")
         return None
@@ -282,7 +301,7 @@ class StateStore:
         with self._lock:
             is_over, count = not self._waiting.waiters, self._waiting.count()
         if is_over:
-            _LOG.error("state store closed with %d rows that the disk did not take", count)
+            _LOG.error("state store closed with %d rows that were not taken", count)
         return is_over
 
 

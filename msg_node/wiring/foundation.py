@@ -25,6 +25,7 @@ from msg_node.settings.interworking import build_interworking
 from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.site.site import Site
+from msg_node.storage.state_file import StateFile
 from msg_node.storage.state_store import StateStore
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
@@ -87,7 +88,7 @@ def build_foundation(settings: Settings) -> Foundation:
     data_dir = settings.node.data_dir
     node_url = f"runtime://{settings.node.domain}/{settings.node.name}"
     secret = load_secret(data_dir / "secret")
-    store = StateStore(data_dir / "state.sqlite")
+    store = StateStore(StateFile(data_dir / "state.sqlite"))
     stub_addresses = StubAddresses(node_url, hashlib.sha256(b"trapezoid stub addresses\0" + secret).digest())
     state = _restore_state(settings, store, stub_addresses)
     site = Site.from_settings(settings) if settings.site is not None else None

@@ -44,6 +44,7 @@ from msg_node.requests.parked_actions import Parks, park_nothing
 from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import SessionService
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
+from msg_node.storage.state_file import StateFile
 from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
@@ -454,7 +455,7 @@ async def runtime_rig(
     gate: Gate | None = None,
 ) -> AsyncIterator[RuntimeRig]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
-    store = StateStore(folder / "state.sqlite")
+    store = StateStore(StateFile(folder / "state.sqlite"))
     rig = RuntimeRig(
         store,
         credentials=credentials,

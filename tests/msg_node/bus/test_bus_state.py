@@ -13,6 +13,7 @@ from msg_node.bus import sweeper
 from msg_node.kernel.session import Opener
 from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.storage import state_store
+from msg_node.storage.state_file import StateFile
 from msg_node.storage.state_store import OnDurable, OnFailed
 from protofly.errors import Code, HostError
 from protofly.limits import REGISTRY_SWEPT_AT_ONCE, RELEASED_AT_ONCE
@@ -74,8 +75,10 @@ async def test_a_full_disk_is_reported_and_what_was_refused_is_kept_when_there_i
     monkeypatch.setattr(state_store, "STATE_RETRY_SECONDS", 0.02)
     async with runtime_rig(tmp_path) as rig:
         ana = await rig.opened("ana")
-        pages = rig.store._file._connection.execute("PRAGMA page_count").fetchone()[0]
-        rig.store._file._connection.execute(f"PRAGMA max_page_count = {pages}")  # a real SQLITE_FULL
+        file = rig.store._rows
+        assert isinstance(file, StateFile)
+        pages = file._connection.execute("PRAGMA page_count").fetchone()[0]
+        file._connection.execute(f"PRAGMA max_page_count = {pages}")  # a real SQLITE_FULL
         allocation = {"scheme": "comm", "value": {"number": 100}}
         for _ in range(50):
             reply = await ana.ask("create", ALLOCATION, allocation)
@@ -85,7 +88,7 @@ async def test_a_full_disk_is_reported_and_what_was_refused_is_kept_when_there_i
         assert (await ana.ask("read", runtime_address("nobody")))["body"]["code"] == 404
         with trio.fail_after(10):
             while rig.store.statistics().last_error:
-                rig.store._file._connection.execute("PRAGMA max_page_count = 1073741823")
+                file._connection.execute("PRAGMA max_page_count = 1073741823")
                 await trio.sleep(0.01)
         assert (await ana.ask("create", ALLOCATION, allocation))["body"]["code"] == 200
         assert "full" in caplog.text

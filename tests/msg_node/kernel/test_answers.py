@@ -83,7 +83,7 @@ def test_a_description_is_given_under_its_old_name_as_well(body: dict[str, objec
 
 def test_what_cannot_be_stored_is_said_in_the_words_of_the_reply() -> None:
     for old in ({"code": 200, "value": 1}, {"code": 200, "desc": "OK"}):
-        members = codec.body_members(not_stored(reply(dict(old))).body)
+        members = codec.body_members(not_stored(reply(dict(old)), Code.STORAGE).body)
         assert (members["code"], members["reason"]) == (500, "storage")
         assert ("desc" in members) is ("desc" in old)
         assert "value" not in members

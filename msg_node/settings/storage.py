@@ -1,0 +1,138 @@
+"""Settings of the place where state is kept: `[storage]`.
+
+Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from msgspec import Meta, Struct
+
+from msg_node.storage.engine_options import EngineOptions
+from msg_node.storage.file_checks import read_private
+
+if TYPE_CHECKING:
+    from msg_node.settings.model import Settings
+
+DEFAULT_PORT = 5432
+SCHEMES = frozenset({"postgresql", "postgres"})
+
+
+class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where the state of the node is kept. Without `engine`: in files of `data_dir`; see `docs/cluster.md`."""
+
+    engine: Annotated[
+        str,
+        Meta(
+            description="PostgreSQL that the nodes of this domain share: `postgresql://user@host[:port]/database`, "
+            "several hosts with commas, or `postgresql://user@/database?host=/folder` for a Unix socket."
+        ),
+    ] = ""
+    password_file: Annotated[
+        Path | None, Meta(description="File with its password, mode 0600; absent: `PGPASSWORD` of the environment.")
+    ] = None
+    tls: Annotated[
+        Literal["verify-full", "verify-ca", "off"],
+        Meta(
+            description="`verify-ca`: the certificate may have any name; `off`: only on one machine, or a closed net."
+        ),
+    ] = "verify-full"
+    ca_file: Annotated[Path | None, Meta(description="PEM file with the authorities of its certificate.")] = None
+    certificate: Annotated[Path | None, Meta(description="PEM file with our client certificate.")] = None
+    key: Annotated[Path | None, Meta(description="PEM file with its private key, mode 0600.")] = None
+
+
+def storage_problems(storage: StorageSettings) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    """Check the fields of `[storage]` against each other."""
+    if not storage.engine:
+        given = [name for name in ("password_file", "ca_file", "certificate", "key") if getattr(storage, name)]
+        if given or storage.tls != "verify-full":
+            yield ("storage", (given or ["tls"])[0]), "goes with `engine`"
+        return
+    yield from _engine_problems(storage.engine)
+    if (storage.certificate is None) != (storage.key is None):
+        yield ("storage",), "`certificate` and `key` come together"
+    if storage.tls == "off" and (storage.ca_file is not None or storage.certificate is not None):
+        yield ("storage", "tls"), '"off" contradicts `ca_file` and `certificate`'
+    if storage.tls == "verify-ca" and storage.ca_file is None:
+        yield ("storage", "tls"), '"verify-ca" needs `ca_file`: any public authority would do otherwise'
+
+
+def _engine_problems(engine: str) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    place = ("storage", "engine")
+    try:
+        parts = urlsplit(engine)
+        hosts = _hosts(engine)
+    except ValueError:
+        yield place, "not `postgresql://user@host[:port]/database`"
+        return
+    if parts.scheme not in SCHEMES or parts.fragment:
+        yield place, "not `postgresql://user@host[:port]/database`"
+    elif parts.password is not None:
+        yield place, "a password here can be read by many; use `password_file`, or PGPASSWORD in the environment"
+    elif not parts.username or len(parts.path) < 2:
+        yield place, "needs a user and a database: `postgresql://user@host/database`"
+    elif not hosts:
+        yield place, "needs a host, or `?host=/folder` of a Unix socket; nothing else may stand behind `?`"
+
+
+def _hosts(engine: str) -> tuple[tuple[str, int], ...]:
+    """Hosts and ports of a URL; none when it names none, or has a query that is not ours."""
+    parts = urlsplit(engine)
+    named = parts.netloc.rpartition("@")[2]
+    query = parse_qsl(parts.query, keep_blank_values=True)
+    if query:
+        is_socket = [name for name, _ in query] == ["host"] and query[0][1].startswith("/") and not named
+        return ((query[0][1], DEFAULT_PORT),) if is_socket else ()
+    return tuple(_host(one) for one in named.split(",")) if named else ()
+
+
+def _host(text: str) -> tuple[str, int]:
+    parts = urlsplit(f"//{text}")
+    if not parts.hostname:
+        raise ValueError(text)
+    return parts.hostname, parts.port or DEFAULT_PORT
+
+
+def engine_options(settings: Settings) -> EngineOptions | None:
+    """How to reach the engine, None for a node that keeps its state itself.
+
+    Raises:
+        SettingsError: The file with the password cannot be read, or is open to others.
+    """
+    storage = settings.storage
+    if not storage.engine:
+        return None
+    parts = urlsplit(storage.engine)
+    password = None if storage.password_file is None else read_private(storage.password_file).decode().strip()
+    return EngineOptions(
+        hosts=_hosts(storage.engine),
+        user=unquote(parts.username or ""),
+        database=unquote(parts.path[1:]),
+        domain=settings.node.domain,
+        application=f"trapezoid {settings.node_id}",
+        password=password,
+        tls=storage.tls,
+        ca_file=storage.ca_file,
+        certificate=storage.certificate,
+        key=storage.key,
+    )
+
+
+def is_beyond_machine(storage: StorageSettings) -> bool:
+    """True if the engine is on another machine than the node, as far as its name says."""
+    return any(not _is_local(host) for host, _ in _hosts(storage.engine)) if storage.engine else False
+
+
+def _is_local(host: str) -> bool:
+    if host.startswith("/") or host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

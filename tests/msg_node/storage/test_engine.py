@@ -1,0 +1,181 @@
+"""The engine: what it refuses, in which words; what a lost connection costs; who may write."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trustme
+from msgspec import Raw
+
+from interop.free_ports import free_ports
+from msg_node.kernel.changes import Table
+from msg_node.storage.engine import Engine
+from msg_node.storage.engine_errors import EngineError, FencedError
+from msg_node.storage.engine_options import EngineOptions
+from msg_node.storage.engine_rows import EngineRows
+from msg_node.storage.state_file import Rows
+from protofly.errors import Code
+from tests.support.postgres import PASSWORD, Postgres, held_rows
+
+Change = Callable[[EngineOptions], EngineOptions]
+
+
+def rows(**sessions: bytes | None) -> Rows:
+    return {Table.SESSIONS: {key: None if row is None else Raw(row) for key, row in sessions.items()}}
+
+
+def refusal(options: EngineOptions) -> EngineError:
+    """What opening an engine raises."""
+    engine = Engine(options)
+    with pytest.raises(EngineError) as caught:
+        engine.open()
+    engine.close()
+    assert caught.value.code is Code.STATE_UNAVAILABLE
+    assert PASSWORD not in str(caught.value)
+    assert str(options.hosts[0][1]) in caught.value.place
+    return caught.value
+
+
+def test_nobody_there_is_unreachable(shared_database: EngineOptions) -> None:
+    error = refusal(dataclasses.replace(shared_database, hosts=(("127.0.0.1", free_ports(1)[0]),)))
+    assert (error.word, error.is_lost) == ("engine-unreachable", True)
+    assert "listen_addresses" in error.action
+
+
+@pytest.mark.parametrize(
+    ("changed", "word"),
+    [
+        ({"password": "wrong"}, "engine-credentials"),
+        ({"user": "nobody_here"}, "engine-credentials"),
+        ({"database": "none"}, "engine-missing"),
+        ({"tls": "verify-full"}, "engine-tls"),
+        ({"domain": "b.example"}, "engine-foreign"),
+    ],
+)
+def test_what_does_not_fit_has_a_word_and_an_action(
+    shared_database: EngineOptions, changed: dict[str, str], word: str
+) -> None:
+    Engine(shared_database).open().close()
+    error = refusal(dataclasses.replace(shared_database, **changed))  # type: ignore[arg-type]
+    assert error.word == word
+    assert error.action
+
+
+def test_password_that_nobody_gave_is_asked_for(
+    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = dataclasses.replace(shared_database, password=None)
+    assert "storage.password_file" in refusal(options).action
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    Engine(options).open().close()
+
+
+def test_database_that_loses_or_garbles_what_it_is_given_is_refused(postgres: Postgres) -> None:
+    name = postgres.new_database()
+    postgres.run(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    error = refusal(postgres.options(name))
+    assert (error.word, "synchronous_commit" in error.action) == ("engine-unsafe", True)
+    postgres.run("CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    assert refusal(postgres.options("latin")).word == "engine-encoding"
+
+
+def test_role_without_rights_and_newer_tables_are_refused(postgres: Postgres) -> None:
+    name = postgres.new_database()
+    postgres.run(f"CREATE ROLE guest_of_{name} LOGIN PASSWORD '{PASSWORD}'")
+    guest = postgres.options(name, user=f"guest_of_{name}")
+    assert refusal(guest).word == "engine-rights"  # it may not make the tables
+    Engine(postgres.options(name)).open().close()
+    assert refusal(guest).word == "engine-rights"  # it may not read them
+    postgres.run("UPDATE trapezoid_schema SET version = 99", database=name)
+    assert refusal(postgres.options(name)).word == "engine-newer"
+
+
+def test_durability_is_stated_as_the_engine_has_it(shared_database: EngineOptions) -> None:
+    engine = Engine(shared_database)
+    assert "on the disk of this server (on)" in engine.durability()
+    engine.close()
+
+
+def test_certificate_is_verified(postgres: Postgres, tmp_path: Path) -> None:
+    """The server has none; the client then refuses to speak in plain text."""
+    authority = tmp_path / "ca.pem"
+    trustme.CA().cert_pem.write_to_path(authority)
+    name = postgres.new_database()
+    for tls in ("verify-full", "verify-ca"):
+        assert refusal(postgres.options(name, tls=tls, ca_file=authority)).word == "engine-tls"
+
+
+# Rows.
+
+
+def test_keys_and_rows_of_any_size_and_character_come_back(shared_database: EngineOptions) -> None:
+    awkward = {"": b"", "\0": b"\0", "k" * 100_000: b"x" * 1_000_000, "ü'\"\\;--": b"\xff{}", "hyperty://a/ 1": b"{}"}
+    node = held_rows(shared_database, "awkward")
+    node.commit(rows(**awkward))
+    assert node.load()[Table.SESSIONS] == awkward
+    node.commit(rows(**dict.fromkeys(awkward)))
+    assert node.load()[Table.SESSIONS] == {}
+    node.close()
+
+
+def test_rows_of_two_nodes_never_meet(shared_database: EngineOptions) -> None:
+    one, other = held_rows(shared_database, "one"), held_rows(shared_database, "other")
+    one.commit(rows(key=b"1"))
+    other.commit(rows(key=b"2", more=b"3"))
+    one.commit(rows(key=None))
+    assert one.load()[Table.SESSIONS] == {}
+    assert other.load()[Table.SESSIONS] == {"key": b"2", "more": b"3"}
+    one.close()
+    other.close()
+
+
+def test_older_epoch_writes_and_reads_nothing_any_more(shared_database: EngineOptions) -> None:
+    before = held_rows(shared_database, "fenced", 1)
+    before.commit(rows(key=b"before"))
+    after = held_rows(shared_database, "fenced", 2)
+    with pytest.raises(FencedError, match="taken over the name fenced"):
+        before.commit(rows(key=b"late", other=b"late"))
+    with pytest.raises(FencedError):
+        before.load()
+    assert after.load()[Table.SESSIONS] == {"key": b"before"}
+    after.commit(rows(key=b"after"))
+    assert after.load()[Table.SESSIONS] == {"key": b"after"}
+    before.close()
+    after.close()
+
+
+def test_name_that_was_never_held_writes_nothing(shared_database: EngineOptions) -> None:
+    stranger = EngineRows(Engine(shared_database), "stranger", 1)
+    with pytest.raises(FencedError):
+        stranger.commit(rows(key=b"1"))
+    stranger.close()
+
+
+def test_connection_that_the_engine_ended_meanwhile_costs_nothing(
+    postgres: Postgres, shared_database: EngineOptions
+) -> None:
+    node = held_rows(shared_database, "cut")
+    node.commit(rows(key=b"1"))
+    postgres.run(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND datname IS NOT NULL"
+    )
+    node.commit(rows(key=b"2"))
+    assert node.load()[Table.SESSIONS] == {"key": b"2"}
+    node.close()
+
+
+def test_transaction_that_fails_leaves_everything_as_it_was(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    node = held_rows(options, "whole")
+    node.commit(rows(key=b"1"))
+    postgres.run("ALTER TABLE trapezoid_row ADD CHECK (row <> 'no')", database=options.database)
+    with pytest.raises(EngineError, match="engine-failed") as caught:
+        node.commit(rows(key=b"2", other=b"no"))
+    assert not caught.value.is_lost
+    assert node.load()[Table.SESSIONS] == {"key": b"1"}
+    node.commit(rows(key=b"3"))
+    assert node.load()[Table.SESSIONS] == {"key": b"3"}
+    node.close()
