@@ -251,7 +251,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     backends = Backends(settings, foundation.state, foundation.key)
     inventory = StubInventory()
     bus, taps = build_bus(foundation, decisions, backends, inventory)
-    backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver)
+    published = None if site is None or site.publisher is None else site.publisher.objects.read
+    backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, published)
     links = build_link_context(foundation, decisions, trust, bus, taps, backends.identify)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox)
     federation = Federation(

@@ -76,7 +76,7 @@ def class_name(object_name: str) -> str:
     """
     if not _NAME.match(object_name):
         raise SettingsError(
-            f"{object_name!r} cannot be the name of a stub: letters, digits, `.`, `-`, `_`, not `default`"
+            f"{object_name!r} cannot be a name in a catalogue: letters, digits, `.`, `-`, `_`, not `default`"
         )
     return "".join(part[0].upper() + part[1:] for part in re.split(r"[-_.]+", object_name) if part)
 

@@ -321,5 +321,6 @@ def _index(
         stubs={**(index.stubs if index else {}), request.selector: stub},
         revoked=msgspec.structs.replace(revoked, modules=modules),
         runtime_stub=runtime_stub,
+        entries=index.entries if index else (),
     )
     return msgspec.json.format(msgspec.json.encode(published), indent=2)

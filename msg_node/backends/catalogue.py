@@ -34,6 +34,8 @@ _FINAL = frozenset({Code.DOMAIN_BLOCKED, Code.RATE})
 
 Resolve = Callable[[str, str], Awaitable[Location]]
 """Finds where a domain publishes, on behalf of somebody."""
+Published = Callable[[str, str], Awaitable[dict[str, object] | None]]
+"""What this node publishes itself, by kind and name; the same object as long as it has not changed."""
 
 
 _Key = tuple[str, str, str, str]
@@ -57,6 +59,7 @@ class CatalogueReader:
         resolve: Finds a domain that we talk to.
         own_domains: Domains whose catalogue is ours.
         own: Our own catalogue, when the settings name one.
+        published: Entries of our own domains that this node publishes; others are asked for.
         cache_seconds: How long a descriptor is given again when its server says nothing.
     """
 
@@ -67,12 +70,14 @@ class CatalogueReader:
         resolve: Resolve,
         own_domains: Collection[str],
         own: BackendHttp | None = None,
+        published: Published | None = None,
         cache_seconds: float = CATALOGUE_CACHE_SECONDS,
     ) -> None:
         self._fetcher = fetcher
         self._resolve = resolve
         self._own_domains = frozenset(own_domains)
         self._own = own
+        self._published = published
         self._cache_seconds = cache_seconds
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[_Key, trio.Lock] = weakref.WeakValueDictionary()
@@ -84,6 +89,10 @@ class CatalogueReader:
             HostError: DOMAIN_BLOCKED, RATE; NOT_REGISTERED when no place has it; what the last place did wrong.
         """
         entry = question.entry
+        if self._published is not None and entry.domain in self._own_domains:
+            published = await self._published(entry.kind, entry.name)
+            if published is not None:
+                return published
         key = entry.domain, entry.authority, entry.kind, entry.name
         async with self._locks.setdefault(key, trio.Lock()):  # who wants the same waits for the first one's answer
             kept = self._kept.get(key)

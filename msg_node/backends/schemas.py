@@ -46,7 +46,8 @@ class SchemaReader:
         """
         entry = question.entry
         holder = await self._read(question)
-        if not isinstance(holder.get("sourcePackage"), dict) and not _SCHEMA_WORDS & holder.keys():
+        is_schema = "sourcePackageURL" not in holder and bool(_SCHEMA_WORDS & holder.keys())  # descriptors have a type
+        if not isinstance(holder.get("sourcePackage"), dict) and not is_schema:
             name = str(holder.get("sourcePackageURL", "")).rpartition("/")[2]
             if not _CLASS_NAME.fullmatch(name):
                 raise PeerError(Code.NOT_REGISTERED, "the descriptor names no schema", domain=entry.domain)

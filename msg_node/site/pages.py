@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import aclosing
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from msg_node.site.catalogue_query import CatalogueObject, attribute_text, decode_constraints, satisfies, without_empty
-from msg_node.site.publication import WELL_KNOWN, Publication, SiteFolder
+from msg_node.site.catalogue_objects import CATALOGUE_TYPES, CatalogueObjects
+from msg_node.site.catalogue_query import CatalogueObject, attribute_text, decode_constraints, without_empty
+from msg_node.site.publication import WELL_KNOWN
 from msg_node.site.publisher import Publisher
 from protofly import limits
 from protofly.errors import Code, PeerError, SettingsError
@@ -28,7 +29,6 @@ from protofly.errors import Code, PeerError, SettingsError
 FOREVER = "public, max-age=31536000, immutable"
 ROOT_CACHE = "public, max-age=86400"
 SHORTLY = "public, max-age=300"
-CATALOGUE_TYPES = ("protocolstub", "sourcepackage")
 JSON = "application/json"
 _PIECE_BYTES = 64 << 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -36,7 +36,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 def published_routes(publisher: Publisher) -> list[Route]:
     """Routes of everything below `/.well-known/`."""
-    documents, catalogue = Documents(publisher), Catalogue(publisher)
+    documents, catalogue = Documents(publisher), Catalogue(publisher.objects)
     both = ["GET", "POST"]
     return [
         Route(WELL_KNOWN, documents.live),
@@ -96,10 +96,10 @@ class Documents:
 
 
 class Catalogue:
-    """The same stubs for readers of original catalogues. Source: data formats, section 2.3."""
+    """Stubs and other entries for readers of original catalogues. Source: data formats, section 2.3."""
 
-    def __init__(self, publisher: Publisher) -> None:
-        self._publisher = publisher
+    def __init__(self, objects: CatalogueObjects) -> None:
+        self._objects = objects
 
     async def types(self, _request: Request) -> Response:
         """Names of the types that are served."""
@@ -108,12 +108,9 @@ class Catalogue:
     async def names(self, request: Request) -> Response:
         """Names of the objects of a type that satisfy the constraints."""
         requested = await _constraints(request)
-        objects = await self._objects(request.path_params["type"])
-        if objects is None:
+        if request.path_params["type"] not in CATALOGUE_TYPES:
             return _missing("no such type")
-        return _catalogue_json(
-            msgspec.json.encode(sorted(name for name, stored in objects.items() if satisfies(stored, requested)))
-        )
+        return _catalogue_json(msgspec.json.encode(await self._objects.names(request.path_params["type"], requested)))
 
     async def instance(self, request: Request) -> Response:
         """One object."""
@@ -128,49 +125,7 @@ class Catalogue:
 
     async def _find(self, request: Request) -> CatalogueObject | None:
         requested = await _constraints(request)
-        objects = await self._objects(request.path_params["type"]) or {}
-        name = request.path_params["instance"]
-        publication = self._publisher.publication
-        names = [name]
-        if name == "default" and publication is not None:
-            names = _default_names(publication, request.path_params["type"], requested)
-        fitting = (objects[one] for one in names if one in objects and satisfies(objects[one], requested))
-        return next(fitting, None)
-
-    async def _objects(self, type_: str) -> dict[str, CatalogueObject] | None:
-        publication = self._publisher.publication
-        if publication is None or type_ not in CATALOGUE_TYPES:
-            return None
-        return await trio.to_thread.run_sync(_read_objects, self._publisher.folder, publication, type_)
-
-
-def _default_names(publication: Publication, type_: str, requested: Mapping[str, object]) -> list[str]:
-    """What `default` may mean, best first: the stub for nodes if they run WebAssembly, else the one for runtimes."""
-    is_code = type_ == "sourcepackage"
-    names = []
-    if (runtime := publication.runtime_stub) is not None:
-        names.append(runtime.class_name if is_code else runtime.name)
-    if (stub := publication.stubs.get("default")) is not None:
-        names.append(stub.class_name if is_code else stub.reference.name)
-    constraints = requested.get("constraints")
-    runs_wasm = isinstance(constraints, Mapping) and constraints.get("wasm") in (True, "true")
-    return names[::-1] if runs_wasm else names
-
-
-def _read_objects(folder: SiteFolder, publication: Publication, type_: str) -> dict[str, CatalogueObject]:
-    objects: dict[str, CatalogueObject] = {}
-    names = [(stub.reference.name, stub.class_name) for stub in publication.stubs.values()]
-    if (runtime := publication.runtime_stub) is not None:
-        names.append((runtime.name, runtime.class_name))
-    for object_name, class_name in names:
-        if type_ == "protocolstub":
-            name, path = object_name, folder.descriptor(object_name)
-        else:
-            name, path = class_name, folder.source_package(class_name)
-        stored = folder.read_object(path)
-        if stored is not None:
-            objects[name] = stored
-    return objects
+        return await self._objects.find(request.path_params["type"], request.path_params["instance"], requested)
 
 
 async def _constraints(request: Request) -> dict[str, object]:

@@ -65,6 +65,19 @@ class PublishedRuntimeStub(Struct, frozen=True, kw_only=True):
     url: str
 
 
+class PublishedEntry(Struct, frozen=True, kw_only=True):
+    """Something else in the catalogue, unsigned as in original ones: a hyperty, schema, runtime or idp-proxy."""
+
+    kind: str
+    name: str
+    class_name: str
+    version: str
+    sha256: str
+    """Digest of its code."""
+    is_default: bool = False
+    """Whether `default` means it, among others of its kind."""
+
+
 class Publication(Struct, frozen=True, kw_only=True):
     """The index of a site folder. `stubs` is keyed as in `live`; `default` is what strangers take."""
 
@@ -75,6 +88,7 @@ class Publication(Struct, frozen=True, kw_only=True):
     stubs: dict[str, PublishedStub]
     revoked: Revoked = Revoked()
     runtime_stub: PublishedRuntimeStub | None = None
+    entries: tuple[PublishedEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +163,9 @@ class SiteFolder:
         """A module by hash."""
         return self.path / "module" / f"{sha256}.wasm"
 
-    def descriptor(self, name: str) -> Path:
-        """Original-format descriptor of a stub."""
-        return self.path / "protocolstub" / f"{name}.json"
+    def descriptor(self, name: str, kind: str = "protocolstub") -> Path:
+        """Original-format descriptor of a stub, or of another kind of entry."""
+        return self.path / kind / f"{name}.json"
 
     def source_package(self, class_name: str) -> Path:
         """Original-format source package."""

@@ -9,6 +9,7 @@ import trio
 
 from msg_node.settings.model import Settings
 from msg_node.settings.publish import published_endpoints
+from msg_node.site.catalogue_objects import CatalogueObjects
 from msg_node.site.publication import LiveOptions, LiveSigner, Publication, SignedLive, SiteFolder
 from msg_node.storage.key_files import load_online_keys
 from protofly.documents import SigningKey
@@ -22,7 +23,11 @@ SERIAL_NAME = "live-serial"
 
 
 class Publisher:
-    """The current publication with its signed `live`, kept fresh by `run`."""
+    """The current publication with its signed `live`, kept fresh by `run`.
+
+    Attributes:
+        objects: What its catalogue holds.
+    """
 
     def __init__(self, folder: SiteFolder, signer: LiveSigner, *, cache_seconds: float) -> None:
         self.folder = folder
@@ -31,6 +36,7 @@ class Publisher:
         self._changed_at = -1.0
         self.publication: Publication | None = None
         self.live: SignedLive | None = None
+        self.objects = CatalogueObjects(folder, lambda: self.publication)
 
     @property
     def live_key_ids(self) -> list[str]:

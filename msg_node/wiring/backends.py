@@ -17,7 +17,7 @@ from federation.resolver import Resolver
 from msg_node.backends.backend import Backend
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
-from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.catalogue import CatalogueReader, Published
 from msg_node.backends.qos_watch import QosWatch
 from msg_node.backends.registry_watch import RegistryWatch
 from msg_node.backends.schemas import SchemaReader
@@ -122,8 +122,13 @@ class Backends:
                 watch_seconds=self._settings.qos.watch_seconds,
             )
 
-    def connect_catalogues(self, bus: Bus, fetcher: Fetcher, resolver: Resolver) -> None:
-        """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs."""
+    def connect_catalogues(
+        self, bus: Bus, fetcher: Fetcher, resolver: Resolver, published: Published | None = None
+    ) -> None:
+        """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs.
+
+        `published` has those that this node publishes itself.
+        """
         chosen = self._settings.catalogue
         if not chosen.serve:
             return
@@ -140,6 +145,7 @@ class Backends:
             resolve=resolve,
             own_domains=self._settings.own_domains,
             own=own,
+            published=published,
             cache_seconds=chosen.cache_seconds,
         )
         bus.inquiries.connect(CATALOGUE, reader)

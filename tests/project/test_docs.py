@@ -129,15 +129,23 @@ def command_lines(page: Path, *, only_blocks: bool = False) -> Iterator[list[str
             yield shlex.split(match[1])
 
 
-def options_of(words: list[str]) -> tuple[list[str], set[str]]:
-    """What is left of the words of a command when its names are gone, and the options that the command knows."""
+def command_of(words: list[str]) -> tuple[Any, list[str]]:
+    """The command that words begin with, and the rest of them. Raises LookupError."""
     command: Any = typer.main.get_command(app)
     words = list(words)
     while hasattr(command, "commands") and words:
         if words[0] not in command.commands:
-            raise LookupError(words[0])
+            if not hasattr(command, "default_command"):
+                raise LookupError(words[0])
+            words.insert(0, command.default_command)
         command = command.commands[words.pop(0)]
-    return words, {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return command, words
+
+
+def options_of(words: list[str]) -> tuple[list[str], set[str]]:
+    """What is left of the words of a command when its names are gone, and the options that the command knows."""
+    command, rest = command_of(words)
+    return rest, {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 @by_page
@@ -154,11 +162,7 @@ def test_every_command_and_option_exists(page: Path) -> None:
 @by_page
 def test_every_command_in_a_block_has_what_it_needs(page: Path) -> None:
     for words in command_lines(page, only_blocks=True):
-        command: Any = typer.main.get_command(app)
-        names = iter(words)
-        while hasattr(command, "commands"):
-            command = command.commands[next(names)]
-        rest = list(names)
+        command, rest = command_of(words)
         required = [parameter for parameter in command.params if parameter.required]
         options = [one.opts[0] for one in required if one.param_type_name == "option"]
         places = sum(one.param_type_name == "argument" for one in required)

@@ -173,6 +173,6 @@ def demo(
 
 
 app.command()(conformance.conformance)
-app.command()(publish.publish)
+app.add_typer(publish.app, name="publish")
 app.command()(status.status)
 app.command()(guid.serve_global_registry)

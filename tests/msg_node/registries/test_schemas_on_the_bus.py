@@ -42,7 +42,11 @@ ROOM_SCHEMA = {
     "properties": {"topic": {"type": "string"}, "children": {"constant": ["messages", "files"]}},
 }
 ENTRIES: dict[str, object] = {
-    "/.well-known/dataschema/Room": {"objectName": "Room", "sourcePackageURL": "hyperty-catalogue://x/sourcepackage/R"},
+    "/.well-known/dataschema/Room": {
+        "objectName": "Room",
+        "type": "HYPERTY_DATA_OBJECT",
+        "sourcePackageURL": "hyperty-catalogue://x/sourcepackage/R",
+    },
     "/.well-known/sourcepackage/R": {"sourceCodeClassname": "R", "sourceCode": json.dumps(ROOM_SCHEMA)},
     "/.well-known/dataschema/Embedded": {"sourcePackage": {"sourceCode": ROOM_SCHEMA}},
     "/.well-known/dataschema/Static.ds.json": ROOM_SCHEMA,
