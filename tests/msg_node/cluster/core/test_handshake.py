@@ -1,0 +1,116 @@
+"""The proof of a cluster's key: who knows it is let in, and a recording of who does is worth nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msg_node.cluster.core.handshake import Handshake, Hello
+from msg_node.cluster.core.link_frames import Frame, FrameKind, FrameReader, frame
+from protofly.errors import PeerError
+
+KEY, OTHER_KEY = b"k" * 32, b"o" * 32
+_nonces = count()
+
+
+def hellos(node: str = "n1", domain: str = "a.example") -> Callable[[str], Hello]:
+    def make(_: str) -> Hello:
+        return Hello(domain=domain, node=node, epoch=1, process="p", nonce=f"{next(_nonces):064d}")
+
+    return make
+
+
+def dialler(
+    key: bytes = KEY, node: str = "n1", domain: str = "a.example", binding: bytes = b"c", to: str = "n2"
+) -> Handshake:
+    return Handshake(hellos(node, domain), key, is_dialler=True, binding=binding, node=to)
+
+
+def listener(key: bytes = KEY, node: str = "n2", binding: bytes = b"c") -> Handshake:
+    return Handshake(hellos(node), key, is_dialler=False, binding=binding)
+
+
+def frames(raw: bytes) -> list[Frame]:
+    return FrameReader().feed(raw)
+
+
+def run(one: Handshake, other: Handshake) -> list[bytes]:
+    """Let both talk until nothing is said any more; gives what was said."""
+    said = [one.begin()]
+    sides = [other, one]
+    while said[-1]:
+        side = sides[(len(said) - 1) % 2]
+        said.append(b"".join(side.take(one_frame) for one_frame in frames(said[-1])))
+    return said
+
+
+def test_two_nodes_with_the_key_know_each_other() -> None:
+    one, other = dialler(), listener()
+    run(one, other)
+    assert one.verified is not None
+    assert other.verified is not None
+    assert (one.verified.node, other.verified.node) == ("n2", "n1")
+
+
+@pytest.mark.parametrize(
+    ("one", "word"),
+    [
+        (dialler(key=OTHER_KEY), "auth-signature"),
+        (dialler(domain="b.example"), "wrong-domain"),
+        (dialler(domain="a.example.evil"), "wrong-domain"),
+        (dialler(node="n2", to="n3"), "auth-audience"),
+        (dialler(to="n3"), "auth-audience"),
+        (dialler(binding=b"of the node in the middle"), "auth-signature"),
+    ],
+    ids=["no key", "another domain", "a look-alike", "our own name", "not whom we dialled", "a node in the middle"],
+)
+def test_who_is_not_of_this_cluster_is_refused(one: Handshake, word: str) -> None:
+    other = listener()
+    with pytest.raises(PeerError, match=word):
+        run(one, other)
+    assert other.verified is None
+
+
+def test_a_replayed_hello_and_proof_prove_nothing() -> None:
+    one, other = dialler(), listener()
+    said = run(one, other)
+    fresh = listener()
+    for one_frame in frames(said[0]):
+        fresh.take(one_frame)
+    with pytest.raises(PeerError, match="auth-signature"):
+        fresh.take(frames(said[2])[0])
+    assert fresh.verified is None
+
+
+def test_a_proof_cannot_be_sent_back_to_the_node_that_made_it() -> None:
+    fresh = listener()
+    answer = fresh.take(frames(dialler(key=OTHER_KEY).begin())[0])
+    with pytest.raises(PeerError, match="auth-signature"):
+        fresh.take(frames(answer)[1])
+
+
+def test_a_hello_that_comes_back_as_it_was_is_refused() -> None:
+    one = dialler()
+    raw = one.begin()
+    with pytest.raises(PeerError, match="auth-audience"):
+        one.take(frames(raw)[0])
+
+
+@pytest.mark.parametrize("kind", [FrameKind.CONTENT, FrameKind.RECEIVED, FrameKind.GOES_ON, FrameKind.PROOF])
+def test_nothing_but_a_hello_comes_first(kind: FrameKind) -> None:
+    with pytest.raises(PeerError, match="protocol-error"):
+        listener().take(Frame(kind, b""))
+
+
+@given(st.binary(max_size=300) | st.dictionaries(st.text(max_size=8), st.integers()).map(msgspec.json.encode))
+def test_any_hello_is_read_or_refused(content: bytes) -> None:
+    fresh = listener()
+    try:
+        fresh.take(frames(frame(FrameKind.HELLO, content))[0])
+    except PeerError:
+        assert fresh.verified is None
