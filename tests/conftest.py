@@ -3,10 +3,21 @@
 from __future__ import annotations
 
 import hypothesis
+import pytest
+import trio
 
+from sandbox.host import Sandbox
 from tests.support.postgres import postgres, shared_database
 
 hypothesis.settings.register_profile("project", deadline=None)  # how long an example takes is not what a test is about
 hypothesis.settings.load_profile("project")
 
 __all__ = ["postgres", "shared_database"]
+
+
+@pytest.fixture
+async def sandbox(nursery: trio.Nursery) -> Sandbox:
+    """A running sandbox."""
+    service = Sandbox()
+    await nursery.start(service.run)
+    return service

@@ -7,12 +7,12 @@ nothing any more are deleted on the way.
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import threading
 from pathlib import Path
 
 from msg_node.identity.core.issued_tokens import TokenMark
+from msg_node.storage.private_database import open_private_database
 from protofly.errors import Code, HostError
 
 _SCHEMA = """
@@ -39,17 +39,7 @@ class TokenStore:
         """
         self._path = path
         self._lock = threading.Lock()
-        with contextlib.ExitStack() as undo:
-            try:
-                path.touch(mode=0o600)
-                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-                undo.callback(self._database.close)
-                self._database.execute("PRAGMA journal_mode=WAL")
-                self._database.execute("PRAGMA synchronous=FULL")
-                self._database.executescript(_SCHEMA)
-            except (sqlite3.Error, OSError) as exc:
-                raise self._error(exc) from exc
-            undo.pop_all()
+        self._database = open_private_database(path, _SCHEMA)
 
     def close(self) -> None:
         """Close the file."""

@@ -9,12 +9,12 @@ Source: data formats, section 4.3, checks 5, 7 and 8.
 
 from __future__ import annotations
 
-import contextlib
 import sqlite3
 import threading
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from msg_node.storage.private_database import open_private_database
 from protofly.errors import Code, HostError
 from protofly.guid_record import GuidRecord, Mark, advance
 from protofly.limits import GUIDS_REMEMBERED
@@ -49,18 +49,12 @@ class GuidStore:
         self._path = path
         self._max_guids = max_guids
         self._lock = threading.Lock()
-        with contextlib.ExitStack() as undo:
-            try:
-                path.touch(mode=0o600)
-                self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-                undo.callback(self._database.close)
-                self._database.execute("PRAGMA journal_mode=WAL")
-                self._database.execute("PRAGMA synchronous=FULL")
-                self._database.executescript(_SCHEMA)
-                self._count = int(self._database.execute("SELECT count(*) FROM guid").fetchone()[0])
-            except (sqlite3.Error, OSError) as exc:
-                raise HostError(Code.STORAGE, f"{path}: {exc}") from exc
-            undo.pop_all()
+        self._database = open_private_database(path, _SCHEMA)
+        try:
+            self._count = int(self._database.execute("SELECT count(*) FROM guid").fetchone()[0])
+        except sqlite3.Error as exc:
+            self._database.close()
+            raise HostError(Code.STORAGE, f"{path}: {exc}") from exc
 
     def __enter__(self) -> Self:
         return self

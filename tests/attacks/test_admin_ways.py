@@ -38,7 +38,7 @@ async def test_runtimes_without_the_role_are_refused_whatever_they_ask(tmp_path:
         bob, plain = await at.rig.opened("bob"), await at.operator(token="plain")
         types = ("read", "execute", "update", "create", "delete", "subscribe")
         bodies: tuple[dict[str, object], ...] = (
-            KICK,
+            {**KICK},
             {"operation": "sessions"},
             {},
             {"operation": "x" * 9000},

@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 
 import pytest
-import trio
 
 from protofly.errors import Code, MisuseError, PeerError, StubFaultError
 from sandbox.core.budget import Budget
@@ -20,13 +19,6 @@ from tests.support.guests import ENDLESS_LOOP, OUTPUT_AT, SLOW_LOOP, answer
 
 HELLO = GuestEvent(Event.MESSAGE, 1, b'{"id":"1"}')
 TIME_BOUND_SECONDS = 1.5
-
-
-@pytest.fixture
-async def sandbox(nursery: trio.Nursery) -> Sandbox:
-    service = Sandbox()
-    await nursery.start(service.run)
-    return service
 
 
 async def start(

@@ -17,13 +17,6 @@ from tests.support import guests
 from tests.support.guests import leb, stub_section
 
 
-@pytest.fixture
-async def sandbox(nursery: trio.Nursery) -> Sandbox:
-    service = Sandbox()
-    await nursery.start(service.run)
-    return service
-
-
 def section(number: int, payload: bytes) -> bytes:
     return bytes([number]) + leb(len(payload)) + payload
 

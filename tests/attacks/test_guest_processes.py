@@ -29,13 +29,6 @@ HELLO = GuestEvent(Event.MESSAGE, 1, b'{"id":"1"}')
 CANARY = b"canary-" + b"3f9c41d07a"
 
 
-@pytest.fixture
-async def sandbox(nursery: trio.Nursery) -> Sandbox:
-    service = Sandbox()
-    await nursery.start(service.run)
-    return service
-
-
 async def exchange_forever(stub: StubProcess) -> None:
     while True:
         await stub.exchange([HELLO] * 50)

@@ -13,8 +13,9 @@ from protofly.errors import Code
 from protofly.limits import STUB_REQUESTS_PER_ANSWER, STUB_STATES_PER_SECOND
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from tests.support.hosted import StubRig, link_module, stub_rig
-from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, make_world
+from tests.support.link_endpoint import Documents, make_world
 from tests.support.scripted_stub import ScriptedProcess, act, status
+from tests.support.services import PATIENCE_SECONDS
 from tests.support.sides import chat
 
 A_SECOND = (1_000).to_bytes(4, "little")

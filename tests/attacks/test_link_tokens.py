@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +26,6 @@ from tests.support.hosted import StubRig, stub_rig
 from tests.support.lines import binding_of, certificate_of, client_context, server_context
 from tests.support.link_endpoint import (
     ENDPOINT,
-    PATIENCE_SECONDS,
     Documents,
     LinkClient,
     LinkEndpoint,
@@ -37,6 +35,7 @@ from tests.support.link_endpoint import (
 )
 from tests.support.repository import World, signing_key
 from tests.support.scripted_stub import Answer, ScriptedProcess, act, opening, status
+from tests.support.services import until
 from tests.support.sides import chat, text
 from wire.byte_channel import ByteChannel
 
@@ -52,12 +51,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 async def rig(world: World) -> AsyncIterator[LinkRig]:
     async with link_rig(world) as running:
         yield running
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    with trio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await trio.lowlevel.checkpoint()
 
 
 async def bye_to(client: LinkClient, make_token: Callable[[], bytes]) -> str:

@@ -17,6 +17,7 @@ from msg_node.registries.guid_store import GuidStore
 from msg_node.site.global_registry_server import GlobalRegistryServer
 from protofly.limits import WEB_CONNECTIONS_PER_ADDRESS
 from tests.support.runtime_rig import Wire
+from tests.support.services import until
 from tests.support.web import ASK, EVE, HONEST, WebRig, open_descriptors, web_rig
 
 TLS_STARTS = [b"", b"\x16\x03\x01", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
@@ -187,12 +188,6 @@ async def test_reader_that_stops_is_cut_off_with_a_part_of_its_answer(monkeypatc
         assert len(await wire.read_to_end()) < pieces * piece_bytes
         await wire.cut()
         nursery.cancel_scope.cancel()
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
-        while not condition():
-            await trio.lowlevel.checkpoint()
 
 
 @pytest.mark.parametrize("is_tls", [False, True])

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
@@ -25,9 +24,10 @@ from tests.support import guests
 from tests.support.guest_records import encode_actions
 from tests.support.hosted import LINK_BUDGET, StubRig, link_module, start_worker, stub_rig
 from tests.support.lines import certificate_of
-from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, LinkEndpoint, make_world
+from tests.support.link_endpoint import Documents, LinkEndpoint, make_world
 from tests.support.repository import World
 from tests.support.scripted_stub import act, status
+from tests.support.services import until
 from tests.support.sides import Bus, MemoryCarrier, chat, numbers_of, request
 
 
@@ -36,19 +36,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = make_world(tmp_path, code=link_module())
     yield made
     made.close()
-
-
-@pytest.fixture
-async def sandbox(nursery: trio.Nursery) -> Sandbox:
-    service = Sandbox()
-    await nursery.start(service.run)
-    return service
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    with trio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await trio.lowlevel.checkpoint()
 
 
 # The genuine stub in a real worker, against the product's acceptor on loopback TLS.

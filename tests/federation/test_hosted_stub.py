@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,12 @@ from federation.core.outbound_queue import QueueLimits
 from protofly.errors import Code, StubFaultError
 from protofly.limits import STUB_LOG_LINES_PER_SECOND, STUB_TIMERS
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
-from sandbox.host import Sandbox
 from sandbox.stub_process import Fault
 from tests.support.hosted import StubRig, link_module, stub_rig
-from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, make_world
+from tests.support.link_endpoint import Documents, make_world
 from tests.support.repository import World
 from tests.support.scripted_stub import Answer, Script, ScriptedProcess, act, opening, status
+from tests.support.services import until
 from tests.support.sides import MemoryCarrier, chat, numbers_of, request, text
 
 
@@ -32,19 +32,6 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
     made = make_world(tmp_path, code=link_module())
     yield made
     made.close()
-
-
-@pytest.fixture
-async def sandbox(nursery: trio.Nursery) -> Sandbox:
-    service = Sandbox()
-    await nursery.start(service.run)
-    return service
-
-
-async def until(condition: Callable[[], Any]) -> None:
-    with trio.fail_after(PATIENCE_SECONDS):
-        while not condition():
-            await trio.lowlevel.checkpoint()
 
 
 # A stub of the test's own: no authentication in its manifest, so that it is live when it says so.

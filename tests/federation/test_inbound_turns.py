@@ -15,8 +15,9 @@ from federation.inbound_turns import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
 from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
 from tests.support.hosted import link_module, stub_rig
-from tests.support.link_endpoint import PATIENCE_SECONDS, Documents, link_rig, make_world
+from tests.support.link_endpoint import Documents, link_rig, make_world
 from tests.support.scripted_stub import ScriptedProcess, status
+from tests.support.services import PATIENCE_SECONDS
 from tests.support.sides import Pair, chat, numbers_of, text
 
 STREAM = "5" * 32

@@ -35,14 +35,13 @@ from protofly.limits import FRAME_BYTES_MAX
 from protofly.message import Message
 from tests.support.lines import binding_of, certificate_of, client_context, server_context
 from tests.support.repository import PublishedDomain, World, signing_key
+from tests.support.services import PATIENCE_SECONDS
 from tests.support.sides import Bus, chat, node_of
 from wire.byte_channel import ByteChannel
 from wire.core.websocket import ClientWebSocket, ServerWebSocket
 
 ENDPOINT = "wss://mn.b.example/link"
 OUR_STREAM = "a" * 32
-PATIENCE_SECONDS = 30.0
-"""A test that waits longer for something that must come has failed."""
 
 
 class Documents:

@@ -1,4 +1,4 @@
-"""Services beside a test: started before it, ended after it."""
+"""Services beside a test: started before it, ended after it; and waiting for what they do."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import trio
+
+PATIENCE_SECONDS = 30.0
+"""A test that waits longer for something that must come has failed."""
 
 
 @asynccontextmanager
@@ -22,3 +25,14 @@ async def running(*services: Callable[..., Awaitable[Any]], seconds: float = mat
                 await nursery.start(service)
             yield nursery
             nursery.cancel_scope.cancel()
+
+
+async def until(condition: Callable[[], Any]) -> None:
+    """Let other tasks run until the condition holds.
+
+    Raises:
+        trio.TooSlowError: it does not within `PATIENCE_SECONDS`.
+    """
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not condition():
+            await trio.lowlevel.checkpoint()

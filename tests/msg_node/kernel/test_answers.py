@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from msg_node.kernel.answers import described, not_stored, validator_reply
-from msg_node.kernel.rest_calls import Answered, path_to, refusal_of
+from msg_node.kernel.rest_calls import Answered, path_to
 from protofly import codec
 from protofly.codec import BrokenMessageError
-from protofly.errors import Code, PeerError
+from protofly.errors import Code
 from protofly.message import Message
 
 RUNTIME = "runtime://alpha.example/rt"
@@ -16,28 +16,6 @@ RUNTIME = "runtime://alpha.example/rt"
 
 def reply(body: dict[str, object]) -> Message:
     return codec.build(id=b"1", type="response", from_="mn:/session", to=RUNTIME, body=body)
-
-
-@pytest.mark.parametrize(
-    ("status", "code"),
-    [
-        (200, Code.BAD_REPLY),
-        (299, Code.BAD_REPLY),
-        (300, Code.REDIRECT_REFUSED),
-        (399, Code.REDIRECT_REFUSED),
-        (400, Code.BAD_BODY),
-        (401, Code.STUB_REFUSED),
-        (402, Code.BAD_REPLY),
-        (403, Code.STUB_REFUSED),
-        (404, Code.BAD_REPLY),
-        (428, Code.BAD_REPLY),
-        (429, Code.RATE),
-        (430, Code.BAD_REPLY),
-        (500, Code.BAD_REPLY),
-    ],
-)
-def test_what_a_status_means_that_is_no_result(status: int, code: Code) -> None:
-    assert refusal_of(Answered(status), "the registry").code is code
 
 
 @pytest.mark.parametrize(("status", "is_failure"), [(200, False), (499, False), (500, True), (501, True), (599, True)])
@@ -48,16 +26,6 @@ def test_a_back_end_is_not_well_from_500_on(status: int, is_failure: bool) -> No
 @pytest.mark.parametrize("content_type", ["", "application/json", "application/problem+json"])
 def test_json_is_read_as_such(content_type: str) -> None:
     assert Answered(200, b'{"a":1}', content_type).document() == {"a": 1}
-
-
-@pytest.mark.parametrize(
-    ("body", "content_type"),
-    [(b"{", ""), (b"", "application/json"), (b'"\xff"', ""), (b"{}", "text/html"), (b"[" * 100_000, "")],
-)
-def test_what_is_no_json_is_a_bad_reply(body: bytes, content_type: str) -> None:
-    with pytest.raises(PeerError) as refused:
-        Answered(200, body, content_type).document()
-    assert refused.value.code is Code.BAD_REPLY
 
 
 def test_addresses_stand_whole_in_paths() -> None:

@@ -29,15 +29,27 @@ def test_an_answer_is_json_if_it_says_so_or_nothing(content_type: str, is_json: 
         answer.document()
 
 
-@pytest.mark.parametrize("body", [b"", b"{", b'"\xff"', b'{"a":1}x', b"[" * 100_000])
-def test_what_is_not_json_is_a_bad_reply(body: bytes) -> None:
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        (b"", "application/json"),
+        (b"{", "application/json"),
+        (b"{", ""),
+        (b'"\xff"', ""),
+        (b'{"a":1}x', "application/json"),
+        (b"[" * 100_000, ""),
+        (b"{}", "text/html"),
+    ],
+)
+def test_what_is_not_json_is_a_bad_reply(body: bytes, content_type: str) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_REPLY):
-        Answered(200, body, "application/json").document()
+        Answered(200, body, content_type).document()
 
 
 @pytest.mark.parametrize(
     ("status", "code"),
     [
+        (200, Code.BAD_REPLY),
         (299, Code.BAD_REPLY),
         (300, Code.REDIRECT_REFUSED),
         (399, Code.REDIRECT_REFUSED),
