@@ -279,14 +279,15 @@ class CatalogueClient:
             return True
         return state is None or state.is_pending
 
-    async def read_unsigned(self, domain: str, authority: str = "") -> tuple[Descriptor, bytes]:
-        """Read the default stub of an original, unsigned catalogue: descriptor and code, for people to look at.
+    async def read_unsigned(self, domain: str, authority: str = "", name: str = "default") -> tuple[Descriptor, bytes]:
+        """Read a stub of an original, unsigned catalogue: descriptor and code, to look at or to hold against a pin.
 
-        Nothing is proven by it, and nothing of it can become a `VerifiedStub`.
+        Nothing is proven by it.
 
         Args:
             domain: Whose catalogue it is.
             authority: Host and port that serve it; "" = those of the specification, `catalogue.<domain>`.
+            name: Of its entry.
 
         Raises:
             PeerError: UNSIGNED_REFUSED once the domain has signed anything; ADDRESS_REFUSED if the descriptor points
@@ -295,7 +296,7 @@ class CatalogueClient:
         """
         if self._store.load(domain) is not None:
             raise PeerError(Code.UNSIGNED_REFUSED, "the domain signs what it publishes", domain=domain)
-        return await self._downloads.unsigned_stub(domain, authority or f"catalogue.{domain}")
+        return await self._downloads.unsigned_stub(domain, authority or f"catalogue.{domain}", name)
 
     def _lock(self, domain: str) -> trio.Lock:
         return self._locks.setdefault(domain, trio.Lock())

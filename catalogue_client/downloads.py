@@ -9,6 +9,7 @@ Source: trust and hosts, sections 2.4 and 3.6; data formats, section 2.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Final
 
 import trio
@@ -67,23 +68,23 @@ class Downloads:
             raise failure
         raise TransportError(Code.FETCH_TIMEOUT, f"module of {manifest.name}", phase="read")
 
-    async def unsigned_stub(self, domain: str, authority: str) -> tuple[legacy.Descriptor, bytes]:
-        """Descriptor and code of the default stub of an original catalogue; nothing about them is proven.
+    async def unsigned_stub(self, domain: str, authority: str, name: str) -> tuple[legacy.Descriptor, bytes]:
+        """Descriptor and code of a stub of an original catalogue; nothing about them is proven.
 
         Raises:
             PeerError: ADDRESS_REFUSED if the descriptor points to another host, DOCUMENT_MALFORMED.
             TransportError: Nobody answered.
         """
         location = Location.of(domain)
-        url = f"https://{authority}/.well-known/protocolstub/default"
-        fetched = await self._fetch(location, url, limits.DESCRIPTOR_BYTES, limits.FETCH_SECONDS)
-        descriptor = legacy.decode_descriptor(fetched.body, domain=domain)
+        url = f"https://{authority}/.well-known/protocolstub/{name}"
+        max_bytes = _source_package_bytes(limits.MODULE_BYTES)
+        fetched = await self._fetch(location, url, max_bytes, limits.MODULE_FETCH_SECONDS)  # it may embed the package
+        descriptor = await trio.to_thread.run_sync(partial(legacy.decode_descriptor, fetched.body, domain=domain))
         package = descriptor.source_package
         if package is None:
             url = legacy.source_package_url(descriptor, authority, domain=domain)
-            max_bytes = _source_package_bytes(limits.MODULE_BYTES)
             fetched = await self._fetch(location, url, max_bytes, limits.MODULE_FETCH_SECONDS)
-            package = legacy.decode_source_package(fetched.body, domain=domain)
+            package = await trio.to_thread.run_sync(partial(legacy.decode_source_package, fetched.body, domain=domain))
         return descriptor, package.code
 
     async def _module_from(self, location: Location, manifest: Manifest, url: str) -> bytes:

@@ -27,6 +27,7 @@ from protofly.stub import VerifiedStub
 
 logger = logging.getLogger("federation")
 
+_CHOSEN_LEVELS: Final = frozenset({TrustLevel.OPERATOR, TrustLevel.UNSIGNED})
 _ADDRESSES: Final = "addresses"
 """The word by which a manifest asks for the news."""
 GATHER_SECONDS: Final = 0.1
@@ -36,7 +37,7 @@ _PROBES: Final = ("create", "read", "subscribe")
 
 def hears_addresses(stub: VerifiedStub) -> bool:
     """True for a stub that asks for our addresses and was chosen by the operator, who answers for what it does."""
-    return stub.level is TrustLevel.OPERATOR and _ADDRESSES in stub.manifest.events
+    return stub.level in _CHOSEN_LEVELS and _ADDRESSES in stub.manifest.events
 
 
 class OurAddresses(Protocol):

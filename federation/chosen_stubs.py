@@ -15,6 +15,7 @@ from typing import Final
 import trio
 
 from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
+from federation.catalogue_scripts import CatalogueScript, CatalogueScripts
 from federation.core.stub_grant import WHOLE_GRANT, StubGrant
 from protofly.documents import Endpoint
 from protofly.errors import Code, PeerError, SettingsError
@@ -40,6 +41,7 @@ class StubChoice:
     Attributes:
         domain: The foreign domain.
         file: The module that the operator chose; None: what the domain publishes.
+        script: The script of an original catalogue that the operator pinned, in place of `file`.
         endpoint: URL of the only place that a chosen stub may connect to.
         configuration: What `start` hands to the stub; nothing secret.
         grant: What the stub may do and spend at most.
@@ -47,6 +49,7 @@ class StubChoice:
 
     domain: str
     file: Path | None = None
+    script: CatalogueScript | None = None
     endpoint: str = ""
     configuration: Mapping[str, object] = field(default_factory=dict)
     grant: StubGrant = WHOLE_GRANT
@@ -67,31 +70,51 @@ class ChosenStubs:
     Args:
         choices: The settings; a domain without one gets the defaults.
         pins: Digests of chosen modules.
+        scripts: Gets pinned scripts; None where there are none.
         check: Holds a configuration against the schema of a stub.
         budget: What this node allows any stub to spend.
     """
 
     def __init__(
-        self, choices: Iterable[StubChoice], pins: StubPins, *, check: CheckConfiguration, budget: Budget | None = None
+        self,
+        choices: Iterable[StubChoice],
+        pins: StubPins,
+        *,
+        check: CheckConfiguration,
+        scripts: CatalogueScripts | None = None,
+        budget: Budget | None = None,
     ) -> None:
         self._choices = {one.domain: one for one in choices}
         self._pins = pins
         self._check = check
+        self._scripts = scripts
         self._budget = Budget() if budget is None else budget
 
     def is_chosen(self, domain: str) -> bool:
         """True when the operator chose the stub of a domain."""
         choice = self._choices.get(domain)
-        return choice is not None and choice.file is not None
+        return choice is not None and (choice.file is not None or choice.script is not None)
 
     async def load(self, domain: str) -> VerifiedStub:
-        """The chosen stub of a domain; its digest is pinned from now on.
+        """The chosen stub of a domain; the digest of a file is pinned from now on.
 
         Raises:
-            PeerError: The module breaks the contract, or another one is pinned (DIGEST_NOT_APPROVED).
+            PeerError: The module breaks the contract, or another one is pinned (DIGEST_NOT_APPROVED); a catalogue
+                answered nonsense.
+            TransportError: A catalogue did not answer.
             HostError: SETTINGS when the file cannot be read, STORAGE when the pin cannot be.
         """
-        return await trio.to_thread.run_sync(self._load, self._choices[domain])
+        choice = self._choices[domain]
+        if choice.script is not None and self._scripts is not None:
+            return await self._scripts.load(domain, choice.script, Endpoint(name=ENDPOINT_NAME, url=choice.endpoint))
+        return await trio.to_thread.run_sync(self._load, choice)
+
+    async def look_for_changes(self, domains: Iterable[str]) -> None:
+        """Ask the catalogues of these domains, once a day, whether they still serve the pinned scripts; log others."""
+        for domain in domains:
+            choice = self._choices.get(domain)
+            if choice is not None and choice.script is not None and self._scripts is not None:
+                await self._scripts.look_for_change(domain, choice.script)
 
     def terms(self, stub: VerifiedStub) -> InstanceTerms:
         """Return what holds for the instances of a stub.

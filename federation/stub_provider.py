@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -78,6 +79,7 @@ class StubProvider:
         self._cache = cache
         self._sandbox = sandbox
         self._code_names: dict[str, str] = {}  # of the modules that were started last: what they were compiled from
+        self._compiling: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
         self._failed_starts: dict[str, set[str]] = {}
 
     async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
@@ -168,7 +170,8 @@ class StubProvider:
     ) -> None:
         """Keep the stubs cache within its bounds until cancelled: at the start, hourly, and when it becomes too large.
 
-        What the `running` stubs were started from stays: their next start is to be a warm one.
+        What the `running` stubs were started from stays: their next start is to be a warm one. After each sweep,
+        catalogues whose scripts are pinned are asked whether these have changed.
         """
         await self._sweep(running())
         task_status.started()
@@ -176,6 +179,7 @@ class StubProvider:
             with trio.move_on_after(SWEEP_SECONDS):
                 await self._cache.wait_full()
             await self._sweep(running())
+            await self._chosen.look_for_changes([stub.domain for stub in running()])
 
     async def _sweep(self, running: Iterable[StubStatus]) -> None:
         engine = self._sandbox.fingerprint
@@ -203,9 +207,15 @@ class StubProvider:
         await self._documents.keep(trust, stub)
 
     async def _compiled(self, stub: VerifiedStub, times: StepTimes) -> bytes:
+        source_sha256 = self._code_names[stub.module_sha256] = code_sha256(stub.module)
+        async with self._compiling.setdefault(
+            source_sha256, trio.Lock()
+        ):  # who needs the same code waits for the first
+            return await self._code(stub, source_sha256, times)
+
+    async def _code(self, stub: VerifiedStub, source_sha256: str, times: StepTimes) -> bytes:
         started = time.perf_counter()
         fingerprint = self._sandbox.fingerprint
-        source_sha256 = self._code_names[stub.module_sha256] = code_sha256(stub.module)
         code = await self._cache.get_compiled(source_sha256, fingerprint)
         if code is not None:
             if source_sha256 != stub.module_sha256:  # then it may be the code of another package

@@ -110,10 +110,12 @@ FetchUrl = Annotated[
 class TrustLevel(Enum):
     """How the first root of a domain came to be believed; the value is also the word in settings and records.
 
-    `operator`: nothing of the domain is believed, the operator chose the stub.
+    `operator`: nothing of the domain is believed, the operator chose the stub. `unsigned`: nothing either, the operator
+    pinned the script that an original catalogue serves.
     """
 
     OPERATOR = "operator"
+    UNSIGNED = "unsigned"
     PINNED = "pinned"
     DNSSEC = "dnssec"
     WEB = "web"
@@ -124,7 +126,13 @@ class TrustLevel(Enum):
         return _STRENGTH[self]
 
 
-_STRENGTH: Final = {TrustLevel.OPERATOR: 4, TrustLevel.PINNED: 3, TrustLevel.DNSSEC: 2, TrustLevel.WEB: 1}
+_STRENGTH: Final = {
+    TrustLevel.OPERATOR: 4,
+    TrustLevel.PINNED: 3,
+    TrustLevel.DNSSEC: 2,
+    TrustLevel.WEB: 1,
+    TrustLevel.UNSIGNED: 0,
+}
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):

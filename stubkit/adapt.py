@@ -1,8 +1,7 @@
 """Make a package of a protostub that is JavaScript, as it was published: the interpreter of the kit, and the script.
 
-The script stays byte for byte what it was. What it needs besides is written before it in one line: its file name, the
-configuration of its descriptor, and which of its URLs are which endpoint. Then it is started once, in a real sandbox:
-a script that no node could start is refused here, with the reason.
+The script stays byte for byte what it was (`sandbox/core/script_package.py`). It is started once, in a real sandbox: a
+script that no node could start is refused here, with the reason.
 
 Source: docs/javascript-stubs.md.
 """
@@ -12,11 +11,10 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import trio
@@ -25,59 +23,12 @@ from protofly.errors import SettingsError, StubFaultError
 from protofly.limits import MODULE_BYTES
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Action, Event, GuestEvent
-from sandbox.core.module_check import inspect_module
-from sandbox.core.scripts import script_events, with_script
+from sandbox.core.script_package import Script, package_script
+from sandbox.core.scripts import script_events
 from stubkit.files import replace_file
 from stubkit.interpreter import INTERPRETER
 from stubkit.sandboxed import compiled_stub
 from stubkit.trial import CHECK_DOMAIN, SETTINGS
-
-CONFIGURATION_SCHEMA: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "adapter": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                "msg_node": {"type": "string", "maxLength": 400, "pattern": "^domain://[!#-Z^-~]+$"},
-                "subscriptions": {"enum": ["new", "old", "none"]},
-            },
-        }
-    },
-}
-"""Of every such package: what is for the script is the script's; `adapter` is for the prelude."""
-
-START_BYTES: Final = 25_000
-"""Of every script at least, which makes fifty million units of fuel; the limit of CPU time comes first."""
-
-_NAME: Final = re.compile(r"(?!default\Z)[A-Za-z0-9_][A-Za-z0-9_-]{0,63}")
-_VERSION: Final = re.compile(r"[0-9A-Za-z.+-]{1,32}")
-_MODULE: Final = re.compile(
-    rb"(?:^|[;}\n])\s*(?:export\s*(?:default\b|[{*]|(?:async|function|class|const|let|var)\b)|import\b\s*[\w{*\"'])"
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
-    """A JavaScript protostub, and what it needs to run.
-
-    Attributes:
-        text: The file, as it was published.
-        file: Its name, for messages.
-        name: Of the stub.
-        version: Of the stub.
-        configuration: What the script gets where the operator says nothing else.
-        endpoints: Which endpoint a URL of the script belongs to, by how the URL begins.
-        http: The endpoints that are requested over HTTP.
-    """
-
-    text: bytes
-    file: str
-    name: str
-    version: str = "1.0.0"
-    configuration: Mapping[str, object] = field(default_factory=dict)
-    endpoints: Mapping[str, str] = field(default_factory=dict)
-    http: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,53 +79,18 @@ def read_json_object(path: Path) -> dict[str, object]:
         raise SettingsError(f"{path}: no JSON object: {exc}") from exc
 
 
-def package_script(script: Script) -> bytes:
-    """The module that is interpreter and script.
+def packaged(script: Script) -> bytes:
+    """The module that is the interpreter of the kit and a script.
 
     Raises:
         SettingsError: Name or version cannot be used, or the interpreter is missing.
         PeerError: MODULE_LIMITS: together they are too large.
     """
-    if not _NAME.fullmatch(script.name):
-        raise SettingsError(f"{script.name!r} cannot be the name of a stub: letters, digits, `-`, `_`, not `default`")
-    if not _VERSION.fullmatch(script.version):
-        raise SettingsError(f"{script.version!r} cannot be a version")
     try:
         interpreter = INTERPRETER.read_bytes()
     except OSError as exc:
         raise SettingsError(f"{INTERPRETER}: {exc.strerror}") from exc
-    statement = {
-        "abi": 1,
-        "name": script.name,
-        "version": script.version,
-        "configuration": CONFIGURATION_SCHEMA,
-        "events": ["addresses"],
-    }
-    about = {
-        "file": script.file,
-        "isModule": is_module(script.text),
-        "configuration": script.configuration,
-        "endpoints": script.endpoints,
-        "http": list(script.http),
-    }
-    content = script_content(about, script.text)
-    module = with_script(interpreter, statement=msgspec.json.encode(statement), script=content)
-    inspect_module(module)
-    return module
-
-
-def script_content(about: Mapping[str, object], text: bytes) -> bytes:
-    """What the interpreter is given: a line about the script, then the script.
-
-    The line is filled up with spaces, since fuel is given by the byte: a short script may take long to start as well.
-    """
-    line = msgspec.json.encode(about)
-    return line.ljust(START_BYTES - len(text)) + b"\n" + text
-
-
-def is_module(text: bytes) -> bool:
-    """True for what has a statement that imports or exports. The interpreter tries the other kind as well."""
-    return _MODULE.search(text) is not None
+    return package_script(script, interpreter)
 
 
 def adapt(script: Script, folder: Path, *, insecure_no_seccomp: bool = False) -> dict[str, object]:
@@ -184,7 +100,7 @@ def adapt(script: Script, folder: Path, *, insecure_no_seccomp: bool = False) ->
         SettingsError: The script cannot be started, or the package cannot be written.
         PeerError: The package is too large.
     """
-    module = package_script(script)
+    module = packaged(script)
     trio.run(_start_once, script, module, insecure_no_seccomp)
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -124,10 +124,11 @@ def _compile_zig(source: Path, work: Path, has_names: bool) -> bytes:
 
 
 def _package_script(source: Path, _work: Path, _has_names: bool) -> bytes:
-    from stubkit.adapt import Script, package_script, read_published  # whose interpreter is built by this module
+    from sandbox.core.script_package import Script
+    from stubkit.adapt import packaged, read_published  # whose interpreter is built by this module
 
     published = read_published(source)
-    return package_script(
+    return packaged(
         Script(text=published.text, file=source.name, name=source.stem, configuration=published.configuration)
     )
 

@@ -92,7 +92,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     if settings.compat.profile:
         yield "compat.profile", lambda: _check_profile(settings)
     for peer in settings.peer:
-        if peer.stub is not None:
+        if peer.stub is not None or peer.unsigned_stub:
             yield f"peer {peer.domain}", partial(check_choice, settings, peer)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)

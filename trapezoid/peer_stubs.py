@@ -6,7 +6,7 @@ from federation.chosen_stubs import StubChoice, read_choice
 from msg_node.kernel.data_schemas import check_configuration
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.wiring.peer_stubs import stub_choice, stub_choices
-from protofly.errors import Code, HostError, PeerError
+from protofly.errors import Code, HostError, PeerError, SettingsError
 from stubs_cache.store import load_secret
 from stubs_cache.stub_pins import StubPins
 from trapezoid.findings import Finding, Level, remark
@@ -39,8 +39,10 @@ def approve_choice(settings: Settings, domain: str) -> Row | None:
     Raises:
         HostError: The module cannot be read or breaks the contract, or the pin cannot be written.
     """
-    choice = next((one for one in stub_choices(settings) if one.domain == domain and one.file is not None), None)
-    if choice is None:
+    choice = next((one for one in stub_choices(settings) if one.domain == domain), None)
+    if choice is not None and choice.script is not None:
+        raise SettingsError(f"the [[peer]] entry of {domain} pins its stub: change `sha256` there")
+    if choice is None or choice.file is None:
         return None
     stub = read_choice(choice)
     pins_of(settings).write(domain, stub.module_sha256)
@@ -54,6 +56,9 @@ def check_choice(settings: Settings, peer: PeerSettings) -> str | Finding:
         HostError: The module cannot be read, breaks the contract, or does not take these settings.
     """
     choice = stub_choice(settings, peer)
+    if choice.script is not None:
+        text = f"{choice.script.url} to {choice.endpoint}: code that nobody signed, sha256 {choice.script.sha256}"
+        return remark(Level.WARNING, "unsigned", text, action="see `trapezoid peer catalogue`")
     stub = read_choice(choice)
     if stub.manifest.configuration:
         try:

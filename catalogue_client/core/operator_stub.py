@@ -42,7 +42,12 @@ class ModuleStatement:
 
 
 def make_operator_stub(
-    domain: str, module: bytes, said: ModuleStatement, *endpoints: Endpoint, auth: bool = False
+    domain: str,
+    module: bytes,
+    said: ModuleStatement,
+    *endpoints: Endpoint,
+    auth: bool = False,
+    level: TrustLevel = TrustLevel.OPERATOR,
 ) -> VerifiedStub:
     """The stub of `domain` as the operator chose it: it may open `endpoints`, and nothing else is granted.
 
@@ -52,6 +57,7 @@ def make_operator_stub(
         said: What they say of themselves.
         endpoints: The only places that it may connect to.
         auth: It may ask for tokens. Only for an author who tries a stub without a node, see `stubkit/live_run.py`.
+        level: Where it comes from.
 
     Raises:
         PeerError: MODULE_LIMITS or MODULE_MALFORMED.
@@ -82,7 +88,7 @@ def make_operator_stub(
         manifest=manifest,
         manifest_sha256=digest,
         manifest_envelope=b"",
-        level=TrustLevel.OPERATOR,
+        level=level,
         expires=_NEVER.timestamp(),
         endpoints={one.name: one for one in endpoints},
     )

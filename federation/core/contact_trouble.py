@@ -45,6 +45,8 @@ _ADVICE = {
         "broken-trust": "their new root is not signed by the old keys: ask them by another way, then "
         "`trapezoid peer retrust`",
         "permissions-held": "look at what their update wants, then `trapezoid peer approve`",
+        "digest-not-approved": "look at the new code, then `trapezoid peer approve`, or for `unsigned_stub` change "
+        "`sha256` in its [[peer]] entry",
         "document-expired": "they: renew with `trapezoid publish`. If it ended a short time ago, " + _CLOCKS,
         "issued-in-future": _CLOCKS,
         "clock-wrong": "set our clock, which says {now}",

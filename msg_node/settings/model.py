@@ -452,6 +452,17 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             "pinned when it is used first."
         ),
     ] = None
+    unsigned_stub: Annotated[
+        str,
+        Meta(
+            description="In place of `stub`: URL of a JavaScript protostub in an original catalogue, "
+            "`https://HOST/.well-known/protocolstub/NAME`. Nobody has signed it: it runs only while its code has the "
+            "digest `sha256`."
+        ),
+    ] = ""
+    sha256: Annotated[
+        str, Meta(description="SHA-256 of the code of `unsigned_stub`, as `trapezoid peer catalogue` shows it.")
+    ] = ""
     endpoint: Annotated[
         str, Meta(description="URL of the domain's node, the only place that this stub may connect to.")
     ] = ""

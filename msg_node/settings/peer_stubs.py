@@ -5,6 +5,7 @@ Source: message specification, section 18.1; foreign nodes, section 3.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -21,13 +22,17 @@ if TYPE_CHECKING:
 
 Problem = tuple[tuple[str | int, ...], str]
 """Where in the settings, and what is wrong."""
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
+_SCRIPT_URL: Final = re.compile(
+    r"https://([a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[1-9]\d{1,4})?)/\.well-known/protocolstub/([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})"
+)
 _IN_PLAINTEXT: Final = ("ws:", "http:")
 
 
 def peer_terms(settings: Settings) -> PeerTerms:
     """Return the terms of single links in the entries."""
     return PeerTerms(
-        chosen=frozenset(peer.domain for peer in settings.peer if peer.stub is not None),
+        chosen=frozenset(peer.domain for peer in settings.peer if peer.stub is not None or peer.unsigned_stub),
         connected=frozenset(peer.domain for peer in settings.peer if peer.stay_connected),
         plain=frozenset(peer.domain for peer in settings.peer if peer.trust_class == "plain"),
         plaintext=frozenset(peer.domain for peer in settings.peer if peer.insecure_plaintext),
@@ -45,16 +50,18 @@ def peer_stub_problems(settings: Settings) -> Iterator[Problem]:
 
 def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str]]:
     is_wildcard = peer.domain.startswith("*.")
-    given = {"stub": peer.stub, "configuration": peer.configuration, "stay_connected": peer.stay_connected}
+    given: dict[str, object] = {"stub": peer.stub, "unsigned_stub": peer.unsigned_stub}
+    given |= {"configuration": peer.configuration, "stay_connected": peer.stay_connected}
     given |= {"class": peer.trust_class == "plain", "send_via": not peer.send_via}
     given |= {"grant": peer.grant != GrantSettings()}
     if is_wildcard:
         yield from ((name, "only for a domain that is named in full") for name, value in given.items() if value)
     if len(msgspec.json.encode(plain_values(peer.configuration))) > STUB_CONFIGURATION_BYTES:
         yield "configuration", f"has more than {STUB_CONFIGURATION_BYTES:,} bytes"
-    if peer.stub is None:
+    yield from _script_problems(peer)
+    if peer.stub is None and not peer.unsigned_stub:
         if peer.endpoint:
-            yield "endpoint", "goes with `stub`"
+            yield "endpoint", "goes with `stub` or `unsigned_stub`"
         return
     if peer.trust_class != "plain":
         yield "class", 'a stub that you choose proves nothing about its domain: `class = "plain"`'
@@ -63,6 +70,25 @@ def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str
     if any(one.domain == peer.domain for one in settings.interworking):
         yield "stub", "an [[interworking]] entry speaks of the stub that the domain publishes"
     yield from (("endpoint", text) for text in _endpoint_problems(peer))
+
+
+def _script_problems(peer: PeerSettings) -> Iterator[tuple[str, str]]:
+    if not peer.unsigned_stub:
+        if peer.sha256:
+            yield "sha256", "goes with `unsigned_stub`"
+        return
+    if peer.stub is not None:
+        yield "unsigned_stub", "another one than `stub`: leave one of them out"
+    if script_place(peer.unsigned_stub) is None:
+        yield "unsigned_stub", "not https://HOST/.well-known/protocolstub/NAME"
+    if not _SHA256.fullmatch(peer.sha256):
+        yield "sha256", "64 small hex digits: nobody signs this stub; `trapezoid peer catalogue` shows what it serves"
+
+
+def script_place(url: str) -> tuple[str, str] | None:
+    """Host, with a port unless it is 443, and name of an entry in an original catalogue; None for another URL."""
+    found = _SCRIPT_URL.fullmatch(url)
+    return None if found is None else (found[1], found[2])
 
 
 def _endpoint_problems(peer: PeerSettings) -> Iterator[str]:

@@ -41,6 +41,11 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
         for peer in settings.peer
         if peer.insecure_plaintext
     ]
+    switches += [
+        f"peer {peer.domain}: unsigned_stub: code that nobody signed runs in the sandbox, pinned by its digest"
+        for peer in settings.peer
+        if peer.unsigned_stub
+    ]
     return tuple(switches)
 
 

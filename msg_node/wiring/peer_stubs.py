@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from federation.catalogue_scripts import CatalogueScript
 from federation.chosen_stubs import StubChoice
 from federation.shipped_files import shipped_file
 from msg_node.settings.model import PeerSettings, Settings
-from msg_node.settings.peer_stubs import plain_values
+from msg_node.settings.peer_stubs import plain_values, script_place
 from msg_node.site.publication import SiteFolder
 from protofly.errors import SettingsError
 
@@ -30,10 +31,16 @@ def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:
     return StubChoice(
         domain=peer.domain,
         file=None if peer.stub is None else stub_file(settings, peer.stub),
+        script=_script(peer),
         endpoint=peer.endpoint,
         configuration=plain_values(peer.configuration),
         grant=peer.grant.grant(),
     )
+
+
+def _script(peer: PeerSettings) -> CatalogueScript | None:
+    place = script_place(peer.unsigned_stub)
+    return None if place is None else CatalogueScript(authority=place[0], name=place[1], sha256=peer.sha256)
 
 
 def stub_file(settings: Settings, stub: Path) -> Path:

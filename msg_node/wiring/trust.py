@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from catalogue_client.client import CatalogueClient
 from catalogue_client.trust_store import TrustStore
 from federation.aliases import Aliases
+from federation.catalogue_scripts import CatalogueScripts
 from federation.chosen_stubs import ChosenStubs
 from federation.domain_documents import DomainDocuments
 from federation.identity import Identity
+from federation.shipped_files import interpreter_file
 from federation.stub_provider import StubProvider
 from msg_node.kernel.data_schemas import check_configuration
 from msg_node.wiring import meaning
@@ -70,6 +72,7 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         stub_choices(settings),
         StubPins(settings.node.data_dir / "pinned_stubs", secret=foundation.secret),
         check=check_configuration,
+        scripts=CatalogueScripts(client, cache, interpreter_file()),
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)

@@ -7,7 +7,7 @@ from typing import Final
 
 from protofly import limits
 from sandbox.core.exchange import FLAG_TEXT, Action, Event, GuestAction, GuestEvent
-from stubkit.adapt import script_content
+from sandbox.core.script_package import script_content
 from stubkit.interpreter import INTERPRETER
 from tests.examples_stubs.guest import Guest
 from tests.examples_stubs.link_peer import start_event

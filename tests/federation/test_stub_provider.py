@@ -141,6 +141,13 @@ async def test_after_a_restart_the_cache_is_enough_and_is_verified_again(rig: Ri
     assert "cached code" in steps(times)
 
 
+async def test_who_needs_the_same_code_at_once_waits_for_one_compilation(rig: Rig) -> None:
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            nursery.start_soon(rig.provider.package, "b.example", StepTimes())
+    assert rig.sandbox.compiled == 1
+
+
 async def test_another_engine_compiles_anew(rig: Rig) -> None:
     await rig.provider.package("b.example", StepTimes())
     rig.sandbox.fingerprint = "engine-2"

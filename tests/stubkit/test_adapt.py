@@ -11,8 +11,9 @@ import pytest
 from msg_node.kernel.data_schemas import check_configuration
 from protofly.errors import Code, PeerError, SettingsError
 from sandbox.core.module_check import inspect_module
+from sandbox.core.script_package import Script, is_module
 from sandbox.core.scripts import code_of, script_of
-from stubkit.adapt import Script, adapt, is_module, package_script, read_json_object, read_published
+from stubkit.adapt import adapt, packaged, read_json_object, read_published
 from tests.examples_stubs.javascript import SCRIPTS
 from trapezoid.commands.stub import _by_url
 
@@ -25,7 +26,7 @@ def script(text: bytes = b"export default () => ({});", **more: object) -> Scrip
 
 def test_package_holds_the_script_as_it_was_published() -> None:
     text = SESSIONS.read_bytes()
-    module = package_script(script(text, version="2.1.0", configuration={"maxBuffer": 5}, http=("api",)))
+    module = packaged(script(text, version="2.1.0", configuration={"maxBuffer": 5}, http=("api",)))
     facts = inspect_module(module)
     assert (facts.name, facts.version, facts.events) == ("mine", "2.1.0", ["addresses"])
     about, _, kept = script_of(module).partition(b"\n")
@@ -36,12 +37,12 @@ def test_package_holds_the_script_as_it_was_published() -> None:
 
 
 def test_packages_of_all_scripts_are_compiled_once() -> None:
-    assert code_of(package_script(script())) == code_of(package_script(script(b"var activate;", name="other")))
+    assert code_of(packaged(script())) == code_of(packaged(script(b"var activate;", name="other")))
 
 
 def test_adapted_script_is_written_with_what_its_operator_pins(tmp_path: Path) -> None:
     facts = adapt(script(SESSIONS.read_bytes(), name="sessions", file="sessions.js"), tmp_path / "new" / "folder")
-    assert Path(str(facts["module"])).read_bytes() == package_script(
+    assert Path(str(facts["module"])).read_bytes() == packaged(
         script(SESSIONS.read_bytes(), name="sessions", file="sessions.js")
     )
 
@@ -68,12 +69,12 @@ def test_script_that_no_node_could_start_is_refused_and_nothing_is_written(
 @pytest.mark.parametrize("name", ["default", "", "a/b", "a.b", "x" * 65])
 def test_name_that_no_stub_may_have_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="cannot be the name of a stub"):
-        package_script(script(name=name))
+        packaged(script(name=name))
 
 
 def test_script_too_large_for_a_module_is_refused() -> None:
     with pytest.raises(PeerError) as caught:
-        package_script(script(b"//" + b"x" * (1 << 20)))
+        packaged(script(b"//" + b"x" * (1 << 20)))
     assert caught.value.code is Code.MODULE_LIMITS
 
 
@@ -145,7 +146,7 @@ def test_configuration_and_endpoints_of_the_wrong_form_are_refused(tmp_path: Pat
     "adapter", [5, {"msg_node": "b.example"}, {"msg_node": 'domain://x"y'}, {"subscriptions": "some"}, {"nodes": 1}]
 )
 def test_wrong_settings_of_the_adapter_do_not_fit_the_schema_of_the_package(adapter: object) -> None:
-    schema = inspect_module(package_script(script())).configuration
+    schema = inspect_module(packaged(script())).configuration
     check_configuration(schema, {"adapter": {"subscriptions": "old"}, "anything": 1})
     with pytest.raises(PeerError):
         check_configuration(schema, {"adapter": adapter})

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from stubkit.adapt import Script, package_script
+from sandbox.core.script_package import Script
+from stubkit.adapt import packaged
 from tests.support.foreign_node import ForeignNode
 from tests.support.nodejs_node import NodejsNode
 from tests.support.nomatrix_node import NomatrixNode
@@ -78,7 +79,7 @@ def adapted(folder: Path, shape: Shape) -> Path:
     name = shape.script.replace(".", "-")
     script = Script(text=text, file=f"{shape.script}.js", name=name, configuration=shape.configuration)
     file = folder / f"{name}.wasm"
-    file.write_bytes(package_script(script))
+    file.write_bytes(packaged(script))
     return file
 
 
@@ -145,7 +146,7 @@ async def test_unmodified_script_carries_all_conversations_of_its_node(
 @pytest.mark.long
 async def test_script_that_cannot_start_has_a_clear_reason_and_harms_nobody(folder: Path, text: str, why: str) -> None:
     bad = folder / "bad.wasm"
-    bad.write_bytes(package_script(Script(text=text.encode(), file="bad.js", name="bad")))
+    bad.write_bytes(packaged(Script(text=text.encode(), file="bad.js", name="bad")))
     waiting = "[limits]\nwaiting_seconds = 2.0\n"
     async with peering(folder, VertxNode(THEIRS), str(bad), more=STAY + waiting) as system:
         link = await system.wait_state("failed")

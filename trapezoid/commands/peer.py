@@ -176,16 +176,17 @@ def catalogue(
     authority: Annotated[
         str, typer.Option("--at", metavar="HOST[:PORT]", help="Catalogue server. Default: catalogue.DOMAIN.")
     ] = "",
+    name: Annotated[str, typer.Option(help="Entry to show.")] = "default",
     json: Json = False,
 ) -> None:
-    """Show the default stub of an original reTHINK catalogue. It is unsigned, so it is neither stored nor run."""
+    """Show a stub of an original reTHINK catalogue. It is unsigned; `unsigned_stub` of a peer runs it, pinned."""
     with errors_reported(as_json=json), _trust_store(config) as store:
         import trio
 
         from msg_node.settings.load import load_settings
         from trapezoid.unsigned_catalogue import describe
 
-        print_facts(trio.run(describe, load_settings(config), store, domain, authority), as_json=json)
+        print_facts(trio.run(describe, load_settings(config), store, domain, authority, name), as_json=json)
 
 
 def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:

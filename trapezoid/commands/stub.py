@@ -118,7 +118,8 @@ def adapt(
 ) -> None:
     """Make a stub of a published JavaScript protostub, without a change to it."""
     with errors_reported(as_json=json):
-        from stubkit.adapt import Script, adapt, read_json_object, read_published
+        from sandbox.core.script_package import Script
+        from stubkit.adapt import adapt, read_json_object, read_published
 
         published = read_published(script)
         given = {} if options.configuration is None else read_json_object(options.configuration)
