@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from trapezoid.commands import keys_tls
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ Keys = Annotated[Path, typer.Option("--keys", metavar="DIR", help="Folder of the
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(help="Create, list and check the keys of a domain.", no_args_is_help=True)
+app.add_typer(keys_tls.app, name="tls")
 
 
 @app.command()
