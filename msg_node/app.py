@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
@@ -20,6 +19,7 @@ from federation.decision_records import DecisionRecords
 from federation.router import Federation
 from federation.supervisor import StubSupervisor
 from msg_node.admin.admin_messages import AdminMessages
+from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.admin_socket import AdminSocket
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
@@ -33,7 +33,7 @@ from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
 from msg_node.node import Node
-from msg_node.node_status import node_metrics, node_status, node_summary
+from msg_node.node_status import node_metrics, node_status
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
@@ -42,15 +42,17 @@ from msg_node.settings.weakenings import insecure_switches
 from msg_node.wiring import meaning
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.bus import build_bus
+from msg_node.wiring.cluster import HeldName, held_name, rows_of
 from msg_node.wiring.discovery import build_discovery
 from msg_node.wiring.federation import build_acceptor, build_link_context, build_supervision
 from msg_node.wiring.foundation import build_foundation
 from msg_node.wiring.mqtt import build_mqtt
 from msg_node.wiring.reloading import ReadSettings, Reloadable, Reloading
-from msg_node.wiring.trust import build_trust
+from msg_node.wiring.trust import build_cache, build_trust
+from policy.core.gate import Gate
 from protofly.errors import SettingsError
+from protofly.limits import STATE_RETRY_SECONDS
 from sandbox.host import Sandbox
-from stubs_cache.cache import StubsCache
 
 logger = logging.getLogger("msg_node")
 
@@ -84,16 +86,21 @@ async def serve(
     for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
     settings.node.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    context = meaning.server_context(settings)
+    gate = meaning.build_gate(settings)
     sandbox = sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp)
-    node = _build(settings, context, sandbox)
-    node.reloading = _reloading(node, read_settings or (lambda: settings))
+    async with held_name(settings, lambda: gate.policies.revision) as name:
+        node = _build(settings, sandbox, gate, name)
+        node.reloading = _reloading(node, read_settings or (lambda: settings))
+        node.expiries.renew = renew
+        return await _serve(node, on_ready)
+
+
+async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> Lost:
+    """Serve under the name of the node."""
+    settings = node.settings
     node.administration = _administration(node)
     if settings.admin is not None:
-        from msg_node.admin.admin_site import AdminSite  # with its templates, which other nodes need not carry
-
         node.admin_site = node.reloading.admin_site = AdminSite(settings, node.administration)
-    node.expiries.renew = renew
     if node.site is not None:
         node.site.serve_status(partial(node_status, node))
         node.site.serve_metrics(partial(node_metrics, node), MEDIA_TYPE)
@@ -110,6 +117,8 @@ async def _run(
     """Start everything, run until a signal, and stop in order."""
     async with trio.open_nursery() as services:
         await services.start(node.store.run)
+        if node.name is not None:
+            services.start_soon(node.name.keeper.run, partial(node.bus.fence, STATE_RETRY_SECONDS), node.bus.unfence)
         await services.start(node.records.run)
         node.policies.record_start()
         await services.start(node.sandbox.run)
@@ -130,7 +139,7 @@ async def _run(
 async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traffic: trio.Nursery) -> None:
     """Start everything that messages pass, in the order in which one part needs another."""
     await traffic.start(node.federation.run)
-    await traffic.start(node.trust.provider.run_sweeper, node.federation.running_stubs)
+    await traffic.start(node.stub_provider.run_sweeper, node.federation.running_stubs)
     traffic.start_soon(node.bus.send_queues.run)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
@@ -191,7 +200,6 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         listener=node.listener,
         acceptor=node.acceptor,
         site=node.site,
-        traffic=node.traffic,
         node_url=node.bus.options.node,
     )
     return Reloading(parts, read)
@@ -212,8 +220,6 @@ def _administration(node: Node) -> Administration:
         store=node.store,
         record=node.records.append,
         status=partial(node_status, node),
-        summary=partial(node_summary, node),
-        traffic=node.traffic,
         plan_reload=node.reloading.plan,
     )
     return Administration(parts)
@@ -237,14 +243,12 @@ def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object
     return ready
 
 
-def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox) -> Node:
+def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | None) -> Node:
     """Make everything and connect it, from the ground up; nothing runs yet."""
-    foundation = build_foundation(settings)
+    foundation = build_foundation(settings, rows_of(settings, name))
     records, site = foundation.records, foundation.site
-    folder = settings.node.data_dir / "stubs"
-    cache = StubsCache(folder, secret=foundation.secret, max_bytes=settings.sandbox.cache_bytes)
+    cache = build_cache(foundation)
     # Judging: the gates, and what records their decisions.
-    gate = meaning.build_gate(settings)
     gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
@@ -269,7 +273,8 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
     bus.send_queues.links = federation
     inventory.connect(federation.hosted_stubs)
     acceptor = build_acceptor(foundation, trust, federation)
-    listener = Listener(bus, context=context, acceptor=acceptor, options=meaning.listener_options(settings))
+    options, context = meaning.listener_options(settings), meaning.server_context(settings)
+    listener = Listener(bus, context=context, acceptor=acceptor, options=options)
     return Node(
         current=foundation.current,
         settings=settings,
@@ -278,9 +283,10 @@ def _build(settings: Settings, context: ssl.SSLContext | None, sandbox: Sandbox)
         bus=bus,
         backends=backends,
         federation=federation,
+        stub_provider=trust.provider,
         store=foundation.store,
+        name=name,
         records=records,
-        traffic=foundation.traffic,
         sandbox=sandbox,
         resolver=discovery.resolver,
         cache=cache,

@@ -9,9 +9,10 @@ from federation.dialler import Dialler
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation
+from federation.stub_provider import StubProvider
 from federation.traces import Traces
+from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.administration import Administration
-from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
@@ -24,6 +25,7 @@ from msg_node.settings.model import Settings
 from msg_node.site.site import Site
 from msg_node.storage.state_store import StateStore
 from msg_node.wiring.backends import Backends
+from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import CurrentSettings
 from msg_node.wiring.reloading import Reloading
 from msg_node.wiring.trust import Trust
@@ -32,7 +34,6 @@ from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 
 if TYPE_CHECKING:
-    from msg_node.admin.admin_site import AdminSite
     from msg_node.connectors.mqtt import MqttBinding
 
 
@@ -47,9 +48,10 @@ class Node:
     bus: Bus
     backends: Backends
     federation: Federation
+    stub_provider: StubProvider
     store: StateStore
+    name: HeldName | None
     records: RecordsWriter
-    traffic: Traffic
     sandbox: Sandbox
     resolver: Resolver
     cache: StubsCache
@@ -75,6 +77,8 @@ class Node:
         problems = ["draining: the node stops"] if self.federation.is_draining else []
         if self.store.statistics().last_error:
             problems.append(f"state: {self.store.statistics().last_error}")
+        if self.name is not None:
+            problems += self.name.problems()
         if self.records.statistics().error:
             problems.append(f"records: {self.records.statistics().error}")
         if not self.sandbox.zygote_pid:

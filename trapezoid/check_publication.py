@@ -14,7 +14,7 @@ from msg_node.site.publisher import make_publisher
 from msg_node.storage.file_checks import check_private_folder, check_writable_folder
 from protofly.errors import HostError, SettingsError
 from trapezoid.findings import Finding, Level, remark
-from trapezoid.publishing import is_signed_for, newest_root
+from trapezoid.publishing import is_signed_for
 
 
 def check_publication(settings: Settings) -> str | Finding:
@@ -23,7 +23,7 @@ def check_publication(settings: Settings) -> str | Finding:
     publish = settings.publish
     assert publish is not None
     publication = publisher.folder.load()
-    newest = newest_root(publisher.folder, settings.node.domain)
+    newest = publisher.folder.newest_root(settings.node.domain)
     if newest is None:
         raise SettingsError(f"{publisher.folder.path}: no root is published; run `trapezoid publish`")
     root = newest[1]

@@ -29,6 +29,7 @@ from msg_node.wiring import meaning
 from msg_node.wiring.identity import keys_in_file
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
+from trapezoid.check_cluster import check_engine
 from trapezoid.check_files import (
     check_bind,
     check_certificate,
@@ -73,6 +74,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     listen, site = settings.listen, settings.site
     yield "settings", lambda: f"{settings.node_id}, {_counted(len(settings.peer), 'peer')}"
     yield "node.data_dir", lambda: check_data_dir(settings.node.data_dir)
+    if settings.storage.engine:
+        yield "storage", lambda: check_engine(settings)
     yield "records.spool_dir", lambda: check_spool(settings.spool_dir)
     yield "listen", lambda: check_bind(settings, listen)
     if listen.certificate is not None:

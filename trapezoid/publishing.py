@@ -115,7 +115,7 @@ def _publish(
 ) -> PublishReport:
     folder, domain = site.folder, site.domain
     index = _published(site)
-    before = newest_root(folder, domain)
+    before = folder.newest_root(domain)
     root, is_new_root = _root(site, options)
     document = decode_root(decode_envelope(root).payload, domain=domain)
     manifest, is_new_manifest = _manifest(site, request.serial, options, module, facts, document)
@@ -197,19 +197,10 @@ def _published(site: SigningSite) -> Publication | None:
     return index
 
 
-def newest_root(folder: SiteFolder, domain: str) -> tuple[bytes, Root] | None:
-    """Envelope and content of the newest root in a site folder. Raises SettingsError or PeerError."""
-    versions = sorted(int(path.stem) for path in (folder.path / "root").glob("*.json") if path.stem.isdecimal())
-    if not versions:
-        return None
-    envelope = read_file(folder.root(versions[-1]))
-    return envelope, decode_root(decode_envelope(envelope).payload, domain=domain)
-
-
 def published_fingerprint(site: Path) -> str:
     """Fingerprint of the key set that a site folder publishes. Raises SettingsError or PeerError."""
     folder = SiteFolder(site)
-    newest = newest_root(folder, folder.load().domain)
+    newest = folder.newest_root(folder.load().domain)
     if newest is None:
         raise SettingsError(f"{site}: no root is published")
     return key_set_fingerprint(newest[1])
@@ -217,7 +208,7 @@ def published_fingerprint(site: Path) -> str:
 
 def _root(site: SigningSite, options: PublishOptions) -> tuple[bytes, bool]:
     """The current root, or a new version when keys, threshold or aliases changed or it is about to expire."""
-    newest = newest_root(site.folder, site.domain)
+    newest = site.folder.newest_root(site.domain)
     keys = site.keys
     if newest is None:
         return _sign_root(site, options, 1), True

@@ -10,8 +10,8 @@ import time
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.bus.core.admission import check_passable
 from msg_node.bus.core.draining_router import DrainingRouter
+from msg_node.bus.core.fenced_router import fenced
 from msg_node.bus.core.router import (
-    FIND_NODE,
     FIND_USER,
     SERVE,
     SERVE_SESSION,
@@ -19,6 +19,7 @@ from msg_node.bus.core.router import (
     Decisions,
     Deliver,
     Refuse,
+    Router,
     ToDomain,
 )
 from msg_node.bus.core.tables import BusTables
@@ -39,24 +40,27 @@ class LinkTraffic:
     """
 
     def __init__(
-        self, state: BusTables, observers: Observers, router: Decisions, destinations: Destinations, own: OwnMessages
+        self, state: BusTables, observers: Observers, router: Router, destinations: Destinations, own: OwnMessages
     ) -> None:
         self._links = state.links
         self._guests = state.guests
         self._domains = state.domains
         self._observers = observers
-        self._router = router
+        self._router: Decisions = router
         self._own = own
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
         self._parked_actions = destinations.parked_actions
         self._foreign = destinations.foreign
         self._users = destinations.users
-        self._nodes = destinations.nodes
 
     def refuse_requests(self, retry_seconds: float) -> None:
         """The node stops: refuse new requests from now on."""
         self._router = DrainingRouter(self._router, retry_seconds)
+
+    def fence(self, retry_seconds: float | None) -> None:
+        """Refuse what promises anything; with None, go on."""
+        self._router = fenced(self._router, retry_seconds)
 
     def take(self, domain: str, messages: list[Message]) -> list[Code | None]:
         """Route messages that passed the border of a linked domain; answers for each why it was refused."""
@@ -116,9 +120,6 @@ class LinkTraffic:
             return Code.TRANSIT
         if decision is FIND_USER:
             refusal = self._users.take(message, number)
-            return None if refusal is None else refusal.code
-        if decision is FIND_NODE and self._nodes is not None:
-            refusal = self._nodes.take(message, number)
             return None if refusal is None else refusal.code
         if decision is SERVE_SESSION:
             return Code.NO_SUCH_SERVICE

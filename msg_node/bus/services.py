@@ -23,7 +23,6 @@ from msg_node.kernel.service import (
     Answer,
     Asked,
     Caller,
-    CloseCode,
     Event,
     Inquiry,
     Service,
@@ -40,8 +39,7 @@ from protofly.limits import INQUIRY_STEPS
 from protofly.message import Message
 
 _REOPEN_TYPES = frozenset({"re-open", "reopen", "re_open"})
-OPENS = _REOPEN_TYPES | {"open"}
-"""Types of messages to `mn:/session` that want a session."""
+_OPENS = _REOPEN_TYPES | {"open"}
 
 
 def connector_off(_: ServiceRequest) -> Answer:
@@ -77,10 +75,15 @@ class SessionRequests:
         self._announcements = announcements
         self._take_changes = take_changes
         self._refusal: OpenRefused | None = None
+        self._fence: OpenRefused | None = None
 
     def refuse_opens(self, retry_seconds: float) -> None:
         """The node stops: open no session, and bring none back, from now on."""
         self._refusal = OpenRefused(Code.DRAINING, retry_seconds)
+
+    def fence_opens(self, retry_seconds: float | None) -> None:
+        """Another process may take our name: open no session, and bring none back; with None, go on."""
+        self._fence = None if retry_seconds is None else OpenRefused(Code.STATE_UNAVAILABLE, retry_seconds)
 
     def handle_session(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         """Serve one message to `mn:/session`; the replies are for the connection it came from.
@@ -94,18 +97,15 @@ class SessionRequests:
         try:
             return self._session_verb(message, line, now=now, seed=seed)
         except PeerError as exc:
-            return self.refused(message, line, exc)
-
-    def refused(self, message: Message, line: Line, error: PeerError) -> ServiceResult:
-        """Refuse a message to `mn:/session`."""
-        refusal = _reply(message, _refusal(error), has_desc=line.dialect.reads_desc)
-        step = self._session_service.refused(message, line.connection, error)
-        return self._result([] if message.is_response else [refusal], step)
+            refusal = _reply(message, _refusal(exc), has_desc=line.dialect.reads_desc)
+            step = self._session_service.refused(message, line.connection, exc)
+            return self._result([] if message.is_response else [refusal], step)
 
     def _session_verb(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         service = self._session_service
-        if self._refusal is not None and message.type in OPENS:
-            raise OpenRefusedError(self._refusal)
+        refusal = self._refusal or self._fence
+        if refusal is not None and message.type in _OPENS:
+            raise OpenRefusedError(refusal)
         if message.type == "open" or (message.type in _REOPEN_TYPES and not line.dialect.has_token):
             members = codec.request_members(message.body)
             step = service.open(message, members, line, now=now, seed=seed)
@@ -129,10 +129,6 @@ class SessionRequests:
     def remove(self, sids: Iterable[int], *, now: float) -> ServiceResult:
         """An operator ends sessions."""
         return self._result([], self._session_service.remove(sids, now=now))
-
-    def move_out(self, sid: int, *, now: float) -> ServiceResult:
-        """A session goes on at another node: end it here."""
-        return self._result([], self._session_service.remove((sid,), now=now, closing_code=CloseCode.TAKEN_OVER))
 
     def sweep(self, *, now: float) -> ServiceResult:
         """End some of the sessions that are over; to be called every second or so, until nothing comes of it."""

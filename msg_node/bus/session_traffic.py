@@ -18,9 +18,9 @@ from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import Admission
 from msg_node.bus.core.draining_router import DrainingRouter
+from msg_node.bus.core.fenced_router import fenced
 from msg_node.bus.core.router import (
     DROP,
-    FIND_NODE,
     FIND_USER,
     SERVE,
     SOMEWHERE,
@@ -29,6 +29,7 @@ from msg_node.bus.core.router import (
     Deliver,
     Park,
     Refuse,
+    Router,
     ToDomain,
     here_only,
     parked,
@@ -36,7 +37,6 @@ from msg_node.bus.core.router import (
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
 from msg_node.bus.middleware import Stack
-from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.runtimes import Runtimes
@@ -64,7 +64,6 @@ class Destinations:
     Attributes:
         effects: Serve requests to the node itself.
         requests: Requests between sessions that wait for an answer.
-        nodes: Finds addresses at other nodes, for one of several.
     """
 
     send_queues: SendQueues
@@ -73,7 +72,6 @@ class Destinations:
     foreign: ForeignObjects
     users: UserRouting
     requests: LocalRequests
-    nodes: NodeRouting | None = None
 
 
 class SessionDelivery:
@@ -95,7 +93,6 @@ class SessionDelivery:
         self._parked_actions = destinations.parked_actions
         self._foreign = destinations.foreign
         self._users = destinations.users
-        self._nodes = destinations.nodes
         self._requests = destinations.requests
 
     def perform(self, port: RuntimePort, message: Message, decision: Decision, now: float) -> Refusal | None:
@@ -181,8 +178,6 @@ class SessionDelivery:
             self._effects.serve(message, sid, answer, now)
         elif decision is FIND_USER:
             return self._users.take(message, sid, port.roles)
-        elif decision is FIND_NODE and self._nodes is not None:
-            return self._nodes.take(message, sid, port.roles)
         elif type(decision) is Refuse:
             return Refusal(decision.code, decision.value)
         return None
@@ -210,7 +205,7 @@ class SessionTraffic:
     def __init__(
         self,
         checks: Checks,
-        router: Decisions,
+        router: Router,
         delivery: SessionDelivery,
         refusals: Refusals,
         runtimes: Runtimes,
@@ -230,6 +225,10 @@ class SessionTraffic:
     def refuse_requests(self, retry_seconds: float) -> None:
         """The node stops: refuse new requests from now on."""
         self._router = DrainingRouter(self._router, retry_seconds)
+
+    def fence(self, retry_seconds: float | None) -> None:
+        """Refuse what promises anything; with None, go on."""
+        self._router = fenced(self._router, retry_seconds)
 
     def take(self, port: RuntimePort, frames: list[bytes]) -> int:
         """Route what one read brought.

@@ -22,6 +22,7 @@ from msgspec import inspect
 
 from msg_node.settings.addresses import address_problems, twin_problems
 from msg_node.settings.admin import admin_problems
+from msg_node.settings.cluster import cluster_problems
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
 from msg_node.settings.lines import Position, locate_keys
@@ -251,6 +252,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *middleware_problems(settings),
         *mqtt_problems(settings),
         *storage_problems(settings.storage),
+        *cluster_problems(settings),
         *interworking_problems(settings),
         *peer_stub_problems(settings),
         *endpoint_problems(settings),

@@ -17,6 +17,7 @@ from msgspec import Meta, Struct, field
 
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
+from msg_node.settings.cluster import ClusterSettings
 from msg_node.settings.delivery import DeliverySettings
 from msg_node.settings.grants import GrantSettings
 from msg_node.settings.identity import Algorithm, GlobalRegistrySettings, IdentitySettings
@@ -534,6 +535,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     catalogue: CatalogueSettings = CatalogueSettings()
     limits: LimitSettings = LimitSettings()
     storage: StorageSettings = StorageSettings()
+    cluster: ClusterSettings = ClusterSettings()
     records: RecordSettings = RecordSettings()
     sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()

@@ -21,16 +21,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Raw, Struct
 
+from msg_node.storage.file_checks import read_file
 from protofly import limits
 from protofly.documents import (
     Endpoint,
     KeyRecord,
     Live,
     Revoked,
+    Root,
     RootReference,
     SigningKey,
     StubReference,
+    decode_envelope,
     decode_live,
+    decode_root,
     encode_document,
     sign_document,
 )
@@ -150,6 +154,14 @@ class SiteFolder:
     def root(self, version: int) -> Path:
         """Envelope of one root version."""
         return self.path / "root" / f"{version}.json"
+
+    def newest_root(self, domain: str) -> tuple[bytes, Root] | None:
+        """Envelope and content of the newest root, None when there is none. Raises SettingsError or PeerError."""
+        versions = sorted(int(path.stem) for path in (self.path / "root").glob("*.json") if path.stem.isdecimal())
+        if not versions:
+            return None
+        envelope = read_file(self.root(versions[-1]))
+        return envelope, decode_root(decode_envelope(envelope).payload, domain=domain)
 
     def manifest(self, name: str) -> Path:
         """Envelope of the current manifest of a stub."""

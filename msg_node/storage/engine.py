@@ -23,6 +23,7 @@ from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.engine_schema import CREATE, FENCED, SCHEMA_VERSION
 
 _LOG = logging.getLogger(__name__)
+logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each line that was lost; we say it once
 
 LEAST_VERSION: Final = 130_000
 CONNECT_SECONDS: Final = 3

@@ -11,7 +11,6 @@ from secrets import token_bytes
 from federation.core.stub_status import StubAddresses
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.subscriptions import Listeners
-from msg_node.admin.core.traffic import Traffic
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import NodeState, StateParts, make_state, restore
@@ -26,9 +25,7 @@ from msg_node.settings.interworking import build_interworking
 from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.site.site import Site
-from msg_node.storage.state_file import StateFile
-from msg_node.storage.state_store import StateStore
-from msg_node.wiring import meaning
+from msg_node.storage.state_store import DurableRows, StateStore
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.record_segments import Signer
@@ -66,7 +63,6 @@ class Foundation:
         state: All tables, with what was stored.
         site: Our published documents, None when the node serves none.
         records: Writes audit records.
-        traffic: What these say about the last hour.
     """
 
     settings: Settings
@@ -79,11 +75,14 @@ class Foundation:
     state: NodeState
     site: Site | None
     records: RecordsWriter
-    traffic: Traffic
 
 
-def build_foundation(settings: Settings) -> Foundation:
-    """Open what is stored, and make what writes; nothing runs yet.
+def build_foundation(settings: Settings, rows: DurableRows) -> Foundation:
+    """Read what is stored, and make what writes; nothing runs yet.
+
+    Args:
+        settings: Loaded and checked.
+        rows: The state of the node.
 
     Raises:
         SettingsError: Something that the settings name cannot be used.
@@ -92,14 +91,13 @@ def build_foundation(settings: Settings) -> Foundation:
     data_dir = settings.node.data_dir
     node_url = f"runtime://{settings.node.domain}/{settings.node.name}"
     secret = load_secret(data_dir / "secret")
-    store = StateStore(StateFile(data_dir / "state.sqlite"))
+    store = StateStore(rows)
     stub_addresses = StubAddresses(node_url, hashlib.sha256(b"trapezoid stub addresses\0" + secret).digest())
     state = _restore_state(settings, store, stub_addresses)
     site = Site.from_settings(settings) if settings.site is not None else None
     published_key = site.node_key if site is not None else None
     # Without a publication nobody can check who we are; then a key of the moment stands in.
     key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
-    traffic = Traffic(meaning.classes(settings))
     return Foundation(
         settings=settings,
         current=CurrentSettings(settings),
@@ -110,8 +108,7 @@ def build_foundation(settings: Settings) -> Foundation:
         store=store,
         state=state,
         site=site,
-        records=_build_records(settings, key, secret, traffic),
-        traffic=traffic,
+        records=_build_records(settings, key, secret),
     )
 
 
@@ -145,7 +142,7 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
     return state
 
 
-def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, traffic: Traffic) -> RecordsWriter:
+def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> RecordsWriter:
     chosen = settings.records
     options = WriterOptions(
         is_strict=chosen.durability == "strict",
@@ -158,4 +155,4 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, traf
         ),
     )
     signer = Signer(node_key.key_id, node_key.sign)
-    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options, observe=traffic.observe)
+    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)

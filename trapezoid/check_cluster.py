@@ -1,0 +1,94 @@
+"""Checks of the engine that nodes of a domain share, and of what they have to have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from msg_node.settings.model import Settings
+from msg_node.storage.engine_errors import EngineError
+from msg_node.storage.file_checks import FileError
+from msg_node.wiring import meaning
+from msg_node.wiring.cluster import node_facts, open_engine
+from protofly.errors import SettingsError
+
+if TYPE_CHECKING:
+    from msg_node.cluster.names import Member, NodeFacts
+
+_ALIKE = {
+    "root": "publishes other keys (root)",
+    "policy": "has other policies",
+    "limits": "has other [limits]",
+}
+
+
+def check_engine(settings: Settings) -> str:
+    """Check that the engine can be used, and that this node fits the running ones. Returns what a commit survives.
+
+    Raises:
+        FileError: With the code of the engine's error, or `cluster-differs`.
+    """
+    from msg_node.cluster.names import Names
+
+    engine = open_engine(settings)
+    assert engine is not None
+    try:
+        text = engine.durability()
+        others = [one for one in Names(engine).members() if one.is_running and one.name != settings.node.name]
+    except EngineError as exc:
+        raise FileError(exc.word, exc.place, exc.what, exc.action) from exc
+    finally:
+        engine.close()
+    own = node_facts(settings, policy=meaning.build_gate(settings).policies.revision)
+    differences = [text for one in others for text in _differences(own, one)]
+    if differences:
+        action = "give all nodes of the domain the same; policies are changed by a reload of each node"
+        raise FileError("cluster-differs", engine.place, "; ".join(differences), action)
+    names = ", ".join(one.name for one in others) or "none"
+    return f"{text}; other running nodes: {names}"
+
+
+def _differences(own: NodeFacts, other: Member) -> Iterator[str]:
+    for member, text in _ALIKE.items():
+        if getattr(own, member) != getattr(other.facts, member):
+            yield f"node {other.name} {text}"
+
+
+def cluster_members(settings: Settings) -> list[dict[str, object]]:
+    """The names of the domain, for people. Raises SettingsError or EngineError."""
+    from msg_node.cluster.names import Names
+
+    engine = open_engine(settings)
+    if engine is None:
+        raise SettingsError("this node has its state for itself: there is no storage.engine in its settings")
+    try:
+        return [_row(one) for one in Names(engine).members()]
+    finally:
+        engine.close()
+
+
+def _row(member: Member) -> dict[str, object]:
+    facts = member.facts
+    return {
+        "node": member.name,
+        "state": "running" if member.is_running else "silent" if member.is_held else "stopped",
+        "age_seconds": round(member.age_seconds, 1),
+        "epoch": member.epoch,
+        "version": facts.version,
+        "endpoint": facts.endpoint,
+        "host": facts.host,
+    }
+
+
+def remove_member(settings: Settings, name: str) -> None:
+    """Forget a name that has stopped in order and owns nothing. Raises SettingsError or EngineError."""
+    from msg_node.cluster.names import Names
+
+    engine = open_engine(settings)
+    if engine is None:
+        raise SettingsError("this node has its state for itself: there is no storage.engine in its settings")
+    try:
+        if not Names(engine).remove(name):
+            raise SettingsError(f"{name} is unknown, has not stopped in order, or still owns state")
+    finally:
+        engine.close()
