@@ -19,7 +19,6 @@ from federation.decision_records import DecisionRecords
 from federation.router import Federation
 from federation.supervisor import StubSupervisor
 from msg_node.admin.admin_messages import AdminMessages
-from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.admin_socket import AdminSocket
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
@@ -33,7 +32,7 @@ from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
 from msg_node.node import Node
-from msg_node.node_status import node_metrics, node_status
+from msg_node.node_status import node_metrics, node_status, node_summary
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
@@ -100,6 +99,8 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
     settings = node.settings
     node.administration = _administration(node)
     if settings.admin is not None:
+        from msg_node.admin.admin_site import AdminSite  # with its templates, which other nodes need not carry
+
         node.admin_site = node.reloading.admin_site = AdminSite(settings, node.administration)
     if node.site is not None:
         node.site.serve_status(partial(node_status, node))
@@ -139,7 +140,7 @@ async def _run(
 async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traffic: trio.Nursery) -> None:
     """Start everything that messages pass, in the order in which one part needs another."""
     await traffic.start(node.federation.run)
-    await traffic.start(node.stub_provider.run_sweeper, node.federation.running_stubs)
+    await traffic.start(node.trust.provider.run_sweeper, node.federation.running_stubs)
     traffic.start_soon(node.bus.send_queues.run)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
@@ -200,6 +201,7 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         listener=node.listener,
         acceptor=node.acceptor,
         site=node.site,
+        traffic=node.traffic,
         node_url=node.bus.options.node,
     )
     return Reloading(parts, read)
@@ -220,6 +222,8 @@ def _administration(node: Node) -> Administration:
         store=node.store,
         record=node.records.append,
         status=partial(node_status, node),
+        summary=partial(node_summary, node),
+        traffic=node.traffic,
         plan_reload=node.reloading.plan,
     )
     return Administration(parts)
@@ -283,10 +287,10 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         bus=bus,
         backends=backends,
         federation=federation,
-        stub_provider=trust.provider,
         store=foundation.store,
         name=name,
         records=records,
+        traffic=foundation.traffic,
         sandbox=sandbox,
         resolver=discovery.resolver,
         cache=cache,

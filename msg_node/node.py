@@ -9,10 +9,9 @@ from federation.dialler import Dialler
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation
-from federation.stub_provider import StubProvider
 from federation.traces import Traces
-from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.administration import Administration
+from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
@@ -34,6 +33,7 @@ from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 
 if TYPE_CHECKING:
+    from msg_node.admin.admin_site import AdminSite
     from msg_node.connectors.mqtt import MqttBinding
 
 
@@ -48,10 +48,10 @@ class Node:
     bus: Bus
     backends: Backends
     federation: Federation
-    stub_provider: StubProvider
     store: StateStore
     name: HeldName | None
     records: RecordsWriter
+    traffic: Traffic
     sandbox: Sandbox
     resolver: Resolver
     cache: StubsCache

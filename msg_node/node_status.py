@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import resource
 import time
+from collections import Counter
 from pathlib import Path
 
 import msgspec
 
-from msg_node.admin.link_report import link_status
+from msg_node.admin.link_report import link_problem, link_status
 from msg_node.admin.metrics import OTHER, Figures, Gauge, exposition
 from msg_node.kernel.counts import NodeCount
 from msg_node.node import Node
@@ -54,6 +55,27 @@ def node_status(node: Node) -> dict[str, object]:
             for link in node.federation.links
         ],
         "traces": node.traces.snapshot(),
+    }
+
+
+def node_summary(node: Node) -> dict[str, object]:
+    """One node at a glance: counts, what is wrong now, what will be."""
+    live, links = node.bus.runtimes.live_sessions, list(node.federation.links)
+    records, states = node.records.statistics(), Counter(link.state for link in links)
+    return {
+        "domain": node.settings.node.domain,
+        "node": node.settings.node_id,
+        "version": node.version,
+        "uptime_seconds": round(time.time() - node.started_at),
+        "memory_bytes": rss_kib() * 1024,
+        "sessions": {"live": live, "parked": len(node.state.sessions) - live},
+        "links": dict(sorted(states.items())),
+        "stored_requests": len(node.state.delivery.parking),
+        "records": {"state": records.state.value, "waiting": records.waiting, "lost": records.lost},
+        "policy_revision": node.gate.policies.revision,
+        "restrictions": len(list(node.state.restrictions)),
+        "problems": [*node.problems(), *(text for link in links if (text := link_problem(link)))],
+        "warnings": [*node.expiries.warnings(), *(f"insecure: {one}" for one in insecure_switches(node.settings))],
     }
 
 

@@ -1,4 +1,4 @@
-"""The admin site: the admin service over HTTPS, on a listener of its own.
+"""The admin site: the admin service over HTTPS and the console, on a listener of its own.
 
 One request is one `POST /api` with what the socket takes as well; `GET /api` lists the operations:
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import logging
 import ssl
-from contextlib import aclosing
 from typing import Final
 
 import msgspec
@@ -25,8 +24,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from msg_node.admin.admin_access import AdminAccess
+from msg_node.admin.admin_body import body_of
 from msg_node.admin.admin_token import AdminToken
 from msg_node.admin.administration import Administration
+from msg_node.admin.console import Console
 from msg_node.admin.core.operations import OPERATIONS, AdminRequest, Operation, error_facts
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.settings.admin import token_file
@@ -35,7 +36,6 @@ from protofly.errors import Code, HostError, MisuseError, PeerError
 
 logger = logging.getLogger("msg_node")
 
-REQUEST_BYTES: Final = 64 << 10
 JSON: Final = "application/json"
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -67,6 +67,8 @@ class AdminSite:
         token = AdminToken(token_file(settings))
         token.prepare()
         self._access = AdminAccess(token, behind_proxy=settings.admin.behind_proxy)
+        is_secure = settings.admin.certificate is not None
+        self._console = Console(self._access, administration, is_secure=is_secure)
         self._listener = listen(
             self._settings.host,
             self._settings.port,
@@ -87,7 +89,9 @@ class AdminSite:
     def make_app(self) -> Starlette:
         """The ASGI application."""
         routes = [Route("/api", self._operations, methods=["GET"]), Route("/api", self._perform, methods=["POST"])]
-        return Starlette(routes=routes, exception_handlers={HostError: _refuse})
+        app = Starlette(routes=[*routes, *self._console.routes()], exception_handlers={HostError: _refuse})
+        app.router.redirect_slashes = False  # it would send clients where their own request says
+        return app
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled."""
@@ -102,21 +106,10 @@ class AdminSite:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise PeerError(Code.BAD_BODY, f"the body is to be {JSON}")
         try:
-            asked = _decoder.decode(await _body_of(request))
+            asked = _decoder.decode(await body_of(request))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise PeerError(Code.BAD_BODY, f"no request: {exc}") from exc
         return _json({"result": await self._administration.perform(asked, actor)})
-
-
-async def _body_of(request: Request) -> bytes:
-    """Read a body. Raises PeerError TOO_LARGE or TIMEOUT."""
-    body = bytearray()
-    async with aclosing(request.stream()) as chunks:
-        async for chunk in chunks:
-            body += chunk
-            if len(body) > REQUEST_BYTES:
-                raise PeerError(Code.TOO_LARGE, f"a request has at most {REQUEST_BYTES} bytes")
-    return bytes(body)
 
 
 def _shown(operation: Operation) -> dict[str, object]:

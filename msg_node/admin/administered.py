@@ -11,6 +11,7 @@ from catalogue_client.trust_store import TrustStore
 from federation.resolver import Resolver
 from federation.router import Federation
 from msg_node.admin.core.plan import Plan
+from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.bus.bus import Bus
@@ -38,6 +39,8 @@ class Administered:
         store: Where its tables become durable.
         record: Takes audit records.
         status: Makes what `/status` shows.
+        summary: Makes the short form of it.
+        traffic: What records say about the last hour.
         plan_reload: Reads and checks changed settings. Raises SettingsError.
         stop: The node is to stop.
     """
@@ -54,5 +57,7 @@ class Administered:
     store: StateStore
     record: Callable[[Record], None]
     status: Callable[[], object]
+    summary: Callable[[], object]
+    traffic: Traffic
     plan_reload: Callable[[], Awaitable[Plan]]
     stop: trio.Event = field(default_factory=trio.Event)

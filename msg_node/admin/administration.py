@@ -18,9 +18,9 @@ from typing import Final, Literal
 
 import trio
 
-from msg_node.admin import changes, views
+from msg_node.admin import changes, partner_views, views
 from msg_node.admin.administered import Administered
-from msg_node.admin.changes import shown
+from msg_node.admin.changes import Arguments, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
 from msg_node.admin.core.pages import Row, page_of
 from msg_node.admin.core.plan import Plan
@@ -53,9 +53,18 @@ _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "links": views.links,
     "stubs": views.stubs,
     "peers": views.peers,
+    "latencies": partner_views.latencies,
+    "policies": partner_views.policies,
     "quotas": views.quotas,
     "queues": views.queues,
     "restrictions": views.restrictions,
+}
+
+_FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
+    "status": lambda node, _arguments: node.status(),
+    "summary": lambda node, _arguments: node.summary(),
+    "partner": partner_views.partner,
+    "evaluate": partner_views.evaluate,
 }
 
 
@@ -103,10 +112,12 @@ class Administration:
         if operation.changes:
             return await self._change(operation, request, actor)
         arguments = read_arguments(operation, request.arguments)
-        if operation.name == "status":
-            return self._node.status()
+        if (facts := _FACTS.get(operation.name)) is not None:
+            return facts(self._node, arguments)
         if operation.name == "log":
             return page_of(self._node.log.lines(str(arguments.get("level", ""))), arguments)
+        if operation.name == "denials":
+            return page_of(partner_views.denials(self._node, str(arguments.get("domain", ""))), arguments)
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:

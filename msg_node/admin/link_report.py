@@ -10,7 +10,7 @@ from federation.domain_link import DomainLink
 FORGED_NAMES_SHOWN = 8
 
 
-def _problem(link: DomainLink) -> str:
+def link_problem(link: DomainLink) -> str:
     """Describe the trouble of a link for operators; "" if there is none."""
     machine = link.machine
     if machine.state == "stalled":
@@ -24,7 +24,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "domain": link.domain,
         "state": link.state,
         "detail": link.machine.detail,
-        "problem": _problem(link),
+        "problem": link_problem(link),
         "silent_seconds": round(link.machine.silent_seconds(time.monotonic()), 1),
         "carried_by": link.machine.carried_by,
         "worker_pid": link.stub.worker_pid,

@@ -15,12 +15,14 @@ from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.absences import Absences
 from msg_node.bus.connection_effects import ConnectionEffects
 from msg_node.bus.core.admission import Admission
-from msg_node.bus.core.router import Router
+from msg_node.bus.core.cluster_router import ClusterRouter
+from msg_node.bus.core.router import Decisions, Router
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.effects import Effects
+from msg_node.bus.effects import Effects, Store
 from msg_node.bus.inquiries import Inquiries
 from msg_node.bus.link_traffic import LinkTraffic
 from msg_node.bus.middleware import Stack
+from msg_node.bus.node_traffic import NodeParts, NodeTraffic
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtimes import Runtimes
@@ -32,7 +34,6 @@ from msg_node.bus.user_routing import UserRouting
 from msg_node.requests.local_requests import LocalRequests
 from msg_node.requests.parked_actions import ParkedActions, Parks, park_nothing
 from msg_node.requests.recorder import RequestRecorder
-from msg_node.storage.state_store import StateStore
 from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.limits import MAX_HOPS
@@ -47,12 +48,14 @@ class BusOptions:
         first_request: Random start of the ids of our own requests, below 2^31.
         ping_seconds: Silence after which a runtime is pinged.
         max_hops: Nodes that a message may pass.
+        nodes: What only one of several nodes of a domain has.
     """
 
     node: str
     first_request: int
     ping_seconds: float
     max_hops: int = MAX_HOPS
+    nodes: NodeParts | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +82,7 @@ class Bus:
         runtimes: Connections begin and end here.
         from_sessions: Takes what runtimes send.
         from_links: Takes what other domains send.
+        from_nodes: Takes what other nodes of our domain say; None: there are none.
         send_queues: Where messages leave.
         refusals: Answers in place of recipients.
         effects: Makes durable what steps change.
@@ -94,6 +98,7 @@ class Bus:
     runtimes: Runtimes
     from_sessions: SessionTraffic
     from_links: LinkTraffic
+    from_nodes: NodeTraffic | None
     send_queues: SendQueues
     refusals: Refusals
     effects: Effects
@@ -151,18 +156,20 @@ def make_bus(
     options: BusOptions,
     state: BusTables,
     services: Services,
-    store: StateStore,
+    store: Store,
     send_queues: SendQueues,
     judges: Judges,
 ) -> Bus:
     """Make the bus around its send queues; nothing runs yet. `services` answer requests to the node itself."""
     node, counters = options.node, send_queues.counters
     # What changes nothing: where a message goes, and what the node itself has to say.
-    router = Router(state, serves=services.serves, services=services.keys)
-    own = OwnMessages(router, send_queues)
+    here = Router(state, serves=services.serves, services=services.keys)
+    nodes = None if options.nodes is None else options.nodes.routing
+    router: Decisions = here if nodes is None else ClusterRouter(here, nodes, state.domains)
+    own = OwnMessages(router, send_queues, nodes)
     # Steps: what they do to connections, what they store, what follows from them.
     requests, absences = LocalRequests(), Absences(state, send_queues)
-    ended = (absences.ended, router.learned.forget, requests.session_ended)
+    ended = (absences.ended, here.learned.forget, requests.session_ended)
     connections = ConnectionEffects(state, send_queues, absences, word=services.notice, ended=ended)
     effects = Effects(state, services, store, send_queues, connections, own)
     inquiries = Inquiries(effects.concluded)
@@ -174,16 +181,23 @@ def make_bus(
     # Messages: admitted, decided, performed or refused.
     refusals = Refusals(node, send_queues, own, parked_actions, foreign, requests)
     users = UserRouting(state, refusals, judge_local=judges.stack.judge_local, take_action=parked_actions.take_found)
-    destinations = Destinations(send_queues, effects, parked_actions, foreign, users, requests)
-    admission = Admission(state, router.learned, counters, node=node, max_hops=options.max_hops)
+    destinations = Destinations(send_queues, effects, parked_actions, foreign, users, requests, nodes)
+    admission = Admission(state, here.learned, counters, node=node, max_hops=options.max_hops)
     delivery = SessionDelivery(state, destinations, judges.stack, node=node)
-    runtimes = Runtimes(state, services.sessions, effects, own, refusals)
+    moves = None if options.nodes is None else options.nodes.moves
+    runtimes = Runtimes(state, services.sessions, effects, own, refusals, moves)
     checks = Checks(admission, judges.guests, services.observers)
+    from_nodes = None
+    if options.nodes is not None:
+        options.nodes.routing.connect(refusals, parked_actions.take_found)
+        options.nodes.moves.connect(services.sessions, effects, own)
+        from_nodes = NodeTraffic(state, options.nodes, services.observers, here, destinations, refusals)
     return Bus(
         options=options,
         runtimes=runtimes,
         from_sessions=SessionTraffic(checks, router, delivery, refusals, runtimes, effects),
         from_links=LinkTraffic(state, services.observers, router, destinations, own),
+        from_nodes=from_nodes,
         send_queues=send_queues,
         refusals=refusals,
         effects=effects,

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from os import urandom
+from typing import Protocol
 
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.connection_effects import ConnectionEffects
@@ -26,7 +27,7 @@ from msg_node.kernel.identifiers import SEED_BYTES
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.service import Asked, Bind, Event, ServiceResult
 from msg_node.requests.parked_actions import ParkedActions
-from msg_node.storage.state_store import StateStore
+from msg_node.storage.state_store import OnDurable, OnFailed
 from protofly.errors import HostError
 from protofly.message import Message
 from protofly.random_stock import RandomStock
@@ -56,6 +57,22 @@ class _Promise:
             self._effects.leave_refused(result, answer, error)
 
 
+class Store(Protocol):
+    """Where changes become durable; see `StateStore`."""
+
+    on_called_back: Callable[[], None]
+
+    def submit(
+        self,
+        changes: Collection[Change],
+        on_durable: OnDurable,
+        on_failed: OnFailed | None = None,
+        *,
+        is_awaited: bool = True,
+    ) -> None:
+        """See `StateStore.submit`."""
+
+
 class Effects:
     """Carries out what a step asks for.
 
@@ -73,7 +90,7 @@ class Effects:
         self,
         state: BusTables,
         services: Services,
-        store: StateStore,
+        store: Store,
         send_queues: SendQueues,
         connections: ConnectionEffects,
         own: OwnMessages,

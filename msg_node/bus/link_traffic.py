@@ -12,6 +12,7 @@ from msg_node.bus.core.admission import check_passable
 from msg_node.bus.core.draining_router import DrainingRouter
 from msg_node.bus.core.fenced_router import fenced
 from msg_node.bus.core.router import (
+    FIND_NODE,
     FIND_USER,
     SERVE,
     SERVE_SESSION,
@@ -19,7 +20,6 @@ from msg_node.bus.core.router import (
     Decisions,
     Deliver,
     Refuse,
-    Router,
     ToDomain,
 )
 from msg_node.bus.core.tables import BusTables
@@ -40,19 +40,20 @@ class LinkTraffic:
     """
 
     def __init__(
-        self, state: BusTables, observers: Observers, router: Router, destinations: Destinations, own: OwnMessages
+        self, state: BusTables, observers: Observers, router: Decisions, destinations: Destinations, own: OwnMessages
     ) -> None:
         self._links = state.links
         self._guests = state.guests
         self._domains = state.domains
         self._observers = observers
-        self._router: Decisions = router
+        self._router = router
         self._own = own
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
         self._parked_actions = destinations.parked_actions
         self._foreign = destinations.foreign
         self._users = destinations.users
+        self._nodes = destinations.nodes
 
     def refuse_requests(self, retry_seconds: float) -> None:
         """The node stops: refuse new requests from now on."""
@@ -120,6 +121,9 @@ class LinkTraffic:
             return Code.TRANSIT
         if decision is FIND_USER:
             refusal = self._users.take(message, number)
+            return None if refusal is None else refusal.code
+        if decision is FIND_NODE and self._nodes is not None:
+            refusal = self._nodes.take(message, number)
             return None if refusal is None else refusal.code
         if decision is SERVE_SESSION:
             return Code.NO_SUCH_SERVICE

@@ -67,8 +67,12 @@ class Refusals:
     def unread(self, message: Message) -> None:
         """A message expired before a slow runtime read it: answer it, unless what it asks is answered otherwise."""
         self.send_queues.counters[NodeCount.EXPIRED] += 1
+        self.undelivered(message, Code.TIMEOUT)
+
+    def undelivered(self, message: Message, code: Code) -> None:
+        """A message was on its way and did not arrive: answer it, unless what it asks is answered otherwise."""
         if message.expects_reply and not self.parked_actions.keeps(message) and not self.requests.ended_unread(message):
-            self.answer(codec.refusal(message, Code.TIMEOUT, source=self.node))
+            self.answer(codec.refusal(message, code, source=self.node))
 
     def refuse_overdue(self, code: Code = Code.GATEWAY_TIMEOUT) -> bool:
         """Answer some of the requests between sessions whose time is over. Returns True if work may remain."""

@@ -13,7 +13,8 @@ from msg_node.bus.effects import Effects
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort, ignore_message
-from msg_node.bus.services import SessionRequests
+from msg_node.bus.services import OPENS, SessionRequests
+from msg_node.bus.session_moves import SessionMoves
 from msg_node.kernel.identifiers import SEED_BYTES
 from protofly.errors import PeerError
 from protofly.message import Message
@@ -27,11 +28,19 @@ class Runtimes:
         sessions: Serves requests to `mn:/session`.
         own: Sends what sessions that end lead to.
         refusals: Answers what a runtime does not read in time.
+        moves: Claims runtimes, for one of several nodes.
     """
 
     def __init__(
-        self, state: BusTables, sessions: SessionRequests, effects: Effects, own: OwnMessages, refusals: Refusals
+        self,
+        state: BusTables,
+        sessions: SessionRequests,
+        effects: Effects,
+        own: OwnMessages,
+        refusals: Refusals,
+        moves: SessionMoves | None = None,
     ) -> None:
+        self._moves = moves
         self._state = state
         self._sessions = sessions
         self._effects = effects
@@ -71,10 +80,26 @@ class Runtimes:
 
         `answer` takes the reply, if there is one, as soon as what it promises is durable.
         """
+        if self._moves is not None and message.type in OPENS:
+            go_on, refuse = partial(self._go_on, port, message, answer), partial(self._refuse, port, message, answer)
+            if self._moves.prepare(port, message, go_on, refuse):
+                return
+        self._serve(port, message, answer, now)
+
+    def _serve(self, port: RuntimePort, message: Message, answer: Callable[[Message], None], now: float) -> None:
         if message.type == "open":
             self._note_holder(message)
         result = self._sessions.handle_session(message, port.line, now=now, seed=urandom(SEED_BYTES))
         self._effects.apply(result, answer)
+
+    def _go_on(self, port: RuntimePort, message: Message, answer: Callable[[Message], None]) -> None:
+        """The runtime is ours: serve it, if it is still connected."""
+        if port.connection in self._send_queues.connections:
+            self._serve(port, message, answer, time.time())
+
+    def _refuse(self, port: RuntimePort, message: Message, answer: Callable[[Message], None], error: PeerError) -> None:
+        if port.connection in self._send_queues.connections:
+            self._effects.apply(self._sessions.refused(message, port.line, error), answer)
 
     def refuse_opens(self, retry_seconds: float) -> None:
         """The node stops: refuse sessions, and notify every runtime. Source: message specification, section 5.4."""

@@ -19,7 +19,7 @@ from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
 from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
-from msg_node.kernel.links import OutboundLinks
+from msg_node.kernel.links import NODES, OutboundLinks
 from protofly import codec
 from protofly.counters import Counters
 from protofly.errors import Code
@@ -151,8 +151,7 @@ class SendQueues:
             local = codec.as_delivered(message)
         for number in numbers:
             if number < 0:
-                refusal = self.links.send(self._state.links.domain(number), message, roles)
-                code = None if refusal is None else refusal.code
+                code = self._to_link(number, message, roles, blockers)
             elif (port := self.ports.get(number)) is None:
                 code = Code.NOT_CONNECTED
             else:
@@ -172,6 +171,16 @@ class SendQueues:
         if message.expects_reply and not message.is_class_event:
             return refused
         self.counters[NodeCount.UNHEARD] += 1  # events need no listener
+        return None
+
+    def _to_link(self, number: int, message: Message, roles: frozenset[str], blockers: set[Congestible]) -> Code | None:
+        """Queue for another domain, or for another node of ours, for which senders pause when it does not keep up."""
+        domain = self._state.links.domain(number)
+        refusal = self.links.send(domain, message, roles)
+        if refusal is not None:
+            return refusal.code
+        if number <= NODES and (link := self.links.congested_link(domain)) is not None and not link.is_slow:
+            blockers.add(link)
         return None
 
     def _to_guest(self, port: RuntimePort, message: Message, roles: frozenset[str]) -> Code | None:

@@ -23,6 +23,7 @@ from msg_node.kernel.service import (
     Answer,
     Asked,
     Caller,
+    CloseCode,
     Event,
     Inquiry,
     Service,
@@ -39,7 +40,8 @@ from protofly.limits import INQUIRY_STEPS
 from protofly.message import Message
 
 _REOPEN_TYPES = frozenset({"re-open", "reopen", "re_open"})
-_OPENS = _REOPEN_TYPES | {"open"}
+OPENS = _REOPEN_TYPES | {"open"}
+"""Types of messages to `mn:/session` that want a session."""
 
 
 def connector_off(_: ServiceRequest) -> Answer:
@@ -97,14 +99,18 @@ class SessionRequests:
         try:
             return self._session_verb(message, line, now=now, seed=seed)
         except PeerError as exc:
-            refusal = _reply(message, _refusal(exc), has_desc=line.dialect.reads_desc)
-            step = self._session_service.refused(message, line.connection, exc)
-            return self._result([] if message.is_response else [refusal], step)
+            return self.refused(message, line, exc)
+
+    def refused(self, message: Message, line: Line, error: PeerError) -> ServiceResult:
+        """Refuse a message to `mn:/session`."""
+        refusal = _reply(message, _refusal(error), has_desc=line.dialect.reads_desc)
+        step = self._session_service.refused(message, line.connection, error)
+        return self._result([] if message.is_response else [refusal], step)
 
     def _session_verb(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         service = self._session_service
         refusal = self._refusal or self._fence
-        if refusal is not None and message.type in _OPENS:
+        if refusal is not None and message.type in OPENS:
             raise OpenRefusedError(refusal)
         if message.type == "open" or (message.type in _REOPEN_TYPES and not line.dialect.has_token):
             members = codec.request_members(message.body)
@@ -129,6 +135,10 @@ class SessionRequests:
     def remove(self, sids: Iterable[int], *, now: float) -> ServiceResult:
         """An operator ends sessions."""
         return self._result([], self._session_service.remove(sids, now=now))
+
+    def move_out(self, sid: int, *, now: float) -> ServiceResult:
+        """A session goes on at another node: end it here."""
+        return self._result([], self._session_service.remove((sid,), now=now, closing_code=CloseCode.TAKEN_OVER))
 
     def sweep(self, *, now: float) -> ServiceResult:
         """End some of the sessions that are over; to be called every second or so, until nothing comes of it."""

@@ -21,6 +21,7 @@ from msg_node.bus.core.draining_router import DrainingRouter
 from msg_node.bus.core.fenced_router import fenced
 from msg_node.bus.core.router import (
     DROP,
+    FIND_NODE,
     FIND_USER,
     SERVE,
     SOMEWHERE,
@@ -29,7 +30,6 @@ from msg_node.bus.core.router import (
     Deliver,
     Park,
     Refuse,
-    Router,
     ToDomain,
     here_only,
     parked,
@@ -37,6 +37,7 @@ from msg_node.bus.core.router import (
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
 from msg_node.bus.middleware import Stack
+from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.runtimes import Runtimes
@@ -64,6 +65,7 @@ class Destinations:
     Attributes:
         effects: Serve requests to the node itself.
         requests: Requests between sessions that wait for an answer.
+        nodes: Finds addresses at other nodes, for one of several.
     """
 
     send_queues: SendQueues
@@ -72,6 +74,7 @@ class Destinations:
     foreign: ForeignObjects
     users: UserRouting
     requests: LocalRequests
+    nodes: NodeRouting | None = None
 
 
 class SessionDelivery:
@@ -93,6 +96,7 @@ class SessionDelivery:
         self._parked_actions = destinations.parked_actions
         self._foreign = destinations.foreign
         self._users = destinations.users
+        self._nodes = destinations.nodes
         self._requests = destinations.requests
 
     def perform(self, port: RuntimePort, message: Message, decision: Decision, now: float) -> Refusal | None:
@@ -178,6 +182,8 @@ class SessionDelivery:
             self._effects.serve(message, sid, answer, now)
         elif decision is FIND_USER:
             return self._users.take(message, sid, port.roles)
+        elif decision is FIND_NODE and self._nodes is not None:
+            return self._nodes.take(message, sid, port.roles)
         elif type(decision) is Refuse:
             return Refusal(decision.code, decision.value)
         return None
@@ -205,7 +211,7 @@ class SessionTraffic:
     def __init__(
         self,
         checks: Checks,
-        router: Router,
+        router: Decisions,
         delivery: SessionDelivery,
         refusals: Refusals,
         runtimes: Runtimes,

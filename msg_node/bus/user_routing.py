@@ -24,7 +24,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import trio
 
 from federation.link_context import Refusal
-from msg_node.bus.core.awaited_users import AwaitedUsers, WaitingMessage
+from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.middleware import JudgeLocal
 from msg_node.bus.refusals import Refusals
@@ -84,7 +84,7 @@ class UserRouting:
         self._judge_local = judge_local
         self._refusals = refusals
         self._take_action = take_action
-        self._awaited = AwaitedUsers()
+        self._awaited = AwaitedPlaces[UserPlaces]()
         self._is_stopping = False
         self._wanted, self._coming = trio.open_memory_channel[str](USER_WAITING_MESSAGES)
         self.record_of: RecordOf | None = None
@@ -123,7 +123,7 @@ class UserRouting:
     def drain(self) -> None:
         """The node stops: answer everything that waits, and keep nothing more."""
         self._is_stopping = True
-        for guid in self._awaited.guids():
+        for guid in self._awaited.awaited():
             self._conclude(guid, HostError(Code.DRAINING, "the node stops"))
 
     @property

@@ -8,7 +8,7 @@ Source: design, section 6.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 from msg_node.kernel.congestion import Congestible
@@ -57,19 +57,29 @@ class MemoryNodeBus:
     Args:
         node: The name of this node.
         others: All buses of the domain by name; this one enters itself.
+        connects: Called with this bus before anybody is met.
 
     Attributes:
         user: The node that is served.
         cut_off: Nodes from which this one is parted.
     """
 
-    def __init__(self, node: str, others: dict[str, MemoryNodeBus], user: NodeBusUser) -> None:
+    def __init__(
+        self,
+        node: str,
+        others: dict[str, MemoryNodeBus],
+        user: NodeBusUser,
+        *,
+        connects: Callable[[NodeBus], None] | None = None,
+    ) -> None:
         self._node = node
         self._others = others
         self.user = user
         self._waiting: dict[str, list[bytes]] = {}
         self.cut_off: set[str] = set()
         others[node] = self
+        if connects is not None:
+            connects(self)
         for name, other in others.items():
             if name != node:
                 user.met(name, is_new=True)

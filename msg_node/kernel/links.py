@@ -1,6 +1,7 @@
 """Links to other domains as services see them: what sends over them, and their numbers.
 
-A link subscribes and sends like a session, under a negative number of its own.
+A link subscribes and sends like a session, under a negative number of its own. So does another node of our own domain,
+under a number that this process gives it (`is_node`), and a name that no domain has: `@` and its name.
 """
 
 from __future__ import annotations
@@ -13,6 +14,20 @@ import msgspec
 from federation.link_context import Refusal
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from protofly.message import Message
+
+NODES = -(1 << 40)
+"""The numbers of nodes of our own domain are this one and those below."""
+_NODE_MARK = "@"
+
+
+def is_node(number: int) -> bool:
+    """True for the number of another node of our domain."""
+    return number <= NODES
+
+
+def node_name(domain: str) -> str:
+    """The name of the node of ours that stands in place of a domain, "" for a real domain."""
+    return domain[1:] if domain.startswith(_NODE_MARK) else ""
 
 
 class OutboundLinks(Protocol):
@@ -50,6 +65,7 @@ class LinkNumbers:
         self._journal = journal
         self._numbers: dict[str, int] = {}
         self._domains: dict[int, str] = {}
+        self._nodes: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._domains)
@@ -61,6 +77,15 @@ class LinkNumbers:
             number = -1 - len(self._numbers)
             self._remember(LinkRow(domain, number))
             self._journal.put(Table.LINK_NUMBERS, domain, LinkRow(domain, number))
+        return number
+
+    def of_node(self, name: str) -> int:
+        """The number of another node of our domain, for as long as this process lives."""
+        return self._nodes.get(name) or self._name_node(name)
+
+    def _name_node(self, name: str) -> int:
+        number = self._nodes[name] = NODES - len(self._nodes)
+        self._domains[number] = _NODE_MARK + name
         return number
 
     def known_number(self, domain: str) -> int:

@@ -11,6 +11,7 @@ from secrets import token_bytes
 from federation.core.stub_status import StubAddresses
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.subscriptions import Listeners
+from msg_node.admin.core.traffic import Traffic
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import NodeState, StateParts, make_state, restore
@@ -26,6 +27,7 @@ from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.site.site import Site
 from msg_node.storage.state_store import DurableRows, StateStore
+from msg_node.wiring import meaning
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.record_segments import Signer
@@ -63,6 +65,7 @@ class Foundation:
         state: All tables, with what was stored.
         site: Our published documents, None when the node serves none.
         records: Writes audit records.
+        traffic: What these say about the last hour.
     """
 
     settings: Settings
@@ -75,6 +78,7 @@ class Foundation:
     state: NodeState
     site: Site | None
     records: RecordsWriter
+    traffic: Traffic
 
 
 def build_foundation(settings: Settings, rows: DurableRows) -> Foundation:
@@ -98,6 +102,7 @@ def build_foundation(settings: Settings, rows: DurableRows) -> Foundation:
     published_key = site.node_key if site is not None else None
     # Without a publication nobody can check who we are; then a key of the moment stands in.
     key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
+    traffic = Traffic(meaning.classes(settings))
     return Foundation(
         settings=settings,
         current=CurrentSettings(settings),
@@ -108,7 +113,8 @@ def build_foundation(settings: Settings, rows: DurableRows) -> Foundation:
         store=store,
         state=state,
         site=site,
-        records=_build_records(settings, key, secret),
+        records=_build_records(settings, key, secret, traffic),
+        traffic=traffic,
     )
 
 
@@ -142,7 +148,7 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
     return state
 
 
-def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> RecordsWriter:
+def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, traffic: Traffic) -> RecordsWriter:
     chosen = settings.records
     options = WriterOptions(
         is_strict=chosen.durability == "strict",
@@ -155,4 +161,4 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes) -> R
         ),
     )
     signer = Signer(node_key.key_id, node_key.sign)
-    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options)
+    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options, observe=traffic.observe)

@@ -277,6 +277,11 @@ def status_access(site: SiteSettings) -> str:
     return "/status is for clients on this machine; behind a proxy set this, else what the proxy hides is local"
 
 
+def classes(settings: Settings) -> dict[str, str]:
+    """The link class of each domain that an entry names in full."""
+    return {peer.domain: peer.trust_class for peer in settings.peer if not peer.domain.startswith("*")}
+
+
 def https_options(settings: Settings) -> HttpsOptions | None:
     """Return the settings of runtimes over HTTP, None if they are off."""
     return HttpsOptions(settings.https.poll_seconds, settings.https.queue_messages) if settings.https.serve else None

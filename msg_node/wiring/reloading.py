@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -21,9 +22,9 @@ from federation.domain_link import DomainLink, close_link
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation, greeting
-from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable
+from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
@@ -37,6 +38,9 @@ from policy.core.gate import Gate
 from policy.core.model import Facts, Mode
 from policy.files import read_policies
 from protofly.errors import Code, SettingsError
+
+if TYPE_CHECKING:
+    from msg_node.admin.admin_site import AdminSite
 
 logger = logging.getLogger("msg_node")
 
@@ -61,6 +65,7 @@ class Reloadable:
         listener: Shows the certificate of `[listen]`.
         acceptor: Knows to what links may be bound.
         site: Shows that of `[site]`.
+        traffic: Has figures of the domains that are named.
         node_url: Our runtime address.
     """
 
@@ -76,6 +81,7 @@ class Reloadable:
     listener: Listener
     acceptor: LinkAcceptor | None
     site: Site | None
+    traffic: Traffic
     node_url: str
 
 
@@ -148,6 +154,7 @@ class Reloading:
         parts.policies.deploy(policies, settings.policy.files, settings.policy.mode)
         parts.dialler.replace_allowed(meaning.allowed_addresses(settings))
         parts.aliases.rules = meaning.alias_rules(settings, parts.gate, parts.node_url)
+        parts.traffic.follow(meaning.classes(settings))
         self.tls.put(loaded)
         if settings.log.level != before.log.level:
             parts.levels.settle(settings.log.level)

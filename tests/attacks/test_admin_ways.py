@@ -6,24 +6,21 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
-import httpx
 import pytest
-import trio
 
 from msg_node.admin.admin_access import FAILURES
-from msg_node.admin.admin_site import REQUEST_BYTES, AdminSite
+from msg_node.admin.admin_body import REQUEST_BYTES
+from msg_node.admin.admin_site import AdminSite
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.model import NodeSettings, Settings
 from protofly.errors import SettingsError
-from tests.support.admin_rig import ADMIN_ADDRESS, AdminRig, admin_rig, ask_admin
-from tests.support.runtime_rig import DOMAIN, FOREIGN, a_message, parsed, runtime_address
+from tests.support.admin_rig import ADMIN_ADDRESS, AdminRig, admin_rig, admin_site, ask_admin, bearer
+from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, a_message, parsed, runtime_address
 
 BOB = runtime_address("bob")
-KICK = {"operation": "kick", "arguments": {"runtime": BOB, "ban": "1h"}}
+KICK: Json = {"operation": "kick", "arguments": {"runtime": BOB, "ban": "1h"}}
 
 
 def nothing_has_changed(at: AdminRig) -> bool:
@@ -37,8 +34,8 @@ async def test_runtimes_without_the_role_are_refused_whatever_they_ask(tmp_path:
     async with admin_rig(tmp_path) as at:
         bob, plain = await at.rig.opened("bob"), await at.operator(token="plain")
         types = ("read", "execute", "update", "create", "delete", "subscribe")
-        bodies: tuple[dict[str, object], ...] = (
-            {**KICK},
+        bodies: tuple[Json, ...] = (
+            KICK,
             {"operation": "sessions"},
             {},
             {"operation": "x" * 9000},
@@ -89,24 +86,6 @@ async def test_what_runs_in_the_runtime_of_an_operator_is_no_operator(tmp_path: 
 
 
 # Over HTTPS.
-
-
-@asynccontextmanager
-async def admin_site(folder: Path, **settings: object) -> AsyncIterator[tuple[AdminRig, httpx.AsyncClient, str]]:
-    """The admin site without TLS on loopback, a client of it, and its token."""
-    async with admin_rig(folder) as at, trio.open_nursery() as nursery:
-        await at.rig.opened("bob")
-        chosen = AdminSettings(port=0, insecure_plaintext=True, **settings)  # type: ignore[arg-type]
-        all_of_them = Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder), admin=chosen)
-        site = AdminSite(all_of_them, at.administration)
-        await nursery.start(site.run)
-        async with httpx.AsyncClient(trust_env=False, base_url=site.url) as client:
-            yield at, client, (folder / "admin-token").read_text().strip()
-        nursery.cancel_scope.cancel()
-
-
-def bearer(token: str) -> dict[str, str]:
-    return {"Authorization": f"Bearer {token}"}
 
 
 async def test_the_holder_of_the_token_may_do_what_operators_may(tmp_path: Path) -> None:
@@ -162,7 +141,7 @@ async def test_the_token_in_the_url_is_no_token(tmp_path: Path) -> None:
     async with admin_site(tmp_path) as (at, client, token):
         for path in (f"/api?token={token}", f"/api?access_token={token}", "//api", "/api/../api", "/API"):
             answer = await client.post(path, json=KICK)
-            assert answer.status_code in {401, 404}, path
+            assert answer.status_code in {401, 404, 405}, path
         assert nothing_has_changed(at)
 
 

@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
+
+import httpx
+import trio
 
 from federation.core.interworking import Interworking
 from msg_node.admin.admin_messages import AdminMessages
+from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
 from msg_node.admin.core.admin_service import ADMIN, admin_service
+from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.settings.admin import AdminSettings
 from msg_node.settings.model import NodeSettings, Settings
 from protofly.records import AdminEvent
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, Runtime, RuntimeRig, runtime_address, runtime_rig
@@ -65,7 +72,8 @@ async def admin_rig(
         services_at=lambda _state: {ADMIN_ADDRESS: admin_service},
         interworking=interworking,
     ) as rig:
-        parts: Any = {"federation": None, "resolver": None, "trust_store": None, "plan_reload": None}
+        federation = SimpleNamespace(links=(), open_lasting=lambda: None, hosted_stubs=tuple)
+        parts: Any = {"federation": federation, "resolver": None, "trust_store": None, "plan_reload": None}
         node = Administered(
             settings=lambda: Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder)),
             state=rig.state,
@@ -76,8 +84,28 @@ async def admin_rig(
             store=rig.store,
             record=rig.records.append,
             status=lambda: {"domain": DOMAIN},
+            summary=lambda: {"domain": DOMAIN, "policy_revision": rig.gate.policies.revision},
+            traffic=Traffic({FOREIGN: "node"}),
             **parts,
         )
         made = AdminRig(rig, Administration(node))
         rig.bus.inquiries.connect(ADMIN, AdminMessages(made.administration, rig.state.sessions, frame_bytes))
         yield made
+
+
+@asynccontextmanager
+async def admin_site(folder: Path, **settings: object) -> AsyncIterator[tuple[AdminRig, httpx.AsyncClient, str]]:
+    """The admin site without TLS on loopback, a client of it, and its token."""
+    async with admin_rig(folder) as at, trio.open_nursery() as nursery:
+        await at.rig.opened("bob")
+        chosen = AdminSettings(port=0, insecure_plaintext=True, **settings)  # type: ignore[arg-type]
+        settings_of_all = Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder), admin=chosen)
+        site = AdminSite(settings_of_all, at.administration)
+        await nursery.start(site.run)
+        async with httpx.AsyncClient(trust_env=False, base_url=site.url) as client:
+            yield at, client, (folder / "admin-token").read_text().strip()
+        nursery.cancel_scope.cancel()
+
+
+def bearer(token: str) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}

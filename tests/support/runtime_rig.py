@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import trio
 
@@ -23,9 +23,11 @@ from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import BorderRules, OurNames, Refusal
 from federation.link_records import Recording
 from msg_node.addresses.core.allocation import Owners
+from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
 from msg_node.bus.middleware import Step, authorisation, make_stack
+from msg_node.bus.node_traffic import NodeParts
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.send_queues import SendQueues
 from msg_node.connectors.https import HttpsBinding
@@ -67,6 +69,19 @@ _MARK = "that is all"
 
 ServicesAt = Callable[[NodeState], Mapping[str, Service]]
 """Makes services over the state of the rig, by canonical key."""
+
+
+class Nodes(Protocol):
+    """What only one of several nodes has."""
+
+    parts: NodeParts
+    claims: AddressClaims
+
+    async def run(self, rig: RuntimeRig, *, task_status: trio.TaskStatus[None]) -> None: ...
+
+
+NodesOf = Callable[[NodeState, StateStore], Nodes]
+"""Makes it over the state and the store of the rig."""
 
 JudgeLocal = Callable[[Message, frozenset[str]], Refusal | None]
 """Stands in for the gate on our own bus."""
@@ -294,6 +309,7 @@ class RuntimeRig:
         steps: Sequence[tuple[str, Step]] = (),
         interworking: Interworking | None = None,
         gate: Gate | None = None,
+        nodes: NodesOf | None = None,
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -322,6 +338,7 @@ class RuntimeRig:
             at=services_at(self.state) if services_at is not None else None,
         )
         self.domains = NearDomains()
+        self.nodes = None if nodes is None else nodes(self.state, store)
         self.bus = self._make_bus(steps, ping_seconds=ping_seconds, max_hops=max_hops)
         self.parks: Parks = park_nothing
         self.bus.send_queues.links = self.domains
@@ -350,10 +367,16 @@ class RuntimeRig:
 
         last: tuple[str, Step] = ("authorisation", authorisation(judge, self.state.guests.domain))
         return make_bus(
-            BusOptions(node=NODE, first_request=5000, ping_seconds=ping_seconds, max_hops=max_hops),
+            BusOptions(
+                node=NODE,
+                first_request=5000,
+                ping_seconds=ping_seconds,
+                max_hops=max_hops,
+                nodes=None if self.nodes is None else self.nodes.parts,
+            ),
             self.state,
             self.services,
-            self.store,
+            self.store if self.nodes is None else self.nodes.claims,
             SendQueues(self.state, guests=self.guests, records=self.records),
             Judges(
                 guests=self.guests,
@@ -453,6 +476,7 @@ async def runtime_rig(
     steps: Sequence[tuple[str, Step]] = (),
     interworking: Interworking | None = None,
     gate: Gate | None = None,
+    nodes: NodesOf | None = None,
 ) -> AsyncIterator[RuntimeRig]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     store = StateStore(StateFile(folder / "state.sqlite"))
@@ -472,6 +496,7 @@ async def runtime_rig(
         steps=steps,
         interworking=interworking,
         gate=gate,
+        nodes=nodes,
     )
     restore(rig.state, store.load(), now=time.time())
     rig.bus.restore()
@@ -482,6 +507,8 @@ async def runtime_rig(
             await traffic.start(rig.bus.inquiries.run)
             await traffic.start(rig.bus.users.run)
             options = ListenerOptions(max_bytes, origins=origins)
+            if rig.nodes is not None:
+                await traffic.start(rig.nodes.run, rig)
             rig.listener = listener = Listener(rig.bus, context=context, acceptor=None, options=options)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             rig.port = listeners[0].socket.getsockname()[1]

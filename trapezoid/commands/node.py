@@ -104,6 +104,44 @@ def peers(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after:
 
 
 @app.command()
+def partner(
+    config: Config,
+    domain: Annotated[str, typer.Argument(metavar="DOMAIN", help="The other domain.")],
+    json: Json = False,
+) -> None:
+    """Show everything about one other domain: trust, discovery, link, stub, traffic, denials."""
+    _facts(config, "partner", {"domain": domain}, as_json=json)
+
+
+@app.command()
+def latencies(config: Config, json: Json = False) -> None:
+    """List messages of the last five minutes to other domains: counts, and times in milliseconds."""
+    columns = ("domain", "arrived", "failed", "queue_p99_ms", "stub_p99_ms", "acknowledgement_p50_ms")
+    _list(config, "latencies", {"limit": 1000}, (*columns, "acknowledgement_p99_ms"), as_json=json)
+
+
+@app.command()
+def denials(
+    config: Config,
+    domain: Annotated[str, typer.Option("--domain", help="Only those of this domain.")] = "",
+    where: Where = "",
+    limit: Limit = DEFAULT_ROWS,
+    json: Json = False,
+) -> None:
+    """List the last messages that gates did not let pass, newest first."""
+    arguments = {**_page(where, limit, 0), **({"domain": domain} if domain else {})}
+    _list(config, "denials", arguments, ("time", "gate", "from", "to", "type", "code", "rule"), as_json=json)
+
+
+@app.command()
+def policies(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List the rules in force, in the order in which they are asked."""
+    _list(config, "policies", _page(where, limit, after), ("rule", "effect", "mode", "condition"), as_json=json)
+
+
+@app.command()
 def quotas(config: Config, json: Json = False) -> None:
     """Show the bounds of the node, and how much of each is taken."""
     _list(config, "quotas", {}, ("bound", "taken", "most", "share"), as_json=json)
@@ -142,9 +180,20 @@ def log(
 @app.command()
 def status(config: Config, json: Json = False) -> None:
     """Show everything that the page /status shows, without a site."""
-    with errors_reported(as_json=json):
-        facts = _ask(config, "status", {})
-    if json:
+    _facts(config, "status", {}, as_json=json)
+
+
+@app.command()
+def summary(config: Config, json: Json = False) -> None:
+    """Show the node at a glance: counts, what is wrong, what will be."""
+    _facts(config, "summary", {}, as_json=json)
+
+
+def _facts(config: Path, operation: str, arguments: dict[str, Any], *, as_json: bool) -> None:
+    """Ask for facts, and print them: all as JSON, or those that fit into a line."""
+    with errors_reported(as_json=as_json):
+        facts = _ask(config, operation, arguments)
+    if as_json:
         print_json(facts)
     else:
         print_facts({name: value for name, value in facts.items() if not isinstance(value, dict)}, as_json=False)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 if TYPE_CHECKING:
-    from policy.core.gate import Explanation, Gate
-    from policy.core.model import Facts, Hook
+    from policy.core.gate import Gate
+    from policy.core.model import Hook
     from protofly.message import Message
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -45,8 +45,13 @@ def try_policies(
             loaded = gate.policies
             print_facts({"revision": loaded.revision, "sets": len(loaded.sets), "tests": "passed"}, as_json=json)
             return
-        explanation = gate.explain(_facts(gate, _message(message), _hook(hook), frozenset(role or ())))
-        print_facts(_as_facts(explanation), as_json=json)
+        import time
+
+        from msg_node.admin.evaluation import explained, facts_at
+
+        facts = facts_at(gate, _message(message), _hook(hook), frozenset(role or ()), now=time.time())
+        explanation = gate.explain(facts)
+        print_facts(explained(explanation), as_json=json)
     raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
 
 
@@ -95,56 +100,3 @@ def _message(text: str) -> Message:
     except OSError as exc:
         raise SettingsError(f"{text[1:]}: {exc.strerror}") from exc
     return decode(raw)[0]
-
-
-def _facts(gate: Gate, message: Message, hook: Hook, roles: frozenset[str]) -> Facts:
-    import time
-
-    from policy.core.model import Facts
-    from protofly.address import domain_of
-
-    from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
-    links: dict[Literal["peer", "out", "in", "local"], str] = {
-        "peer": to_domain,
-        "out": to_domain,
-        "in": from_domain,
-        "local": "",
-    }
-    return Facts(
-        hook=hook,
-        message=message,
-        from_domain=from_domain,
-        to_domain=to_domain,
-        link_domain=links[hook],
-        size_bytes=len(message.raw),
-        via_length=message.via.count(b'"') // 2,
-        now=time.time(),
-        session_roles=roles,
-        link_class=gate.class_of(links[hook]),
-    )
-
-
-def _as_facts(explanation: Explanation) -> dict[str, object]:
-    verdict = explanation.verdict
-    applied = {True: "applies", False: "does not apply", None: "indeterminate"}
-    return {
-        "permitted": verdict.permitted,
-        "decided_by": verdict.step.value,
-        "rule": verdict.rule_id,
-        "code": verdict.code.word if verdict.code else "",
-        "revision": verdict.revision,
-        "peer_entry": str(explanation.peer_entry),
-        "values": [f"{name} = {_value_text(value)}" for name, value in explanation.values.items()],
-        "rules": [
-            f"{rule.rule_id} ({rule.effect.value}, {rule.mode.value}): {applied[rule.applies]}"
-            + (f"; missing {', '.join(rule.missing)}" if rule.missing else "")
-            for rule in explanation.rules
-        ],
-    }
-
-
-def _value_text(value: object) -> str:
-    """The value of an attribute as rules read it, as JSON; sets are sorted."""
-    import msgspec
-
-    return msgspec.json.encode(value, order="deterministic").decode()

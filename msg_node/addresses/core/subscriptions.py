@@ -1,9 +1,7 @@
-"""The listeners of each address, and the look-up by which every event finds its listeners.
+"""The subscriptions of listeners, as rows. By which a message finds them is `listener_index`.
 
 A listener is a session (a positive number) or the link to a foreign domain (a negative one); it may listen to one
-address for several sources and gets one copy all the same. Three kinds of entries match more than themselves:
-`<base>/*` (everything below), and the children base `<object>/children/` (every child). What a key resolves to is
-remembered, so the hot path is one dictionary hit.
+address for several sources and gets one copy all the same.
 
 Source: message specification, sections 8 and 20.1.
 """
@@ -15,13 +13,11 @@ from dataclasses import dataclass
 
 import msgspec
 
-from msg_node.addresses.core.allocation import ancestors
+from msg_node.addresses.core.listener_index import ListenerIndex
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
-from protofly.limits import REMEMBERED_CHARS, SUBSCRIPTIONS_PER_SESSION, TARGETS_REMEMBERED
-
-CHILDREN = "/children/"
+from protofly.limits import SUBSCRIPTIONS_PER_SESSION
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -43,46 +39,27 @@ class Subscription:
 
 
 class Listeners:
-    """All subscriptions, by listener and by address."""
+    """All subscriptions, by listener and by address.
+
+    Attributes:
+        index: Finds the listeners of a key.
+        targets: See `ListenerIndex.targets`.
+        is_heard: See `ListenerIndex.is_heard`.
+        listens: See `ListenerIndex.listens`.
+    """
 
     def __init__(self, journal: Journal, *, per_session: int = SUBSCRIPTIONS_PER_SESSION) -> None:
         self._journal = journal
         self._per_session = per_session
         self._by_sid: dict[int, dict[str, dict[str, str]]] = {}  # sid -> key -> source -> url
         self._counts: dict[int, int] = {}
-        self._exact: dict[str, tuple[int, ...]] = {}
-        self._below: dict[str, tuple[int, ...]] = {}  # base of `<base>/*`
-        self._resolved: dict[str, tuple[int, ...]] = {}
+        self.index = ListenerIndex()
+        self.targets = self.index.targets
+        self.is_heard = self.index.is_heard
+        self.listens = self.index.listens
         self._unheard: set[str] = set()
 
     # Look-ups.
-
-    def targets(self, key: str) -> tuple[int, ...]:
-        """Listeners of a canonical key, each once, in the order in which they came.
-
-        One dictionary hit in the normal case.
-        """
-        found = self._resolved.get(key)
-        if found is not None:
-            return found
-        found = tuple(dict.fromkeys(self._look_up(key)))
-        if len(key) <= REMEMBERED_CHARS:
-            if len(self._resolved) >= TARGETS_REMEMBERED:
-                self._resolved.clear()
-            self._resolved[key] = found
-        return found
-
-    def is_heard(self, key: str) -> bool:
-        """True when a key has a listener. For keys of many that are asked about once: nothing is remembered.
-
-        A sweep of the registry asks about every entry, and would push out what messages need.
-        """
-        found = self._resolved.get(key)
-        return bool(self._look_up(key) if found is None else found)
-
-    def listens(self, sid: int, key: str) -> bool:
-        """True when a listener gets what is sent to a key."""
-        return sid in self.targets(key)
 
     def subscriptions(self, sid: int) -> list[Subscription]:
         """The subscriptions of one listener."""
@@ -167,26 +144,10 @@ class Listeners:
 
     # Inner steps.
 
-    def _look_up(self, key: str) -> tuple[int, ...]:
-        """Listeners of a key, some of them more than once."""
-        found = self._exact.get(key, ())
-        start = key.find(CHILDREN)
-        while start >= 0:
-            base = key[: start + len(CHILDREN)]
-            if base != key:
-                found += self._exact.get(base, ())
-            start = key.find(CHILDREN, start + 1)
-        if self._below:
-            for above in ancestors(key):
-                found += self._below.get(above, ())
-        return found
-
     def _insert(self, row: SubscriptionRow) -> None:
         sources = self._by_sid.setdefault(row.sid, {}).setdefault(row.key, {})
         if not sources:
-            table, key = self._place(row.key)
-            table[key] = (*table.get(key, ()), row.sid)
-            self._forget_resolved(row.key)
+            self.index.add(row.sid, row.key)
         sources[row.source] = row.url
         self._counts[row.sid] = self.count(row.sid) + 1
 
@@ -200,23 +161,8 @@ class Listeners:
         del self._by_sid[sid][key]
         if not self._by_sid[sid]:
             del self._by_sid[sid], self._counts[sid]
-        table, place = self._place(key)
-        rest = tuple(other for other in table[place] if other != sid)
-        if rest:
-            table[place] = rest
-        else:
-            del table[place]
+        if not self.index.discard(sid, key):
             self._unheard.add(key)
-        self._forget_resolved(key)
-
-    def _place(self, key: str) -> tuple[dict[str, tuple[int, ...]], str]:
-        return (self._below, key[:-2]) if key.endswith("/*") else (self._exact, key)
-
-    def _forget_resolved(self, key: str) -> None:
-        if key.endswith(("/*", CHILDREN)):
-            self._resolved.clear()
-        else:
-            self._resolved.pop(key, None)
 
 
 def _row_key(sid: int, key: str, source: str) -> str:

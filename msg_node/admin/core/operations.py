@@ -103,12 +103,38 @@ def _change(name: str, meaning: str, arguments: tuple[Argument, ...] = ()) -> Op
 
 _TABLE: Final = (
     Operation("status", "Everything that `/status` shows."),
+    Operation("summary", "The node at a glance: counts, what is wrong, what will be."),
     Operation("sessions", "Sessions of runtimes, live or parked.", _PAGED),
     Operation("addresses", "Addresses that sessions own.", _PAGED),
     Operation("subscriptions", "Subscriptions of sessions and of linked domains.", _PAGED),
     Operation("links", "Links to other domains.", _PAGED),
     Operation("stubs", "Stubs that run here or did, with their last states.", _PAGED),
     Operation("peers", "Other domains: entry, stored trust, discovery, link.", _PAGED),
+    Operation("partner", "Everything about one other domain.", _DOMAIN),
+    Operation("latencies", "Messages of the last five minutes to other domains: counts and times.", _PAGED),
+    Operation(
+        "denials",
+        "The last messages that gates did not let pass, newest first.",
+        (Argument("domain", ArgumentKind.DOMAIN, "Only those of this domain."), *_PAGED),
+    ),
+    Operation("policies", "The rules in force, in the order in which they are asked.", _PAGED),
+    Operation(
+        "evaluate",
+        "Whether a message would pass a gate now, and why.",
+        (
+            Argument("from", ArgumentKind.TEXT, "Address of its sender.", is_required=True),
+            Argument("to", ArgumentKind.TEXT, "Address of its recipient.", is_required=True),
+            Argument("type", ArgumentKind.TEXT, "Its type, for example create.", is_required=True),
+            Argument("body", ArgumentKind.TEXT, "Its body, a JSON object; empty without it."),
+            Argument(
+                "gate",
+                ArgumentKind.TEXT,
+                "The gate; the first one on its way without it.",
+                choices=("peer", "out", "in", "local"),
+            ),
+            Argument("roles", ArgumentKind.TEXT, "Roles of the session that sends it, with commas."),
+        ),
+    ),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
     Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),

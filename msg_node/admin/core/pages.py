@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
 from typing import Final
 
 import msgspec
@@ -45,7 +44,7 @@ def page_of(rows: Iterable[Row], arguments: Mapping[str, Value]) -> Page:
     if not 0 < limit <= MOST_ROWS:
         raise PeerError(Code.BAD_BODY, f"`limit` is from 1 to {MOST_ROWS}")
     chosen = _filtered(list(rows), str(arguments.get("where", "")))
-    taken = list(islice(chosen, after, after + limit))
+    taken = chosen[after : after + limit]
     end = after + len(taken)
     return Page(rows=taken, total=len(chosen), next=end if end < len(chosen) else None)
 

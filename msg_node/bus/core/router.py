@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from msg_node.addresses.core.objects import NOBODY, OBSERVERS, ObjectRights, Part, part_of
 from msg_node.bus.core.tables import BusTables
+from msg_node.kernel.links import is_node
 from msg_node.kernel.registrations import Index, user_named
 from msg_node.kernel.runtime_address import agent_of
 from protofly.address import destination_of, domain_of
@@ -66,13 +67,16 @@ class Fixed(Enum):
     """Ask the service of `mn:/session`."""
     FIND_USER = "find-user"
     """Ask the global registry where the user is."""
+    FIND_NODE = "find-node"
+    """Ask the directory which node of our domain has the address."""
     DROP = "drop"
     """Do nothing: an event without listeners."""
 
 
 Decision = Deliver | ToDomain | Park | Refuse | Fixed
 
-SERVE, SERVE_SESSION, FIND_USER, DROP = Fixed.SERVE, Fixed.SERVE_SESSION, Fixed.FIND_USER, Fixed.DROP
+SERVE, SERVE_SESSION, DROP = Fixed.SERVE, Fixed.SERVE_SESSION, Fixed.DROP
+FIND_USER, FIND_NODE = Fixed.FIND_USER, Fixed.FIND_NODE
 """Before Python 3.12 a member costs ten times as much by way of its enumeration."""
 _NOT_REPORTER = Refuse(Code.NOT_OWNER)
 _NO_ROUTE = Refuse(Code.NO_ROUTE)
@@ -94,7 +98,7 @@ def here_only(decision: Decision) -> Decision:
     if type(decision) is ToDomain and not decision.numbers:
         raise PeerError(Code.TRANSIT, "messages of other domains are not carried on")
     if isinstance(decision, Deliver | ToDomain):
-        numbers = tuple([number for number in decision.numbers if number > 0])
+        numbers = tuple([number for number in decision.numbers if number > 0 or is_node(number)])
         return Deliver(numbers) if numbers else DROP
     return decision
 

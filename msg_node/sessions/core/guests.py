@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from msg_node.kernel.links import is_node
 from msg_node.kernel.session import Session
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -57,13 +58,15 @@ class Guests:
         return self._domains.get(sid, "")
 
     def without_transit(self, to: str, numbers: tuple[int, ...]) -> tuple[int, ...]:
-        """The sessions among listeners to whom a message of another domain may go: never from one domain to a third.
+        """The listeners to whom a message of another domain may go: never from one domain to a third.
 
         Guests hear what is said to addresses of ours, and nothing that is for another domain.
         """
         if not self._domains or domain_of(to) in self._our_domains:
-            return numbers if min(numbers, default=0) > 0 else tuple([number for number in numbers if number > 0])
-        return tuple([number for number in numbers if number > 0 and number not in self._domains])
+            return (
+                numbers if min(numbers, default=0) > 0 else tuple([one for one in numbers if one > 0 or is_node(one)])
+            )
+        return tuple([one for one in numbers if (one > 0 and one not in self._domains) or is_node(one)])
 
     def check_quota(self, sid: int, number: int) -> None:
         """Refuse when the guests of a guest's domain would own too much together.

@@ -210,8 +210,8 @@ class SessionService:
         changes = self._lifecycle.close(session.sid, now=now)
         return SessionStep(None, changes, [Ended(session.sid), closing], news=[news])
 
-    def remove(self, sids: Iterable[int], *, now: float) -> SessionStep:
-        """End sessions on behalf of an operator, with all that they hold: no token brings them back."""
+    def remove(self, sids: Iterable[int], *, now: float, closing_code: CloseCode = CloseCode.REMOVED) -> SessionStep:
+        """End sessions with all that they hold: no token brings them back here. `closing_code` says why."""
         step = SessionStep()
         for sid in sids:
             session = self._sessions.get(sid)
@@ -220,7 +220,7 @@ class SessionService:
             step.news.append(self._end_of(session, "closed"))
             step.effects.append(Ended(sid))
             if session.connection is not None:
-                closing = CloseConnection(session.connection, CloseCode.REMOVED)
+                closing = CloseConnection(session.connection, closing_code)
                 step.effects.append(closing)
                 step.notices.append(Notice(session.connection, session.runtime, closing.code.word))
             step.status_changes += self._lifecycle.close(sid, now=now)

@@ -68,6 +68,8 @@ class SessionTransitions:
     Attributes:
         sessions: The sessions, for look-ups.
         credentials: What proofs are checked against.
+        rules: Settings of sessions.
+        next_sid: The number of the next session.
     """
 
     def __init__(
@@ -76,9 +78,9 @@ class SessionTransitions:
         self.sessions = Sessions(journal)
         self.credentials = Credentials() if credentials is None else credentials
         self._journal = journal
-        self._rules = SessionRules() if rules is None else rules
-        self._terms = SessionTerms(self._rules.grace_seconds, self._rules.lease_seconds)
-        self._next_sid = 1
+        self.rules = SessionRules() if rules is None else rules
+        self._terms = SessionTerms(self.rules.grace_seconds, self.rules.lease_seconds)
+        self.next_sid = 1
 
     # Begin.
 
@@ -96,7 +98,7 @@ class SessionTransitions:
         session = sessions.get(sessions.by_runtime(opener.runtime_key) or 0)
         held = sessions.by_connection(opener.connection)
         may_take = session is not None and (
-            self._may_take(session, proven, now) or _takes_over(self._rules, session, opener)
+            self.may_take(session, proven, now) or _takes_over(self.rules, session, opener)
         )
         if held is not None and (session is None or session.sid != held or not may_take):
             return OpenRefused(Code.DUPLICATE)
@@ -105,10 +107,10 @@ class SessionTransitions:
         if may_take:
             return self._resume(session, opener, token, now=now)
         if session.proof.credential:
-            return OpenRefused(Code.ADDRESS_TAKEN, self._rules.grace_seconds, session.connection)
-        if session.is_live and (refused := _contest(session, now, self._rules.take_over_grace_seconds)):
+            return OpenRefused(Code.ADDRESS_TAKEN, self.rules.grace_seconds, session.connection)
+        if session.is_live and (refused := contest(session, now, self.rules.take_over_grace_seconds)):
             return refused
-        if self._rules.returns_by_address and not (session.dialect.has_token or opener.dialect.has_token):
+        if self.rules.returns_by_address and not (session.dialect.has_token or opener.dialect.has_token):
             return self._resume(session, opener, token, now=now)
         return self._take_over(session, opener, token, now=now)
 
@@ -130,7 +132,7 @@ class SessionTransitions:
         session = sessions.by_session_address(session_address)
         if session is None or sessions.by_connection(connection) not in (None, session.sid):
             return None
-        is_proven_anew = proven is not None and self._may_take(session, proven, now)
+        is_proven_anew = proven is not None and self.may_take(session, proven, now)
         if proven is not None and is_proven_anew:
             sessions.prove(session, proven)
         elif session.is_proof_over(now) or not self.credentials.is_valid(session.proof.credential, session.runtime_key):
@@ -212,8 +214,8 @@ class SessionTransitions:
         sessions and drop them keep others out no longer than with the usual grace.
         """
         session = self._terms.out_of_grace(now)
-        if session is None and 10 * len(self.sessions) > 9 * self._rules.max_sessions:
-            session = self._terms.out_of_grace(now + max(self._rules.grace_seconds - SESSION_GRACE_SECONDS, 0.0))
+        if session is None and 10 * len(self.sessions) > 9 * self.rules.max_sessions:
+            session = self._terms.out_of_grace(now + max(self.rules.grace_seconds - SESSION_GRACE_SECONDS, 0.0))
         if session is not None:
             self._remove(session)
         return session
@@ -226,7 +228,7 @@ class SessionTransitions:
         """
         for key, raw in rows.items():
             row = decode_row(raw, SessionRow, table=Table.SESSIONS, key=key)
-            self._next_sid = max(self._next_sid, row.sid + 1)
+            self.next_sid = max(self.next_sid, row.sid + 1)
             if row.is_guest:
                 self._journal.delete(Table.SESSIONS, key)
                 continue
@@ -240,10 +242,10 @@ class SessionTransitions:
     def _start(
         self, opener: Opener, token: str, *, now: float, replaced: int | None = None, ended: tuple[int, ...] = ()
     ) -> Opened | OpenRefused:
-        if len(self.sessions) >= self._rules.max_sessions:
+        if len(self.sessions) >= self.rules.max_sessions:
             return OpenRefused(Code.OVERLOAD)
         session = Session(
-            sid=self._next_sid,
+            sid=self.next_sid,
             runtime=opener.runtime,
             runtime_key=opener.runtime_key,
             token_digest=digest_of(token),
@@ -253,7 +255,7 @@ class SessionTransitions:
             connection=opener.connection,
             heard_at=now,
         )
-        self._next_sid += 1
+        self.next_sid += 1
         self.sessions.add(session)
         self._terms.begin_lease(session, now)
         self.sessions.save(session)
@@ -281,7 +283,7 @@ class SessionTransitions:
         if len(displaced) >= PARKED_PER_RUNTIME:  # then the oldest that has no token to come back with ends
             lost = next((one for one in displaced if not one.dialect.has_token), None)
             if lost is None:
-                return OpenRefused(Code.QUOTA, self._rules.grace_seconds)
+                return OpenRefused(Code.QUOTA, self.rules.grace_seconds)
             self._remove(lost)
             ended = (lost.sid,)
         self._park(session, now=now)
@@ -290,8 +292,8 @@ class SessionTransitions:
         self.sessions.save(session)
         return self._start(opener, token, now=now, replaced=replaced, ended=ended)
 
-    def _may_take(self, session: Session, proven: Proven, now: float) -> bool:
-        """True when a proof is good enough for what a session holds."""
+    def may_take(self, session: Session, proven: Proven, now: float) -> bool:
+        """True when a proof is good enough for what a session holds; `now` as everywhere here."""
         if not proven.credential:
             return False
         if proven.is_in_full or session.proof.credential in ("", proven.credential):
@@ -328,7 +330,7 @@ def _takes_over(rules: SessionRules, session: Session, opener: Opener) -> bool:
     return session.dialect.is_of_old_nodes and opener.dialect.is_of_old_nodes
 
 
-def _contest(session: Session, now: float, silence_seconds: float) -> OpenRefused | None:
+def contest(session: Session, now: float, silence_seconds: float) -> OpenRefused | None:
     """Refuse an unproven opener while the old connection may be alive; None when it kept silent long enough."""
     contested_at = session.contested_at
     if contested_at is None or not session.heard_at <= contested_at <= now:

@@ -86,16 +86,16 @@ def test_remembered_look_up_notices_every_change(listeners: Listeners, key: str)
 def test_look_ups_of_hostile_keys_use_bounded_memory(listeners: Listeners) -> None:
     for number in range(TARGETS_REMEMBERED + 10):
         listeners.targets(f"k{number}")
-    assert len(listeners._resolved) <= TARGETS_REMEMBERED
+    assert len(listeners.index._resolved) <= TARGETS_REMEMBERED
 
 
 def test_a_question_about_many_keys_pushes_nothing_out(listeners: Listeners) -> None:
     assert listeners.targets("comm://a.example/1/changes") == ()
-    remembered = dict(listeners._resolved)
+    remembered = dict(listeners.index._resolved)
     listeners.add(1, [Subscription("comm://a.example/2/*", "comm://a.example/2/*", "")])
     listeners.targets("comm://a.example/1/changes")
     assert [listeners.is_heard(f"comm://a.example/{number}/registration") for number in range(1, 4)] == [0, 1, 0]
-    assert listeners._resolved == remembered
+    assert listeners.index._resolved == remembered
     assert listeners.is_heard("comm://a.example/2/x/registration")
     listeners.remove_all(1)
     assert not listeners.is_heard("comm://a.example/2/registration")

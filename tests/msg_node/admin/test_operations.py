@@ -100,3 +100,9 @@ def test_a_list_is_filtered_by_one_member() -> None:
 def test_a_page_that_cannot_be_made_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
         page_of(ROWS, wrong)
+
+
+def test_a_page_behind_the_end_is_empty_however_far() -> None:
+    for after in (250, 10**30):
+        page = page_of(ROWS, {"after": after})
+        assert (page.rows, page.total, page.next) == ([], 250, None)

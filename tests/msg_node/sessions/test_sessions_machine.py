@@ -212,7 +212,7 @@ class SessionsOfRuntimes(RuleBasedStateMachine):
         assert state.owners._sid_of == again.owners._sid_of
         assert state.owners._owned == again.owners._owned
         assert state.owners._blocks == again.owners._blocks
-        assert state.listeners._exact.keys() == again.listeners._exact.keys()
+        assert state.listeners.index._exact.keys() == again.listeners.index._exact.keys()
         for session in state.sessions:
             assert sorted(map(str, state.listeners.subscriptions(session.sid))) == sorted(
                 map(str, again.listeners.subscriptions(session.sid))
@@ -235,8 +235,8 @@ class SessionsOfRuntimes(RuleBasedStateMachine):
         state = self.rig.state
         assert not state.owners._sid_of
         assert not state.owners._blocks
-        assert not state.listeners._exact
-        assert not state.listeners._below
+        assert not state.listeners.index._exact
+        assert not state.listeners.index._below
         assert not state.listeners._counts
         assert not any(state.registry._index.values())
         assert not state.sessions._by_token

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msg_node.bus.core.awaited_users import AwaitedUsers, WaitingMessage
+from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.registries.core.user_places import UserPlaces
 from protofly.errors import Code, HostError
 from protofly.limits import USER_PLACES_KNOWN, USER_WAITING_BYTES, USER_WAITING_MESSAGES, USER_WAITING_PER_SENDER
@@ -17,23 +17,23 @@ def waiting(number: int = 1, id_: int = 1) -> WaitingMessage:
 
 
 def test_only_the_first_message_for_a_user_asks_for_a_look_up() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     assert [users.wait("g", waiting(id_=number)) for number in (1, 2)] == [True, False]
     assert users.wait("h", waiting())
-    assert users.guids() == ["g", "h"]
+    assert users.awaited() == ["g", "h"]
 
 
 def test_messages_are_released_in_order_and_leave_nothing_behind() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     first, second = waiting(id_=1), waiting(2, id_=2)
     users.wait("g", first)
     users.wait("g", second)
     assert users.conclude("g", NOWHERE, until=10.0) == [first, second]
-    assert (users.count, users.size_bytes, users.senders, users.guids()) == (0, 0, 0, [])
+    assert (users.count, users.size_bytes, users.senders, users.awaited()) == (0, 0, 0, [])
 
 
 def test_a_result_counts_until_its_time_is_over_and_not_while_messages_wait() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     places = UserPlaces((), (), 99.0)
     users.conclude("g", places, until=10.0)
     assert users.known("g", 9.9) is places
@@ -43,7 +43,7 @@ def test_a_result_counts_until_its_time_is_over_and_not_while_messages_wait() ->
 
 
 def test_one_sender_cannot_take_the_room_of_another() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     for number in range(USER_WAITING_PER_SENDER):
         assert users.has_room(waiting())
         users.wait(f"g{number}", waiting())
@@ -52,14 +52,14 @@ def test_one_sender_cannot_take_the_room_of_another() -> None:
 
 
 def test_all_senders_together_are_bounded() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     for number in range(USER_WAITING_MESSAGES):
         users.wait("g", waiting(number))
     assert not users.has_room(waiting(USER_WAITING_MESSAGES))
 
 
 def test_the_oldest_results_are_forgotten() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     for number in range(USER_PLACES_KNOWN + 1):
         users.conclude(str(number), NOWHERE, until=10.0)
     assert users.places == USER_PLACES_KNOWN
@@ -68,7 +68,7 @@ def test_the_oldest_results_are_forgotten() -> None:
 
 
 def test_waiting_messages_are_bounded_in_bytes() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     one = waiting()
     users.size_bytes = USER_WAITING_BYTES - len(one.message.raw)
     assert users.has_room(one)
@@ -77,7 +77,7 @@ def test_waiting_messages_are_bounded_in_bytes() -> None:
 
 
 def test_what_was_found_anew_is_not_the_oldest_result() -> None:
-    users = AwaitedUsers()
+    users = AwaitedPlaces[UserPlaces]()
     for number in (*range(USER_PLACES_KNOWN), 0, USER_PLACES_KNOWN):
         users.conclude(str(number), NOWHERE, until=10.0)
     assert users.known("0", 0.0) is NOWHERE

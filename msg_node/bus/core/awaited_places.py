@@ -1,6 +1,7 @@
-"""Messages that wait until it is known where their user is, and places that are known.
+"""Messages that wait until it is known where their recipient is, and places that are known.
 
-Bounded in messages, in bytes and per sender. Messages for one user keep their order. `now` is seconds since some
+A recipient is a user to be found in the global registry, or an address to be found at another node of the domain.
+Bounded in messages, in bytes and per sender. Messages for one recipient keep their order. `now` is seconds since some
 moment. Source: message specification, sections 11 and 20.4.
 """
 
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from msg_node.registries.core.user_places import UserPlaces
 from protofly.errors import HostError
 from protofly.limits import (
     USER_PLACES_KNOWN,
@@ -19,6 +20,8 @@ from protofly.limits import (
     USER_WAITING_PER_SENDER,
 )
 from protofly.message import Message
+
+Place = TypeVar("Place")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,16 +34,20 @@ class WaitingMessage:
     since: float
 
 
-class AwaitedUsers:
-    """Users that are looked up, with the messages for them, and users whose places are known.
+class AwaitedPlaces(Generic[Place]):
+    """Recipients that are looked up, with the messages for them, and recipients whose places are known.
+
+    Args:
+        max_known: Places that are remembered.
 
     Attributes:
         count: Messages that wait.
         size_bytes: Sum of their sizes.
     """
 
-    def __init__(self) -> None:
-        self._known: OrderedDict[str, tuple[UserPlaces | HostError, float]] = OrderedDict()
+    def __init__(self, max_known: int = USER_PLACES_KNOWN) -> None:
+        self._max_known = max_known
+        self._known: OrderedDict[str, tuple[Place | HostError, float]] = OrderedDict()
         self._waiting: dict[str, list[WaitingMessage]] = {}
         self._of_sender: Counter[int] = Counter()
         self.count = 0
@@ -48,7 +55,7 @@ class AwaitedUsers:
 
     @property
     def places(self) -> int:
-        """Users about whom something is known."""
+        """Recipients about whom something is known."""
         return len(self._known)
 
     @property
@@ -56,14 +63,14 @@ class AwaitedUsers:
         """Sessions and links of which something waits."""
         return len(self._of_sender)
 
-    def guids(self) -> list[str]:
-        """The users that messages wait for."""
+    def awaited(self) -> list[str]:
+        """The recipients that messages wait for."""
         return list(self._waiting)
 
-    def known(self, guid: str, now: float) -> UserPlaces | HostError | None:
-        """The places of a user, or why there are none. None when a message has to wait for them."""
-        known = self._known.get(guid)
-        if known is None or known[1] <= now or guid in self._waiting:
+    def known(self, name: str, now: float) -> Place | HostError | None:
+        """The place of a recipient, or why there is none. None when a message has to wait for it."""
+        known = self._known.get(name)
+        if known is None or known[1] <= now or name in self._waiting:
             return None
         return known[0]
 
@@ -75,25 +82,33 @@ class AwaitedUsers:
             and self._of_sender[waiting.number] < USER_WAITING_PER_SENDER
         )
 
-    def wait(self, guid: str, waiting: WaitingMessage) -> bool:
-        """Let a message wait that has room. Returns True if it is the first one, whose user is to be looked up."""
+    def wait(self, name: str, waiting: WaitingMessage) -> bool:
+        """Let a message wait that has room. Returns True if it is the first one for this recipient."""
         self._of_sender[waiting.number] += 1
         self.count += 1
         self.size_bytes += len(waiting.message.raw)
-        others = self._waiting.setdefault(guid, [])
+        others = self._waiting.setdefault(name, [])
         others.append(waiting)
         return len(others) == 1
 
-    def conclude(self, guid: str, outcome: UserPlaces | HostError, until: float) -> Sequence[WaitingMessage]:
+    def conclude(self, name: str, outcome: Place | HostError, until: float) -> Sequence[WaitingMessage]:
         """Remember the result of a look-up for some time. Returns the messages that waited, which wait no more."""
-        self._known[guid] = outcome, until
-        self._known.move_to_end(guid)
-        if len(self._known) > USER_PLACES_KNOWN:
+        self._known[name] = outcome, until
+        self._known.move_to_end(name)
+        if len(self._known) > self._max_known:
             self._known.popitem(last=False)
-        released = self._waiting.pop(guid, [])
+        released = self._waiting.pop(name, [])
         for waiting in released:
             self._release(waiting)
         return released
+
+    def forget(self, name: str) -> None:
+        """Look a recipient up anew for the next message."""
+        self._known.pop(name, None)
+
+    def forget_all(self) -> None:
+        """Look every recipient up anew."""
+        self._known.clear()
 
     def _release(self, waiting: WaitingMessage) -> None:
         self.count -= 1

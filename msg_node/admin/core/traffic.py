@@ -1,0 +1,241 @@
+"""What the audit records say about the last hour with each foreign domain: latencies, failures, denials.
+
+Records are observed in batches, in the thread that writes them: the path of messages does nothing for this. Domains
+that the settings name in full have figures of their own, all others share those of `other`, so that strangers can fill
+neither memory nor the figures of partners. Times of messages that were delivered are counted into histograms with fixed
+bounds: for each link class since the start, for each domain by minute.
+
+Reading goes on in another thread while this is filled; a reader may see a batch half counted, and never a broken state.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final
+
+from protofly.records import DecisionRecord, MessageRecord, Record
+
+OTHER: Final = "other"
+"""Stands for every domain that the settings do not name in full."""
+LOCAL: Final = "local"
+"""Stands for our own bus, in the place of a domain."""
+BOUNDS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BOUNDS_US: Final = tuple(int(bound * 1e6) for bound in BOUNDS_SECONDS)
+MINUTES: Final = 60
+DENIALS: Final = 50
+"""So many of the last denials are kept for each domain."""
+_MINUTE_SECONDS: Final = 60.0
+_FAILURES: Final = frozenset({"trapped", "timeout", "undeliverable", "rejected", "expired"})
+
+
+class Stage(IntEnum):
+    """Parts of the time of a message on its way to another domain."""
+
+    QUEUE = 0
+    """From the gate until a carrier takes it."""
+    STUB = 1
+    """The exchange with the stub that it was part of."""
+    ACKNOWLEDGEMENT = 2
+    """From the queue until the far end has acknowledged it, the exchange included."""
+
+
+class Histogram:
+    """Counts of times by the bounds; the last count is what lies above all of them."""
+
+    __slots__ = ("counts", "sum_us")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BOUNDS_US) + 1)
+        self.sum_us = 0
+
+    def add(self, other: Histogram) -> None:
+        """Take the counts of another one over."""
+        self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
+        self.sum_us += other.sum_us
+
+    def quantile(self, share: float) -> float | None:
+        """Seconds below which that share lies, linear inside its bounds; None without any count."""
+        wanted = share * sum(self.counts)
+        below = 0
+        for number, count in enumerate(self.counts):
+            if count and below + count >= wanted:
+                low = BOUNDS_SECONDS[number - 1] if number else 0.0
+                high = BOUNDS_SECONDS[min(number, len(BOUNDS_SECONDS) - 1)]
+                return low + (high - low) * max(0.0, wanted - below) / count
+            below += count
+        return None
+
+
+def _stages() -> tuple[Histogram, Histogram, Histogram]:
+    return Histogram(), Histogram(), Histogram()
+
+
+class Minute:
+    """One minute with one domain: messages that arrived there and that did not, and their times."""
+
+    __slots__ = ("failed", "minute", "passed", "stages")
+
+    def __init__(self, minute: int) -> None:
+        self.minute = minute
+        self.passed = self.failed = 0
+        self.stages = _stages()
+
+
+@dataclass(frozen=True, slots=True)
+class Denial:
+    """One message that a gate did not let pass. Seconds since the Unix epoch."""
+
+    at: float
+    gate: str
+    sender: str
+    recipient: str
+    type: str
+    code: str
+    rule: str
+
+
+@dataclass(slots=True)
+class Partner:
+    """Figures of one domain, or of all others.
+
+    Attributes:
+        link_class: Its class, as the settings say.
+        minutes: Those with traffic, oldest first.
+        denials: The last ones.
+    """
+
+    link_class: str
+    minutes: deque[Minute] = field(default_factory=lambda: deque([Minute(0)], MINUTES))
+    denials: deque[Denial] = field(default_factory=lambda: deque(maxlen=DENIALS))
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """Some minutes with one domain, added up."""
+
+    passed: int
+    failed: int
+    stages: tuple[Histogram, Histogram, Histogram]
+
+
+class Traffic:
+    """The figures of all domains.
+
+    Args:
+        classes: Link class of each domain that the settings name in full.
+    """
+
+    def __init__(self, classes: Mapping[str, str]) -> None:
+        self.by_class: dict[str, tuple[Histogram, Histogram, Histogram]] = {}
+        """Times since the start, by link class."""
+        self._partners: dict[str, Partner] = {}
+        self.follow(classes)
+
+    def follow(self, classes: Mapping[str, str]) -> None:
+        """From now on these domains have figures of their own; those of the others are forgotten."""
+        known = self._partners
+        partners = {OTHER: known.get(OTHER) or Partner("node"), LOCAL: known.get(LOCAL) or Partner(LOCAL)}
+        for domain, link_class in classes.items():
+            partner = partners[domain] = known.get(domain) or Partner(link_class)
+            partner.link_class = link_class
+        for link_class in {"node", *classes.values()}:
+            self.by_class.setdefault(link_class, _stages())
+        self._partners = partners
+
+    def observe(self, records: Sequence[Record], now: float) -> None:
+        """Count a batch of records; `now` is in seconds since the Unix epoch."""
+        minute, partners = int(now // _MINUTE_SECONDS), self._partners
+        other = partners[OTHER]
+        for record in records:
+            kind = record.__class__
+            if kind is MessageRecord:
+                assert isinstance(record, MessageRecord)
+                if record.role == "out":
+                    self._sent(partners.get(record.dst_domain) or other, record, minute)
+                elif record.outcome == "denied":
+                    (partners.get(record.src_domain) or other).denials.append(_denial_of_message(record))
+            elif kind is DecisionRecord:
+                assert isinstance(record, DecisionRecord)
+                if not record.permitted and record.hook in {"local", "peer"}:
+                    name = record.link_domain or LOCAL
+                    (partners.get(name) or other).denials.append(_denial(record))
+
+    def _sent(self, partner: Partner, record: MessageRecord, minute: int) -> None:
+        now = partner.minutes[-1]
+        if now.minute != minute:
+            now = Minute(minute)
+            partner.minutes.append(now)
+        outcome = record.outcome
+        if outcome == "delivered":
+            now.passed += 1
+            _count_times(record, now.stages, self.by_class[partner.link_class])
+        elif outcome == "denied":
+            partner.denials.append(_denial_of_message(record))
+        elif outcome in _FAILURES:
+            now.failed += 1
+
+    def window(self, domain: str, minutes: int, now: float) -> Window:
+        """Add up the last minutes with a domain, the one that goes on included."""
+        since = int(now // _MINUTE_SECONDS) - minutes
+        passed = failed = 0
+        stages = _stages()
+        for one in list(self._partner(domain).minutes):
+            if one.minute > since:
+                passed, failed = passed + one.passed, failed + one.failed
+                for stage in Stage:
+                    stages[stage].add(one.stages[stage])
+        return Window(passed, failed, stages)
+
+    def denials(self, domain: str = "") -> list[Denial]:
+        """The last denials of a domain, or of all; newest first."""
+        partners: Iterable[Partner] = [self._partner(domain)] if domain else list(self._partners.values())
+        return sorted((one for partner in partners for one in list(partner.denials)), key=lambda one: -one.at)
+
+    def domains(self) -> Iterator[str]:
+        """Domains with figures of their own."""
+        return (name for name in list(self._partners) if name not in (OTHER, LOCAL))
+
+    def _partner(self, domain: str) -> Partner:
+        return self._partners.get(domain) or self._partners[OTHER]
+
+
+def _count_times(record: MessageRecord, *all_stages: tuple[Histogram, Histogram, Histogram]) -> None:
+    """Count the times of a message that was delivered; of one that a guest was handed there are none."""
+    total_us, peer_us = record.d_total_us, record.d_peer_us
+    if total_us is None or peer_us is None:
+        return
+    for stage, time_us in enumerate((total_us - peer_us, record.d_stub_us, peer_us)):
+        if time_us is None:
+            continue
+        number = bisect_left(_BOUNDS_US, time_us)
+        for stages in all_stages:
+            stages[stage].counts[number] += 1
+            stages[stage].sum_us += time_us
+
+
+def _denial_of_message(record: MessageRecord) -> Denial:
+    return Denial(
+        record.ts_us / 1e6,
+        record.role,
+        record.src_key,
+        record.dst_key,
+        record.msg_type,
+        record.outcome_code or record.reason or "",
+        record.rule_id or record.reason or "",
+    )
+
+
+def _denial(record: DecisionRecord) -> Denial:
+    return Denial(
+        record.ts_us / 1e6,
+        record.hook,
+        record.src_key or "",
+        record.dst_key or "",
+        record.msg_type or "",
+        record.reason or "",
+        record.rule_id or "",
+    )

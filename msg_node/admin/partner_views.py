@@ -1,0 +1,160 @@
+"""What operators see of traffic with other domains: one partner as a whole, latencies, denials, policies."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from msg_node.admin import views
+from msg_node.admin.administered import Administered
+from msg_node.admin.core.operations import Value
+from msg_node.admin.core.pages import Row
+from msg_node.admin.core.traffic import OTHER, Stage, Window
+from msg_node.admin.evaluation import explained, facts_at
+from msg_node.admin.link_report import link_status
+from msg_node.settings.model import PeerSettings
+from policy.core.model import HOOKS, Hook
+from protofly import codec
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+
+MINUTES_SHOWN: Final = (1, 5, 60)
+_PARTNER_DENIALS: Final = 20
+
+
+def partner(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
+    """One other domain: entry, trust, discovery with its attempts, link with its contact, stub, traffic, denials.
+
+    Raises:
+        PeerError: NOT_REGISTERED if nothing is known about it.
+    """
+    domain = str(arguments["domain"])
+    row = next((one for one in views.peers(node) if one["domain"] == domain), None)
+    if row is None:
+        raise PeerError(Code.NOT_REGISTERED, f"nothing is known about {domain}: no entry, no documents, no link")
+    found = node.resolver.explain(domain)
+    entry = next((one for one in node.settings().peer if one.domain == domain), None)
+    return {
+        **row,
+        "settings": _settings_of(entry),
+        "attempts": [str(one) for one in found.attempts],
+        "detail": found.detail,
+        "link_status": next((link_status(one) for one in node.federation.links if one.domain == domain), None),
+        "stub": next((one for one in views.stubs(node) if one["domain"] == domain), None),
+        "restrictions": [one for one in views.restrictions(node) if _concerns(one, domain)],
+        "traffic": traffic_of(node, domain),
+        "denials": list(denials(node, domain))[:_PARTNER_DENIALS],
+    }
+
+
+def _settings_of(entry: PeerSettings | None) -> dict[str, object]:
+    """What an entry says otherwise than one that says nothing."""
+    if entry is None:
+        return {}
+    nothing, said = (msgspec.to_builtins(one, enc_hook=str) for one in (PeerSettings(domain=entry.domain), entry))
+    return {name: value for name, value in said.items() if value != nothing[name]}
+
+
+def _concerns(restriction: Row, domain: str) -> bool:
+    subject, aliases = str(restriction["subject"]), restriction["aliases"]
+    assert isinstance(aliases, list)
+    is_meant = domain.endswith(subject[1:]) if subject.startswith("*.") else domain == subject
+    return is_meant or domain in aliases
+
+
+def traffic_of(node: Administered, domain: str) -> list[Row]:
+    """Messages to a domain in the last minutes, and how long they took; one row per window."""
+    now = time.time()
+    return [_traffic_row(minutes, node.traffic.window(domain, minutes, now)) for minutes in MINUTES_SHOWN]
+
+
+def _traffic_row(minutes: int, window: Window) -> Row:
+    row: dict[str, object] = {"minutes": minutes, "arrived": window.passed, "failed": window.failed}
+    for stage in Stage:
+        for name, share in (("p50", 0.5), ("p99", 0.99)):
+            seconds = window.stages[stage].quantile(share)
+            row[f"{stage.name.lower()}_{name}_ms"] = None if seconds is None else round(seconds * 1000, 2)
+    return row
+
+
+def latencies(node: Administered) -> Iterator[Row]:
+    """Traffic of the last five minutes with each domain that the settings name, and with all others."""
+    now = time.time()
+    for domain in [*sorted(node.traffic.domains()), OTHER]:
+        yield {"domain": domain, **_traffic_row(5, node.traffic.window(domain, 5, now))}
+
+
+def denials(node: Administered, domain: str = "") -> Iterator[Row]:
+    """The last messages that gates did not let pass, newest first."""
+    for one in node.traffic.denials(domain):
+        at = datetime.fromtimestamp(one.at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        yield {
+            "time": at,
+            "gate": one.gate,
+            "from": one.sender,
+            "to": one.recipient,
+            "type": one.type,
+            "code": one.code,
+            "rule": one.rule,
+        }
+
+
+def policies(node: Administered) -> Iterator[Row]:
+    """The rules in force, in the order in which they are asked."""
+    for policy_set in node.gate.policies.sets:
+        for policy in policy_set.policies:
+            for rule in policy.rules:
+                yield {
+                    "rule": "/".join(filter(None, (policy_set.id, policy.id, rule.id))),
+                    "effect": rule.effect.value,
+                    "mode": rule.mode.value,
+                    "target": [_text(one.target) for one in (policy_set, policy, rule)],
+                    "condition": _text(rule.condition),
+                }
+
+
+def _text(condition: object) -> str:
+    return msgspec.json.encode(condition).decode()
+
+
+def evaluate(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
+    """Ask a gate whether a message would pass it now; nothing is sent, counted or recorded.
+
+    Raises:
+        PeerError: BAD_BODY, BAD_HEADER, NAME_INVALID: it is no message.
+    """
+    body = str(arguments.get("body", "")) or "{}"
+    raw = codec.encode_message(
+        id=1,
+        type=str(arguments["type"]),
+        from_=str(arguments["from"]),
+        to=str(arguments["to"]),
+        body=_object(body),
+    )
+    [message] = codec.decode(raw)
+    hook = _hook(node, str(arguments.get("gate", "")), domain_of(message.from_), domain_of(message.to))
+    roles = frozenset(str(arguments.get("roles", "")).replace(",", " ").split())
+    return {"gate": hook, **explained(node.gate.explain(facts_at(node.gate, message, hook, roles, now=time.time())))}
+
+
+def _object(text: str) -> bytes:
+    try:
+        msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError) as exc:
+        raise PeerError(Code.BAD_BODY, "`body`: expected a JSON object") from exc
+    return text.encode()
+
+
+def _hook(node: Administered, wanted: str, from_domain: str, to_domain: str) -> Hook:
+    """The gate that is asked for, or that the message would come to first."""
+    for hook in HOOKS:
+        if hook == wanted:
+            return hook
+    ours = node.settings().own_domains
+    if from_domain not in ours and from_domain:
+        return "in"
+    return "local" if to_domain in ours or not to_domain else "out"

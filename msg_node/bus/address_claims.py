@@ -1,0 +1,220 @@
+"""Has what sessions own claimed in the directory, beside its rows: nothing is promised before both are done.
+
+It stands in front of the state store. Claims and releases follow from the rows that are submitted, keep their order,
+and go to the directory many at a time. An address that another node has already is lost here: the step that wanted it
+is answered 409 `address-taken`, and what memory holds of it is undone (`on_lost`). While the directory cannot be asked,
+steps are answered like those whose rows cannot be stored, and their claims are tried again. Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+import trio
+
+from msg_node.cluster.directory import Directory
+from msg_node.kernel.changes import Change, Table
+from msg_node.kernel.session import Session, SessionRow
+from msg_node.storage.state_store import OnDurable, OnFailed, StateStore
+from protofly.errors import Code, HostError
+from protofly.limits import STATE_RETRY_SECONDS
+
+logger = logging.getLogger("msg_node")
+
+
+class _Promise:
+    """What follows when rows and claims are both done, or one of them has failed."""
+
+    __slots__ = ("_error", "_on_durable", "_on_failed", "_open")
+
+    def __init__(self, on_durable: OnDurable, on_failed: OnFailed | None) -> None:
+        self._on_durable = on_durable
+        self._on_failed = on_failed
+        self._open = 2
+        self._error: HostError | None = None
+
+    def kept(self) -> None:
+        self._settle()
+
+    def broken(self, error: HostError) -> None:
+        self._error = self._error or error
+        self._settle()
+
+    def _settle(self) -> None:
+        self._open -= 1
+        if self._open:
+            return
+        if self._error is None:
+            self._on_durable()
+        elif self._on_failed is not None:
+            self._on_failed(self._error)
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Keys that one submission owns from now on (True) or no more, in order."""
+
+    keys: dict[str, bool]
+    promise: _Promise | None
+
+
+class AddressClaims:
+    """Stands in for the state store where a step owns or releases addresses.
+
+    Args:
+        store: Takes the rows.
+        directory: Takes the claims.
+        node: Our name.
+
+    Attributes:
+        held: Runtime addresses that are claimed for sessions here.
+        on_lost: Called with addresses that another node owns.
+    """
+
+    def __init__(self, store: StateStore, directory: Directory, node: str) -> None:
+        self._store = store
+        self._directory = directory
+        self._node = node
+        self._runtimes: dict[str, str] = {}
+        self._of_runtime: Counter[str] = Counter()
+        self._steps: list[_Step] = []
+        self._wanted = trio.Event()
+        self._called_back: Callable[[], None] = _nothing
+        self.held: set[str] = set()
+        self.on_lost: Callable[[Sequence[str]], None] = _ignore
+
+    @property
+    def on_called_back(self) -> Callable[[], None]:
+        """See `StateStore`."""
+        return self._called_back
+
+    @on_called_back.setter
+    def on_called_back(self, called_back: Callable[[], None]) -> None:
+        self._called_back = self._store.on_called_back = called_back
+
+    def restored(self, sessions: Collection[Session]) -> None:
+        """Sessions were restored before anything runs; their claims are made by `restart`."""
+        for session in sessions:
+            if not session.is_guest:
+                self._remember(str(session.sid), session.runtime_key)
+
+    async def restart(self, addresses: Collection[str]) -> list[str]:
+        """Claim what was restored, runtimes and addresses; returns what other nodes own by now. Raises HostError."""
+        keys = [*self._of_runtime, *addresses]
+        owners = await self._directory.restart(keys)
+        self.held |= self._of_runtime.keys() & {key for key in keys if owners[key].node == self._node}
+        return [key for key in keys if owners[key].node != self._node]
+
+    def submit(
+        self,
+        changes: Collection[Change],
+        on_durable: OnDurable,
+        on_failed: OnFailed | None = None,
+        *,
+        is_awaited: bool = True,
+    ) -> None:
+        """See `StateStore.submit`."""
+        keys = self._keys_of(changes)
+        if not keys:
+            self._store.submit(changes, on_durable, on_failed, is_awaited=is_awaited)
+            return
+        promise = _Promise(on_durable, on_failed)
+        self._store.submit(changes, promise.kept, promise.broken, is_awaited=is_awaited)
+        self._steps.append(_Step(keys, promise))
+        self._wanted.set()
+
+    def release(self, keys: Collection[str]) -> None:
+        """End claims behind which there are no rows."""
+        self.held.difference_update(keys)
+        self._steps.append(_Step(dict.fromkeys(keys, False), None))
+        self._wanted.set()
+
+    async def run(self) -> None:
+        """Claim and release until cancelled."""
+        while True:
+            await self._wanted.wait()
+            self._wanted = trio.Event()
+            steps, self._steps = self._steps, []
+            try:
+                await self._perform(steps)
+            except HostError as exc:
+                await self._try_again_later(steps, exc)
+
+    async def _perform(self, steps: Sequence[_Step]) -> None:
+        last: dict[str, bool] = {}
+        for step in steps:
+            last |= step.keys
+        claimed = [key for key, is_owned in last.items() if is_owned]
+        released = [key for key, is_owned in last.items() if not is_owned]
+        owners = await self._directory.claim(claimed) if claimed else {}
+        if released:
+            await self._directory.release(released)
+        lost = {key for key in claimed if owners[key].node != self._node}
+        self.held |= self._of_runtime.keys() & (owners.keys() - lost)
+        for step in steps:
+            if step.promise is not None:
+                _settle(step.promise, lost & step.keys.keys())
+        if lost:
+            self.on_lost(sorted(lost))
+        self._called_back()
+
+    async def _try_again_later(self, steps: Sequence[_Step], error: HostError) -> None:
+        logger.error("cluster: addresses cannot be claimed; trying again: %s", error)
+        for step in steps:
+            if step.promise is not None:
+                step.promise.broken(error)
+        self._called_back()
+        self._steps[:0] = [_Step(step.keys, None) for step in steps]
+        self._wanted.set()
+        await trio.sleep(STATE_RETRY_SECONDS)
+
+    def _keys_of(self, changes: Collection[Change]) -> dict[str, bool]:
+        keys: dict[str, bool] = {}
+        for change in changes:
+            if change.table is Table.ADDRESSES:
+                keys[change.key] = change.row is not None
+            elif change.table is Table.SESSIONS:
+                if isinstance(change.row, SessionRow):
+                    self._opened(change.key, change.row, keys)
+                elif change.row is None:
+                    self._ended(change.key, keys)
+        return keys
+
+    def _opened(self, sid: str, row: SessionRow, keys: dict[str, bool]) -> None:
+        if row.is_guest or sid in self._runtimes:
+            return
+        self._remember(sid, row.runtime_key)
+        if row.runtime_key not in self.held:
+            keys[row.runtime_key] = True
+
+    def _ended(self, sid: str, keys: dict[str, bool]) -> None:
+        runtime_key = self._runtimes.pop(sid, "")
+        if not runtime_key:
+            return
+        self._of_runtime[runtime_key] -= 1
+        if not self._of_runtime[runtime_key]:
+            del self._of_runtime[runtime_key]
+            self.held.discard(runtime_key)
+            keys[runtime_key] = False
+
+    def _remember(self, sid: str, runtime_key: str) -> None:
+        self._runtimes[sid] = runtime_key
+        self._of_runtime[runtime_key] += 1
+
+
+def _settle(promise: _Promise, lost: Collection[str]) -> None:
+    if lost:
+        promise.broken(HostError(Code.ADDRESS_TAKEN, "another node has this address"))
+    else:
+        promise.kept()
+
+
+def _nothing() -> None:
+    """Nobody waits."""
+
+
+def _ignore(_: Sequence[str]) -> None:
+    """Nobody holds anything."""

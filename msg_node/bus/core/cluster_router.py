@@ -1,0 +1,68 @@
+"""The routing decisions of a node that is one of several of its domain.
+
+What is here is decided as by a node alone. What is nowhere here may be at another node: then it goes there if that is
+known, and otherwise waits until the directory has been asked (`FIND_NODE`). Events for observers need no look-up:
+whichever node has observers has said so. Source: message specification, section 20.2.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from msg_node.bus.core.router import DROP, FIND_NODE, Decision, Decisions, Deliver, Park, Refuse
+from msg_node.kernel.resources import EVENT_SUFFIXES, object_of_events
+from protofly.address import domain_of
+from protofly.errors import Code
+from protofly.message import Message
+
+_OWN_SCHEMES = ("domain://", "global://", "mn:", "user-guid:")
+
+
+class KnownPlaces(Protocol):
+    """Remembers at which nodes addresses are."""
+
+    def place(self, key: str, /) -> int | None:
+        """The number of the node that has an address, 0 when none has; None when that is to be looked up."""
+
+
+class ClusterRouter(Decisions):
+    """Decides in place of the router of a node alone.
+
+    Args:
+        router: Decides about everything that is here.
+        places: What is known about other nodes.
+        domains: Our domain and its aliases.
+    """
+
+    def __init__(self, router: Decisions, places: KnownPlaces, domains: frozenset[str]) -> None:
+        self._router = router
+        self._places = places
+        self._domains = domains
+
+    def decide(self, message: Message, origin: int, now: float, *, may_park: bool = True) -> Decision:
+        """See `Decisions`."""
+        decision = self._router.decide(message, origin, now, may_park=may_park)
+        if type(decision) is Deliver:
+            return decision
+        if decision is DROP or decision in (_NO_ROUTE, _PARK_HERE):
+            return self._elsewhere(message, decision)
+        return decision
+
+    def _elsewhere(self, message: Message, decision: Decision) -> Decision:
+        key = message.to_key
+        if not self._may_be_elsewhere(key):
+            return decision
+        number = self._places.place(key)
+        if number is None:
+            return FIND_NODE
+        return Deliver((number,)) if number else decision
+
+    def _may_be_elsewhere(self, key: str) -> bool:
+        if key.startswith(_OWN_SCHEMES) or (key.endswith(EVENT_SUFFIXES) and object_of_events(key)):
+            return False
+        domain = domain_of(key)
+        return not domain or domain in self._domains
+
+
+_NO_ROUTE = Refuse(Code.NO_ROUTE)
+_PARK_HERE = Park("")

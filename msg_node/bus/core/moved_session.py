@@ -1,0 +1,102 @@
+"""A session that goes from one node of the domain to another, with what it holds: token, addresses, subscriptions.
+
+The node that has it decides whether a runtime that asks for it at another node has a right to it, by the rules that it
+has for itself. Then it gives the session away and ends its own. The other node takes it in as parked, so that all that
+follows is as after a lost connection. Registry entries and queues do not move: a runtime registers anew.
+
+Source: message specification, section 5.1.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from msg_node.addresses.core.allocation import OwnedRow
+from msg_node.addresses.core.subscriptions import SubscriptionRow
+from msg_node.bus.core.tables import BusTables
+from msg_node.kernel.changes import Change, Table
+from msg_node.kernel.proof import Proven
+from msg_node.kernel.session import OpenRefused, Session, SessionRow
+from msg_node.sessions.core.transitions import contest
+from protofly.address import canonical_key
+from protofly.errors import Code
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """A runtime asks at another node for the session that its address has here.
+
+    Attributes:
+        runtime_key: Its address.
+        session_address: With its token, when it brings the session back; "" when it opens one.
+        credential: What it proved, as it is stored; "" for nothing.
+        is_in_full: The proof names this runtime.
+    """
+
+    runtime_key: str
+    session_address: str = ""
+    credential: str = ""
+    is_in_full: bool = False
+
+
+class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session with what it holds. The numbers in its rows are those of the node that it comes from."""
+
+    session: SessionRow
+    addresses: tuple[OwnedRow, ...] = ()
+    subscriptions: tuple[SubscriptionRow, ...] = ()
+
+    @property
+    def keys(self) -> list[str]:
+        """What is claimed for it."""
+        return [self.session.runtime_key, *(canonical_key(row.url) for row in self.addresses)]
+
+
+def find_wanted(state: BusTables, asked: Asked, *, now: float) -> Session | OpenRefused | None:
+    """The session that is to go with a runtime; why it stays; None when there is none.
+
+    Who brings its token back, or a proof that is good enough, gets it at once. Anybody else gets it only when its
+    connection is lost or silent, and then like here: its token still brings it back.
+    """
+    if asked.session_address:
+        return state.sessions.by_session_address(asked.session_address)
+    session = state.sessions.get(state.sessions.by_runtime(asked.runtime_key) or 0)
+    if session is None:
+        return None
+    transitions = state.transitions
+    if transitions.may_take(session, Proven(asked.credential, is_in_full=asked.is_in_full), now):
+        return session
+    if session.proof.credential:
+        return OpenRefused(Code.ADDRESS_TAKEN, transitions.rules.grace_seconds, session.connection)
+    refused = contest(session, now, transitions.rules.take_over_grace_seconds) if session.is_live else None
+    return session if refused is None else refused
+
+
+def move_out(state: BusTables, session: Session) -> MovedSession:
+    """A session as it is taken along; it is the caller's to end it here."""
+    sid = session.sid
+    subscriptions = [
+        SubscriptionRow(sid=sid, key=one.key, url=one.url, source=one.source)
+        for one in state.listeners.subscriptions(sid)
+    ]
+    return MovedSession(
+        session=session.row(), addresses=tuple(state.owners.owned(sid)), subscriptions=tuple(subscriptions)
+    )
+
+
+def move_in(state: BusTables, moved: MovedSession, *, now: float) -> list[Change]:
+    """Take a session in, parked; returns what is to be stored."""
+    sid = state.transitions.next_sid
+    replace = msgspec.structs.replace
+    session = replace(moved.session, sid=sid)
+    addresses = {canonical_key(row.url): replace(row, sid=sid) for row in moved.addresses}
+    subscriptions = {f"{sid} {row.key} {row.source}": replace(row, sid=sid) for row in moved.subscriptions}
+    changes = [Change(Table.SESSIONS, str(sid), session)]
+    changes += [Change(Table.ADDRESSES, key, row) for key, row in addresses.items()]
+    changes += [Change(Table.SUBSCRIPTIONS, key, row) for key, row in subscriptions.items()]
+    encode = msgspec.json.encode
+    state.transitions.restore({str(sid): encode(session)}, now=now)
+    if not session.is_displaced:
+        state.owners.bind(session.runtime_key, sid)
+    state.owners.restore({key: encode(row) for key, row in addresses.items()}, sids={sid})
+    state.listeners.restore({key: encode(row) for key, row in subscriptions.items()}, sids={sid})
+    return changes

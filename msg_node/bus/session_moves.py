@@ -1,0 +1,282 @@
+"""Sessions that come from other nodes of the domain, and go there: the same runtime is never live twice.
+
+Before a session is opened or brought back here, its runtime address is claimed in the directory. If another node has
+it, that one is asked for the session: it decides by its own rules, ends the session there (4001) and gives it with all
+that it holds. If that node has died, and its lease with it, the session is taken from what it stored. Otherwise the
+runtime is refused: 409 `address-taken` while another connection has the session, 503 `not-connected` while its node can
+neither be asked nor is known to be dead.
+
+    open ─▶ ours? ─▶ free: claim ─▶ as by a node alone
+                  ─▶ another's: ask it, or read what it stored ─▶ claim in its place ─▶ take the session in ─▶ same
+
+While that is under way nothing more is read from the runtime's connection. Source: message specification, section 5.1.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from itertools import count
+from typing import Final
+
+import msgspec
+import trio
+
+from msg_node.bus.address_claims import AddressClaims
+from msg_node.bus.core.moved_session import Asked, MovedSession, find_wanted, move_in, move_out
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.effects import Effects
+from msg_node.bus.own_messages import OwnMessages
+from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.services import SessionRequests
+from msg_node.cluster.core.node_contents import ANSWER, QUESTION, number_and_text, numbered
+from msg_node.cluster.directory import Claim, Directory
+from msg_node.cluster.node_bus import NodeBus
+from msg_node.kernel.proof import Offered
+from msg_node.kernel.runtime_address import runtime_part
+from msg_node.kernel.service import ServiceResult
+from msg_node.kernel.session import OpenRefused
+from msg_node.sessions.core.session_service import RECONNECTION_FAIL, OpenRefusedError, ReconnectionError
+from protofly import codec
+from protofly.address import canonical_key, domain_of
+from protofly.errors import Code, HostError, PeerError
+from protofly.message import Message
+
+logger = logging.getLogger("msg_node")
+
+ANSWER_SECONDS: Final = 5.0
+MOVED_BYTES: Final = 4 << 20
+"""Most of a session that moves: what holds more stays where it is."""
+MOVES_AT_ONCE: Final = 256
+
+StoredAt = Callable[[str, Asked], Awaitable[MovedSession | None]]
+"""Reads what a node that has died stored of a session. Raises HostError: NOT_CONNECTED while it may be alive."""
+
+
+class Answered(msgspec.Struct, frozen=True, kw_only=True):
+    """What the node that has a session says.
+
+    Attributes:
+        moved: The session, which has ended there; None: there is none, or it stays.
+        refusal: Word of the code why it stays, "" when it does not.
+        retry_seconds: When another try may succeed.
+    """
+
+    moved: MovedSession | None = None
+    refusal: str = ""
+    retry_seconds: float = 0.0
+
+
+_asked_decoder = msgspec.json.Decoder(Asked)
+_answered_decoder = msgspec.json.Decoder(Answered)
+
+
+class PausedReading:
+    """Has the reader of a connection wait until its session has been decided."""
+
+    is_slow = False
+    patience_seconds = 2 * ANSWER_SECONDS + 5.0
+
+    def __init__(self) -> None:
+        self._done = trio.Event()
+
+    @property
+    def is_congested(self) -> bool:
+        """True until then."""
+        return not self._done.is_set()
+
+    async def wait_relief(self) -> None:
+        """Wait until then."""
+        await self._done.wait()
+
+    def end(self) -> None:
+        """Let it go on."""
+        self._done.set()
+
+
+class SessionMoves:
+    """Claims runtimes before their sessions are opened here, and gives sessions away.
+
+    Args:
+        node: The name of this node.
+        state: Sessions and what they hold.
+        directory: Who owns which runtime address.
+        claims: What is ours already.
+        stored_at: See `StoredAt`.
+
+    Attributes:
+        bus: Where other nodes are asked; set once, before anything runs.
+    """
+
+    def __init__(
+        self, node: str, state: BusTables, directory: Directory, claims: AddressClaims, stored_at: StoredAt
+    ) -> None:
+        self._node = node
+        self._state = state
+        self._directory = directory
+        self._claims = claims
+        self._stored_at = stored_at
+        self.bus: NodeBus
+        self._sessions: SessionRequests
+        self._effects: Effects
+        self._own: OwnMessages
+        self._numbers = count(1)
+        self._questions: dict[int, tuple[trio.Event, list[Answered]]] = {}
+        self._wanted, self._coming = trio.open_memory_channel[Callable[[], Awaitable[None]]](MOVES_AT_ONCE)
+
+    def connect(self, sessions: SessionRequests, effects: Effects, own: OwnMessages) -> None:
+        """Set who ends sessions here; once, before anything runs."""
+        self._sessions = sessions
+        self._effects = effects
+        self._own = own
+
+    async def run(self) -> None:
+        """Open what was prepared until cancelled."""
+        async with trio.open_nursery() as nursery:
+            async for prepare in self._coming:
+                nursery.start_soon(prepare)
+
+    # A runtime of ours.
+
+    def prepare(
+        self, port: RuntimePort, message: Message, go_on: Callable[[], None], refuse: Callable[[PeerError], None]
+    ) -> bool:
+        """Claim the runtime of a request for a session, unless it is ours already; then nothing is to be waited for.
+
+        Args:
+            port: The connection, whose reader waits.
+            message: Of type open or re-open.
+            go_on: Serves the request, as soon as the runtime is ours.
+            refuse: Answers it with an error.
+
+        Returns:
+            False when nobody has to be asked.
+        """
+        try:
+            runtime_key = runtime_part(message.from_key) or message.from_key
+            domain = domain_of(runtime_key)
+        except PeerError:
+            return False  # the service says what is wrong with it
+        if runtime_key in self._claims.held or domain not in self._state.domains:
+            return False
+        paused = PausedReading()
+
+        async def move() -> None:
+            try:
+                await self._move(runtime_key, self._asked(port, message, runtime_key))
+            except HostError as exc:
+                refuse(exc if isinstance(exc, PeerError) else PeerError(exc.code, exc.detail))
+            else:
+                go_on()
+                self._release_unused(runtime_key)
+            finally:
+                paused.end()
+
+        try:
+            self._wanted.send_nowait(move)
+        except trio.WouldBlock:
+            refuse(PeerError(Code.OVERLOAD, "too many sessions are moving"))
+            return True
+        port.blockers.add(paused)
+        return True
+
+    def _asked(self, port: RuntimePort, message: Message, runtime_key: str) -> Asked:
+        if message.type != "open":
+            return Asked(runtime_key=runtime_key, session_address=message.from_key)
+        members = codec.request_members(message.body)
+        token = members.get("credentials")
+        offered = port.line.offered
+        offered = Offered(token if isinstance(token, str) and token else offered.token, offered.certificate)
+        proven = self._state.transitions.credentials.check(offered, runtime_key, now=time.time())
+        return Asked(runtime_key=runtime_key, credential=proven.credential, is_in_full=proven.is_in_full)
+
+    async def _move(self, runtime_key: str, asked: Asked) -> None:
+        """Make a runtime ours, and its session, wherever that is."""
+        owner = (await self._directory.claim([runtime_key]))[runtime_key]
+        if owner.node == self._node:
+            self._claims.held.add(runtime_key)
+            return
+        moved = await self._session_at(owner.node, asked)
+        keys = [runtime_key] if moved is None else moved.keys
+        claims = await self._directory.find(keys)
+        theirs = {key: claim for key, claim in claims.items() if claim.node == owner.node}
+        owners = await self._directory.claim(keys, theirs)
+        if owners[runtime_key].node != self._node:
+            raise PeerError(Code.ADDRESS_TAKEN, "another node was faster")
+        self._claims.held.add(runtime_key)
+        if moved is not None:
+            self._take_in(moved, owners)
+
+    def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
+        ours = [row for row in moved.addresses if owners[canonical_key(row.url)].node == self._node]
+        changes = move_in(self._state, msgspec.structs.replace(moved, addresses=tuple(ours)), now=time.time())
+        self._effects.apply(ServiceResult(changes=changes), self._own.send)
+
+    def _release_unused(self, runtime_key: str) -> None:
+        """The request was refused after all: the runtime may be opened elsewhere."""
+        if self._state.sessions.by_runtime(runtime_key) is None:
+            self._claims.release([runtime_key])
+
+    # Another node.
+
+    async def _session_at(self, node: str, asked: Asked) -> MovedSession | None:
+        """The session that a node gives away. Raises PeerError: why it does not."""
+        if node not in self.bus.connected:
+            return await self._stored_at(node, asked)
+        number, asking = next(self._numbers), trio.Event()
+        answers: list[Answered] = []
+        self._questions[number] = asking, answers
+        try:
+            code = self.bus.send(node, numbered(QUESTION, number, msgspec.json.encode(asked)))
+            if code is not None:
+                raise PeerError(code, "the node that has the session cannot be asked")
+            self.bus.flush()
+            with trio.fail_after(ANSWER_SECONDS):
+                await asking.wait()
+        except trio.TooSlowError as exc:
+            raise PeerError(Code.NOT_CONNECTED, "the node that has the session does not answer") from exc
+        finally:
+            del self._questions[number]
+        answer = answers[0]
+        if answer.refusal == Code.BAD_TOKEN.word:
+            raise ReconnectionError(RECONNECTION_FAIL)
+        if answer.refusal:
+            code = Code.ADDRESS_TAKEN if answer.refusal == Code.ADDRESS_TAKEN.word else Code.OVERLOAD
+            raise OpenRefusedError(OpenRefused(code, answer.retry_seconds))
+        return answer.moved
+
+    def answered(self, content: bytes) -> None:
+        """Another node answers a question of ours. Raises PeerError: PROTOCOL_ERROR."""
+        number, text = number_and_text(content)
+        try:
+            answer = _answered_decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise PeerError(Code.PROTOCOL_ERROR, "the answer cannot be read") from exc
+        asking = self._questions.get(number)
+        if asking is not None:
+            asking[1].append(answer)
+            asking[0].set()
+
+    def asked(self, node: str, content: bytes) -> None:
+        """Another node asks for a session: give it away, or say why not. Raises PeerError: PROTOCOL_ERROR."""
+        number, text = number_and_text(content)
+        try:
+            asked = _asked_decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise PeerError(Code.PROTOCOL_ERROR, "the question cannot be read") from exc
+        answer = msgspec.json.encode(self._give(asked))
+        self.bus.keep(node, numbered(ANSWER, number, answer))
+
+    def _give(self, asked: Asked) -> Answered:
+        now = time.time()
+        found = find_wanted(self._state, asked, now=now)
+        if found is None:
+            return Answered() if not asked.session_address else Answered(refusal=Code.BAD_TOKEN.word)
+        if isinstance(found, OpenRefused):
+            return Answered(refusal=found.code.word, retry_seconds=found.retry_after_seconds)
+        moved = move_out(self._state, found)
+        if len(msgspec.json.encode(moved)) > MOVED_BYTES:
+            return Answered(refusal=Code.OVERLOAD.word)
+        self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
+        return Answered(moved=moved)

@@ -1,0 +1,109 @@
+"""What nodes of one domain say to each other, over a link whose other end has proved the key.
+
+    m  a message, with what its sender's node knows about it
+    +  a key that sessions or links of the sender's node listen to from now on
+    -  one that they listen to no more
+    0  none of what was named before: all of it is named anew
+    ?  a question: a number, and JSON
+    !  the answer: the same number, and JSON
+
+A message is not judged again by the gates, and its sender is not checked again: the node that it came to has done both.
+Source: design, section 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+
+import msgspec
+
+from protofly import codec
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+MESSAGE: Final = b"m"
+HEARD: Final = b"+"
+UNHEARD: Final = b"-"
+RESET: Final = b"0"
+QUESTION: Final = b"?"
+ANSWER: Final = b"!"
+
+_HEAD = Struct(">BH")
+_NUMBER = Struct(">Q")
+_LATE, _PERMITTED, _NO_POLICY, _ABROAD, _REROUTED = 1, 2, 4, 8, 16
+_roles_decoder = msgspec.json.Decoder(list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A message between nodes.
+
+    Attributes:
+        message: As it goes on.
+        roles: Those of its sender's session.
+        is_from_abroad: It came from another domain, and must not go to a third.
+        is_rerouted: It was passed on once already, since its recipient had moved: it goes no further.
+    """
+
+    message: Message
+    roles: frozenset[str] = frozenset()
+    is_from_abroad: bool = False
+    is_rerouted: bool = False
+
+    def encode(self) -> bytes:
+        """As content of a link."""
+        message = self.message
+        flags = _LATE * message.is_late | _ABROAD * self.is_from_abroad | _REROUTED * self.is_rerouted
+        if message.verdict is not None:
+            flags |= _PERMITTED if message.verdict else _NO_POLICY
+        roles = msgspec.json.encode(sorted(self.roles)) if self.roles else b""
+        return b"".join((MESSAGE, _HEAD.pack(flags, len(roles)), roles, message.raw))
+
+
+def decode_passed(content: bytes) -> Passed:
+    """Read a message of another node. Raises PeerError: PROTOCOL_ERROR, or what is wrong with the message."""
+    start = len(MESSAGE) + _HEAD.size
+    if len(content) < start:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is no message of a node")
+    flags, roles_bytes = _HEAD.unpack_from(content, len(MESSAGE))
+    try:
+        roles = frozenset(_roles_decoder.decode(content[start : start + roles_bytes]) if roles_bytes else ())
+        messages = codec.decode(content[start + roles_bytes :])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is no message of a node") from exc
+    if len(messages) != 1:
+        raise PeerError(Code.PROTOCOL_ERROR, "a message between nodes has one recipient")
+    message = messages[0]
+    if flags & _LATE:
+        message = msgspec.structs.replace(message, is_late=True)
+    if flags & (_PERMITTED | _NO_POLICY):
+        message.judged(is_permitted_by_rule=bool(flags & _PERMITTED))
+    return Passed(message, roles, bool(flags & _ABROAD), bool(flags & _REROUTED))
+
+
+def numbered(kind: bytes, number: int, text: bytes) -> bytes:
+    """A question or an answer."""
+    return kind + _NUMBER.pack(number) + text
+
+
+def number_and_text(content: bytes) -> tuple[int, bytes]:
+    """The number of a question or an answer, and its text. Raises PeerError: PROTOCOL_ERROR."""
+    start = 1 + _NUMBER.size
+    if len(content) < start:
+        raise PeerError(Code.PROTOCOL_ERROR, "this has no number")
+    return int(_NUMBER.unpack_from(content, 1)[0]), content[start:]
+
+
+def key_content(kind: bytes, key: str) -> bytes:
+    """A content about a key."""
+    return kind + key.encode()
+
+
+def key_of(content: bytes) -> str:
+    """The key that a content is about. Raises PeerError: PROTOCOL_ERROR."""
+    try:
+        return content[1:].decode()
+    except UnicodeDecodeError as exc:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is no key") from exc

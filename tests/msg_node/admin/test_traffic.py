@@ -1,0 +1,114 @@
+"""Figures of the last hour out of records: windows, quantiles, denials, and what strangers cannot fill."""
+
+from __future__ import annotations
+
+import pytest
+
+from msg_node.admin.core.traffic import BOUNDS_SECONDS, DENIALS, LOCAL, MINUTES, OTHER, Histogram, Stage, Traffic
+from protofly.records import DecisionRecord, MessageRecord, Record
+
+NOW = 1_800_000_000.0
+US = "a.example"
+
+
+def sent(domain: str, outcome: str = "delivered", **times: int) -> MessageRecord:
+    return MessageRecord(
+        ts_us=int(NOW * 1e6),
+        role="out",
+        msg_id="",
+        attempt=1,
+        src_domain=US,
+        dst_domain=domain,
+        src_key="hyperty://a.example/x",
+        dst_key=f"hyperty://{domain}/y",
+        msg_type="create",
+        size_in=1,
+        digest="",
+        outcome=outcome,  # type: ignore[arg-type]
+        **times,  # type: ignore[arg-type]
+    )
+
+
+def denied(hook: str, link_domain: str | None = None) -> DecisionRecord:
+    return DecisionRecord(
+        ts_us=int(NOW * 1e6),
+        hook=hook,  # type: ignore[arg-type]
+        effect="deny",
+        permitted=False,
+        policy_rev="r",
+        src_domain=US,
+        dst_domain="",
+        link_domain=link_domain,
+        reason="policy",
+    )
+
+
+@pytest.fixture
+def traffic() -> Traffic:
+    return Traffic({"b.example": "node", "p.example": "plain"})
+
+
+def test_times_are_split_into_queue_stub_and_acknowledgement(traffic: Traffic) -> None:
+    traffic.observe([sent("b.example", d_total_us=9_000, d_peer_us=3_000, d_stub_us=700)] * 10, NOW)
+    window = traffic.window("b.example", 1, NOW)
+    assert (window.passed, window.failed) == (10, 0)
+    bounds = {Stage.QUEUE: (0.005, 0.01), Stage.STUB: (0.0005, 0.001), Stage.ACKNOWLEDGEMENT: (0.0025, 0.005)}
+    for stage, (low, high) in bounds.items():
+        assert low <= (window.stages[stage].quantile(0.5) or 0) <= high
+    assert traffic.by_class["node"][Stage.QUEUE].sum_us == 60_000
+    assert not sum(traffic.by_class["plain"][Stage.QUEUE].counts)
+
+
+def test_windows_hold_their_minutes_and_an_hour_is_the_most(traffic: Traffic) -> None:
+    for minute in range(2 * MINUTES):
+        traffic.observe([sent("b.example")], NOW + 60 * minute)
+    end = NOW + 60 * (2 * MINUTES - 1)
+    assert [traffic.window("b.example", minutes, end).passed for minutes in (1, 5, 60, 600)] == [1, 5, 60, 60]
+    assert traffic.window("b.example", 5, end + 600).passed == 0
+    assert traffic.window("b.example", 5, end + 600).stages[Stage.QUEUE].quantile(0.5) is None
+
+
+@pytest.mark.parametrize("outcome", ["trapped", "timeout", "undeliverable", "rejected", "expired"])
+def test_what_does_not_arrive_is_a_failure(outcome: str, traffic: Traffic) -> None:
+    traffic.observe([sent("b.example", outcome), sent("b.example", "duplicate")], NOW)
+    window = traffic.window("b.example", 1, NOW)
+    assert (window.passed, window.failed) == (0, 1)
+    assert not traffic.denials()
+
+
+def test_a_denial_is_no_failure_and_is_listed_once(traffic: Traffic) -> None:
+    of_message, of_gate = sent("b.example", "denied"), denied("out", "b.example")  # the link writes both
+    incoming = sent("b.example", "denied")
+    incoming.role, incoming.src_domain, incoming.dst_domain = "in", "b.example", US
+    traffic.observe([of_message, of_gate, incoming, denied("local"), denied("peer", "p.example")], NOW)
+    assert traffic.window("b.example", 1, NOW).failed == 0
+    assert [one.gate for one in traffic.denials("b.example")] == ["out", "in"]
+    assert [one.gate for one in traffic.denials("p.example")] == ["peer"]
+    assert [one.gate for one in traffic.denials(LOCAL)] == ["local"]
+    assert len(traffic.denials()) == 4
+
+
+def test_strangers_fill_one_place_and_push_no_partner_out(traffic: Traffic) -> None:
+    traffic.observe([sent("b.example", "denied")], NOW)
+    flood: list[Record] = [denied("peer", f"s{number}.example") for number in range(5000)]
+    traffic.observe([*flood, *(sent(f"s{number}.example", "timeout") for number in range(5000))], NOW)
+    assert (len(traffic.denials("b.example")), len(traffic.denials(OTHER))) == (1, DENIALS)
+    assert (traffic.window("b.example", 1, NOW).failed, traffic.window("s1.example", 1, NOW).failed) == (0, 5000)
+    assert sorted(traffic.domains()) == ["b.example", "p.example"]
+
+
+def test_domains_of_changed_settings_keep_their_figures_or_lose_them(traffic: Traffic) -> None:
+    traffic.observe([sent("b.example"), sent("p.example")], NOW)
+    traffic.follow({"b.example": "plain", "c.example": "node"})
+    traffic.observe([sent("b.example", d_total_us=9, d_peer_us=3), sent("p.example"), sent("c.example")], NOW)
+    counts = {domain: traffic.window(domain, 1, NOW).passed for domain in ("b.example", "c.example", OTHER)}
+    assert counts == {"b.example": 2, "c.example": 1, OTHER: 1}
+    assert sum(traffic.by_class["plain"][Stage.QUEUE].counts) == 1
+
+
+def test_quantiles_of_times_above_all_bounds_are_the_last_bound() -> None:
+    histogram = Histogram()
+    histogram.counts[-1] = 3
+    assert histogram.quantile(0.99) == BOUNDS_SECONDS[-1]
+    histogram.counts[0] = 97
+    assert histogram.quantile(0.5) == pytest.approx(BOUNDS_SECONDS[0] * 50 / 97)

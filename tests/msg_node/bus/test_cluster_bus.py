@@ -1,0 +1,135 @@
+"""Messages between nodes of one domain: to addresses, to observers, in order; and sessions that move."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import trio
+
+from protofly.address import canonical_key
+from protofly.errors import Code
+from tests.support.cluster_rig import cluster_rig, node_of
+from tests.support.runtime_rig import Runtime, a_message, code_and_reason, runtime_address
+
+
+async def next_of(runtime: Runtime, type_: str) -> dict[str, object]:
+    while (message := await runtime.next()).get("type") != type_:
+        pass
+    return message
+
+
+async def test_a_request_and_its_response_cross_in_both_directions(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        to_bo, to_ana = await bo.allocated(), await ana.allocated()
+        for asker, answerer, source, target in ((ana, bo, to_ana, to_bo), (bo, ana, to_bo, to_ana)):
+            await asker.say(a_message("read", source, target, {"x": 1}, id_=7))
+            request = await next_of(answerer, "read")
+            assert (request["from"], request["to"], request["id"]) == (source, target, 7)
+            await answerer.say(a_message("response", target, source, {"code": 200}, id_=7))
+            assert (await next_of(asker, "response"))["body"] == {"code": 200}
+        assert node_of(one).parts.routing.look_ups == 1
+        assert node_of(two).parts.routing.look_ups == 1
+
+
+async def test_messages_of_one_sender_arrive_in_order_from_the_first_look_up_on(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        target = await bo.allocated()
+        for number in range(200):
+            await ana.say(a_message("message", ana.address, target, {"n": number}))
+        got = [(await next_of(bo, "message"))["body"] for _ in range(200)]
+        assert got == [{"n": number} for number in range(200)]
+
+
+async def test_an_address_that_nobody_has_is_refused_like_at_one_node(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, _):
+        ana = await one.opened("ana")
+        reply = await ana.ask("read", runtime_address("nobody"))
+        assert code_and_reason(reply) == (404, "no-route")
+        assert (await ana.ask("read", runtime_address("nobody")))["body"]["code"] == 404
+        assert node_of(one).parts.routing.look_ups == 1
+
+
+async def test_an_event_crosses_once_to_a_node_with_two_observers_and_to_no_other(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        ana = await one.opened("ana")
+        observers = [await two.opened("bo"), await two.opened("cy")]
+        await three.opened("eve")
+        thing = await ana.allocated("comm")
+        for observer in observers:
+            assert (await observer.subscribed(f"{thing}/changes"))["body"]["code"] == 200
+        passed: list[str] = []
+        bus = node_of(one).bus
+        send = bus.send
+
+        def noted(node: str, content: bytes) -> Code | None:
+            passed.append(node)
+            return send(node, content)
+
+        bus.send = noted  # type: ignore[method-assign]
+        await ana.say(a_message("update", thing, f"{thing}/changes", {"value": 1}))
+        for observer in observers:
+            assert (await next_of(observer, "update"))["body"] == {"value": 1}
+        assert passed == ["n2"]
+        for observer in observers:
+            await observer.ask("unsubscribe", "domain://msg-node.alpha.example/sm", {"resources": [f"{thing}/changes"]})
+        await ana.say(a_message("update", thing, f"{thing}/changes", {"value": 2}))
+        await ana.heard()
+        assert passed == ["n2"]
+
+
+async def test_a_runtime_that_is_live_at_one_node_cannot_be_opened_at_another(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        first = await one.opened("ana")
+        second = await two.runtime()
+        assert code_and_reason(await second.open("ana")) == (409, "address-taken")
+        assert (await first.ask("read", runtime_address("nobody")))["body"]["code"] == 404
+        assert two.state.sessions.by_runtime(runtime_address("ana")) is None
+
+
+async def test_a_session_that_is_re_opened_at_another_node_goes_there_with_its_addresses(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        target, thing = await ana.allocated(), await bo.allocated("comm")
+        assert (await ana.subscribed(f"{thing}/changes"))["body"]["code"] == 200
+        before = node_of(one).directory.claims[canonical_key(ana.address)]
+        again = await two.runtime()
+        again.address, again.token = ana.address, ana.token
+        reply = await again.ask("re-open", "mn:/session", None, from_=f"{ana.address}/{ana.token}")
+        assert reply["body"]["code"] == 200, reply
+        assert await ana.close_code() == 4001
+        after = node_of(one).directory.claims[canonical_key(ana.address)]
+        assert (before.node, after.node) == ("n1", "n2")
+        assert after.epoch > before.epoch
+        assert len(one.state.sessions) == 0
+        cy = await one.opened("cy")
+        await cy.say(a_message("read", cy.address, target, id_=3))
+        assert (await next_of(again, "read"))["to"] == target
+        await bo.say(a_message("update", thing, f"{thing}/changes", {"value": 1}))
+        assert (await next_of(again, "update"))["body"] == {"value": 1}
+
+
+async def test_a_token_that_is_none_moves_nothing(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana = await one.opened("ana")
+        thief = await two.runtime()
+        reply = await thief.ask("re-open", "mn:/session", None, from_=f"{ana.address}/guessed")
+        assert reply["body"]["code"] == 500
+        assert (await ana.ask("read", runtime_address("nobody")))["body"]["code"] == 404
+        assert node_of(one).directory.claims[canonical_key(ana.address)].node == "n1"
+
+
+async def test_two_nodes_that_open_one_runtime_at_once_give_it_to_one(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        runtimes = [await one.runtime(), await two.runtime()]
+        codes: list[int] = []
+
+        async def open_at(runtime: Runtime) -> None:
+            codes.append((await runtime.open("ana"))["body"]["code"])
+
+        async with trio.open_nursery() as nursery:
+            for runtime in runtimes:
+                nursery.start_soon(open_at, runtime)
+        assert sorted(codes) == [200, 409]
+        assert len(one.state.sessions) + len(two.state.sessions) == 1

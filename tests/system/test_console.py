@@ -1,0 +1,143 @@
+"""The console in a real browser, at a node that talks with another domain: what operators see, and how they cut off."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+import trio
+
+from interop.talker import Talker
+from tests.support.browser import Page, browser
+
+from .systems import System, running_system
+
+ADMIN = "\n[admin]\nport = {port}\ncertificate = {certificate}\nkey = {key}\n"
+FIRST_PAGE_SECONDS = 2.0
+"""A fifth of a second is the promise; the machine of a test may be busy."""
+WIDTHS = (1280, 390)
+
+
+async def free_port() -> int:
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    async with listener:
+        return int(listener.socket.getsockname()[1])
+
+
+async def admin_url(system: System) -> str:
+    """Give node A an admin site with the certificate of its listener; its address."""
+    port = await free_port()
+    text = await trio.Path(system.a.folder.settings).read_text()
+    certificate, key = (
+        next(line.partition(" = ")[2] for line in text.splitlines() if line.startswith(f"{name} = "))
+        for name in ("certificate", "key")
+    )
+    more = ADMIN.format(port=port, certificate=certificate, key=key)
+    await system.change_settings(system.a, old="\n[[peer]]", new=f"{more}[[peer]]")
+    return f"https://127.0.0.1:{port}"
+
+
+async def looked_at(page: Page, name: str) -> None:
+    """Look for what does not fit into a window; pictures are kept in the folder that the environment names."""
+    folder = os.environ.get("TRAPEZOID_PICTURES")
+    for width in WIDTHS:
+        await page.resize(width)
+        assert await page.run("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+        for scheme in ("light", "dark") if folder is not None else ():
+            await page.picture(Path(folder or "") / f"{name}-{width}-{scheme}.png", scheme)
+
+
+async def log_in(page: Page, url: str, system: System) -> None:
+    await page.go(f"{url}/partners")
+    assert "Log in" in await page.text()
+    await page.fill("#token", "not the token of this node at all")
+    await page.submit("button.main")
+    assert "not the token" in await page.text()
+    page.wrong.clear()  # a browser takes every 401 for an error
+    token = await trio.Path(system.a.folder.data / "admin-token").read_text()
+    await page.fill("#token", token.strip())
+    await page.send()
+    assert "Nothing is wrong" in await page.text()
+
+
+@pytest.mark.long
+async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path: Path) -> None:
+    async with running_system(tmp_path / "system") as system, browser(tmp_path, "--ignore-certificate-errors") as page:
+        url = await admin_url(system)
+        anna, bruno = await system.couple()
+        await _is_denied(anna, bruno)
+        await log_in(page, url, system)
+        await _pages_show_what_is_so(page, url)
+        await _a_question_is_answered(page, url)
+        await _cut_off(page, url)
+        assert not (await anna.ask(bruno.hyperty)).is_ok
+        await page.go(f"{url}/")
+        assert "their key is stolen" in await page.text()
+        await page.submit("table button")
+        await page.submit("button.bad")
+        assert (await anna.ask(bruno.hyperty)).is_ok
+        await page.submit("header button:not([id])")
+        assert "Log in" in await page.text()
+        await page.go(f"{url}/sessions")
+        assert "Log in" in await page.text()
+        assert page.wrong == []
+
+
+async def _is_denied(anna: Talker, bruno: Talker) -> None:
+    answer = await anna.ask(bruno.hyperty.replace("b.example", "c.example"))
+    assert answer.code == 403
+
+
+async def _pages_show_what_is_so(page: Page, url: str) -> None:
+    began = time.perf_counter()
+    await page.go(f"{url}/")
+    assert time.perf_counter() - began < FIRST_PAGE_SECONDS
+    for name, words in (
+        ("", ["a.example", "Live sessions", "b.example", "Operators have forbidden nothing"]),
+        ("partners", ["b.example", "live", "web", "known"]),
+        ("partners/b.example", ["Steps of the last contact", "resolve", "Signature", "valid", "Cut off"]),
+        ("sessions", ["runtime://a.example/anna", "live"]),
+        ("decisions", ["hyperty://c.example", "domain-blocked"]),
+        ("policies", ["Would this pass?", "Rules in force"]),
+    ):
+        await page.go(f"{url}/{name}")
+        text = await page.text()
+        assert all(word.lower() in text.lower() for word in words), (name, words, text)
+        await looked_at(page, name.replace("/", "-") or "overview")
+    await page.go(f"{url}/partners")
+    await page.press("/")
+    assert await page.run("document.activeElement.id") == "where"
+    await page.run("document.getElementById('theme').click()")
+    assert await page.run("document.documentElement.dataset.theme") == "light"
+    await page.go(f"{url}/partners/nobody.example")
+    assert "nothing is known about nobody.example" in await page.text()
+    page.wrong.clear()  # the 404
+
+
+async def _a_question_is_answered(page: Page, url: str) -> None:
+    await page.go(f"{url}/policies")
+    await page.fill("[name=from]", "hyperty://a.example/ana")
+    await page.fill("[name=to]", "hyperty://c.example/eve")
+    await page.fill("[name=roles]", '"><b>operator</b>')
+    await page.submit("section button.main")
+    text = await page.text()
+    assert "It would be denied" in text
+    assert "domain-blocked" in text
+    assert await page.run("document.querySelectorAll('main b').length") == 0
+    assert "<b>" in await page.run("document.querySelector('[name=roles]').value")
+    await looked_at(page, "verdict")
+
+
+async def _cut_off(page: Page, url: str) -> None:
+    await page.go(f"{url}/partners/b.example")
+    await page.fill("#reason", "their key is stolen")
+    await page.submit("form.danger button")
+    text = await page.text()
+    assert "Nothing has changed yet" in text
+    assert "links that end\tb.example" in text
+    await looked_at(page, "confirm")
+    await page.submit("button.bad")
+    assert "is forbidden" in await page.text()
+    await looked_at(page, "blocked")
