@@ -2,16 +2,18 @@
 
 All problems of a file set are collected and raised as one `SettingsError`, one line each. Relative paths are relative
 to the folder of the main file. `conf.d/*.toml` beside it is read in order of name: tables add up, `[[…]]` entries
-append, and a key that is given twice is an error that names both places.
+append, and a key that is given twice is an error that names both places. Variables of the environment come last, over
+what the files say: `msg_node.settings.environment`.
 """
 
 from __future__ import annotations
 
 import difflib
 import ipaddress
+import os
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +25,7 @@ from msgspec import inspect
 from msg_node.settings.addresses import address_problems, twin_problems
 from msg_node.settings.admin import admin_problems
 from msg_node.settings.cluster import cluster_problems
+from msg_node.settings.environment import Variable, settings_of, struct_of
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
 from msg_node.settings.lines import Position, locate_keys
@@ -53,7 +56,7 @@ class _Source:
     """The merged text of all files, and where each key stands."""
 
     values: dict[str, Any] = field(default_factory=dict)
-    positions: dict[KeyPath, Position] = field(default_factory=dict)
+    positions: dict[KeyPath, Position | Variable] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
     def complain(self, path: KeyPath, text: str) -> None:
@@ -67,15 +70,13 @@ class _Source:
         self.problems.append(f"{place}{_dotted(path)}: {text}" if path else text)
 
 
-def load_settings(path: Path) -> Settings:
-    """Read a settings file and its `conf.d`.
+def load_settings(path: Path, *, environment: Mapping[str, str] = os.environ) -> Settings:
+    """Read a settings file and its `conf.d`, and the settings in the environment.
 
     Raises:
         SettingsError: Everything that is wrong, one line per problem.
     """
-    source = _Source()
-    for file in (path, *sorted((path.parent / "conf.d").glob("*.toml"))):
-        _read(file, source)
+    source = _read_all(path, environment)
     if not source.problems:
         _find_unknown_keys(source)
     if not source.problems:
@@ -88,10 +89,46 @@ def load_settings(path: Path) -> Settings:
     raise SettingsError("\n".join(source.problems))
 
 
+def places_of_settings(path: Path, *, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Where each setting that is given stands: the line of a file, or the name of a variable. Others have defaults.
+
+    Raises:
+        SettingsError: A file cannot be read, or what is given contradicts itself.
+    """
+    source = _read_all(path, environment)
+    if source.problems:
+        raise SettingsError("\n".join(source.problems))
+    return {_dotted(place): str(position) for place, position in source.positions.items()}
+
+
 def settings_as_json(settings: Settings) -> str:
     """The settings in force, defaults included, for operators."""
     encoded = msgspec.json.encode(settings, enc_hook=str)
     return msgspec.json.format(encoded, indent=2).decode()
+
+
+def _read_all(path: Path, environment: Mapping[str, str]) -> _Source:
+    source = _Source()
+    for file in (path, *sorted((path.parent / "conf.d").glob("*.toml"))):
+        _read(file, source)
+    for place, value, variable, problem in settings_of(environment):
+        source.positions[place] = variable
+        if problem:
+            source.complain(place, problem)
+        else:
+            _set(source, place, value)
+    return source
+
+
+def _set(source: _Source, place: tuple[str, ...], value: object) -> None:
+    """Put a value where it belongs, over what files say."""
+    table: object = source.values
+    for key in place[:-1]:
+        table = table.setdefault(key, {}) if isinstance(table, dict) else None
+    if isinstance(table, dict):
+        table[place[-1]] = value
+    else:
+        source.complain(place, f"{'.'.join(place[:-1])} is no table in the files")
 
 
 def _read(file: Path, source: _Source) -> None:
@@ -152,7 +189,7 @@ def _find_unknown_keys(source: _Source) -> None:
 
 
 def _members(info: inspect.Type, section: str = "") -> Iterator[tuple[str, str]]:
-    struct = _struct_of(info)
+    struct = struct_of(info)
     if struct is not None:
         for member in struct.fields:
             yield section, member.encode_name
@@ -160,22 +197,8 @@ def _members(info: inspect.Type, section: str = "") -> Iterator[tuple[str, str]]
             yield from _members(member.type, inner)
 
 
-def _struct_of(info: inspect.Type) -> inspect.StructType | None:
-    """The table type behind optional, annotated and repeated ones."""
-    match info:
-        case inspect.StructType():
-            return info
-        case inspect.Metadata(type=inner):
-            return _struct_of(inner)
-        case inspect.VarTupleType(item_type=inner):
-            return _struct_of(inner)
-        case inspect.UnionType(types=types):
-            return next((found for found in map(_struct_of, types) if found is not None), None)
-    return None
-
-
 def _compare(value: object, info: inspect.Type, path: KeyPath, source: _Source, homes: dict[str, list[str]]) -> None:
-    struct = _struct_of(info)
+    struct = struct_of(info)
     if struct is None:
         return
     if isinstance(value, list):

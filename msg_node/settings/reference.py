@@ -21,6 +21,12 @@ of name: tables add up, `[[…]]` entries append, a key given twice is an error.
 Relative paths are relative to the folder of the main file. `trapezoid check --config node.toml` reports errors without
 starting anything.
 
+Environment variables come last, over what files say: `TRAPEZOID__LISTEN__PORT=8443` is `port` in `[listen]`. Texts
+and paths are given as they are, everything else as in TOML: `true`, `20`, `["a", "b"]`. With `_FILE` behind the name
+the value is the content of that file, as containers hand out secrets:
+`TRAPEZOID__SITE__STATUS_TOKEN_SHA256_FILE=/run/secrets/status`. Entries of `[[…]]` cannot be given like this.
+`trapezoid config show --source` prints where each setting comes from.
+
 Domains that no `[[peer]]` entry names are denied.
 """
 

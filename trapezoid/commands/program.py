@@ -137,12 +137,20 @@ def config_reference(
 
 
 @config_app.command("show")
-def config_show(config: Config) -> None:
-    """Print the effective configuration, including defaults, as JSON."""
+def config_show(
+    config: Config,
+    source: Annotated[bool, typer.Option("--source", help="Print where each setting that is given stands.")] = False,
+) -> None:
+    """Print the effective configuration, including defaults and variables of the environment, as JSON."""
     with errors_reported(as_json=True):
-        from msg_node.settings.load import load_settings, settings_as_json
+        from msg_node.settings.load import load_settings, places_of_settings, settings_as_json
+        from trapezoid.output import print_json
 
-        typer.echo(settings_as_json(load_settings(config)))
+        text = settings_as_json(load_settings(config))
+        if source:
+            print_json(places_of_settings(config))
+        else:
+            typer.echo(text)
 
 
 @app.command()
