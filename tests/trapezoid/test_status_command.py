@@ -133,3 +133,63 @@ def test_a_certificate_of_an_unknown_authority_is_answered_with_the_option_that_
     assert refused.exit_code == 2
     assert "use --ca" in refused.output
     assert CliRunner().invoke(app, [*asked, "--ca", str(tmp_path / "ca.pem")]).exit_code == 0
+
+
+# By the settings of the node.
+
+
+def write_settings(folder: Path, site: Site, *, certificate: str) -> Path:
+    (folder / "node.toml").write_text(
+        f"""
+[node]
+domain = "a.example"
+data_dir = "data"
+[listen]
+insecure_plaintext = true
+[site]
+port = {site.server_port}
+certificate = "{certificate}"
+key = "{certificate}"
+"""
+    )
+    return folder / "node.toml"
+
+
+def certify(site: Site, authority: trustme.CA) -> bytes:
+    """Have the site show a new certificate for another host name; returns it with the authority's and its key."""
+    issued = authority.issue_cert("a.example")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    issued.configure_cert(context)
+    site.socket = context.wrap_socket(site.socket, server_side=True)
+    return issued.private_key_and_cert_chain_pem.bytes() + authority.cert_pem.bytes()
+
+
+def ask(config: Path) -> tuple[int, str]:
+    (config.parent / "token").write_text("secret")
+    arguments = ["status", "--config", str(config), "--token-file", str(config.parent / "token")]
+    done = CliRunner().invoke(app, arguments)
+    return done.exit_code, " ".join(done.output.split())
+
+
+def test_the_settings_of_a_node_are_enough_to_find_and_recognise_it(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "site.pem").write_bytes(certify(site, trustme.CA()))
+    code, text = ask(write_settings(tmp_path, site, certificate="site.pem"))
+    assert (code, "b.example: live" in text) == (0, True)
+
+
+def test_a_server_with_another_certificate_on_the_port_is_not_the_node(site: Site, tmp_path: Path) -> None:
+    authority = trustme.CA()
+    certify(site, authority)
+    chain = authority.issue_cert("a.example").private_key_and_cert_chain_pem.bytes() + authority.cert_pem.bytes()
+    (tmp_path / "site.pem").write_bytes(chain)
+    code, text = ask(write_settings(tmp_path, site, certificate="site.pem"))
+    assert (code, "[tls-failed]" in text) == (2, True)
+
+
+def test_settings_without_a_site_and_two_ways_to_name_one_are_refused(site: Site, tmp_path: Path) -> None:
+    config = write_settings(tmp_path, site, certificate="site.pem")
+    config.write_text(config.read_text().partition("[site]")[0])
+    assert "has no [site]" in ask(config)[1]
+    for arguments in ([], ["https://a.example", "--config", str(config)]):
+        done = CliRunner().invoke(app, ["status", *arguments])
+        assert (done.exit_code, "give either URL or --config" in done.output) == (2, True)

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 app = typer.Typer(
     name="trapezoid",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
 )
 app.add_typer(guid.app, name="guid")
