@@ -56,6 +56,7 @@ class DomainLink(LinkPort):
         stub: What we know of the domain's stub here.
         machine: The state of the link.
         inward: The way in.
+        outward: The way out.
         senders: Those that pause.
         effects: Performs what the machine decides.
         now: The clock of the link, in monotonic seconds.
@@ -90,7 +91,7 @@ class DomainLink(LinkPort):
         node, max_hops = rules.ours.node, rules.max_hops
         is_bare = domain in context.terms.bare
         border = BareBorder(node, max_hops=max_hops) if is_bare else OutwardBorder(node, stub_url, max_hops=max_hops)
-        self._outward = Outbound(domain, border, rules, self.machine, self.records)
+        self.outward = Outbound(domain, border, rules, self.machine, self.records)
         self.effects = LinkEffects(self, context.bus, context.observer, context.traces)
 
     # Outward.
@@ -98,7 +99,7 @@ class DomainLink(LinkPort):
     def send(self, message: Message, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
         """Judge one message of ours and queue it; a refusal is the caller's to answer. `roles` are its session's."""
         now = self.now()
-        outbound = self._outward.judged(message, roles, now)
+        outbound = self.outward.judged(message, roles, now)
         if type(outbound) is Refusal:
             return outbound
         return self._submit(outbound, now)  # type: ignore[arg-type]
@@ -106,7 +107,7 @@ class DomainLink(LinkPort):
     def send_refusal(self, request: Message, code: Code, detail: str = "") -> None:
         """Answer a request of the peer's with a refusal."""
         now = self.now()
-        outbound = self._outward.refusal(request, code, detail, now)
+        outbound = self.outward.refusal(request, code, detail, now)
         if outbound is not None:
             self._submit(outbound, now)
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 import time
 from secrets import token_hex
 
+from msgspec.structs import replace
+
 from federation.core.border import BareBorder, OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
 from federation.core.carried import cleaned_forward
 from federation.core.interworking import INTERWORKING_TYPES
@@ -16,6 +18,7 @@ from federation.core.link_machine import LinkMachine
 from federation.core.outbound_queue import OutboundMessage, deadline_of
 from federation.link_context import UNIDENTIFIED, BorderRules, Refusal
 from federation.link_records import LinkRecords
+from federation.outward_flow import FlowTerms
 from policy.core.engine import Facts
 from policy.core.gate import Step, Verdict
 from protofly import codec
@@ -24,9 +27,10 @@ from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD
 from protofly.lifetime import ttl_of
 from protofly.limits import REQUEST_TTL_SECONDS
-from protofly.message import Message
+from protofly.message import NO_PEEK, Message
 from protofly.records import envelope_digest
 
+_UNUSUAL_TYPES = INTERWORKING_TYPES | {FORWARD, "response"}
 _OWN_WORDS = Verdict(permitted=True, code=None, rule_id="", revision="", step=Step.NODE)
 
 
@@ -115,6 +119,22 @@ class Outbound:
             return Refusal(exc.code)
         outbound.policy_us, outbound.facts = policy_us, self._records.facts_of(facts)
         return outbound
+
+    def flow(self, message: Message, roles: frozenset[str]) -> FlowTerms | None:
+        """What holds for all messages of the flow of one that has just left; None where each is judged by itself."""
+        rules, border, records = self._rules, self._border, self._records
+        is_usual = message.takes_members and message.peek == NO_PEEK and message.type not in _UNUSUAL_TYPES
+        if not is_usual or self._is_legacy or rules.identify is not None or isinstance(border, BareBorder):
+            return None
+        if "@" in message.from_ or "msgId" in rules.gate.facts_read:
+            return None
+        size, now, to = len(message.raw), time.time(), self._domain
+        facts = Facts("out", message, domain_of(message.from_), to, to, size, 0, now, session_roles=roles)
+        facts = replace(facts, auth=message.verdict, link_class=self._link_class)
+        settled = rules.gate.settle(facts) if facts.from_domain in self._our_domains else None
+        if settled is None:
+            return None
+        return FlowTerms(settled, rules, border, records.facts_of(facts))
 
     def refusal(self, request: Message, code: Code, detail: str, started: float) -> OutboundMessage | None:
         """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate.

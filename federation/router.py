@@ -20,6 +20,7 @@ from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import LinkContext, Refusal
+from federation.outward_flow import OutwardFlow
 from federation.paused_senders import PausedSenders
 from policy.core.engine import Facts
 from protofly.address import domain_of, valid_domain
@@ -128,6 +129,12 @@ class Federation:
                 self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
                 return Refusal(exc.code)
         return link.send(message, roles)
+
+    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
+        """What holds for all messages of the flow of one that `send` has just taken; None: each is judged by itself."""
+        link = self._links.get(domain)
+        terms = None if link is None else link.outward.flow(message, roles)
+        return None if link is None or terms is None else OutwardFlow(message, link, self._links, terms)
 
     def reach(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
         """Have the link of a domain made, for a message that somebody keeps until it is up.

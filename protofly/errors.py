@@ -81,6 +81,7 @@ class Code(Enum):
     RATE = (429, "rate")
     QUOTA = (429, "quota")
     INTERNAL = (500, "internal")
+    FLOW_DIFFERS = (500, "flow-differs")
     STORAGE = (500, "storage")
     CONNECTOR_OFF = (501, "connector-off")
     CRITERIA_SYNTAX = (501, "criteria-syntax")

@@ -413,6 +413,18 @@ def envelope_digest(type_: str, from_: str, to: str, id_: bytes | None, body: by
     return sha256(f"{type_}\n{from_}\n{to}\n".encode() + (id_ or b"") + b"\n" + body).hexdigest()[:DIGEST_DIGITS]
 
 
+def envelope_digests(type_: str, from_: str, to: str) -> Callable[[bytes | None, bytes], str]:
+    """`envelope_digest` for messages that share type, sender and recipient: of id and body."""
+    begun = sha256(f"{type_}\n{from_}\n{to}\n".encode())
+
+    def digest(id_: bytes | None, body: bytes) -> str:
+        whole = begun.copy()
+        whole.update((id_ or b"") + b"\n" + body)
+        return whole.hexdigest()[:DIGEST_DIGITS]
+
+    return digest
+
+
 def hash_address(address: str, key: bytes) -> str:
     """Keyed hash of an address: its scheme, a colon, 24 hex digits; only the digits where there is no scheme.
 

@@ -31,9 +31,9 @@ _OUTWARD_FLAGS = ("auth", "sessionToken", "assertedIdentity", "via", "trace")
 _INWARD_FLAGS = NODE_FLAGS
 _TRACE = b'"trace":"mn:'
 _OWN_TRACE = b'"mn:'
-_TRAILER = b"," + _TRACE
+TRAILER = b"," + _TRACE
 _ID_BYTES = 16
-_TRAILER_BYTES = len(_TRAILER) + 2 * _ID_BYTES
+_TRAILER_BYTES = len(TRAILER) + 2 * _ID_BYTES
 """The trailer of a node like ours up to the end of the id, which is written in hexadecimal digits."""
 _KNOWN_SENDERS = 1024
 
@@ -162,6 +162,9 @@ class OutwardBorder:
         node: Address of our node, appended to `via`.
         stub: Address of the hosted stub, appended after it.
         max_hops: Entries that `via` may have when a message comes here.
+
+    Attributes:
+        end_of_text: How texts end behind `TRAILER` and their id in hexadecimal digits.
     """
 
     def __init__(self, node: str, stub: str, *, max_hops: int = MAX_HOPS) -> None:
@@ -169,6 +172,7 @@ class OutwardBorder:
         self._max_hops = max_hops
         self._stub = stub
         self._via_tail = b'","via":' + msgspec.json.encode([node, stub])
+        self.end_of_text = self._via_tail + b"}}"
 
     def cross(self, message: Message, msg_id: bytes) -> Crossing:
         """Strip, stamp and encode one message.
@@ -381,10 +385,10 @@ def _trailer(text: bytes, end: bytes) -> tuple[int, bytes] | None:
     """
     id_end = len(text) - len(end)
     start = id_end - _TRAILER_BYTES
-    if start < 1 or not end or not text.endswith(end) or not text.startswith(_TRAILER, start):
+    if start < 1 or not end or not text.endswith(end) or not text.startswith(TRAILER, start):
         return None
     try:
-        return start, unhexlify(text[start + len(_TRAILER) : id_end])
+        return start, unhexlify(text[start + len(TRAILER) : id_end])
     except ValueError:
         return None
 

@@ -16,7 +16,7 @@ again after a lost carrier repeats nothing. Source: docs/abi.md (message numbers
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
@@ -27,6 +27,7 @@ from protofly.errors import Code, PeerError
 from protofly.lifetime import NOTICED_SECONDS, ttl_of
 from protofly.limits import (
     ANSWERED_AT_ONCE,
+    CROSSING_BYTES,
     IN_FLIGHT_BYTES,
     IN_FLIGHT_MESSAGES,
     REQUEST_TTL_SECONDS,
@@ -169,6 +170,27 @@ class OutboundQueue:
         self._waiting.append(pending)
         self._waiting_bytes += size
         return None
+
+    def submit_run(self, messages: Iterable[OutboundMessage]) -> int:
+        """Queue messages while a carrier is up, as `submit` would, until senders should pause; returns how many.
+
+        No more are taken from `messages`: they may be made as they are asked for.
+        """
+        limits = self._limits
+        if not self.is_carried or self.is_congested or limits.in_flight_bytes < 2 * CROSSING_BYTES:
+            return 0
+        waiting, seconds = self._waiting, limits.waiting_seconds
+        before, under_way = len(waiting), self._under_way_bytes
+        most = limits.in_flight_messages // 2 - len(self._under_way)
+        most_bytes, size_bytes = limits.in_flight_bytes // 2 - under_way, self._waiting_bytes
+        for pending in messages:
+            pending.deadline_seconds = pending.accepted_seconds + min(pending.deadline_seconds, seconds)
+            waiting.append(pending)
+            size_bytes += len(pending.wire)
+            if len(waiting) > most or size_bytes > most_bytes:
+                break
+        self._waiting_bytes = size_bytes
+        return len(waiting) - before
 
     def take_batch(self, max_messages: int, max_bytes: int, now: float) -> list[OutboundMessage]:
         """Hand messages to the carrier, oldest first, numbering those that go for the first time.

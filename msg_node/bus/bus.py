@@ -28,6 +28,7 @@ from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtimes import Runtimes
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
+from msg_node.bus.session_flows import FLOWS, FlowMode
 from msg_node.bus.session_traffic import Checks, Destinations, SessionDelivery, SessionTraffic
 from msg_node.bus.sweeper import Sweeper
 from msg_node.bus.user_routing import UserRouting
@@ -49,6 +50,7 @@ class BusOptions:
         ping_seconds: Silence after which a runtime is pinged.
         max_hops: Nodes that a message may pass.
         nodes: What only one of several nodes of a domain has.
+        flows: Whether what messages have in common is decided once.
     """
 
     node: str
@@ -56,6 +58,7 @@ class BusOptions:
     ping_seconds: float
     max_hops: int = MAX_HOPS
     nodes: NodeParts | None = None
+    flows: FlowMode = "on"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +189,7 @@ def make_bus(
     delivery = SessionDelivery(state, destinations, judges.stack, node=node)
     moves = None if options.nodes is None else options.nodes.moves
     runtimes = Runtimes(state, services.sessions, effects, own, refusals, moves)
+    flows = FLOWS[options.flows](state, router, judges.stack, refusals)
     checks = Checks(admission, judges.guests, services.observers)
     from_nodes = None
     if options.nodes is not None:
@@ -195,7 +199,7 @@ def make_bus(
     return Bus(
         options=options,
         runtimes=runtimes,
-        from_sessions=SessionTraffic(checks, router, delivery, refusals, runtimes, effects),
+        from_sessions=SessionTraffic(checks, flows, delivery, refusals, runtimes, effects),
         from_links=LinkTraffic(state, services.observers, router, destinations, own),
         from_nodes=from_nodes,
         send_queues=send_queues,

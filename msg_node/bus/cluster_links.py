@@ -7,6 +7,7 @@ else is handed to the links of other domains. Source: design, section 6.
 from __future__ import annotations
 
 from federation.link_context import Refusal
+from federation.outward_flow import OutwardFlow
 from msg_node.bus.send_queues import Links
 from msg_node.cluster.core.node_contents import Passed
 from msg_node.cluster.node_bus import NodeBus
@@ -41,6 +42,10 @@ class ClusterLinks:
         passed = Passed(message, roles, is_from_abroad=sender != "" and sender not in self._domains)
         code = self._node_bus.send(node, passed.encode())
         return None if code is None else Refusal(code)
+
+    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
+        """See `Links`: what goes to a node of our own is judged there, each message by itself."""
+        return None if node_name(domain) else self._links.flow(domain, message, roles)
 
     def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
         """See `OutboundLinks`."""

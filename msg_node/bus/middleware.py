@@ -44,6 +44,7 @@ class Stack(NamedTuple):
 
     Attributes:
         judge: All of them as one, None when there are none.
+        judge_abroad: Those of them as one that have a say about what leaves our domain, None when there are none.
         judge_local: The gate on our own bus alone, for what is routed later.
         names: Their names in order, for operators.
     """
@@ -51,11 +52,13 @@ class Stack(NamedTuple):
     judge: Step | None = None
     judge_local: JudgeLocal = let_pass
     names: tuple[str, ...] = ()
+    judge_abroad: Step | None = None
 
 
 def make_stack(steps: Sequence[tuple[str, Step]], judge_local: JudgeLocal = let_pass) -> Stack:
     """Put steps together, in this order."""
-    return Stack(_chain([step for _, step in steps]), judge_local, tuple(name for name, _ in steps))
+    abroad = [step for name, step in steps if name != "authorisation"]  # the gate of its domain judges what leaves
+    return Stack(_chain([step for _, step in steps]), judge_local, tuple(name for name, _ in steps), _chain(abroad))
 
 
 def _chain(steps: Sequence[Step]) -> Step | None:

@@ -13,6 +13,7 @@ from typing import Protocol
 import trio
 
 from msg_node.bus.core.message_queue import DROPPABLE, MessageQueue, QueueBounds
+from msg_node.bus.flow_table import FlowTable
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.session import Line
@@ -272,6 +273,7 @@ class RuntimePort:
         "answer",
         "blockers",
         "broken_in_a_row",
+        "flows",
         "guest_of",
         "heard_at",
         "line",
@@ -296,6 +298,7 @@ class RuntimePort:
         self.heard_at = now
         self.pings_unanswered = 0
         self.without_session_since = now
+        self.flows = FlowTable()
 
     @property
     def connection(self) -> int:

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 import trio
 
 from federation.guest_border import GuestBorder
+from federation.outward_flow import OutwardFlow
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
@@ -48,6 +49,9 @@ class Links(OutboundLinks, Protocol):
 
     def congested_link(self, domain: str) -> Congestible | None:
         """The link of a domain if its senders should pause."""
+
+    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
+        """What holds for all messages of the flow of one that `send` has just taken; None: each is judged by itself."""
 
     def flush(self) -> None:
         """Let every link that got something hand it on."""

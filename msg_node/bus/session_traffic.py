@@ -26,7 +26,6 @@ from msg_node.bus.core.router import (
     SERVE,
     SOMEWHERE,
     Decision,
-    Decisions,
     Deliver,
     Park,
     Refuse,
@@ -42,6 +41,7 @@ from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.runtimes import Runtimes
 from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.session_flows import SessionFlows
 from msg_node.bus.user_routing import UserRouting
 from msg_node.kernel.answers import validator_reply
 from msg_node.kernel.counts import NodeCount
@@ -203,6 +203,7 @@ class SessionTraffic:
 
     Args:
         checks: Asked about each message.
+        flows: Take what is like messages before; their router decides about the rest.
         delivery: Performs decisions.
         refusals: Answers what is refused.
         runtimes: Serves requests about sessions.
@@ -211,7 +212,7 @@ class SessionTraffic:
     def __init__(
         self,
         checks: Checks,
-        router: Decisions,
+        flows: SessionFlows,
         delivery: SessionDelivery,
         refusals: Refusals,
         runtimes: Runtimes,
@@ -220,7 +221,7 @@ class SessionTraffic:
         self._admission = checks.admission
         self._guests = checks.guests
         self._observers = checks.observers
-        self._router: Decisions = router
+        self._flows = flows
         self._delivery = delivery
         self._refuse = refusals.refuse
         self._runtimes = runtimes
@@ -230,7 +231,7 @@ class SessionTraffic:
 
     def refuse_requests(self, retry_seconds: float) -> None:
         """The node stops: refuse new requests from now on."""
-        self._router = DrainingRouter(self._router, retry_seconds)
+        self._flows.router = DrainingRouter(self._flows.router, retry_seconds)
 
     def fence(self, retry_seconds: float | None) -> None:
         """Refuse what promises anything; with None, go on."""
@@ -248,11 +249,16 @@ class SessionTraffic:
         ends = time.monotonic() + TURN_SECONDS
         port.heard(now)
         queue = port.queue
-        taken = 0
+        taken, flows = 0, self._flows
+        flows.begin_turn()
         with self._effects:
-            for raw in frames:
-                taken += 1
-                self._take_frame(port, raw, now)
+            while taken < len(frames):
+                run = flows.take(port, frames, taken, now)
+                if not run:
+                    run = 1
+                    self._take_frame(port, frames[taken], now)
+                    flows.begin_turn()
+                taken += run
                 if port.blockers or queue.is_closing or time.monotonic() > ends:
                     break
         if queue.is_congested and not queue.is_slow:
@@ -283,10 +289,12 @@ class SessionTraffic:
                 is_response = admitted.type == "response"
                 if admitted.type == "unsubscribe" or SUBSCRIPTION in (admitted.from_ if is_response else admitted.to):
                     self._follow(admitted, sid)
-                decision = self._router.decide(admitted, sid, now)
+                decision = self._flows.router.decide(admitted, sid, now)
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
                     self._refuse(port, admitted, refusal)
+                else:
+                    self._flows.notice(port, admitted, decision)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))
 
@@ -317,7 +325,7 @@ class SessionTraffic:
             is_response = admitted.type == "response"
             if admitted.type == "unsubscribe" or SUBSCRIPTION in (admitted.from_ if is_response else admitted.to):
                 self._follow(admitted, sid)
-            decision = parked(admitted, here_only(self._router.decide(admitted, sid, now, may_park=False)))
+            decision = parked(admitted, here_only(self._flows.router.decide(admitted, sid, now, may_park=False)))
             refusal = self._delivery.perform(port, admitted, decision, now)
         except PeerError as exc:
             entered.arrived(exc.code)

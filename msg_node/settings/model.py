@@ -423,6 +423,18 @@ class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     )
 
 
+class DebugSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """For those who look for a defect of the node."""
+
+    flows: Annotated[
+        Literal["on", "verify", "off"],
+        Meta(
+            description="Whether what messages of one sender, recipient and type have in common is decided once; "
+            "`verify`: every message is judged by itself, and a difference is an error `flow-differs` in the log."
+        ),
+    ] = "on"
+
+
 class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One foreign domain, or with `*.` before it all its subdomains. Domains that no entry names are denied."""
 
@@ -551,6 +563,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     identity: IdentitySettings = IdentitySettings()
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
+    debug: DebugSettings = DebugSettings()
     peer: tuple[PeerSettings, ...] = ()
     interworking: tuple[InterworkingSettings, ...] = ()
 

@@ -48,6 +48,7 @@ def build_bus(
         first_request=_first_number(),
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
+        flows=settings.debug.flows,
     )
     permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
     services = _build_services(foundation, decisions, backends, inventory, permit_guest)

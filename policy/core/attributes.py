@@ -73,12 +73,16 @@ class Kind(Enum):
 
 
 class Attribute(NamedTuple):
-    """One attribute. `is_fixed`: the same for every message with the same hook and the same three domains."""
+    """One attribute. `is_fixed`: the same for every message with the same hook and the same three domains.
+
+    `varies`: it may differ between two messages of one flow; see `CompiledPolicies.settles`.
+    """
 
     name: str
     kind: Kind
     read: Callable[[Facts], Value]
     is_fixed: bool = False
+    varies: bool = False
 
 
 class _ClassOnly(msgspec.Struct, rename={"class_": "class"}):
@@ -229,10 +233,10 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("msgTo", Kind.ADDRESS, lambda facts: _address(facts.message.to)),
         Attribute("actionType", Kind.WORD, lambda facts: TYPE_ALIASES.get(facts.message.type, facts.message.type)),
         Attribute("msgType", Kind.TEXTS, _message_types),
-        Attribute("msgId", Kind.TEXT, _message_id),
+        Attribute("msgId", Kind.TEXT, _message_id, varies=True),
         Attribute("class", Kind.TEXT, _delivery_class),
         Attribute("resource", Kind.TEXT, lambda facts: _json_text(facts.message.resource)),
-        Attribute("size", Kind.NUMBER, lambda facts: facts.size_bytes),
+        Attribute("size", Kind.NUMBER, lambda facts: facts.size_bytes, varies=True),
         Attribute("viaLength", Kind.NUMBER, lambda facts: facts.via_length),
         Attribute("auth", Kind.FLAG, lambda facts: facts.auth is True),
         Attribute("identity.verified", Kind.FLAG, lambda facts: facts.identity_verified),
@@ -242,9 +246,9 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("srcIDP", Kind.TEXT, _identity_issuer),
         Attribute("srcIDPDomain", Kind.DOMAIN, _identity_domain),
         Attribute("session.roles", Kind.TEXTS, lambda facts: facts.session_roles),
-        Attribute("time", Kind.TIME, _time_of_day),
-        Attribute("date", Kind.DATE, _date_ordinal),
-        Attribute("weekday", Kind.WEEKDAY, _weekday),
+        Attribute("time", Kind.TIME, _time_of_day, varies=True),
+        Attribute("date", Kind.DATE, _date_ordinal, varies=True),
+        Attribute("weekday", Kind.WEEKDAY, _weekday, varies=True),
     )
 }
 """Every attribute by the name that policies and decision records use."""

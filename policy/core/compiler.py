@@ -34,10 +34,14 @@ class Split(NamedTuple):
 
 _BY_GATE: Final = frozenset(attribute.name for attribute in ATTRIBUTES.values() if attribute.is_fixed)
 _BY_TYPE: Final = _BY_GATE | {"actionType"}
+_VARYING: Final = frozenset(attribute.name for attribute in ATTRIBUTES.values() if attribute.varies)
 
 
 class CompiledRule(NamedTuple):
-    """One rule: its conditions, where the index files it, how texts begin where it applies, and what it decides."""
+    """One rule: its conditions, where the index files it, how texts begin where it applies, and what it decides.
+
+    `reads_what_varies`: it, its policy or its set asks for something that differs between messages of one flow.
+    """
 
     rule_id: str
     source: Rule
@@ -46,6 +50,7 @@ class CompiledRule(NamedTuple):
     beginning: Beginning | None
     decision: Decision
     policy_number: int
+    reads_what_varies: bool
 
 
 class CompiledPolicy(NamedTuple):
@@ -85,7 +90,9 @@ def compile_rule(policy_set: PolicySet, policy: Policy, rule: Rule, policy_numbe
     except SettingsError as exc:
         raise SettingsError(f"rule {rule_id}: {exc.detail}") from exc
     decision = Decision(rule.effect, rule_id, reason, obligations)
-    return CompiledRule(rule_id, rule, condition, guard, beginning, decision, policy_number)
+    asked = (policy_set.target, policy.target, rule.target, rule.condition)
+    varies = any(test.attribute in _VARYING for part in asked for test in tests_of(part))
+    return CompiledRule(rule_id, rule, condition, guard, beginning, decision, policy_number, varies)
 
 
 def compile_split(conditions: Iterable[Condition]) -> Split:

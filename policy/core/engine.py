@@ -168,6 +168,20 @@ class CompiledPolicies:
             self._count_fault(exc)
             return FAULT
 
+    def settles(self, facts: Facts) -> bool:
+        """True if what is decided about one message holds for every message of its flow.
+
+        A flow is what has the same hook, domains, addresses, type, roles and verified identity, and names no member of
+        `BodyPeek`. Rules that cannot apply to it may read what they like.
+        """
+        for number in self._index.candidates(facts):
+            rule = self._rules[number]
+            policy = self._policies[rule.policy_number]
+            splits = (self._sets[policy.set_number].target, policy.target, rule.condition)
+            if rule.reads_what_varies and all(settle(split, facts) is not never for split in splits):
+                return False
+        return True
+
     def outcomes(self, facts: Facts) -> tuple[RuleOutcome, ...]:
         """How every rule sees one message, in the order of evaluation; for people, not for the message path."""
         return tuple(self._outcome(rule, facts) for rule in self._rules)

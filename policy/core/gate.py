@@ -104,6 +104,21 @@ class Explanation:
     """Attributes that rules read, as they saw them; what was missing is not here."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a gate says about every message of one flow, for as long as this is its era.
+
+    Attributes:
+        verdict: They pass, and this is why.
+        bucket: What each of them has to pass first, None without rates.
+        era: The era of the gate.
+    """
+
+    verdict: Verdict
+    bucket: Bucket | None
+    era: object
+
+
 class _PeerEntry:
     """One entry of the settings with its two buckets.
 
@@ -156,6 +171,7 @@ class Gate:
     """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts.
 
     Attributes:
+        era: Another object as soon as policies, entries or lists change.
         facts_read: What the rules of the policies in force read.
         has_policies: Whether there are any.
     """
@@ -239,6 +255,17 @@ class Gate:
             self.denied += 1
         return verdict
 
+    def settle(self, facts: Facts) -> Settled | None:
+        """What is decided about every message of the flow of this one; None when each has to be judged by itself.
+
+        See `CompiledPolicies.settles` for what a flow is. Nothing is counted, and what is refused is not settled.
+        """
+        lane = self._lane_of_sender(facts) if facts.hook == "in" else self._lane(facts.hook, facts.link_domain)
+        verdict = self._decide(lane, facts)
+        if not verdict.permitted or verdict.decision.shadow or facts.message.type == FORWARD:
+            return None
+        return Settled(verdict, lane.bucket, self.era) if self._policies.settles(facts) else None
+
     def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict) -> Verdict:
         """Judge what a message carries as well, if it can be read. Source: message specification, section 9.7."""
         inner = facts.message
@@ -298,6 +325,7 @@ class Gate:
 
     def _use(self, policies: CompiledPolicies) -> None:
         """Everything that depends on the policies is new at once."""
+        self.era = object()
         self._policies = policies
         self._revision = policies.revision
         self.facts_read = policies.facts_read

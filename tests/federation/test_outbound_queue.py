@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -52,6 +53,40 @@ def test_only_a_few_may_wait_while_nobody_carries() -> None:
     submit(queue, 4)
     assert queue.submit(pending()) is Code.OVERLOAD
     assert queue.waiting == 4
+
+
+@given(
+    st.integers(1, 12),
+    st.integers(0, 12),
+    st.integers(0, 12),
+    st.lists(st.sampled_from([100, 900_000, 2_000_000]), max_size=12),
+)
+def test_a_run_is_queued_as_its_messages_are_one_by_one_until_senders_should_pause(
+    most: int, before: int, under_way: int, sizes: list[int]
+) -> None:
+    limits = QueueLimits(in_flight_messages=most)
+    one_by_one, at_once = live_queue(limits), live_queue(limits)
+    for queue in (one_by_one, at_once):
+        for _ in range(before):
+            queue.submit(pending())
+        queue.take_batch(under_way, 1 << 30, 1.0)
+    taken = 0
+    for size in sizes:
+        if one_by_one.is_congested:
+            break
+        assert one_by_one.submit(pending(size=size)) is None
+        taken += 1
+    assert at_once.submit_run(iter([pending(size=size) for size in sizes])) == taken
+    assert at_once.is_congested == one_by_one.is_congested
+    assert list(at_once) == list(one_by_one)
+    assert at_once._waiting_bytes == one_by_one._waiting_bytes
+
+
+def test_a_run_waits_for_no_carrier_and_is_made_no_further_than_it_is_taken() -> None:
+    assert OutboundQueue(STREAM).submit_run([pending()]) == 0
+    messages = (pending() for _ in range(9))
+    assert live_queue(QueueLimits(in_flight_messages=6)).submit_run(messages) == 4
+    assert len(list(messages)) == 5
 
 
 def refuse_odd(message: Message) -> None:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from policy.core import engine
+from policy.core.attributes import ATTRIBUTES
 from policy.core.engine import (
     FAULT,
     Algorithm,
@@ -357,3 +358,27 @@ def test_rules_for_one_message_are_taken_up_to_their_number(monkeypatch: pytest.
     one_policy(*rules[:3])
     with pytest.raises(SettingsError, match="up to 4 rules"):
         one_policy(*rules)
+
+
+@pytest.mark.parametrize("name", ["size", "time", "date", "weekday"])
+def test_a_rule_that_can_apply_and_reads_what_varies_settles_nothing(name: str) -> None:
+    reads = check(name, "present", True)
+    elsewhere = check("linkDomain", "equals", "elsewhere.example")
+    assert not one_policy(deny("d", reads)).settles(some_facts())
+    assert not one_policy(permit("p"), deny("d", both(HOLDS, reads))).settles(some_facts())
+    assert one_policy(permit("p"), deny("d", both(FAILS, reads))).settles(some_facts())
+    assert one_policy(permit("p"), deny("d", both(elsewhere, reads))).settles(some_facts())
+
+
+def test_a_target_that_reads_what_varies_settles_nothing_either() -> None:
+    for policy_set in (
+        PolicySet(id="s", target=TINY, policies=(Policy(id="", rules=(permit("p"),)),)),
+        PolicySet(id="s", policies=(Policy(id="", target=TINY, rules=(permit("p"),)),)),
+        PolicySet(id="s", policies=(Policy(id="", rules=(deny("d", TINY, mode=Mode.REPORT), permit("p"))),)),
+    ):
+        assert not compile_policies([policy_set]).settles(some_facts())
+
+
+def test_what_rules_read_is_marked_for_every_attribute() -> None:
+    varying = {name for name, attribute in ATTRIBUTES.items() if attribute.varies}
+    assert varying == {"msgId", "size", "time", "date", "weekday"}

@@ -20,6 +20,7 @@ from protofly.records import (
     SegmentManifest,
     decode_manifest,
     envelope_digest,
+    envelope_digests,
     frame_end,
     hash_address,
 )
@@ -221,3 +222,10 @@ def test_a_block_of_the_reserved_kind_is_in_no_frame() -> None:
     head = b"\x28\xb5\x2f\xfd\x20\x00"  # one segment, with a size of one byte
     assert frame_end(head + b"\x01\x00\x00", 0) == 9
     assert frame_end(head + b"\x07\x00\x00", 0) is None
+
+
+def test_digests_that_share_their_begin_are_those_of_single_messages() -> None:
+    names = ("event", "hyperty://a.example/\xe4", "comm://b.example/y")
+    digest = envelope_digests(*names)
+    for id_, body in ((b"12", b'{"value":1}'), (None, b""), (b"13", b"{}")):
+        assert digest(id_, body) == envelope_digest(*names, id_, body)

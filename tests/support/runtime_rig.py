@@ -30,6 +30,7 @@ from msg_node.bus.middleware import Step, authorisation, make_stack
 from msg_node.bus.node_traffic import NodeParts
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.send_queues import SendQueues
+from msg_node.bus.session_flows import FlowMode
 from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.connectors.socketio import SocketIo
@@ -251,6 +252,9 @@ class NearDomains:
             self.roles.append(roles)
         return refusal
 
+    def flow(self, _domain: str, _message: Message, _roles: frozenset[str]) -> None:
+        return None
+
     def reach(self, domain: str, _message: Message, _roles: frozenset[str] = frozenset()) -> Refusal | None:
         refusal = self.refusals.get(domain)
         if refusal is None:
@@ -310,6 +314,7 @@ class RuntimeRig:
         interworking: Interworking | None = None,
         gate: Gate | None = None,
         nodes: NodesOf | None = None,
+        flows: FlowMode = "on",
     ) -> None:
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
@@ -339,7 +344,7 @@ class RuntimeRig:
         )
         self.domains = NearDomains()
         self.nodes = None if nodes is None else nodes(self.state, store)
-        self.bus = self._make_bus(steps, ping_seconds=ping_seconds, max_hops=max_hops)
+        self.bus = self._make_bus(steps, flows, ping_seconds=ping_seconds, max_hops=max_hops)
         self.parks: Parks = park_nothing
         self.bus.send_queues.links = self.domains
         self.judge_local: JudgeLocal = lambda _message, _roles: None
@@ -359,7 +364,9 @@ class RuntimeRig:
             )
         )
 
-    def _make_bus(self, steps: Sequence[tuple[str, Step]], *, ping_seconds: float, max_hops: int) -> Bus:
+    def _make_bus(
+        self, steps: Sequence[tuple[str, Step]], flows: FlowMode, *, ping_seconds: float, max_hops: int
+    ) -> Bus:
         """The bus, whose judges and parks are looked up at each message: tests replace them."""
 
         def judge(message: Message, roles: frozenset[str], _sid: int | None) -> Refusal | None:
@@ -373,6 +380,7 @@ class RuntimeRig:
                 ping_seconds=ping_seconds,
                 max_hops=max_hops,
                 nodes=None if self.nodes is None else self.nodes.parts,
+                flows=flows,
             ),
             self.state,
             self.services,

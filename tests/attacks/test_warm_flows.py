@@ -1,0 +1,137 @@
+"""Messages that try to pass as part of a flow that an honest message has opened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from policy.core.gate import PeerRule
+from protofly.message import NO_PEEK
+from tests.support.flow_rig import ANA, BO, FlowRig, event, flow_rig
+
+EVE = "hyperty://alpha.example/eve"
+HONEST = event(1)
+
+
+def text(message: object) -> bytes:
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def warm(rig: FlowRig) -> None:
+    rig.say("ana", *[HONEST] * 4)
+    assert list(rig.link.queue)[-1].message.peek is NO_PEEK
+
+
+def still_honest(rig: FlowRig) -> None:
+    """The honest sender goes on as before."""
+    before = len(rig.queued())
+    rig.say("ana", event(77))
+    assert [one["n"] for one in rig.queued()[before:]] == [77]
+
+
+async def test_the_same_bytes_from_another_session_are_a_forgery(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        warm(rig)
+        before = len(rig.queued())
+        rig.say("eve", *[HONEST] * 4)
+        assert len(rig.queued()) == before
+        assert rig.node.counters["refused sources"] == 4
+        still_honest(rig)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        text(event(2, from_=EVE)),
+        text(HONEST)[:-1] + b',"from":"%b"}' % EVE.encode(),
+        text(HONEST).replace(b'"body":', b'"from":"%b","body":' % EVE.encode()),
+        text(HONEST).replace(b'{"n":1}', b'{"n":1},"from":"%b","x":{"n":1}' % EVE.encode()),
+        text(HONEST).replace(b'{"n":1}', b'{"n":1},"fr\\u006fm":"%b","x":{"n":1}' % EVE.encode()),
+        text(HONEST).replace(b"/ana", b"/%65ve").replace(b"%65", b"\\u0065"),
+    ],
+)
+async def test_another_sender_behind_the_bytes_of_a_flow_does_not_leave(tmp_path: Path, forged: bytes) -> None:
+    async with flow_rig(tmp_path) as rig:
+        rig.give("eve", EVE)
+        warm(rig)
+        before = len(rig.queued())
+        rig.write("ana", text(HONEST), forged, text(HONEST))
+        assert [one.message.from_ for one in list(rig.link.queue)[before:]] == [ANA, ANA]
+        assert rig.node.counters["refused sources"] == 1
+        still_honest(rig)
+
+
+@pytest.mark.parametrize("name", ["auth", "sessionToken", "assertedIdentity", "via"])
+async def test_no_spelling_of_a_flag_leaves_in_a_message_of_a_flow(tmp_path: Path, name: str) -> None:
+    escaped = f"\\u00{ord(name[0]):02x}{name[1:]}"
+    bodies = [f'{{"n":1,"{one}":true}}' for one in (name, escaped)] + [f'{{"{escaped}":true,"n":1,"{name}":null}}']
+    async with flow_rig(tmp_path) as rig:
+        warm(rig)
+        before = len(rig.queued())
+        rig.write("ana", *(text(HONEST).replace(b'{"n":1}', body.encode()) for body in bodies))
+        for one in list(rig.link.queue)[before:]:
+            body = json.loads(one.wire)["body"]
+            assert body.get(name) is not True
+            assert one.wire.count(b'"trace":"mn:') == 1
+        still_honest(rig)
+
+
+async def test_a_source_of_somebody_else_does_not_leave_in_a_flow(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        rig.give("eve", EVE)
+        warm(rig)
+        before = len(rig.queued())
+        rig.say("ana", event(2, source=EVE), HONEST)
+        assert [one["n"] for one in rig.queued()[before:]] == [1]
+        still_honest(rig)
+
+
+async def test_a_flow_of_a_session_that_has_ended_is_of_no_use_to_the_next_one(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        warm(rig)
+        sid = rig.sid("ana")
+        rig.node.bus.runtimes.remove([sid])
+        rig.give("eve", ANA)
+        before = len(rig.queued())
+        rig.say("ana", *[HONEST] * 3)
+        assert len(rig.queued()) == before
+        rig.say("eve", HONEST)
+        assert len(rig.queued()) == before + 1
+
+
+async def test_an_address_that_is_taken_away_between_two_messages_of_one_read_is_lost_at_once(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        warm(rig)
+        rig.node.state.owners.release([rig.sid("ana")], ANA)
+        rig.give("eve", ANA)
+        before = len(rig.queued())
+        rig.say("ana", HONEST, HONEST)
+        assert len(rig.queued()) == before
+        rig.say("eve", event(5))
+        assert rig.queued()[before:] == [{"n": 5}]
+
+
+async def test_a_block_counts_for_the_next_message_of_a_flow_and_its_end_lets_the_flow_go_on(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        warm(rig)
+        before = len(rig.queued())
+        rig.gate.cut_off(["beta.example"])
+        rig.say("ana", HONEST, HONEST)
+        rig.gate.cut_off([])
+        rig.gate.configure({"*": PeerRule(default="deny")}, allow=None, deny=())
+        rig.say("ana", HONEST, HONEST)
+        rig.gate.configure({"*": PeerRule()}, allow=None, deny=())
+        assert len(rig.queued()) == before
+        assert rig.node.counters["refused domain-blocked"] == 4
+        still_honest(rig)
+
+
+async def test_a_message_to_another_recipient_does_not_go_to_that_of_the_flow(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        warm(rig)
+        before = len(rig.queued())
+        rig.write("ana", text(HONEST).replace(b'{"n":1}', b'{"n":1},"to":"%b-2","x":{"n":1}' % BO.encode()))
+        assert [one.message.to for one in list(rig.link.queue)[before:]] == [f"{BO}-2"]
+        still_honest(rig)
