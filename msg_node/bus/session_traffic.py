@@ -235,7 +235,7 @@ class SessionTraffic:
 
     def fence(self, retry_seconds: float | None) -> None:
         """Refuse what promises anything; with None, go on."""
-        self._router = fenced(self._router, retry_seconds)
+        self._flows.router = fenced(self._flows.router, retry_seconds)
 
     def take(self, port: RuntimePort, frames: list[bytes]) -> int:
         """Route what one read brought.

@@ -111,6 +111,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "the session closed": (reopen, "learned"),
     "a guest with the address of the recipient": (learn, "to the guest"),
     "other roles": (set_roles, "sent"),
+    "the node fenced": (lambda rig: rig.node.bus.from_sessions.fence(5.0), "sent"),
     "the node stops": (lambda rig: rig.node.bus.refuse_new(5.0), "sent"),
 }
 
