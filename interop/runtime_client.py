@@ -112,6 +112,11 @@ class RuntimeClient:
         """Runtime address and token: the name of the session, once it is open."""
         return f"{self.runtime}/{self.token}" if self.token else self.runtime
 
+    @property
+    def next_id(self) -> int:
+        """Id of the next request."""
+        return self._last_id + 1
+
     async def run(self, *, task_status: trio.TaskStatus[Answer] = trio.TASK_STATUS_IGNORED) -> None:
         """Connect, open the session (or re-open it when there is a token), then read until the connection ends.
 

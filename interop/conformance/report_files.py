@@ -11,7 +11,7 @@ from interop.conformance.model import Case
 from interop.conformance.outcome import Outcome, Verdict
 from interop.conformance.run import Report
 
-_NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """Characters that XML 1.0 cannot hold (section 2.2); a node may send any of them."""
 
 
@@ -95,6 +95,6 @@ def _add_test_case(suite: ET.Element, outcome: Outcome) -> None:
     )
     element = {Verdict.FAILED: "failure", Verdict.NO_ANSWER: "error", Verdict.NOT_APPLICABLE: "skipped"}
     if outcome.verdict is not Verdict.PASSED:
-        kind = ET.SubElement(test, element[outcome.verdict], message=_NOT_XML.sub("\ufffd", outcome.problem))
+        kind = ET.SubElement(test, element[outcome.verdict], message=NOT_XML.sub("\ufffd", outcome.problem))
         if outcome.is_finding:
-            kind.text = _NOT_XML.sub("\ufffd", outcome.explain())
+            kind.text = NOT_XML.sub("\ufffd", outcome.explain())

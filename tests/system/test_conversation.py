@@ -9,10 +9,10 @@ import msgspec
 import trio
 
 from interop.group_chat import GroupChat, Step
+from interop.lab.spool import hashed_by, read_records
 from interop.scene import Scene, load_scene
 from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, SegmentManifest, StubEvent
 
-from .spool import hashed_by, read_records
 from .systems import System, running_system
 
 SCENE_FILE = Path(__file__).parents[2] / "examples" / "two_domains" / "group_chat.toml"

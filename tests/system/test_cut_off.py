@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import trio
 
+from interop.lab.spool import read_records
 from interop.laboratory import LaboratoryNode
 from interop.talker import Talker
 from protofly.errors import Code, HostError
 from protofly.records import AdminEvent
 from trapezoid.admin_client import ask_node
 
-from .spool import read_records
 from .systems import running_system, wait_until
 
 BUSY_SECONDS = 5.0

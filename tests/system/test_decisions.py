@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from interop.lab.spool import read_records
 from protofly.records import DecisionRecord
 from tests.support.runtime_rig import SESSION, a_message, code_and_reason
 
 from .one_node import SETTINGS, serving
-from .spool import read_records
 
 POLICY = """
 id = "home"

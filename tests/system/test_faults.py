@@ -9,12 +9,12 @@ from pathlib import Path
 
 import trio
 
+from interop.lab.spool import read_records
 from interop.runtime_client import Answer
 from interop.talker import Talker
 from protofly.errors import TransportError
 from protofly.records import StubEvent
 
-from .spool import read_records
 from .systems import System, running_system
 
 EVENTS = 300

@@ -13,15 +13,16 @@ from pathlib import Path
 import msgspec
 import trio
 
+from interop.lab.link_peer import LinkPeer
+from interop.lab.spool import read_records
 from protofly.records import LinkEvent, StubEvent
 from stubkit.keys import make_keys
 from stubs_cache.cache import StubsCache
 from stubs_cache.store import load_secret
 from tests.support.guests import assemble, guest
 
-from .foreign import MANIFEST, MODULE, ROOT, WELL_KNOWN, ForeignDomain, LinkPeer
+from .foreign import MANIFEST, MODULE, ROOT, WELL_KNOWN, ForeignDomain
 from .frontier import Frontier, running_frontier
-from .spool import read_records
 from .systems import wait_until
 
 DAY_SECONDS = 86_400.0

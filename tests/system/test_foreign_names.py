@@ -8,11 +8,12 @@ import pytest
 import trio
 
 from federation.core.link_frames import FrameKind, encode_messages
+from interop.lab.link_peer import message
+from interop.lab.spool import hashed_by, read_records
 from protofly.records import LinkEvent, MessageRecord
 
-from .foreign import ForeignDomain, message
+from .foreign import ForeignDomain
 from .frontier import Frontier, running_frontier
-from .spool import hashed_by, read_records
 from .systems import wait_until
 
 STOLEN = ["hyperty://a.example/anna", "hyperty://c.example/h-1", "hyperty://sub.liar.foreign.example/h-1"]

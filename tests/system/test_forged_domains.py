@@ -14,8 +14,9 @@ import pytest
 import trio
 
 from federation.core.link_frames import encode_messages
+from interop.lab.link_peer import LinkLine, message
 
-from .foreign import ForeignDomain, LinkLine, message
+from .foreign import ForeignDomain
 from .frontier import Frontier, running_frontier
 from .legacy import use_settings
 from .systems import wait_until

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from interop.lab.spool import read_records
 from protofly.records import MessageRecord, StubEvent
 from sandbox.core.exchange import Action, ChannelKind, GuestAction
 from stubkit.build import build
@@ -17,7 +18,6 @@ from tests.support.guests import ENDLESS_LOOP, constant, guest, status
 
 from .foreign import LINK_STUB
 from .frontier import WAITING_SECONDS, running_frontier
-from .spool import read_records
 from .systems import wait_until
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import trio
 
+from interop.lab.spool import hashed_by, read_records
 from interop.laboratory import POLICIES
 from protofly.records import DecisionRecord, MessageRecord
 
-from .spool import hashed_by, read_records
 from .systems import running_system
 
 RULE = """

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import zstandard
 
+from interop.lab.spool import read_records
 from interop.laboratory import POLICIES
 from policy.core.engine import Effect
 from policy.files import read_policies
 from protofly.records import MessageRecord, PolicyEvent, SessionEvent, StubEvent
 from tests.support.replayed import facts_of
 
-from .spool import read_records
 from .systems import running_system, wait_until
 
 PLAIN = "[records]\nhash_addresses = false\n\n[[peer]]"

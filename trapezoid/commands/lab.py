@@ -3,21 +3,54 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from pipeline.option_groups import grouped
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from interop.domain_folders import Preparation
+    from interop.lab.core.scene import LabScene
     from interop.lab.kept import DomainState, Exchange, KeptLab
+    from interop.lab.run import LabReport
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="Folder of the laboratory.")]
+Scene = Annotated[str, typer.Argument(metavar="SCENE", help="A scene file, or the name of one from `lab scenes`.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportFiles:
+    """Files that a run writes besides what it prints."""
+
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the verdict as JUnit XML.")] = None
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write one HTML page with a timeline.")] = None
+
+    def check(self) -> None:
+        """Fail before the scene runs if a report cannot be written after it. Raises SettingsError."""
+        from protofly.errors import SettingsError
+
+        for file in filter(None, (self.junit, self.html)):
+            try:
+                file.touch()
+            except OSError as exc:
+                raise SettingsError(f"{file}: {exc.strerror}") from exc
+
+    def write(self, report: LabReport) -> None:
+        """Write the files that were asked for."""
+        from interop.lab.report import write_junit, write_page
+
+        if self.junit is not None:
+            write_junit(report, self.junit)
+        if self.html is not None:
+            write_page(report, self.html)
+
 
 app = typer.Typer(help="Run domains of your own on loopback, and test how they federate.", no_args_is_help=True)
 
@@ -133,3 +166,105 @@ def _print_states(lab: KeptLab, states: list[DomainState]) -> None:
         f"\ncertificate authority: {lab.ca_file}\nsettings: {first.settings}, and so on\n"
         f"one node in detail: trapezoid status {first.site} --ca {lab.ca_file}\n"
     )
+
+
+@app.command()
+def scenes(
+    name: Annotated[str, typer.Argument(help="Print this scene, as a beginning for your own.")] = "",
+    *,
+    json: Json = False,
+) -> None:
+    """List the scenes that come with the program, or print one of them."""
+    with errors_reported(as_json=json):
+        from interop.lab.scene_file import load_scene, scene_path, shipped_scenes
+        from protofly.errors import SettingsError
+
+        names = shipped_scenes()
+        if name and name not in names:
+            raise SettingsError(f"{name}: no such scene; there are {', '.join(names)}")
+        rows = [{"scene": one, "title": load_scene(scene_path(one)).title} for one in names]
+    if name:
+        sys.stdout.write(scene_path(name).read_text(encoding="utf-8"))
+    else:
+        print_rows(rows, as_json=json)
+
+
+@app.command()
+def check(scene: Scene, *, json: Json = False) -> None:
+    """Validate a scene without running it."""
+    with errors_reported(as_json=json):
+        from interop.lab.scene_file import load_scene, scene_path
+
+        loaded = load_scene(scene_path(scene))
+    facts = {
+        "title": loaded.title,
+        "domains": [f"{one.name} ({one.kind})" for one in loaded.domain],
+        "runtimes": len(loaded.runtimes),
+        "faults": [one.title for one in loaded.fault] or "none",
+        "promises": list(loaded.promise.tests),
+        "seconds": loaded.seconds,
+    }
+    print_facts(facts, as_json=json)
+
+
+@app.command()
+@grouped
+def run(
+    scene: Scene,
+    reports: ReportFiles,
+    *,
+    keep: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Keep settings, data and logs of all nodes in this new folder.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Run a scene from nothing to its verdict. Exits with 1 if a promise is broken, or nothing tested it."""
+    with errors_reported(as_json=json):
+        from interop.lab.report import as_json, print_report
+        from interop.lab.scene_file import load_scene, scene_path
+
+        path = scene_path(scene)
+        loaded = load_scene(path)
+        reports.check()
+        report = _run(loaded, path, keep, is_quiet=json)
+        reports.write(report)
+    if json:
+        print_json(as_json(report))
+    else:
+        from rich.console import Console
+
+        print_report(report, Console())
+    raise typer.Exit(0 if report.is_good else FOUND_WANTING)
+
+
+def _run(scene: LabScene, path: Path, keep: Path | None, *, is_quiet: bool) -> LabReport:
+    import tempfile
+    from functools import partial
+
+    import trio
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from interop.lab.run import run_scene
+    from interop.lab.world import WorldPlan
+    from interop.processes import first_error
+    from protofly.errors import SettingsError
+
+    if keep is not None and keep.exists():
+        raise SettingsError(f"{keep} exists; name a new folder")
+    console = Console(file=sys.stderr, quiet=is_quiet)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with tempfile.TemporaryDirectory(prefix="trapezoid-lab-") as scratch, first_error():
+        plan = WorldPlan(folder=keep or Path(scratch), policies=path.parent)
+        with Progress(*columns, console=console, transient=True) as progress:
+            task = progress.add_task("domains are made", total=1.0)
+            return trio.run(
+                partial(
+                    run_scene,
+                    scene,
+                    plan,
+                    source=path.stem,
+                    on_prepared=lambda done: progress.update(task, description=done.title),
+                    on_stage=lambda what, share: progress.update(task, description=what, completed=share),
+                )
+            )

@@ -1,0 +1,118 @@
+"""What was seen while a scene ran: the material of the verdict. Times are seconds since the scene began."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from interop.lab.core.scene import Fault
+
+Pair = tuple[str, str]
+"""Names of two runtimes: who sends, who is to hear."""
+Key = tuple[str, str, int]
+"""A message of a load: its pair, and its number within the pair, from 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A message that a runtime handed to its node. `trace` is in the message, `record_id` in the records of nodes."""
+
+    key: Key
+    kind: Literal["event", "request"]
+    at: float
+    digest: str
+    trace: str
+    record_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A message that a runtime got. `sender` is the address that it bears; `key` is what it claims to be."""
+
+    runtime: str
+    sender: str
+    key: Key | None
+    at: float
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """The end of one request. Code 0: the session ended before, or, with reason `no-answer`, nobody answered."""
+
+    key: Key
+    at: float
+    code: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultSpan:
+    """A fault as it happened. `domains` are those that it hits, two for a line; `problem`: it could not be done."""
+
+    number: int
+    fault: Fault
+    began: float
+    ended: float
+    domains: tuple[str, ...]
+    problem: str = ""
+
+    @property
+    def title(self) -> str:
+        """What happened to what, in a few words."""
+        return self.fault.title
+
+    def hits(self, source: str, target: str) -> bool:
+        """Whether messages between two domains were affected."""
+        return bool({source, target} & {*self.domains}) if self.fault.domain else {source, target} == {*self.domains}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Away:
+    """A time in which a runtime had no connection to its node."""
+
+    runtime: str
+    began: float
+    ended: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passage:
+    """A record of a node about one message: what became of it at that border. `role` is `out` or `in`."""
+
+    node: str
+    role: str
+    outcome: str
+    code: str = ""
+    rule: str = ""
+    ts_us: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hop:
+    """A message at one place inside a node, as the node reported it."""
+
+    node: str
+    place: str
+    at: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Seen:
+    """Everything that was seen. `addresses` gives the domain and name of each runtime by its address.
+
+    `forged` counts forged messages that hostile domains sent, and `refused` how often a node said no to them.
+    """
+
+    domains: dict[str, str] = field(default_factory=dict)
+    addresses: dict[str, str] = field(default_factory=dict)
+    sent: list[Sent] = field(default_factory=list)
+    arrived: list[Arrived] = field(default_factory=list)
+    answered: list[Answered] = field(default_factory=list)
+    faults: list[FaultSpan] = field(default_factory=list)
+    away: list[Away] = field(default_factory=list)
+    forged: int = 0
+    passages: dict[str, list[Passage]] = field(default_factory=dict)
+    hops: dict[str, list[Hop]] = field(default_factory=dict)
+    log_lines: dict[str, list[str]] = field(default_factory=dict)
+    ended: float = 0.0

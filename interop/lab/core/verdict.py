@@ -1,0 +1,315 @@
+"""What was seen, judged: for each promise whether it held, on how many cases, and what speaks against it.
+
+A promise is `broken` by a case that nothing explains. What explains a case is narrow, and stands in `docs/lab.md`:
+
+* A message may arrive twice when a node on its way was killed between the two arrivals, or shortly before the first.
+* An event may not arrive when the node of its sender or receiver was killed or restarted, or its receiver was away,
+  about when it was sent; or when a node's record says that it refused the event.
+* A request may end without an answer when the sender's session ended.
+
+A promise that was to be tested and for which there was no case is `not tested`, and the scene fails: a test that saw
+nothing has shown nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from interop.figures import percentile
+from interop.lab.core.operations import Operation, unexplained
+from interop.lab.core.scene import Bars, PromiseName
+from interop.lab.core.seen import Arrived, FaultSpan, Hop, Key, Passage, Seen, Sent
+
+MARGIN_SECONDS: Final = 2.0
+"""How long before a node dies a message may have been sent, and still be lost with it or repeated after it."""
+RETURN_SECONDS: Final = 5.0
+"""How long after a node is ready again its runtimes may still be away."""
+EVIDENCE_SHOWN: Final = 20
+_ENDS: Final = frozenset({"kill", "restart"})
+_LOSES: Final = frozenset({"kill", "restart", "full-disk"})
+_EVENTS_DENIED: Final = frozenset({"denied", "expired", "undeliverable", "rejected", "trapped", "timeout"})
+
+
+class State(Enum):
+    """How a promise stands after a scene."""
+
+    KEPT = "kept"
+    BROKEN = "broken"
+    NOT_TESTED = "not tested"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One case that speaks against a promise, with all that is known about its message."""
+
+    what: str
+    message: str = ""
+    at: float = 0.0
+    sent_at: float | None = None
+    arrived_at: tuple[float, ...] = ()
+    hops: tuple[Hop, ...] = ()
+    records: tuple[Passage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """One promise. `cases` is how often it could have been broken, `excused` how often something explained the case."""
+
+    promise: PromiseName
+    state: State
+    cases: int
+    broken: int
+    excused: int
+    evidence: tuple[Evidence, ...] = ()
+    figure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """When a pair of runtimes got a message again after a fault; None: never."""
+
+    fault: str
+    pair: str
+    seconds: float | None
+
+
+Finding = Evidence | None
+"""A case: None held, `EXCUSED` is explained."""
+EXCUSED: Final = Evidence(what="explained")
+
+
+def judge(seen: Seen, bars: Bars, operations: Sequence[Operation] = ()) -> list[Judged]:
+    """The promises that the scene tests, in their order."""
+    case = _Case(seen)
+    judges: dict[PromiseName, Callable[[], tuple[list[Finding], str]]] = {
+        "once": lambda: (list(case.once()), ""),
+        "order": lambda: (list(case.order()), ""),
+        "kept": lambda: (list(case.kept()), ""),
+        "answered": lambda: (list(case.answered()), ""),
+        "genuine": lambda: (list(case.genuine()), f"{seen.forged} forged" if seen.forged else ""),
+        "recovery": lambda: _recovery(case, bars.recovery_seconds),
+        "neighbours": lambda: _neighbours(case, bars.neighbours_p99_ms),
+        "history": lambda: (_history(operations), ""),
+    }
+    return [_judged(name, *judges[name]()) for name in bars.tests]
+
+
+def _judged(name: PromiseName, findings: list[Finding], figure: str) -> Judged:
+    against = [one for one in findings if one is not None and one is not EXCUSED]
+    state = State.BROKEN if against else State.KEPT if findings else State.NOT_TESTED
+    return Judged(
+        promise=name,
+        state=state,
+        cases=len(findings),
+        broken=len(against),
+        excused=sum(one is EXCUSED for one in findings),
+        evidence=tuple(against[:EVIDENCE_SHOWN]),
+        figure=figure,
+    )
+
+
+class _Case:
+    """What was seen, by message."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.sent: dict[Key, Sent] = {one.key: one for one in seen.sent}
+        self.arrivals: dict[Key, list[Arrived]] = defaultdict(list)
+        for one in seen.arrived:
+            if one.key is not None and self._is_addressed(one, one.key):
+                self.arrivals[one.key].append(one)
+
+    def _is_addressed(self, one: Arrived, key: Key) -> bool:
+        """Whether the sender's address and the receiver are those of the key."""
+        return one.runtime == key[1] and self.seen.addresses.get(one.sender) == key[0]
+
+    def once(self) -> Iterator[Finding]:
+        """Every message that arrived did so once."""
+        for key, arrivals in self.arrivals.items():
+            first, *repeated = arrivals
+            if not repeated:
+                yield None
+            elif all(self._may_repeat(key, first.at, one.at) for one in repeated):
+                yield EXCUSED
+            else:
+                yield self.evidence(key, f"arrived {len(arrivals)} times")
+
+    def _may_repeat(self, key: Key, first: float, second: float) -> bool:
+        return any(
+            fault.fault.does in _ENDS and first - MARGIN_SECONDS <= fault.ended and fault.began <= second
+            for fault in self._faults_of(key)
+            if fault.began >= self._sent_at(key, first) - MARGIN_SECONDS
+        )
+
+    def _sent_at(self, key: Key, otherwise: float) -> float:
+        sent = self.sent.get(key)
+        return sent.at if sent else otherwise
+
+    def _faults_of(self, key: Key) -> Iterator[FaultSpan]:
+        """Faults of the nodes of both runtimes."""
+        domains = {self.seen.domains[key[0]], self.seen.domains[key[1]]}
+        for fault in self.seen.faults:
+            if fault.fault.domain in domains:
+                yield fault
+
+    def order(self) -> Iterator[Finding]:
+        """First arrivals of each pair are in the order of sending."""
+        newest: dict[tuple[str, str], int] = {}
+        firsts = sorted((arrivals[0].at, index, key) for index, (key, arrivals) in enumerate(self.arrivals.items()))
+        for _, _, key in firsts:
+            pair, number = key[:2], key[2]
+            before = newest.get(pair, 0)
+            newest[pair] = max(before, number)
+            yield self.evidence(key, f"first arrived after number {before}") if number < before else None
+
+    def kept(self) -> Iterator[Finding]:
+        """A request that was answered 2xx has arrived; an event has arrived unless something explains why not."""
+        granted = {one.key for one in self.seen.answered if 200 <= one.code < 300}
+        for key, sent in self.sent.items():
+            if sent.kind == "request" and key not in granted:
+                continue
+            if self.arrivals.get(key):
+                yield None
+            elif sent.kind == "request":
+                yield self.evidence(key, "was answered 2xx, and its receiver never got it")
+            else:
+                yield EXCUSED if self._may_be_lost(sent) else self.evidence(key, "never arrived, and nothing says why")
+
+    def _may_be_lost(self, sent: Sent) -> bool:
+        for fault in self._faults_of(sent.key):
+            if fault.fault.does in _LOSES and fault.began - MARGIN_SECONDS <= sent.at <= fault.ended + RETURN_SECONDS:
+                return True
+        if any(
+            one.runtime in sent.key and one.began - MARGIN_SECONDS <= sent.at <= one.ended for one in self.seen.away
+        ):
+            return True
+        return any(one.outcome in _EVENTS_DENIED for one in self.seen.passages.get(sent.record_id, ()))
+
+    def answered(self) -> Iterator[Finding]:
+        """Every request has exactly one end, and an end without an answer goes with an end of the session."""
+        ends = defaultdict(list)
+        for one in self.seen.answered:
+            ends[one.key].append(one)
+        for key, sent in self.sent.items():
+            if sent.kind != "request":
+                continue
+            codes = [one.code for one in ends[key]]
+            if len(codes) == 1 and codes[0]:
+                yield None
+            elif codes in ([], [0]) and self._lost_its_sender(sent):
+                yield EXCUSED
+            else:
+                what = f"got {len(codes)} answers" if len(codes) > 1 else "got no answer, not even that of its own node"
+                yield self.evidence(key, what)
+
+    def _lost_its_sender(self, sent: Sent) -> bool:
+        return any(one.runtime == sent.key[0] and one.ended >= sent.at for one in self.seen.away)
+
+    def genuine(self) -> Iterator[Finding]:
+        """Whatever arrives was sent by the runtime whose address it bears, as it arrived."""
+        for one in self.seen.arrived:
+            yield self._forgery(one)
+        yield from (None for _ in range(self.seen.forged))
+
+    def _forgery(self, one: Arrived) -> Finding:
+        sent = self.sent.get(one.key) if one.key is not None else None
+        what = ""
+        if one.key is None or sent is None:
+            what = "nobody sent it"
+        elif not self._is_addressed(one, one.key):
+            what = f"it was sent by {one.key[0]} to {one.key[1]}"
+        elif sent.digest != one.digest:
+            what = "its content differs from what was sent"
+        if not what:
+            return None
+        message = "" if one.key is None else name_of(one.key)
+        return Evidence(
+            what=f"{one.runtime} got a message from {one.sender}; {what}",
+            message=message,
+            at=one.at,
+            arrived_at=(one.at,),
+        )
+
+    def evidence(self, key: Key, what: str) -> Evidence:
+        """All that is known about a message."""
+        sent = self.sent.get(key)
+        arrived = tuple(one.at for one in self.arrivals.get(key, ()))
+        return Evidence(
+            what=what,
+            message=name_of(key),
+            at=sent.at if sent else arrived[0] if arrived else 0.0,
+            sent_at=sent.at if sent else None,
+            arrived_at=arrived,
+            hops=tuple(sorted(self.seen.hops.get(sent.trace, ()), key=lambda hop: hop.at)) if sent else (),
+            records=tuple(self.seen.passages.get(sent.record_id, ())) if sent else (),
+        )
+
+
+def name_of(key: Key) -> str:
+    """How a message is called in reports."""
+    return f"{key[0]}→{key[1]} #{key[2]}"
+
+
+def recoveries(seen: Seen) -> list[Recovery]:
+    """For each fault and each pair that it hits and that sent something after it: when a message arrived again."""
+    case, found = _Case(seen), []
+    first_arrivals = sorted((arrivals[0].at, key) for key, arrivals in case.arrivals.items())
+    last_sent: dict[tuple[str, str], float] = {}
+    for sent in seen.sent:
+        last_sent[sent.key[:2]] = max(sent.at, last_sent.get(sent.key[:2], 0.0))
+    for fault in seen.faults:
+        if fault.problem:
+            continue
+        for pair, last in sorted(last_sent.items()):
+            if last < fault.ended or not fault.hits(seen.domains[pair[0]], seen.domains[pair[1]]):
+                continue
+            again = next((at for at, key in first_arrivals if key[:2] == pair and at >= fault.ended), None)
+            seconds = None if again is None else again - fault.ended
+            found.append(Recovery(fault=fault.title, pair=f"{pair[0]}→{pair[1]}", seconds=seconds))
+    return found
+
+
+def _recovery(case: _Case, bar_seconds: float) -> tuple[list[Finding], str]:
+    found = recoveries(case.seen)
+    findings: list[Finding] = [
+        Evidence(what=f"{one.fault}: {one.pair} was not heard again: {one.seconds}")
+        if one.seconds is None or one.seconds > bar_seconds
+        else None
+        for one in found
+    ]
+    findings += [Evidence(what=f"{one.title}: {one.problem}") for one in case.seen.faults if one.problem]
+    times = [one.seconds for one in found if one.seconds is not None]
+    return findings, f"longest {max(times):.2f} s" if times else ""
+
+
+def _neighbours(case: _Case, bar_ms: float) -> tuple[list[Finding], str]:
+    """Messages of pairs that no fault hits, sent while one lasts, arrive as fast as ever."""
+    taken: list[tuple[float, Key]] = []
+    for key, sent in case.sent.items():
+        source, target = case.seen.domains[key[0]], case.seen.domains[key[1]]
+        during = [one for one in case.seen.faults if one.began <= sent.at <= one.ended]
+        touched = any(one.hits(source, target) for one in case.seen.faults)
+        if not touched and (during or not case.seen.faults):
+            arrivals = case.arrivals.get(key)
+            taken.append((arrivals[0].at - sent.at if arrivals else math.inf, key))
+    p99 = percentile([one for one, _ in taken], 0.99)
+    if p99 is None:
+        return [], ""
+    is_slow = p99 * 1e3 > bar_ms
+    slow = sorted(taken, reverse=True)[:EVIDENCE_SHOWN] if is_slow else []
+    findings: list[Finding] = [None] * (len(taken) - len(slow))
+    findings += [case.evidence(key, f"took {seconds * 1e3:,.0f} ms") for seconds, key in slow]
+    return findings, f"p99 {p99 * 1e3:,.1f} ms"
+
+
+def _history(operations: Sequence[Operation]) -> list[Finding]:
+    findings: list[Finding] = [None] * len(operations)
+    for number, problem in enumerate(unexplained(operations)):
+        lines = "; ".join(str(one) for one in problem)
+        findings[number] = Evidence(what=f"no order of single steps explains: {lines}", at=problem[0].began)
+    return findings

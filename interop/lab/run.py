@@ -1,0 +1,221 @@
+"""Run a scene from nothing to its verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Final
+
+import trio
+
+from interop.domain_folders import Preparation
+from interop.lab.actors import LabRuntime, Notes
+from interop.lab.core.scene import Action, Fault, LabScene
+from interop.lab.core.seen import FaultSpan, Hop, Passage, Seen
+from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
+from interop.lab.spool import read_records
+from interop.lab.world import World, WorldPlan, running_world
+from interop.participant import AccessPoint
+from protofly.errors import HostError, TransportError
+from protofly.records import MessageRecord
+
+AFTER_FAULT_SECONDS: Final = 120.0
+"""A fault that waits for something that never comes is not waited for any longer than this."""
+_QUIET_SECONDS: Final = 3.0
+_LAST_SECONDS: Final = 0.5
+_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 1.0
+_LOG_LINES: Final = 20
+OnStage = Callable[[str, float], None]
+"""Gets what goes on, and which share of the scene is done, 0 to 1."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabReport:
+    """A scene that was run. `seconds` is the time from nothing to verdict."""
+
+    scene: LabScene
+    source: str
+    judged: tuple[Judged, ...]
+    recoveries: tuple[Recovery, ...]
+    seen: Seen
+    seconds: float
+
+    @property
+    def is_good(self) -> bool:
+        """Whether every promise that was to be tested was tested, and kept."""
+        return all(one.state is State.KEPT for one in self.judged)
+
+
+class _Play:
+    """One run of a scene in its world."""
+
+    def __init__(self, scene: LabScene, world: World, on_stage: OnStage) -> None:
+        self._scene = scene
+        self._world = world
+        self._on_stage = on_stage
+        self.notes = Notes()
+        self._runtimes = {
+            name: LabRuntime(name, domain, self._access_to(domain), self.notes)
+            for name, domain in scene.runtimes.items()
+        }
+        self._things = {one.name: f"thing://{one.domain}/{one.name}" for one in scene.object}
+
+    def _access_to(self, domain: str) -> Callable[[], AccessPoint]:
+        return lambda: self._world.nodes[domain].access_point
+
+    async def run(self) -> None:
+        """Loads, actions and faults, then the time in which what is under way arrives."""
+        async with trio.open_nursery() as background:
+            self._on_stage("runtimes connect", 0.0)
+            async with trio.open_nursery() as nursery:
+                for runtime in self._runtimes.values():
+                    nursery.start_soon(background.start, runtime.run)
+            self.notes.begin()
+            background.start_soon(self._watch)
+            background.start_soon(self._show_progress)
+            for hostile in self._world.hostile:
+                background.start_soon(hostile.attack, lambda: self.notes.seen.addresses)
+            async with trio.open_nursery() as nursery:
+                self._start_loads(nursery)
+                for action in self._scene.action:
+                    nursery.start_soon(self._act, action)
+                for number, fault in enumerate(self._scene.fault):
+                    nursery.start_soon(self._suffer, number, fault)
+            await self._settle()
+            await self._look()
+            background.cancel_scope.cancel()
+        for runtime in self._runtimes.values():
+            runtime.note_away()
+        seen = self.notes.seen
+        seen.forged = sum(one.forged for one in self._world.hostile)
+        seen.ended = self.notes.now()
+
+    def _start_loads(self, nursery: trio.Nursery) -> None:
+        for load in self._scene.load:
+            for source, target in product(self._scene.names_of(load.from_), self._scene.names_of(load.to)):
+                if source != target:
+                    nursery.start_soon(self._runtimes[source].send_load, load, self._runtimes[target])
+
+    async def _act(self, action: Action) -> None:
+        await self.notes.sleep_until(action.at)
+        for name in self._scene.names_of(action.runtime):
+            await self._runtimes[name].act(action, self._things.get(action.object, ""))
+
+    async def _suffer(self, number: int, fault: Fault) -> None:
+        problem = ""
+        if fault.at is not None:
+            await self.notes.sleep_until(fault.at)
+        elif fault.after is not None:
+            with trio.move_on_after(AFTER_FAULT_SECONDS) as limit:
+                await self.notes.wait_heard(fault.after.runtime, fault.after.messages)
+            if limit.cancelled_caught:
+                problem = f"{fault.after.runtime} did not hear {fault.after.messages} messages"
+        began = self.notes.now()
+        if not problem:
+            try:
+                await self._world.suffer(fault)
+            except (HostError, OSError) as exc:
+                problem = str(exc)
+        span = FaultSpan(
+            number=number,
+            fault=fault,
+            began=began,
+            ended=self.notes.now(),
+            domains=fault.domains,
+            problem=problem,
+        )
+        self.notes.seen.faults.append(span)
+
+    async def _settle(self) -> None:
+        """Until all that was sent has arrived, or nothing has come for a while; then a moment for repetitions."""
+        deadline = trio.current_time() + self._scene.promise.settle_seconds
+        count, quiet_until = -1, 0.0
+        while trio.current_time() < deadline:
+            seen = self.notes.seen
+            if {one.key for one in seen.sent} <= {one.key for one in seen.arrived}:
+                break
+            if len(seen.arrived) != count:
+                count, quiet_until = len(seen.arrived), trio.current_time() + _QUIET_SECONDS
+            elif trio.current_time() > quiet_until:
+                break
+            await trio.sleep(_LOOK_SECONDS)
+        await trio.sleep(_LAST_SECONDS)
+
+    async def _watch(self) -> None:
+        while True:
+            await self._look()
+            await trio.sleep(_POLL_SECONDS)
+
+    async def _look(self) -> None:
+        """Collect the hops of traced messages: a node keeps those of the last 200."""
+        for domain, node in self._world.nodes.items():
+            if domain not in self._scene.our_domains or not node.pid:
+                continue
+            try:
+                status = await node.status()
+            except TransportError:
+                continue  # it is down, or stopped: that is the scene
+            for trace in status.traces:
+                hops = [Hop(node=domain, place=hop.name, at=self.notes.moment(hop.at_us / 1e6)) for hop in trace.hops]
+                others = [hop for hop in self.notes.seen.hops.get(trace.id, ()) if hop.node != domain]
+                self.notes.seen.hops[trace.id] = others + hops
+
+    async def _show_progress(self) -> None:
+        whole = max(self._scene.seconds, 0.1)
+        while True:
+            sent, arrived = len(self.notes.seen.sent), len(self.notes.seen.arrived)
+            self._on_stage(f"{sent:,} sent, {arrived:,} arrived", min(1.0, self.notes.now() / whole))
+            await trio.sleep(_LOOK_SECONDS)
+
+
+async def run_scene(
+    scene: LabScene,
+    plan: WorldPlan,
+    *,
+    source: str = "",
+    on_prepared: Callable[[Preparation], None] = lambda _: None,
+    on_stage: OnStage = lambda _what, _share: None,
+) -> LabReport:
+    """Run a scene in an empty folder, which keeps the data of all nodes afterwards.
+
+    Raises:
+        SettingsError: A file of the scene is missing, or a domain could not be made.
+        TransportError: A node or a runtime could not start.
+    """
+    began = time.monotonic()
+    async with running_world(scene, plan, on_prepared) as world:
+        play = _Play(scene, world, on_stage)
+        await play.run()
+    seen = play.notes.seen
+    _read_evidence(seen, world, scene.our_domains)
+    return LabReport(
+        scene=scene,
+        source=source,
+        judged=tuple(judge(seen, scene.promise, play.notes.history())),
+        recoveries=tuple(recoveries(seen)),
+        seen=seen,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _read_evidence(seen: Seen, world: World, domains: Sequence[str]) -> None:
+    """Records and log lines of all nodes of ours, after they have stopped."""
+    wanted = {one.record_id for one in seen.sent}
+    for domain in domains:
+        folder = world.nodes[domain].folder
+        for record in read_records(folder.data / "records", MessageRecord):
+            if record.msg_id in wanted:
+                passage = Passage(
+                    node=domain,
+                    role=record.role,
+                    outcome=record.outcome,
+                    code=record.outcome_code or "",
+                    rule=record.rule_id or "",
+                    ts_us=record.ts_us,
+                )
+                seen.passages.setdefault(record.msg_id, []).append(passage)
+        lines = folder.log.read_text(errors="replace").splitlines()
+        seen.log_lines[domain] = [line for line in lines if "WARN" in line or "ERROR" in line][-_LOG_LINES:]

@@ -1,0 +1,113 @@
+"""The history checker: valid histories of every kind never alarm, and each planted violation is found and shortened."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interop.lab.core.operations import Operation, unexplained
+
+RUNTIMES = ("anna", "bruno", "carla")
+
+
+def step(runtime: str, kind: str, began: float, ended: float, result: str = "ok", value: object = 0) -> Operation:
+    return Operation(
+        runtime=runtime, kind=kind, object="thing", value=str(value), result=result, began=began, ended=ended
+    )
+
+
+@st.composite
+def valid_histories(draw: st.DrawFn, kinds: tuple[str, ...], lost_in_ten: int = 1) -> list[Operation]:
+    """Steps take effect one after the other, at whole seconds; each is seen from some time before to some after.
+
+    The owner, the subscription and the queue are simulated here as directly as can be, with nothing of the checker.
+    """
+    owner, is_subscribed, waiting, number = "", False, set[int](), 0
+    history: list[Operation] = []
+    for moment in range(draw(st.integers(0, 25))):
+        runtime, kind = draw(st.sampled_from(RUNTIMES)), draw(st.sampled_from(kinds))
+        result, value = "ok", 0
+        if kind == "claim":
+            result = "ok" if owner in {"", runtime} else "refused"
+            owner = owner or runtime
+        elif kind == "release":
+            result = "ok" if owner == runtime else "refused"
+            owner = "" if owner == runtime else owner
+        elif kind == "publish":
+            result = "heard" if is_subscribed else "unheard"
+        elif kind in {"subscribe", "unsubscribe"}:
+            is_subscribed = kind == "subscribe"
+        elif kind == "park":
+            number += 1
+            value = number
+            waiting.add(number)
+        elif not waiting:
+            continue
+        else:
+            value = waiting.pop()
+        before, after = draw(st.floats(0, 3)), draw(st.floats(0, 3))
+        one = step(runtime, kind, moment - before, moment + after, result, value)
+        history.append(replace(one, result="", ended=math.inf) if draw(st.integers(0, 9)) < lost_in_ten else one)
+    return history
+
+
+FAMILIES = [("claim", "release"), ("subscribe", "unsubscribe", "publish"), ("park", "deliver")]
+
+
+@pytest.mark.parametrize("kinds", FAMILIES)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_valid_history_never_alarms(kinds: tuple[str, ...], data: st.DataObject) -> None:
+    assert unexplained(data.draw(valid_histories(kinds))) == []
+
+
+PLANTED = {
+    "two owners at a time": [step("x", "claim", 1000, 1001), step("y", "claim", 1002, 1003)],
+    "a release by another": [step("x", "claim", 1000, 1001), step("y", "release", 1002, 1003)],
+    "heard without a subscription": [
+        step("x", "unsubscribe", 1000, 1001),
+        step("y", "publish", 1002, 1003, "heard"),
+    ],
+    "not heard with one": [step("x", "subscribe", 1000, 1001), step("y", "publish", 1002, 1003, "unheard")],
+    "delivered twice": [
+        step("x", "park", 1000, 1001, value="p"),
+        step("y", "deliver", 1002, 1003, value="p"),
+        step("y", "deliver", 1004, 1005, value="p"),
+    ],
+    "delivered before it was sent": [
+        step("y", "deliver", 1000, 1001, value="p"),
+        step("x", "park", 1002, 1003, value="p"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", PLANTED)
+@settings(max_examples=20, deadline=None)
+@given(data=st.data())
+def test_a_planted_violation_is_found_amid_a_valid_history_and_shown_alone(name: str, data: st.DataObject) -> None:
+    planted = PLANTED[name]
+    kinds = next(kinds for kinds in FAMILIES if planted[0].kind in kinds)
+    history = data.draw(valid_histories(kinds, lost_in_ten=0))
+    if "claim" in kinds:  # the planted claims begin with a free address
+        history += [step(one, "release", 900, 990, "") for one in RUNTIMES]
+    [shown] = unexplained([*history, *planted])
+    assert set(shown) <= {*history, *planted}
+    assert shown[-1] in planted
+    assert len(shown) <= len(planted) + 1
+
+
+def test_operations_that_overlap_may_have_happened_in_either_order() -> None:
+    assert unexplained([step("x", "claim", 0, 5), step("y", "claim", 1, 4, "refused")]) == []
+    assert unexplained([step("x", "claim", 0, 5, "refused"), step("y", "claim", 1, 4)]) == []
+    assert unexplained([step("x", "claim", 0, 1), step("y", "claim", 2, 3, "refused")]) == []
+
+
+def test_a_claim_whose_answer_was_lost_explains_both_its_success_and_its_failure() -> None:
+    lost = replace(step("x", "claim", 0, 1), result="", ended=math.inf)
+    assert unexplained([lost, step("y", "claim", 2, 3)]) == []
+    assert unexplained([lost, step("y", "claim", 2, 3, "refused")]) == []
+    assert len(unexplained([step("y", "claim", 2, 3, "refused")])) == 1

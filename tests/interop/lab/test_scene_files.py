@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from interop.lab.scene_file import load_scene, scene_path, shipped_scenes
+from protofly.errors import SettingsError
+
+GOOD = """
+title = "t"
+domain = [{ name = "a.example" }, { name = "b.example" }]
+runtime = [{ name = "anna", domain = "a.example", count = 2 }, { name = "bruno", domain = "b.example" }]
+load = [{ from = "anna", to = "bruno" }]
+fault = [{ does = "kill", domain = "b.example", at = 1 }]
+"""
+
+
+def load(tmp_path: Path, text: str) -> str:
+    """What is wrong with a scene."""
+    file = tmp_path / "scene.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load_scene(file)
+    return caught.value.detail
+
+
+@pytest.mark.parametrize("name", shipped_scenes())
+def test_every_scene_that_is_shipped_can_run(name: str) -> None:
+    scene = load_scene(scene_path(name))
+    assert "genuine" in scene.promise.tests
+    assert scene.seconds < 20
+
+
+def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
+    file = tmp_path / "scene.toml"
+    file.write_text(GOOD)
+    scene = load_scene(file)
+    assert scene.runtimes == {"anna-1": "a.example", "anna-2": "a.example", "bruno": "b.example"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('title = "t"', 'title = "t"\nspeed = 3', "unknown field `speed`"),
+        ('to = "bruno"', 'to = "carla"', "load: there is no runtime carla"),
+        ('domain = "b.example" }]\nload', 'domain = "z.example" }]\nload', "there is no domain z.example"),
+        (", at = 1 }", " }", "needs either `at` or `after`"),
+        ('domain = "b.example", at', 'between = ["a.example", "a.example"], at', "needs `domain`"),
+        ('"kill", domain = "b.example"', '"cut", between = ["a.example", "z.example"]', "needs `between`"),
+        ('{ name = "b.example" }]', '{ name = "b.example", kind = "hostile" }]', "at least two domains of kind ours"),
+        (
+            '{ name = "b.example" }]',
+            '{ name = "b.example" }, { name = "a.example" }]',
+            "domain a.example is there twice",
+        ),
+        ('to = "bruno" }', 'to = "bruno", per_second = 2000, seconds = 600 }', "at most 200,000 can be judged"),
+        ('title = "t"', 'title = "t"\npromise = { tests = [] }', "this scene cannot fail"),
+        ('title = "t"', 'title = "t"\npromise = { tests = ["history"] }', "cannot fail without an action"),
+        ('title = "t"', 'title = "t"\npromise = { tests = ["answered"] }', "cannot fail without a load of requests"),
+        ('title = "t"', "title = [", "scene.toml"),
+    ],
+)
+def test_what_is_wrong_with_a_scene_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    assert old in GOOD
+    assert problem in load(tmp_path, GOOD.replace(old, new, 1))
+
+
+def test_a_missing_file_names_the_scenes_that_are_there(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="honest-pair"):
+        load_scene(tmp_path / "none.toml")

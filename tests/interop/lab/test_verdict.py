@@ -1,0 +1,167 @@
+"""Each promise can be kept, broken, and untested; and what explains a case does so only where it should."""
+
+from __future__ import annotations
+
+import pytest
+
+from interop.lab.core.operations import Operation
+from interop.lab.core.scene import Bars, Fault, PromiseName
+from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Passage, Seen, Sent
+from interop.lab.core.verdict import Judged, State, judge
+
+ANNA, BRUNO = "hyperty://a.example/anna", "hyperty://b.example/bruno"
+
+
+def sent(number: int, *, kind: str = "event", at: float | None = None) -> Sent:
+    return Sent(
+        key=("anna", "bruno", number),
+        kind=kind,  # type: ignore[arg-type]
+        at=number if at is None else at,
+        digest=f"d{number}",
+        trace=f"t{number}",
+        record_id=f"r{number}",
+    )
+
+
+def arrived(number: int, *, at: float | None = None, sender: str = ANNA, digest: str = "") -> Arrived:
+    return Arrived(
+        runtime="bruno",
+        sender=sender,
+        key=("anna", "bruno", number),
+        at=number + 0.1 if at is None else at,
+        digest=digest or f"d{number}",
+    )
+
+
+def seen(sents: list[Sent], arrivals: list[Arrived], **more: object) -> Seen:
+    return Seen(
+        domains={"anna": "a.example", "bruno": "b.example", "carla": "c.example"},
+        addresses={ANNA: "anna", BRUNO: "bruno"},
+        sent=sents,
+        arrived=arrivals,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def span(does: str, began: float, ended: float, domain: str = "b.example", problem: str = "") -> FaultSpan:
+    fault = Fault(does=does, at=began, domain=domain)  # type: ignore[arg-type]
+    return FaultSpan(number=0, fault=fault, began=began, ended=ended, domains=(domain,), problem=problem)
+
+
+def of(what: Seen, promise: PromiseName, *operations: Operation) -> Judged:
+    bars = Bars(tests=(promise,), recovery_seconds=2, neighbours_p99_ms=500)
+    [judged] = judge(what, bars, operations)
+    return judged
+
+
+GOOD = seen([sent(1), sent(2)], [arrived(1), arrived(2)])
+
+
+@pytest.mark.parametrize("promise", ["once", "order", "kept", "genuine", "neighbours"])
+def test_a_good_run_keeps_its_promises(promise: PromiseName) -> None:
+    assert (of(GOOD, promise).state, of(GOOD, promise).cases) == (State.KEPT, 2)
+
+
+@pytest.mark.parametrize(
+    "promise", ["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history"]
+)
+def test_a_run_in_which_nothing_was_seen_tests_nothing(promise: PromiseName) -> None:
+    assert of(seen([], []), promise).state is State.NOT_TESTED
+
+
+BROKEN: dict[str, tuple[PromiseName, Seen]] = {
+    "a message twice": ("once", seen([sent(1)], [arrived(1), arrived(1, at=1.2)])),
+    "twice, long before a kill": (
+        "once",
+        seen([sent(1)], [arrived(1), arrived(1, at=1.2)], faults=[span("kill", 30, 31)]),
+    ),
+    "twice, after a cut line": ("once", seen([sent(1)], [arrived(1), arrived(1, at=4)], faults=[span("pause", 1, 2)])),
+    "out of order": ("order", seen([sent(1), sent(2)], [arrived(2, at=2), arrived(1, at=3)])),
+    "an event lost": ("kept", seen([sent(1), sent(2)], [arrived(2)])),
+    "an event lost beside a killed neighbour": (
+        "kept",
+        seen([sent(1)], [], faults=[span("kill", 1, 2, domain="c.example")]),
+    ),
+    "answered and not received": (
+        "kept",
+        seen([sent(1, kind="request")], [], answered=[Answered(key=("anna", "bruno", 1), at=2, code=200)]),
+    ),
+    "a request without an answer": ("answered", seen([sent(1, kind="request")], [arrived(1)])),
+    "a request with two answers": (
+        "answered",
+        seen(
+            [sent(1, kind="request")],
+            [arrived(1)],
+            answered=[Answered(key=("anna", "bruno", 1), at=at, code=200) for at in (2.0, 3.0)],
+        ),
+    ),
+    "a message that nobody sent": ("genuine", seen([sent(1)], [arrived(1), arrived(7)])),
+    "a message in another's name": ("genuine", seen([sent(1)], [arrived(1, sender="hyperty://c.example/eve")])),
+    "a message with other content": ("genuine", seen([sent(1)], [arrived(1, digest="other")])),
+    "no traffic after a fault": (
+        "recovery",
+        seen([sent(1), sent(9)], [arrived(1)], faults=[span("pause", 2, 3)]),
+    ),
+    "late traffic after a fault": (
+        "recovery",
+        seen([sent(1), sent(9)], [arrived(1), arrived(9)], faults=[span("pause", 2, 3)]),
+    ),
+    "a fault that could not be done": (
+        "recovery",
+        seen([sent(1)], [arrived(1)], faults=[span("kill", 1, 1, problem="x")]),
+    ),
+    "a slow neighbour": (
+        "neighbours",
+        seen([sent(1)], [arrived(1, at=2)], faults=[span("kill", 0, 3, domain="c.example")]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_each_promise_can_be_broken(name: str) -> None:
+    promise, what = BROKEN[name]
+    judged = of(what, promise)
+    assert judged.state is State.BROKEN
+    assert judged.evidence
+
+
+EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
+    "twice around a kill": (
+        "once",
+        seen([sent(1)], [arrived(1), arrived(1, at=4)], faults=[span("kill", 1.5, 3)]),
+    ),
+    "lost in a killed node": ("kept", seen([sent(1)], [], faults=[span("kill", 1.5, 3)])),
+    "lost while its receiver was away": (
+        "kept",
+        seen([sent(1)], [], away=[Away(runtime="bruno", began=0.5, ended=2)]),
+    ),
+    "refused, as the record says": (
+        "kept",
+        seen([sent(1)], [], passages={"r1": [Passage(node="b.example", role="in", outcome="denied")]}),
+    ),
+    "no answer after the session ended": (
+        "answered",
+        seen(
+            [sent(1, kind="request")],
+            [],
+            answered=[Answered(key=("anna", "bruno", 1), at=2, code=0)],
+            away=[Away(runtime="anna", began=1.5, ended=3)],
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EXPLAINED)
+def test_what_the_documents_allow_is_explained_and_counted(name: str) -> None:
+    promise, what = EXPLAINED[name]
+    judged = of(what, promise)
+    assert (judged.state, judged.broken, judged.excused) == (State.KEPT, 0, 1)
+
+
+def test_a_history_without_an_explanation_breaks_its_promise() -> None:
+    claims = [
+        Operation(runtime=name, kind="claim", object="thing", result="ok", began=at, ended=at + 1)
+        for name, at in (("anna", 0.0), ("bruno", 2.0))
+    ]
+    assert of(GOOD, "history", *claims).state is State.BROKEN
+    assert of(GOOD, "history", claims[0]).state is State.KEPT
