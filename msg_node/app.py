@@ -300,7 +300,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         site=site,
         gate=gate,
         policies=policies,
-        expiries=watch_node(settings, site.publisher if site is not None else None),
+        expiries=watch_node(foundation.current.get, site.publisher if site is not None else None),
         dialler=discovery.dialler,
         trust=trust,
         acceptor=acceptor,

@@ -7,16 +7,25 @@ import resource
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
+from federation.core.stub_meters import StubMeters
+from msg_node.admin.core.traffic import OTHER, Stage
 from msg_node.admin.link_report import link_problem, link_status
-from msg_node.admin.metrics import OTHER, Figures, Gauge, exposition
+from msg_node.admin.metrics import DomainTotal, Figures, Gauge, Timing, exposition
 from msg_node.kernel.counts import NodeCount
 from msg_node.node import Node
 from msg_node.settings.middleware import active_steps
 from msg_node.settings.weakenings import insecure_switches
 from protofly.counters import Counters
+
+_STAGES: Final = {
+    Timing.QUEUE: Stage.QUEUE,
+    Timing.STUB: Stage.STUB,
+    Timing.ACKNOWLEDGEMENT: Stage.ACKNOWLEDGEMENT,
+}
 
 
 def node_status(node: Node) -> dict[str, object]:
@@ -122,7 +131,21 @@ def node_metrics(node: Node) -> bytes:
         figures.put(Gauge.LINK_UP, link.is_live, domain)
         figures.put(Gauge.LINK_WAITING, link.queue.waiting, domain)
         figures.put(Gauge.LINK_UNDER_WAY, link.queue.under_way, domain)
+    for stub in node.federation.hosted_stubs():
+        figures.put_totals(stub.domain if stub.domain in named else OTHER, _stub_totals(stub.meters))
+    for domain in (*node.traffic.domains(), OTHER):
+        arrived, failed = node.traffic.totals(domain)
+        figures.put_totals(domain, {DomainTotal.ARRIVED: arrived, DomainTotal.FAILED: failed})
     return exposition(figures)
+
+
+def _stub_totals(meters: StubMeters) -> dict[DomainTotal, float]:
+    return {
+        DomainTotal.STUB_MESSAGES: meters.messages,
+        DomainTotal.FUEL: meters.fuel,
+        DomainTotal.CPU: meters.cpu_us / 1e6,
+        DomainTotal.TRAPS: meters.traps,
+    }
 
 
 def _put_node(figures: Figures, node: Node) -> None:
@@ -143,3 +166,7 @@ def _put_node(figures: Figures, node: Node) -> None:
         figures.gauges[Gauge.EXPIRY][one.term.title] = one.term.ends_at - time.time()
     for restriction in node.state.restrictions:
         figures.put(Gauge.RESTRICTIONS, 1, restriction.what.value)
+    for timing, stage in _STAGES.items():
+        figures.timings[timing] = {name: stages[stage] for name, stages in node.traffic.by_class.items()}
+    figures.timings[Timing.COMMIT][""] = node.store.commit_times
+    figures.timings[Timing.RECORDS][""] = node.records.write_times

@@ -126,19 +126,24 @@ _LEVELS = {
 }
 
 
-def watch_node(settings: Settings, publisher: Publisher | None) -> ExpiryWatch:
-    """The watch of one node. Certificates are read once, as they are served: a new file counts from the next start.
+def watch_node(settings: Callable[[], Settings], publisher: Publisher | None) -> ExpiryWatch:
+    """The watch of one node; `settings` gives those in force. Certificates are read again at each look.
 
     Raises:
         FileError: A certificate cannot be read.
     """
-    certificates = [read_certificate(path).term(name) for name, path in own_certificates(settings)]
+    certificate_terms(settings())
     if publisher is None:
-        return ExpiryWatch(lambda: certificates)
-
+        return ExpiryWatch(lambda: certificate_terms(settings()))
     return ExpiryWatch(
-        lambda: [*published_terms(publisher.folder), *certificates], live=lambda: live_terms(publisher.live)
+        lambda: [*published_terms(publisher.folder), *certificate_terms(settings())],
+        live=lambda: live_terms(publisher.live),
     )
+
+
+def certificate_terms(settings: Settings) -> list[Term]:
+    """The certificates that the settings name. Raises FileError."""
+    return [read_certificate(path).term(name) for name, path in own_certificates(settings)]
 
 
 def own_certificates(settings: Settings) -> list[tuple[str, Path]]:
@@ -163,7 +168,7 @@ def terms_on_disk(settings: Settings) -> list[Term]:
     Raises:
         HostError: A file cannot be read.
     """
-    terms = [read_certificate(path).term(name) for name, path in own_certificates(settings)]
+    terms = certificate_terms(settings)
     if settings.publish is None:
         return terms
     folder = SiteFolder(settings.publish.site_dir)

@@ -14,16 +14,15 @@ from enum import Enum
 from typing import Final
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from federation.core.link_counts import LinkCount
 from msg_node.kernel.counts import NodeCount, SiteCount
+from msg_node.kernel.histograms import Histogram
 from protofly.counters import CODES, Counted
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
-OTHER: Final = "other"
-"""Stands for every domain that the settings do not name in full."""
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 _CODES: Final = frozenset(CODES)
 
@@ -60,6 +59,48 @@ class Gauge(Enum):
         self.metric, self.meaning, self.label = metric, meaning, label
 
 
+class DomainTotal(Enum):
+    """What has come together with one foreign domain since the node started.
+
+    Attributes:
+        metric: Its name, without that of the program and the `_total` of the format.
+        meaning: One sentence.
+    """
+
+    ARRIVED = "traffic_arrived", "Messages to a domain that it acknowledged, by the audit records."
+    FAILED = "traffic_failed", "Messages to a domain that failed: expired, refused there, lost with its stub."
+    STUB_MESSAGES = "stub_messages", "Messages that went into the stub of a domain."
+    FUEL = "stub_fuel", "Fuel that the stub of a domain has used."
+    CPU = "stub_cpu_seconds", "CPU time that the stub of a domain has used."
+    TRAPS = "stub_traps", "Faults of the stub of a domain that ended its instance."
+
+    def __init__(self, metric: str, meaning: str) -> None:
+        self.metric, self.meaning = metric, meaning
+
+
+class Timing(Enum):
+    """Histograms of times since the start.
+
+    Attributes:
+        metric: Its name, without that of the program.
+        meaning: One sentence.
+        label: Name of the label; "" for a single histogram.
+    """
+
+    QUEUE = "link_queue_seconds", "Time of delivered messages from the gate until a carrier took them.", "class"
+    STUB = "link_stub_seconds", "Time of the exchanges with stubs that delivered messages were part of.", "class"
+    ACKNOWLEDGEMENT = "link_acknowledgement_seconds", "Time from a carrier until the far end acknowledged.", "class"
+    COMMIT = "state_commit_seconds", "Time of the commits of the state.", ""
+    RECORDS = "records_write_seconds", "Time of the rounds in which audit records were written.", ""
+
+    def __init__(self, metric: str, meaning: str, label: str) -> None:
+        self.metric, self.meaning, self.label = metric, meaning, label
+
+
+_ALWAYS: Final = frozenset({LinkCount.SENT, LinkCount.ACCEPTED, LinkCount.RECEIVED, DomainTotal.ARRIVED})
+"""Figures of domains that are shown from the start; the others appear when they are first counted."""
+
+
 @dataclass(slots=True)
 class Figures:
     """The figures of one moment.
@@ -69,17 +110,27 @@ class Figures:
         site: Counts of `SiteCount`.
         links: Counts of `LinkCount` by label of their domain.
         gauges: Values by gauge and label, "" where it has none.
+        totals: Values by total and label of their domain.
+        timings: Histograms by label, "" where they have none.
     """
 
     node: Counts
     site: Counts
     links: Mapping[str, Counts]
     gauges: defaultdict[Gauge, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    totals: defaultdict[DomainTotal, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    timings: defaultdict[Timing, dict[str, Histogram]] = field(default_factory=lambda: defaultdict(dict))
 
     def put(self, gauge: Gauge, value: float, label: str = "") -> None:
         """Add a value to a gauge; values of the same label add up."""
         values = self.gauges[gauge]
         values[label] = values.get(label, 0.0) + value
+
+    def put_totals(self, domain: str, totals: Mapping[DomainTotal, float]) -> None:
+        """Add totals of a domain."""
+        for total, value in totals.items():
+            values = self.totals[total]
+            values[domain] = values.get(domain, 0.0) + value
 
 
 def exposition(figures: Figures) -> bytes:
@@ -112,8 +163,23 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
     for one in LinkCount:
         counted = CounterMetricFamily(counter_name("trapezoid_link", one), _meaning(one), labels=["domain"])
         for domain, counts in sorted(figures.links.items()):
-            counted.add_metric([domain], counts.get(one.value, 0))
+            if (count := counts.get(one.value, 0)) or one in _ALWAYS:
+                counted.add_metric([domain], count)
         yield counted
+    for total in DomainTotal:
+        used = CounterMetricFamily(f"trapezoid_{total.metric}", total.meaning, labels=["domain"])
+        for domain, value in sorted(figures.totals[total].items()):
+            if value or total in _ALWAYS:
+                used.add_metric([domain], value)
+        yield used
+    for timing in Timing:
+        times = HistogramMetricFamily(
+            f"trapezoid_{timing.metric}", timing.meaning, labels=[timing.label] if timing.label else []
+        )
+        for label, histogram in sorted(figures.timings[timing].items()):
+            buckets, seconds = histogram.cumulative(), histogram.sum_us / 1e6
+            times.add_metric([label] if timing.label else [], buckets, seconds)
+        yield times
 
 
 def _counters(prefix: str, table: type[Counted], counts: Counts) -> Iterator[Metric]:

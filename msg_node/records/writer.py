@@ -22,6 +22,7 @@ from pathlib import Path
 
 import trio
 
+from msg_node.kernel.histograms import Histogram
 from msg_node.records.recovery import lock_spool
 from msg_node.records.segment_writer import SegmentOptions, SegmentWriter
 from protofly import limits
@@ -91,6 +92,8 @@ class RecordsWriter:
         observe: Observe | None = None,
     ) -> None:
         self._observe = observe
+        self.write_times = Histogram()
+        """Of the rounds in which records were written."""
         self._options = options or WriterOptions()
         self._segments = SegmentWriter(spool, node, signer, self._options.segments)
         self._is_strict = self._options.is_strict
@@ -207,7 +210,7 @@ class RecordsWriter:
 
     def _work(self, *, is_stopping: bool) -> None:
         """One round. Raises OSError; then the next round goes on where this one failed."""
-        segments, began_ns = self._segments, time.time_ns()
+        segments, began_ns, has_work = self._segments, time.time_ns(), bool(self._queue)
         segments.recover()
         self._write_frames()  # kept from a failed round, goes first
         self._take_queue()
@@ -218,6 +221,8 @@ class RecordsWriter:
                 self._reported[record_type] = dropped
         segments.settle(is_stopping=is_stopping)
         segments.note_written(began_ns)
+        if has_work:
+            self.write_times.observe(max(0, time.time_ns() - began_ns) // 1000)
 
     def _take_queue(self) -> None:
         """Take all that waits. Copying and deleting are each atomic against appends of the other thread."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -26,6 +27,7 @@ from typing import Protocol
 import trio
 
 from msg_node.kernel.changes import Change, NewRow, Table
+from msg_node.kernel.histograms import Histogram
 from msg_node.storage.state_file import Rows
 from protofly.errors import HostError, MisuseError
 from protofly.limits import STATE_GATHER_SECONDS, STATE_RETRY_SECONDS, STATE_WAITING_ROWS
@@ -70,6 +72,16 @@ class _Waiting:
         self.changes += newer.changes
 
 
+@dataclass(slots=True)
+class _Totals:
+    """Commits since the start; `times` are those of all attempts."""
+
+    commits: int = 0
+    changes: int = 0
+    failures: int = 0
+    times: Histogram = field(default_factory=Histogram)
+
+
 class DurableRows(Protocol):
     """Rows of one node, by table and key, that one process may change. Blocks; one thread uses them at a time."""
 
@@ -100,6 +112,7 @@ class StateStore:
     def __init__(self, rows: DurableRows) -> None:
         self.on_called_back: Callable[[], None] = _nothing
         """Called in the task of `run` after the callbacks of a commit."""
+        self._totals = _Totals()
         self._rows = rows
         self._lock = threading.Condition()
         self._waiting = _Waiting()
@@ -110,9 +123,6 @@ class StateStore:
         self._is_running = False
         self._has_settled = trio.Event()
         self._settled: list[tuple[_Waiting, HostError | None]] = []
-        self._commits = 0
-        self._changes = 0
-        self._failures = 0
         self._refusal: HostError | None = None
 
     def load(self) -> dict[Table, dict[str, bytes]]:
@@ -164,7 +174,13 @@ class StateStore:
         with self._lock:
             waiting_rows = self._waiting.count() + self._gathering.count()
             last_error = "" if self._refusal is None else self._refusal.detail
-            return StoreStatistics(self._commits, self._changes, self._failures, waiting_rows, last_error)
+            totals = self._totals
+            return StoreStatistics(totals.commits, totals.changes, totals.failures, waiting_rows, last_error)
+
+    @property
+    def commit_times(self) -> Histogram:
+        """Times of all commits since the start, those that failed included."""
+        return self._totals.times
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled; then write what is left, and close the rows.
@@ -268,18 +284,21 @@ class StateStore:
 
     def _commit(self, batch: _Waiting) -> HostError | None:
         """One transaction, and its result in the statistics and the log."""
+        began_ns = time.monotonic_ns()
         try:
             self._rows.commit(batch.rows)
         except HostError as error:
+            self._totals.times.observe((time.monotonic_ns() - began_ns) // 1000)
             with self._lock:
-                self._failures += 1
+                self._totals.failures += 1
                 is_news, self._refusal = self._refusal is None, error
             if is_news:
                 _LOG.error("state cannot be written; trying again: %s", error.detail)
             return error
+        self._totals.times.observe((time.monotonic_ns() - began_ns) // 1000)
         with self._lock:
-            self._commits += 1
-            self._changes += batch.changes
+            self._totals.commits += 1
+            self._totals.changes += batch.changes
             was_failing, self._refusal = self._refusal is not None, None
         if was_failing:
             _LOG.info("state is written again")

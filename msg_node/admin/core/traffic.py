@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
+from msg_node.kernel.histograms import BOUNDS_US, Histogram
 from protofly.records import DecisionRecord, MessageRecord, Record
 
 OTHER: Final = "other"
 """Stands for every domain that the settings do not name in full."""
 LOCAL: Final = "local"
 """Stands for our own bus, in the place of a domain."""
-BOUNDS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
-_BOUNDS_US: Final = tuple(int(bound * 1e6) for bound in BOUNDS_SECONDS)
 MINUTES: Final = 60
 DENIALS: Final = 50
 """So many of the last denials are kept for each domain."""
@@ -41,33 +40,6 @@ class Stage(IntEnum):
     """The exchange with the stub that it was part of."""
     ACKNOWLEDGEMENT = 2
     """From the queue until the far end has acknowledged it, the exchange included."""
-
-
-class Histogram:
-    """Counts of times by the bounds; the last count is what lies above all of them."""
-
-    __slots__ = ("counts", "sum_us")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BOUNDS_US) + 1)
-        self.sum_us = 0
-
-    def add(self, other: Histogram) -> None:
-        """Take the counts of another one over."""
-        self.counts = [one + more for one, more in zip(self.counts, other.counts, strict=True)]
-        self.sum_us += other.sum_us
-
-    def quantile(self, share: float) -> float | None:
-        """Seconds below which that share lies, linear inside its bounds; None without any count."""
-        wanted = share * sum(self.counts)
-        below = 0
-        for number, count in enumerate(self.counts):
-            if count and below + count >= wanted:
-                low = BOUNDS_SECONDS[number - 1] if number else 0.0
-                high = BOUNDS_SECONDS[min(number, len(BOUNDS_SECONDS) - 1)]
-                return low + (high - low) * max(0.0, wanted - below) / count
-            below += count
-        return None
 
 
 def _stages() -> tuple[Histogram, Histogram, Histogram]:
@@ -106,11 +78,15 @@ class Partner:
         link_class: Its class, as the settings say.
         minutes: Those with traffic, oldest first.
         denials: The last ones.
+        arrived: Messages that arrived there since the start.
+        failed: Those that did not.
     """
 
     link_class: str
     minutes: deque[Minute] = field(default_factory=lambda: deque([Minute(0)], MINUTES))
     denials: deque[Denial] = field(default_factory=lambda: deque(maxlen=DENIALS))
+    arrived: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,11 +148,13 @@ class Traffic:
         outcome = record.outcome
         if outcome == "delivered":
             now.passed += 1
+            partner.arrived += 1
             _count_times(record, now.stages, self.by_class[partner.link_class])
         elif outcome == "denied":
             partner.denials.append(_denial_of_message(record))
         elif outcome in _FAILURES:
             now.failed += 1
+            partner.failed += 1
 
     def window(self, domain: str, minutes: int, now: float) -> Window:
         """Add up the last minutes with a domain, the one that goes on included."""
@@ -199,6 +177,11 @@ class Traffic:
         """Domains with figures of their own."""
         return (name for name in list(self._partners) if name not in (OTHER, LOCAL))
 
+    def totals(self, domain: str) -> tuple[int, int]:
+        """Messages to a domain since the start: those that arrived, and those that did not."""
+        partner = self._partner(domain)
+        return partner.arrived, partner.failed
+
     def _partner(self, domain: str) -> Partner:
         return self._partners.get(domain) or self._partners[OTHER]
 
@@ -211,7 +194,7 @@ def _count_times(record: MessageRecord, *all_stages: tuple[Histogram, Histogram,
     for stage, time_us in enumerate((total_us - peer_us, record.d_stub_us, peer_us)):
         if time_us is None:
             continue
-        number = bisect_left(_BOUNDS_US, time_us)
+        number = bisect_left(BOUNDS_US, time_us)
         for stages in all_stages:
             stages[stage].counts[number] += 1
             stages[stage].sum_us += time_us

@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from federation.core.link_counts import LinkCount
-from msg_node.admin.metrics import Figures, Gauge, counter_name, exposition, label_of
+from msg_node.admin.metrics import DomainTotal, Figures, Gauge, Timing, counter_name, exposition, label_of
 from msg_node.kernel.counts import NodeCount, SiteCount
+from msg_node.kernel.histograms import Histogram
 from protofly.counters import Counted
 from protofly.errors import Code
 
@@ -37,13 +39,23 @@ def test_counts_and_gauges_are_shown_with_their_labels() -> None:
     figures.put(Gauge.LINKS, 1, "live")
     figures.put(Gauge.LINKS, 1, "live")
     figures.put(Gauge.UPTIME, 1.5)
+    figures.put_totals("b.example", {DomainTotal.FUEL: 70, DomainTotal.TRAPS: 1})
+    figures.put_totals("b.example", {DomainTotal.FUEL: 7})
+    times = figures.timings[Timing.QUEUE]["node"] = Histogram()
+    for time_us in (400, 700, 60_000_000):
+        times.observe(time_us)
     found = samples(figures)
     assert found["trapezoid_frames_in_total{}"] == 7
     assert found["trapezoid_refused_by_code_total{code=policy}"] == 2
     assert found["trapezoid_site_too_many_connections_total{}"] == 3
     assert found["trapezoid_link_sent_total{domain=b.example}"] == 5
     assert found["trapezoid_link_sent_total{domain=other}"] == 0
+    assert "trapezoid_link_stalls_total{domain=b.example}" not in found
     assert found["trapezoid_links{state=live}"] == 2
+    assert found["trapezoid_stub_fuel_total{domain=b.example}"] == 77
+    bucket = "trapezoid_link_queue_seconds_bucket{{class=node,le={}}}"
+    assert [found[bucket.format(bound)] for bound in ("0.0005", "0.001", "30.0", "+Inf")] == [1, 2, 2, 3]
+    assert found["trapezoid_link_queue_seconds_sum{class=node}"] == pytest.approx(60.0011)
     assert found["trapezoid_uptime_seconds{}"] == 1.5
 
 
@@ -55,7 +67,12 @@ def test_a_label_with_quotes_and_line_feeds_stays_one_sample() -> None:
 
 
 def test_256_links_are_written_in_time() -> None:
-    figures = Figures({}, {}, {f"d{number}.example": dict.fromkeys(LinkCount, 7) for number in range(256)})
+    domains = [f"d{number}.example" for number in range(256)]
+    figures = Figures({}, {}, {domain: dict.fromkeys(list(LinkCount)[:6], 7) for domain in domains})
+    for domain in domains:
+        figures.put_totals(domain, dict.fromkeys(list(DomainTotal)[:4], 3.5))
+        for gauge in (Gauge.LINK_UP, Gauge.LINK_WAITING, Gauge.LINK_UNDER_WAY):
+            figures.put(gauge, 1, domain)
     began = time.perf_counter()
     exposition(figures)
     assert time.perf_counter() - began < MOST_SECONDS
@@ -73,6 +90,11 @@ def rows() -> Iterator[str]:
             yield f"| `{counter_name(prefix, one)}_total` | counter | {label} | {_sentence(one)} |"
     for one in LinkCount:
         yield f"| `{counter_name('trapezoid_link', one)}_total` | counter | `domain` | {_sentence(one)} |"
+    for total in DomainTotal:
+        yield f"| `trapezoid_{total.metric}_total` | counter | `domain` | {total.meaning} |"
+    for timing in Timing:
+        label = f"`{timing.label}`" if timing.label else "–"
+        yield f"| `trapezoid_{timing.metric}` | histogram | {label} | {timing.meaning} |"
 
 
 def _sentence(one: Counted) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.admin.core.traffic import BOUNDS_SECONDS, DENIALS, LOCAL, MINUTES, OTHER, Histogram, Stage, Traffic
+from msg_node.admin.core.traffic import DENIALS, LOCAL, MINUTES, OTHER, Stage, Traffic
+from msg_node.kernel.histograms import BOUNDS_SECONDS, Histogram
 from protofly.records import DecisionRecord, MessageRecord, Record
 
 NOW = 1_800_000_000.0
