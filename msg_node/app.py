@@ -26,7 +26,6 @@ from msg_node.admin.blocked_names import blocked_names
 from msg_node.admin.core.admin_service import ADMIN
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
-from msg_node.admin.log_tail import LogTail
 from msg_node.admin.metrics import MEDIA_TYPE
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.connectors.listener import Listener
@@ -47,11 +46,12 @@ from msg_node.wiring.federation import build_acceptor, build_link_context, build
 from msg_node.wiring.foundation import build_foundation
 from msg_node.wiring.mqtt import build_mqtt
 from msg_node.wiring.reloading import ReadSettings, Reloadable, Reloading
-from msg_node.wiring.trust import build_cache, build_trust
+from msg_node.wiring.trust import build_trust
 from policy.core.gate import Gate
 from protofly.errors import SettingsError
 from protofly.limits import STATE_RETRY_SECONDS
 from sandbox.host import Sandbox
+from stubs_cache.cache import StubsCache
 
 logger = logging.getLogger("msg_node")
 
@@ -251,7 +251,8 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
     """Make everything and connect it, from the ground up; nothing runs yet."""
     foundation = build_foundation(settings, rows_of(settings, name))
     records, site = foundation.records, foundation.site
-    cache = build_cache(foundation)
+    folder = settings.node.data_dir / "stubs"
+    cache = StubsCache(folder, secret=foundation.secret, max_bytes=settings.sandbox.cache_bytes)
     # Judging: the gates, and what records their decisions.
     gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
@@ -304,7 +305,6 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         dialler=discovery.dialler,
         trust=trust,
         acceptor=acceptor,
-        log=LogTail(),
         started_at=time.time(),
     )
 

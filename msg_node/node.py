@@ -65,8 +65,8 @@ class Node:
     dialler: Dialler
     trust: Trust
     acceptor: LinkAcceptor | None
-    log: LogTail
     started_at: float
+    log: LogTail = field(default_factory=LogTail)
     levels: LogLevels = field(default_factory=LogLevels)
     reloading: Reloading = field(init=False)
     administration: Administration = field(init=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -128,6 +128,17 @@ async def test_standby_goes_on_with_all_that_was_acknowledged_before_kill_9(
             nursery.cancel_scope.cancel()
 
 
+@contextmanager
+def paused(child: trio.Process) -> Iterator[None]:
+    """Stop a process, and let it go on; it notices nothing but the time."""
+    child.send_signal(signal.SIGSTOP)
+    try:
+        with trio.fail_after(PATIENCE_SECONDS):
+            yield
+    finally:
+        child.send_signal(signal.SIGCONT)
+
+
 async def test_process_that_was_paused_while_another_took_over_ends_and_writes_nothing(
     tmp_path: Path, engine: Postgres, settings: str
 ) -> None:
@@ -137,15 +148,11 @@ async def test_process_that_was_paused_while_another_took_over_ends_and_writes_n
         async with trio.open_nursery() as nursery:
             nursery.start_soon(stand_by, folder_of(tmp_path, "two"), settings, send)
             await client.allocate()
-            first.child.send_signal(signal.SIGSTOP)
-            try:
-                with trio.fail_after(PATIENCE_SECONDS):
-                    second = await standby.receive()
+            with paused(first.child):
+                second = await standby.receive()
                 addresses = addresses_in(engine, settings)
                 nursery.start_soon(client.run)  # waits for an answer that the first process must not give
                 moved, code = await second.returned(client.runtime)
-            finally:
-                first.child.send_signal(signal.SIGCONT)
             assert code == 200
             with trio.fail_after(PATIENCE_SECONDS):
                 assert await first.child.wait() == 2

@@ -1,0 +1,125 @@
+"""`trapezoid node list` and `node remove`, and what `check` says about an engine and the nodes that share it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from interop.free_ports import free_ports
+from msg_node.cluster.names import Names, NodeFacts
+from msg_node.settings.load import load_settings
+from msg_node.storage.engine import Engine
+from msg_node.wiring import meaning
+from msg_node.wiring.cluster import node_facts
+from tests.support.postgres import PASSWORD, Postgres
+from trapezoid.commands import app
+
+SETTINGS = """
+[node]
+domain = "a.example"
+name = "mn-1"
+data_dir = "data"
+[listen]
+port = 0
+insecure_plaintext = true
+[storage]
+engine = "postgresql://trapezoid@127.0.0.1:{port}/{database}"
+tls = "off"
+"""
+
+Run = Callable[..., tuple[int, Any]]
+
+
+@pytest.fixture
+def config(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    path = tmp_path / "node.toml"
+    path.write_text(SETTINGS.format(port=postgres.port, database=postgres.new_database()))
+    return path
+
+
+@pytest.fixture
+def names(postgres: Postgres, config: Path) -> Names:
+    database = config.read_text().split("/")[-1].split('"')[0]
+    names = Names(Engine(postgres.options(database)))
+    names.take("mn-2", None, "elsewhere", facts_of(config))
+    names.close()
+    return names
+
+
+def facts_of(config: Path) -> NodeFacts:
+    """What a node with these settings would say about itself."""
+    settings = load_settings(config)
+    return node_facts(settings, policy=meaning.build_gate(settings).policies.revision)
+
+
+def run(config: Path, *words: str) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*words, "--config", str(config)])
+    return done.exit_code, done.output
+
+
+def finding(config: Path) -> dict[str, Any]:
+    _, output = run(config, "check", "--json")
+    return next(one for one in json.loads(output)["checks"] if one["part"] == "storage")
+
+
+def test_nodes_are_listed_with_their_state_and_what_they_run(config: Path, names: Names) -> None:
+    code, output = run(config, "node", "list", "--json")
+    assert code == 0
+    [row] = json.loads(output)
+    assert row.pop("age_seconds") < 5
+    assert row.pop("version")
+    assert row.pop("host")
+    assert row == {"node": "mn-2", "state": "running", "epoch": 1, "endpoint": "ws://127.0.0.1:0/ws"}
+    names.leave("mn-2", 1)
+    names.close()
+    assert json.loads(run(config, "node", "list", "--json")[1])[0]["state"] == "stopped"
+
+
+def test_node_is_removed_when_it_has_stopped(config: Path, names: Names) -> None:
+    code, output = run(config, "node", "remove", "mn-2")
+    assert (code, "has not stopped" in output) == (2, True)
+    names.leave("mn-2", 1)
+    names.close()
+    assert run(config, "node", "remove", "mn-2")[0] == 0
+    assert json.loads(run(config, "node", "list", "--json")[1]) == []
+    assert run(config, "node", "remove", "mn-2")[0] == 2
+
+
+def test_check_states_what_an_acknowledged_change_survives_and_who_else_runs(config: Path, names: Names) -> None:
+    found = finding(config)
+    assert found["code"] == "ok"
+    assert "a change is acknowledged when it is on the disk" in found["text"]
+    assert "other running nodes: mn-2" in found["text"]
+
+
+@pytest.mark.parametrize("member", ["root", "policy", "limits"])
+def test_check_refuses_a_node_that_differs_from_a_running_one(config: Path, names: Names, member: str) -> None:
+    names.renew("mn-2", 1, msgspec.structs.replace(facts_of(config), **{member: "other"}))
+    found = finding(config)
+    assert (found["code"], found["level"]) == ("cluster-differs", "problem")
+    assert "node mn-2" in found["text"]
+    names.leave("mn-2", 1)
+    names.close()
+    assert finding(config)["code"] == "ok"  # a node that does not run may be changed
+
+
+def test_check_names_the_engine_that_is_not_there_and_what_to_do(config: Path) -> None:
+    config.write_text(SETTINGS.format(port=free_ports(1)[0], database="state"))
+    found = finding(config)
+    assert (found["code"], found["level"]) == ("engine-unreachable", "problem")
+    assert "listen_addresses" in found["action"]
+    assert PASSWORD not in str(found)
+
+
+def test_nodes_of_an_embedded_state_are_not_listed(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(SETTINGS.split("[storage]")[0])
+    code, output = run(config, "node", "list")
+    assert (code, "no storage.engine" in output) == (2, True)
