@@ -22,7 +22,7 @@ from protofly.errors import Code, PeerError, SettingsError
 from protofly.limits import MODULE_BYTES
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
-from sandbox.core.module_check import inspect_module
+from sandbox.core.module_check import StubKind, inspect_module
 from stubs_cache.stub_pins import StubPins
 
 logger = logging.getLogger("federation")
@@ -39,7 +39,8 @@ class StubChoice:
     """The settings about the stub of one domain.
 
     Attributes:
-        domain: The foreign domain.
+        domain: The foreign domain; for a connector the host of its service.
+        kind: What the module has to be.
         file: The module that the operator chose; None: what the domain publishes.
         script: The script of an original catalogue that the operator pinned, in place of `file`.
         endpoint: URL of the only place that a chosen stub may connect to.
@@ -48,6 +49,7 @@ class StubChoice:
     """
 
     domain: str
+    kind: StubKind = "protostub"
     file: Path | None = None
     script: CatalogueScript | None = None
     endpoint: str = ""
@@ -175,6 +177,8 @@ def read_choice(choice: StubChoice) -> VerifiedStub:
     if len(module) > MODULE_BYTES:
         raise PeerError(Code.MODULE_LIMITS, f"{choice.file} has more than {MODULE_BYTES:,} bytes", domain=choice.domain)
     facts = inspect_module(module)
+    if facts.kind != choice.kind:
+        raise PeerError(Code.STUB_KIND, f"{choice.file} is a {facts.kind}, not a {choice.kind}", domain=choice.domain)
     said = ModuleStatement(
         name=facts.name, version=facts.version, configuration=facts.configuration, events=facts.events
     )

@@ -264,10 +264,10 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
     backends = Backends(settings, foundation.state, foundation.key)
     inventory = StubInventory()
     bus, taps = build_bus(foundation, decisions, backends, inventory)
-    published = None if site is None or site.publisher is None else site.publisher.objects.read
-    backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, published)
+    backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
     links = build_link_context(foundation, decisions, trust, bus, taps, backends.identify)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox)
+    backends.connect_stubs(bus, trust.provider, supervision.host)
     federation = Federation(
         links,
         decisions,

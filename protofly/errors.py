@@ -128,6 +128,7 @@ class Code(Enum):
     FINGERPRINT_MISMATCH = (502, "fingerprint-mismatch")
     BROKEN_TRUST = (502, "broken-trust")
     CLOCK_WRONG = (502, "clock-wrong")
+    STUB_KIND = (502, "stub-kind")
     UNSIGNED_REFUSED = (502, "unsigned-refused")
 
     # Packages and modules.

@@ -40,7 +40,7 @@ from trapezoid.check_files import (
 )
 from trapezoid.check_publication import check_documents, check_publication
 from trapezoid.findings import Finding, Level, remark
-from trapezoid.peer_stubs import check_choice
+from trapezoid.peer_stubs import check_choice, check_connector
 
 logger = logging.getLogger("trapezoid.check")
 
@@ -97,6 +97,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     for peer in settings.peer:
         if peer.stub is not None or peer.unsigned_stub:
             yield f"peer {peer.domain}", partial(check_choice, settings, peer)
+    for one in settings.connector:
+        yield f"connector {one.service}", partial(check_connector, settings, one.service)
     yield "policy", lambda: _check_policies(settings)
     yield "sandbox", lambda: _check_sandbox(settings)
 

@@ -56,6 +56,20 @@ def check_choice(settings: Settings, peer: PeerSettings) -> str | Finding:
         HostError: The module cannot be read, breaks the contract, or does not take these settings.
     """
     choice = stub_choice(settings, peer)
+    return _checked(settings, choice)
+
+
+def check_connector(settings: Settings, service: str) -> str | Finding:
+    """Check the module of a connector: kind, settings and pin. Connects to nobody.
+
+    Raises:
+        HostError: The module cannot be read, breaks the contract, is no connector, or does not take these settings.
+    """
+    name = f"{service}.{settings.node.domain}"
+    return _checked(settings, next(one for one in stub_choices(settings) if one.domain == name))
+
+
+def _checked(settings: Settings, choice: StubChoice) -> str | Finding:
     if choice.script is not None:
         text = f"{choice.script.url} to {choice.endpoint}: code that nobody signed, sha256 {choice.script.sha256}"
         return remark(Level.WARNING, "unsigned", text, action="see `trapezoid peer catalogue`")

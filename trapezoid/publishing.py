@@ -104,6 +104,8 @@ def publish(site: SigningSite, request: PublishRequest, *, check: CheckModule = 
     options = complete(site, request, _published(site))
     module = read_file(options.module)
     facts = inspect_module(module)
+    if facts.kind != "protostub":
+        raise SettingsError(f"{options.module}: a {facts.kind} serves the domain that runs it, and is not published")
     if _is_other_stub(site, options, module, facts.name):
         check(options.module, options)
     with site.folder.locked():

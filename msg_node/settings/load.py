@@ -25,6 +25,7 @@ from msgspec import inspect
 from msg_node.settings.addresses import address_problems, twin_problems
 from msg_node.settings.admin import admin_problems
 from msg_node.settings.cluster import cluster_problems
+from msg_node.settings.connectors import connector_problems
 from msg_node.settings.environment import Variable, settings_of, struct_of
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
@@ -278,6 +279,7 @@ def _check_together(settings: Settings, source: _Source) -> None:
         *cluster_problems(settings),
         *interworking_problems(settings),
         *peer_stub_problems(settings),
+        *connector_problems(settings),
         *endpoint_problems(settings),
         *_problems_elsewhere(settings),
     ):

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct, field
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.settings.cluster import ClusterSettings
+from msg_node.settings.connectors import ConnectorSettings
 from msg_node.settings.delivery import DeliverySettings
 from msg_node.settings.grants import GrantSettings
 from msg_node.settings.identity import Algorithm, GlobalRegistrySettings, IdentitySettings
@@ -566,6 +567,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     debug: DebugSettings = DebugSettings()
     peer: tuple[PeerSettings, ...] = ()
     interworking: tuple[InterworkingSettings, ...] = ()
+    connector: tuple[ConnectorSettings, ...] = ()
 
     @property
     def own_domains(self) -> tuple[str, ...]:

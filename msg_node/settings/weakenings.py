@@ -37,6 +37,11 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
         if provider.insecure_plaintext
     ]
     switches += [
+        f"connector {one.service}: insecure_plaintext: no TLS to its endpoint"
+        for one in settings.connector
+        if one.insecure_plaintext
+    ]
+    switches += [
         f"peer {peer.domain}: insecure_plaintext: no TLS to this domain"
         for peer in settings.peer
         if peer.insecure_plaintext

@@ -14,10 +14,14 @@ from catalogue_client.core.location import Location
 from catalogue_client.fetcher import Fetcher
 from federation.link_context import Identify
 from federation.resolver import Resolver
+from federation.stub_host import StubHost
+from federation.stub_provider import StubProvider
 from msg_node.backends.backend import Backend
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
-from msg_node.backends.catalogue import CatalogueReader, Published
+from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.connector_stubs import ConnectorStub
+from msg_node.backends.core.connector_requests import connector_name, connector_service
 from msg_node.backends.qos_watch import QosWatch
 from msg_node.backends.registry_watch import RegistryWatch
 from msg_node.backends.schemas import SchemaReader
@@ -35,6 +39,7 @@ from msg_node.settings.middleware import active_steps
 from msg_node.settings.model import Settings
 from msg_node.settings.push import PushSettings, origin_of
 from msg_node.settings.registries import BackendSettings
+from msg_node.site.site import Site
 from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
@@ -71,6 +76,7 @@ class Backends:
         self._push_key = None if settings.push is None else PushKey(settings.push.key, settings.push.subject)
         self._push: WebPush | None = None
         self._schemas: SchemaReader | None = None
+        self._stubs: list[ConnectorStub] = []
         self.validation = Validation(state) if "schema" in active_steps(settings) else None
 
     @property
@@ -89,6 +95,9 @@ class Backends:
                 origins = [origin_of(one) for one in self._settings.push.service]
                 push = PushService(self._state, public_key=self._push_key.public, origins=origins)
                 services[f"domain://msg-node.{domain}/push"] = push
+            for one in self._settings.connector:
+                service = connector_service(one.service, serves_domains=one.serves_domains)
+                services[f"domain://{one.service}.{domain}"] = service
         services["hyperty-catalogue://*"] = catalogue
         return services
 
@@ -122,12 +131,10 @@ class Backends:
                 watch_seconds=self._settings.qos.watch_seconds,
             )
 
-    def connect_catalogues(
-        self, bus: Bus, fetcher: Fetcher, resolver: Resolver, published: Published | None = None
-    ) -> None:
+    def connect_catalogues(self, bus: Bus, fetcher: Fetcher, resolver: Resolver, site: Site | None = None) -> None:
         """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs.
 
-        `published` has those that this node publishes itself.
+        `site` has those that this node publishes itself.
         """
         chosen = self._settings.catalogue
         if not chosen.serve:
@@ -145,12 +152,20 @@ class Backends:
             resolve=resolve,
             own_domains=self._settings.own_domains,
             own=own,
-            published=published,
+            published=None if site is None or site.publisher is None else site.publisher.objects.read,
             cache_seconds=chosen.cache_seconds,
         )
         bus.inquiries.connect(CATALOGUE, reader)
         self._schemas = SchemaReader(reader)
         bus.inquiries.connect(SCHEMA, self._schemas)
+
+    def connect_stubs(self, bus: Bus, provider: StubProvider, host: StubHost) -> None:
+        """Have connectors that are stubs answer their services; once, before anything runs."""
+        for one in self._settings.connector:
+            name = f"{one.service}.{self._settings.node.domain}"
+            stub = ConnectorStub(name, provider, host, allows_plaintext=one.insecure_plaintext)
+            bus.inquiries.connect(connector_name(one.service), stub.port.ask)
+            self._stubs.append(stub)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
@@ -158,6 +173,8 @@ class Backends:
             await nursery.start(self._identity.run)
             if self.validation is not None and self._schemas is not None:
                 await nursery.start(self.validation.run, self._schemas)
+            for stub in self._stubs:
+                nursery.start_soon(stub.run)
             if self._push is not None:
                 nursery.start_soon(self._push.run)
             if self._watch is not None:
@@ -177,6 +194,8 @@ class Backends:
             status["schemas"] = self.validation.counters.shown()
         if self._broker is not None and self._qos_watch is not None:
             status["qos"] = self._broker.status() | self._qos_watch.counters.as_members()
+        if self._stubs:
+            status["connectors"] = {stub.name: stub.status() for stub in self._stubs}
         return status
 
 

@@ -233,8 +233,10 @@ def alias_rules(settings: Settings, gate: Gate, node_url: str) -> AliasRules:
 
 
 def allowed_addresses(settings: Settings) -> dict[str, tuple[Network, ...]]:
-    """Internal ranges that the operator opened, by exact domain."""
-    return {peer.domain: parse_networks(peer.allow_addresses) for peer in settings.peer if peer.allow_addresses}
+    """Internal ranges that the operator opened, by exact domain or name of a connector."""
+    opened = {peer.domain: peer.allow_addresses for peer in settings.peer}
+    opened |= {f"{one.service}.{settings.node.domain}": one.allow_addresses for one in settings.connector}
+    return {name: parse_networks(ranges) for name, ranges in opened.items() if ranges}
 
 
 def client_context(settings: Settings) -> ssl.SSLContext:

@@ -14,12 +14,23 @@ from protofly.errors import SettingsError
 
 
 def stub_choices(settings: Settings) -> list[StubChoice]:
-    """Return what the entries of single domains say about their stubs.
+    """Return what the entries of single domains, and of connectors, say about their stubs.
 
     Raises:
         SettingsError: A stub is in no file and in no catalogue.
     """
-    return [stub_choice(settings, peer) for peer in settings.peer if not peer.domain.startswith("*.")]
+    peers = [stub_choice(settings, peer) for peer in settings.peer if not peer.domain.startswith("*.")]
+    connectors = [
+        StubChoice(
+            domain=f"{one.service}.{settings.node.domain}",
+            kind="connector",
+            file=one.stub,
+            endpoint=one.endpoint,
+            configuration=plain_values(one.configuration),
+        )
+        for one in settings.connector
+    ]
+    return peers + connectors
 
 
 def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:

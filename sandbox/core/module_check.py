@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -45,6 +45,10 @@ WANTED: Final[dict[str, Signature]] = {
 INITIALIZE: Final = "_initialize"
 
 
+StubKind = Literal["protostub", "connector"]
+"""What a module is for: a foreign domain, or a service address of its host's own."""
+
+
 class StubSection(msgspec.Struct, frozen=True, kw_only=True):
     """JSON of the custom section `trapezoid-stub`. `configuration` and `events` are those of `Manifest`."""
 
@@ -53,6 +57,7 @@ class StubSection(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     configuration: dict[str, Any] = {}
     events: list[str] = []
+    kind: StubKind = "protostub"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +69,7 @@ class ModuleFacts:
     version: str
     configuration: dict[str, Any]
     events: list[str]
+    kind: StubKind
     functions: int
     code_bytes: int
     memory_minimum_bytes: int
@@ -199,6 +205,7 @@ def _facts(seen: _Seen) -> ModuleFacts:
         version=seen.stub.version,
         configuration=seen.stub.configuration,
         events=seen.stub.events,
+        kind=seen.stub.kind,
         functions=len(seen.functions),
         code_bytes=seen.code_bytes,
         memory_minimum_bytes=minimum << 16,

@@ -12,6 +12,8 @@
  *
  * With `#define STUB_CONFIGURATION {"type": "object", …}` the stub states the JSON Schema of the settings that an operator may
  * give it; they come with `start`, as its member `configuration`. (Include no other header before this one then.)
+ * With `#define STUB_KIND "connector"` it is one: it answers a service address of its host's own domain (docs/connectors.md).
+ *
  * With `#define STUB_EVENTS "addresses"` it hears STUB_ADDRESSES as well: lines `+address` and `-address`, each with a line feed; with
  * STUB_FLAG, what it heard before does not count any more.
  *
@@ -44,10 +46,16 @@
 #define STUB_WANTED ""
 #endif
 
+#ifdef STUB_KIND
+#define STUB_MADE_FOR ".ascii \", \\\"kind\\\": \\\"" STUB_KIND "\\\"\"\n"
+#else
+#define STUB_MADE_FOR ""
+#endif
+
 /* The custom section by which the host recognises the module: it never has to run it to know what it is. */
 __asm__(".section \".custom_section.trapezoid-stub\",\"\",@\n"
         ".ascii \"{\\\"abi\\\": 1, \\\"name\\\": \\\"" STUB_NAME "\\\", \\\"version\\\": \\\"" STUB_VERSION "\\\"\"\n"
-        STUB_SCHEMA STUB_WANTED
+        STUB_SCHEMA STUB_WANTED STUB_MADE_FOR
         ".ascii \"}\"\n"
         ".text\n");
 

@@ -1,0 +1,69 @@
+"""Settings of connectors as stubs: `[[connector]]`. Source: docs/connectors.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from protofly.documents import EndpointUrl
+from protofly.limits import STUB_CONFIGURATION_BYTES
+
+if TYPE_CHECKING:
+    from msg_node.settings.model import Settings
+
+Problem = tuple[tuple[str | int, ...], str]
+"""Where in the settings, and what is wrong."""
+
+
+class ConnectorSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A service address of our domain that sandboxed code of yours answers. See `docs/connectors.md`."""
+
+    service: Annotated[
+        Literal["registry", "idm", "qos", "discovery"],
+        Meta(description="It answers `domain://<service>.<our domain>`."),
+    ]
+    stub: Annotated[
+        Path,
+        Meta(description="A `.wasm` file of the kind `connector`; its digest is pinned when it is used first."),
+    ]
+    endpoint: Annotated[str, Meta(description="URL of the only place that it may connect to, as endpoint `mn`.")]
+    configuration: Annotated[dict[str, Any], Meta(description="Table of settings for the connector; no secrets.")] = {}
+    allow_addresses: Annotated[
+        tuple[str, ...],
+        Meta(description="Internal ranges that the endpoint may resolve to, for example `10.7.0.0/16`."),
+    ] = ()
+    insecure_plaintext: Annotated[bool, Meta(description="Accept `ws://` and `http://` for its endpoint.")] = False
+    serves_domains: Annotated[
+        bool, Meta(description="Other domains and their guests may ask it too; off: 403 `policy`.")
+    ] = False
+
+
+def connector_problems(settings: Settings) -> Iterator[Problem]:
+    """Check the entries against each other and against what serves the same address."""
+    native = {"registry": settings.registry, "qos": settings.qos}
+    native["idm"] = settings.identity.provider or None  # type: ignore[assignment]
+    seen: set[str] = set()
+    for index, one in enumerate(settings.connector):
+        place = "connector", index
+        if one.service in seen:
+            yield (*place, "service"), f"a second connector for {one.service}"
+        seen.add(one.service)
+        if native.get(one.service) is not None:
+            yield (*place, "service"), f"the settings connect {one.service} to a server already"
+        if any(peer.domain == f"{one.service}.{settings.node.domain}" for peer in settings.peer):
+            yield (*place, "service"), "a [[peer]] entry has the name of this service"
+        if one.stub.suffix != ".wasm":
+            yield (*place, "stub"), "not a `.wasm` file"
+        if len(msgspec.json.encode(msgspec.to_builtins(one.configuration, str_keys=True))) > STUB_CONFIGURATION_BYTES:
+            yield (*place, "configuration"), f"has more than {STUB_CONFIGURATION_BYTES:,} bytes"
+        try:
+            msgspec.convert(one.endpoint, EndpointUrl)
+        except msgspec.ValidationError:
+            yield (*place, "endpoint"), "not a wss://, https:// or tls:// URL in lower case"
+            continue
+        if one.endpoint.startswith(("ws:", "http:")) and not one.insecure_plaintext:
+            yield (*place, "endpoint"), "without TLS only with `insecure_plaintext = true` in this entry"

@@ -1,0 +1,57 @@
+"""A node whose discovery service is a sandboxed connector: `examples/stubs/people_search` before an HTTP server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+
+from tests.examples_stubs.guest import STUBS
+from tests.support.rest_server import Asked, Said, rest_server
+from tests.support.status_token import AS_OPERATOR
+
+from .one_node import SETTINGS, serving
+
+CONNECTOR = """
+[[connector]]
+service = "discovery"
+stub = "{stub}"
+endpoint = "http://127.0.0.1:{port}/directory"
+allow_addresses = ["127.0.0.0/8"]
+insecure_plaintext = true
+"""
+ADDRESS = "domain://discovery.alpha.example"
+
+
+def directory(asked: Asked) -> Said:
+    pages = {
+        "/directory/people/ana": Said(200, b'{"name":"Ana","rooms":[1,2]}'),
+        "/directory/broken": Said(200, b"<html>"),
+    }
+    return pages.get(asked.target, Said(404, b"none", "text/plain"))
+
+
+async def test_runtime_asks_the_service_and_gets_what_the_connector_found(tmp_path: Path) -> None:
+    stub = STUBS / "people_search" / "people_search.wasm"
+    async with rest_server(directory) as server:
+        settings = SETTINGS.format(grace=30) + CONNECTOR.format(stub=stub, port=server.port)
+        async with serving(tmp_path, settings) as process:
+            runtime = await process.opened("anna")
+            found = []
+            for type_, resource in [
+                ("read", "/people/ana"),
+                ("read", "/people/bob"),
+                ("read", "/broken"),
+                ("read", "/x?y=1"),
+                ("delete", "/people/ana"),
+            ]:
+                reply = await runtime.ask(type_, ADDRESS, {"resource": resource})
+                assert reply["from"] == ADDRESS
+                found.append((reply["body"]["code"], reply["body"].get("value")))
+            codes = [(404, None), (502, None), (400, None), (405, None)]
+            assert found == [(200, {"name": "Ana", "rooms": [1, 2]}), *codes]
+            async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
+                status = (await client.get(f"{process.ready['site']}/status")).json()
+            facts = status["backends"]["connectors"]["discovery.alpha.example"]
+            assert (facts["state"], facts["answered"], facts["dropped"]) == ("live", 5, 0)
+            assert any("connector discovery" in text for text in status["insecure"])
