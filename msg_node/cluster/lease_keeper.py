@@ -17,6 +17,7 @@ import trio
 from msg_node.cluster.core.lease import BEAT_SECONDS, LOOK_SECONDS, Lease, LeaseState, NameSearch, Verdict
 from msg_node.cluster.names import Names, NodeFacts
 from msg_node.storage.engine_errors import EngineError, FencedError
+from protofly.errors import MisuseError
 
 _LOG = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class LeaseKeeper:
         self._thread: threading.Thread | None = None
         self._must_stop = threading.Event()
         self._on_beat: Callable[[], None] = _nothing
+        self._defect: Exception | None = None
         self._error = ""
 
     @property
@@ -113,6 +115,7 @@ class LeaseKeeper:
 
         Raises:
             FencedError: Another process has taken the name.
+            MisuseError: The renewals have ended by a bug of ours.
         """
         token = trio.lowlevel.current_trio_token()
         beat = trio.Event()
@@ -126,6 +129,8 @@ class LeaseKeeper:
         known = LeaseState.HELD
         while True:
             state = self.state()
+            if self._defect is not None:
+                raise MisuseError("the lease is not renewed any more") from self._defect
             if state is LeaseState.LOST:
                 raise FencedError(self._names.place, self.name)
             if state is not known:
@@ -165,8 +170,14 @@ class LeaseKeeper:
         return verdict
 
     def _renew_until_stopped(self) -> None:
-        while not self._must_stop.wait(BEAT_SECONDS):
-            self._renew()
+        try:
+            while not self._must_stop.wait(BEAT_SECONDS):
+                self._renew()
+                self._on_beat()
+        except trio.RunFinishedError:
+            return
+        except Exception as exc:  # the node must not go on under a name that nobody renews
+            self._defect = exc
             self._on_beat()
 
     def _renew(self) -> None:

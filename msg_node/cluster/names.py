@@ -11,9 +11,12 @@ from msg_node.storage.engine import Engine
 
 _TAKE_NEW: Final = """INSERT INTO trapezoid_node (name, epoch, instance, facts) VALUES (%s, 1, %s, %s)
     ON CONFLICT (name) DO NOTHING RETURNING epoch"""
-_TAKE_OVER: Final = """UPDATE trapezoid_node
+_TAKE_OVER: Final = """WITH seen AS (
+        SELECT name FROM trapezoid_node WHERE name = %s AND epoch = %s AND beat = %s AND is_held = %s FOR UPDATE
+    ) UPDATE trapezoid_node AS node
     SET epoch = epoch + 1, beat = 0, is_held = true, instance = %s, facts = %s, renewed_at = clock_timestamp()
-    WHERE name = %s AND epoch = %s AND beat = %s AND is_held = %s RETURNING epoch"""
+    FROM seen WHERE node.name = seen.name RETURNING epoch"""
+"""Locked for update first: that waits for transactions of state that hold the name in key share mode."""
 _RENEW: Final = """UPDATE trapezoid_node SET beat = beat + 1, facts = %s, renewed_at = clock_timestamp()
     WHERE name = %s AND epoch = %s AND is_held RETURNING epoch"""
 _LEAVE: Final = """UPDATE trapezoid_node SET is_held = false, renewed_at = clock_timestamp()
@@ -92,7 +95,7 @@ class Names:
         if seen is None:
             row = self._one(_TAKE_NEW, (name, instance, text))
         else:
-            row = self._one(_TAKE_OVER, (instance, text, name, seen.epoch, seen.beat, seen.is_held))
+            row = self._one(_TAKE_OVER, (name, seen.epoch, seen.beat, seen.is_held, instance, text))
         return None if row is None else int(row[0])
 
     def renew(self, name: str, epoch: int, facts: NodeFacts) -> bool:

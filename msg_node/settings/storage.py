@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from msgspec import Meta, Struct
 
 from msg_node.storage.engine_options import EngineOptions
-from msg_node.storage.file_checks import read_private
+from msg_node.storage.file_checks import FileError, read_private
 
 if TYPE_CHECKING:
     from msg_node.settings.model import Settings
@@ -75,6 +75,8 @@ def _engine_problems(engine: str) -> Iterator[tuple[tuple[str | int, ...], str]]
         yield place, "not `postgresql://user@host[:port]/database`"
     elif parts.password is not None:
         yield place, "a password here can be read by many; use `password_file`, or PGPASSWORD in the environment"
+    elif not unquote(engine).isprintable():
+        yield place, "has characters that no name can have"
     elif not parts.username or len(parts.path) < 2:
         yield place, "needs a user and a database: `postgresql://user@host/database`"
     elif not hosts:
@@ -109,7 +111,7 @@ def engine_options(settings: Settings) -> EngineOptions | None:
     if not storage.engine:
         return None
     parts = urlsplit(storage.engine)
-    password = None if storage.password_file is None else read_private(storage.password_file).decode().strip()
+    password = None if storage.password_file is None else _password(storage.password_file)
     return EngineOptions(
         hosts=_hosts(storage.engine),
         user=unquote(parts.username or ""),
@@ -122,6 +124,17 @@ def engine_options(settings: Settings) -> EngineOptions | None:
         certificate=storage.certificate,
         key=storage.key,
     )
+
+
+def _password(path: Path) -> str:
+    text = read_private(path)
+    try:
+        password = text.decode().strip()
+    except UnicodeDecodeError as exc:
+        raise FileError("password-malformed", path, "is not UTF-8 text") from exc
+    if not password or not password.isprintable():
+        raise FileError("password-malformed", path, "holds no password", "one line of text, nothing else")
+    return password
 
 
 def is_beyond_machine(storage: StorageSettings) -> bool:

@@ -48,8 +48,10 @@ class EngineRows:
         node, _ = self._held
         rows: dict[Table, dict[str, bytes]] = {table: {} for table in Table}
         kinds = {table.value: of_table for table, of_table in rows.items()}
-        with self._engine.transaction() as connection:
+        with self._engine.transaction() as connection:  # ends before the long one, for others may wait for it
             connection.execute(_HOLD, self._held)
+        with self._engine.transaction() as connection:
+            connection.execute("SET LOCAL statement_timeout = 0")  # a million rows take longer than a usual statement
             found: list[TupleRow] = connection.execute(_LOAD, (node,), binary=True).fetchall()
         for kind, key, row in found:
             if kind in kinds:  # others are of a newer version, which will want them back

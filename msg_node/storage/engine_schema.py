@@ -1,7 +1,8 @@
 """Tables of the engine, and the function that fences: each transaction of state begins with it.
 
-`trapezoid_hold` locks the row of a node in share mode, on the condition that the caller's epoch is the newest. A
-process that takes a name over changes that row: it waits for transactions that have begun, and later ones are refused.
+`trapezoid_hold` locks the row of a node in key share mode, on the condition that the caller's epoch is the newest. A
+process that takes the name over locks it for update: it waits for transactions that have begun, and later ones are
+refused. Renewals are plain updates, which neither wait for a long transaction nor hold one up.
 Keys may be longer than an index takes and may have any character, so rows are found by the SHA-256 of their key. See
 docs/adr/0028.
 """
@@ -36,7 +37,7 @@ CREATE: Final = (
     )""",
     """CREATE FUNCTION trapezoid_hold(our_name text, our_epoch bigint) RETURNS void LANGUAGE plpgsql AS $$
     BEGIN
-        PERFORM 1 FROM trapezoid_node WHERE name = our_name AND epoch = our_epoch AND is_held FOR SHARE;
+        PERFORM 1 FROM trapezoid_node WHERE name = our_name AND epoch = our_epoch AND is_held FOR KEY SHARE;
         IF NOT FOUND THEN
             RAISE EXCEPTION 'epoch % of node % has ended', our_epoch, our_name USING ERRCODE = 'TZF01';
         END IF;

@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 30.0
 SETTINGS = """
 [node]
 domain = "alpha.example"
-data_dir = "data"
+data_dir = "{data}"
 [listen]
 port = 0
 insecure_plaintext = true
@@ -175,10 +175,17 @@ class Party:
 
 
 class Trial:
-    """One folder, one node at a time, three parties."""
+    """One node at a time, three parties.
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    Args:
+        folder: Its data, and the log of all runs.
+        seed: Where the random moments begin.
+        storage: Settings of an engine: the node then runs on one of two data folders, as on two machines.
+    """
+
+    def __init__(self, folder: Path, seed: int, storage: str = "") -> None:
         self.folder = folder
+        self._storage = storage
         self.random = random.Random(seed)
         self.ledger = Ledger()
         self.taken: dict[str, Json] = {}  # what the agent remembers
@@ -188,7 +195,8 @@ class Trial:
     async def node(self) -> AsyncIterator[tuple[str, Child]]:
         """One run of the node, which ends by `kill -9`."""
         config = self.folder / "node.toml"
-        config.write_text(SETTINGS)
+        data = self.random.choice(("here", "there")) if self._storage else "data"
+        config.write_text(SETTINGS.format(data=data) + self._storage)
         child = Child(["trapezoid", "serve", "--config", str(config)], log_file=self.folder / "node.log")
         await child.start()
         try:
@@ -368,9 +376,9 @@ def _answer(request: Json, code: int) -> Json:
     return {"id": request["id"], "type": "response", "from": request["to"], "to": request["from"], "body": body}
 
 
-async def run_trial(folder: Path, *, points: int, seed: int) -> Ledger:
+async def run_trial(folder: Path, *, points: int, seed: int, storage: str = "") -> Ledger:
     """Kill the node at so many moments; what was seen. Ends when everything acknowledged has ended, or in failure."""
-    trial = Trial(folder, seed)
+    trial = Trial(folder, seed, storage)
     await trial.prepare()
     for _ in range(points):
         await trial.live_and_die()

@@ -8,6 +8,7 @@ import pytest
 import trio
 
 from tests.delivery.killed_node import Ledger, run_trial
+from tests.support.postgres import Postgres, engine_settings
 
 
 @pytest.mark.long
@@ -16,6 +17,17 @@ async def test_a_node_killed_amid_traffic_loses_nothing_acknowledged_and_hands_n
 ) -> None:
     with trio.fail_after(120):
         ledger = await run_trial(tmp_path, points=4, seed=7)
+    assert ledger.faults() == []
+    assert ledger.acknowledged
+    assert ledger.registered
+
+
+@pytest.mark.long
+async def test_node_killed_amid_traffic_goes_on_elsewhere_with_all_that_was_acknowledged(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    with trio.fail_after(240):
+        ledger = await run_trial(tmp_path, points=2, seed=5, storage=engine_settings(postgres))
     assert ledger.faults() == []
     assert ledger.acknowledged
     assert ledger.registered

@@ -71,6 +71,7 @@ class Postgres:
     def create(self) -> None:
         """Make the files of a new server, whose superuser is `USER`."""
         secret = self.folder / "password"
+        secret.touch(0o600)
         secret.write_text(PASSWORD)
         if self._as:
             shutil.chown(self.folder, self._as["user"], self._as["group"])
@@ -130,6 +131,13 @@ class Postgres:
             "domain": "a.example", "application": "trapezoid test", "tls": "off",
         }  # fmt: skip
         return EngineOptions(**chosen | changed)
+
+
+def engine_settings(server: Postgres) -> str:
+    """`[storage]` of a node over a new database of this server; the password is in a file."""
+    secret = server.folder / "password"
+    url = f"postgresql://{USER}@127.0.0.1:{server.port}/{server.new_database()}"
+    return f'[storage]\nengine = "{url}"\npassword_file = "{secret}"\ntls = "off"\n'
 
 
 @contextmanager

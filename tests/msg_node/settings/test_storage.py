@@ -53,6 +53,7 @@ def test_without_an_engine_the_state_stays_in_files(tmp_path: Path) -> None:
         ('engine = "postgresql://u:secret@db/state"', "password_file"),
         ('engine = "postgresql://db/state"', "needs a user and a database"),
         ('engine = "postgresql://u@db"', "needs a user and a database"),
+        ('engine = "postgresql://u@db/x%00y"', "characters"),
         ('engine = "postgresql://u@/state"', "needs a host"),
         ('engine = "postgresql://u@db/state?sslmode=disable"', "nothing else"),
         ('engine = "postgresql://u@db/state?host=/run"', "nothing else"),
@@ -81,6 +82,12 @@ def test_password_is_read_from_its_file_and_shown_nowhere(tmp_path: Path) -> Non
     assert options is not None
     assert options.password == "open sesame"
     assert "sesame" not in f"{options} {options.place} {settings}"
+    secret.write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match="UTF-8"):
+        engine_options(settings)
+    secret.write_text("two\nlines")
+    with pytest.raises(SettingsError, match="one line"):
+        engine_options(settings)
     secret.chmod(0o644)
     with pytest.raises(SettingsError, match="chmod 600"):
         engine_options(settings)

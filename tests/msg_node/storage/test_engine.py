@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import trustme
 from msgspec import Raw
 
 from interop.free_ports import free_ports
+from msg_node.cluster.names import Names, NodeFacts
 from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError, FencedError
@@ -145,6 +147,36 @@ def test_older_epoch_writes_and_reads_nothing_any_more(shared_database: EngineOp
     assert after.load()[Table.SESSIONS] == {"key": b"after"}
     before.close()
     after.close()
+
+
+def test_long_transaction_keeps_a_name_from_others_and_not_from_its_own_renewals(
+    shared_database: EngineOptions,
+) -> None:
+    node, engine = held_rows(shared_database, "long"), Engine(shared_database)
+    names, standby = Names(Engine(shared_database)), Names(Engine(shared_database))
+    seen = names.read("long")
+    taken: list[int | None] = []
+    with engine.transaction() as connection:
+        connection.execute("SELECT trapezoid_hold('long', 1)").fetchone()
+        assert names.renew("long", 1, NodeFacts())  # does not wait for the transaction
+        renewed = names.read("long")
+        taking = threading.Thread(target=lambda: taken.append(standby.take("long", renewed, "b", NodeFacts())))
+        taking.start()
+        wait_for_lock(names)
+        assert taken == []
+    taking.join(10)
+    assert taken == [2]
+    assert standby.take("long", seen, "c", NodeFacts()) is None  # it has been renewed since, and taken
+    for one in (node, names, standby, engine):
+        one.close()
+
+
+def wait_for_lock(names: Names) -> None:
+    """Until somebody waits for a lock."""
+    for _ in range(10_000):
+        if names._one("SELECT count(*) FROM pg_locks WHERE NOT granted", ()) != (0,):
+            return
+    raise AssertionError("nobody waits")
 
 
 def test_name_that_was_never_held_writes_nothing(shared_database: EngineOptions) -> None:
