@@ -202,6 +202,8 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         acceptor=node.acceptor,
         site=node.site,
         traffic=node.traffic,
+        state=node.state,
+        bus=node.bus,
         node_url=node.bus.options.node,
     )
     return Reloading(parts, read)

@@ -166,7 +166,7 @@ def restore(state: NodeState, rows: Mapping[Table, Rows], *, now: float) -> None
     sids = frozenset(session.sid for session in state.sessions)
     state.owners.restore(rows.get(Table.ADDRESSES, {}), sids=sids)
     state.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | set(state.links))
-    _drop_operators_subscriptions(state)
+    drop_operators_subscriptions(state)
     state.observer_rights.expulsions.restore(rows.get(Table.EXPULSIONS, {}))
     state.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
     state.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
@@ -175,7 +175,7 @@ def restore(state: NodeState, rows: Mapping[Table, Rows], *, now: float) -> None
     state.twin.restore(rows.get(Table.TWIN_THINGS, {}), rows.get(Table.TWIN_VALUES, {}))
 
 
-def _drop_operators_subscriptions(state: NodeState) -> None:
+def drop_operators_subscriptions(state: NodeState) -> None:
     """Remove subscriptions to what only operators may hear from sessions that are no operator's any more."""
     operators = {session.sid for session in state.sessions if OPERATOR in session.proof.roles}
     for number in [one for one in state.listeners.listeners() if one not in operators]:

@@ -97,15 +97,36 @@ class Credentials:
             self._by_digest.setdefault(credential.digest.lower(), []).append(credential)
         self._issuers: Mapping[str, IssuerRules] = {rules.issuer: rules for rules in issuers}
         self._keys: dict[str, tuple[VerificationKey, ...]] = {}
+        self._keyed_by_settings: set[str] = set()
         self._takes_certificates = certificates is not None
         self._certificates = certificates or CertificateRules()
         self.wants_keys: Callable[[str], None] = lambda _: None
         """Called with the issuer when a token names a key that is not known."""
         self._checks: dict[str, Callable[[TokenProof], str]] = {}
 
-    def set_issuer_keys(self, issuer: str, keys: Iterable[VerificationKey]) -> None:
-        """From now on these are the keys of an issuer, and no others."""
+    def set_issuer_keys(self, issuer: str, keys: Iterable[VerificationKey], *, are_of_settings: bool = False) -> None:
+        """From now on these are the keys of an issuer, and no others.
+
+        Args:
+            issuer: Its name.
+            keys: Its keys.
+            are_of_settings: The settings name them; otherwise they were fetched, or are our own.
+        """
         self._keys[issuer] = tuple(keys)
+        if are_of_settings:
+            self._keyed_by_settings.add(issuer)
+
+    def replace(self, other: Credentials) -> None:
+        """From now on what `other` accepts counts, and nothing else. Keys that were fetched, and our own, stay."""
+        kept = {
+            issuer: keys
+            for issuer, keys in self._keys.items()
+            if issuer in other._issuers and issuer not in self._keyed_by_settings
+        }
+        self._by_digest, self._issuers = other._by_digest, other._issuers
+        self._anonymous_runtimes, self._certificates = other._anonymous_runtimes, other._certificates
+        self._keys = {**kept, **other._keys}
+        self._keyed_by_settings = other._keyed_by_settings
 
     def set_further_check(self, issuer: str, check: Callable[[TokenProof], str]) -> None:
         """Have tokens of an issuer pass `check` as well; it returns the login of one, or raises TokenRefusedError."""

@@ -89,7 +89,7 @@ def build_credentials(settings: Settings) -> Credentials:
     )
     for issuer in sessions.issuer:
         if issuer.has_keys:
-            credentials.set_issuer_keys(issuer.issuer, _keys(issuer))
+            credentials.set_issuer_keys(issuer.issuer, _keys(issuer), are_of_settings=True)
     return credentials
 
 

@@ -23,14 +23,19 @@ from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.router import Federation, greeting
 from msg_node.admin.core.plan import Plan
-from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable
+from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.bus.bus import Bus
 from msg_node.connectors.listener import Listener
+from msg_node.kernel.credentials import Credentials
+from msg_node.node_state import NodeState
 from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.sessions import build_credentials
 from msg_node.site.site import Site
 from msg_node.wiring import meaning
+from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
 from msg_node.wiring.foundation import CurrentSettings
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
 from policy.core.engine import CompiledPolicies
@@ -66,6 +71,8 @@ class Reloadable:
         acceptor: Knows to what links may be bound.
         site: Shows that of `[site]`.
         traffic: Has figures of the domains that are named.
+        state: Sessions, and what proofs count.
+        bus: Ends sessions whose credentials are gone.
         node_url: Our runtime address.
     """
 
@@ -82,6 +89,8 @@ class Reloadable:
     acceptor: LinkAcceptor | None
     site: Site | None
     traffic: Traffic
+    state: NodeState
+    bus: Bus
     node_url: str
 
 
@@ -134,20 +143,26 @@ class Reloading:
         after = await trio.to_thread.run_sync(self._read)
         changes = setting_changes(before, after)
         if others := [one.name for one in changes if not is_reloadable(one)]:
-            raise SettingsError(f"{', '.join(others)}: needs a restart; nothing was changed")
+            reasons = "; ".join(f"{name}: needs a restart, {reason_for_restart(name)}" for name in others)
+            raise SettingsError(f"{reasons}; nothing was changed")
         policies = await trio.to_thread.run_sync(
             partial(read_policies, after.policy.files, mode=Mode(after.policy.mode))
         )
         peers = {peer.domain: meaning.peer_rule(peer) for peer in after.peer}
         Gate(policies, peers, allow=after.policy.allow, deny=after.policy.deny)  # it checks them
         loaded = await trio.to_thread.run_sync(load_tls, after)
-        shown = {"changes": changes, "policies": policies.revision}
+        credentials = await trio.to_thread.run_sync(build_credentials, after)
+        ended = sessions_without_proof(self._parts.state, credentials)
+        shown = {"changes": changes, "policies": policies.revision, "sessions_that_end": len(ended)}
         revision = {"policies": self._parts.gate.policies.revision}
-        return Plan(revision, shown, lambda: self._apply(after, policies, loaded))
+        return Plan(revision, shown, lambda: self._apply(after, policies, loaded, credentials))
 
-    def _apply(self, settings: Settings, policies: CompiledPolicies, loaded: LoadedTls) -> None:
+    def _apply(
+        self, settings: Settings, policies: CompiledPolicies, loaded: LoadedTls, credentials: Credentials
+    ) -> None:
         parts = self._parts
         before = parts.current.get()
+        take_credentials_over(parts.state, parts.bus, credentials)
         parts.current.put(settings)
         peers = {peer.domain: meaning.peer_rule(peer) for peer in settings.peer}
         parts.gate.configure(peers, allow=settings.policy.allow, deny=settings.policy.deny)

@@ -72,6 +72,11 @@ async def same_on_every_way(node: Process, folder: Path) -> None:
         for place, expected in ((f"{node.ready['site']}/api", 404), (f"{node.ready['admin']}/api", 200)):
             assert (await client.post(place, json=unban)).status_code == expected
     assert (await ops.ask("read", admin, {"operation": "restrictions"}))["body"]["value"]["total"] == 0
+    config = trio.Path(folder / "node.toml")
+    await config.write_text((await config.read_text()).replace(digest_of("secret"), digest_of("newer")))
+    done = await ask(folder, "reload")
+    assert (done["after"]["sessions_that_end"], digest_of("newer") in str(done)) == (1, False)
+    assert await ops.close_code() == 4403
 
 
 @pytest.mark.long

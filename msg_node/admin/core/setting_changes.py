@@ -27,9 +27,27 @@ _PEER: Final = r"peer\[[^\]]*\]\."
 _PEER_FIELDS: Final = (
     "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain"
 )
+_PROOFS: Final = "anonymous|anonymous_runtimes|credential|certificate|issuer"
 _RELOADABLE: Final = re.compile(
-    rf"policy\.(files|mode|allow|deny)|{_PEER}({_PEER_FIELDS})|(listen|site|admin)\.(certificate|key)|log\.level"
+    rf"policy\.(files|mode|allow|deny)|sessions\.({_PROOFS})|{_PEER}({_PEER_FIELDS})|(listen|site|admin)\.(certificate|key)|log\.level"
 )
+
+
+_DIGEST_SHOWN: Final = 8
+_REASONS: Final = (
+    (r"node\..*", "stored state and other nodes know it"),
+    (r"(listen|site|admin)\.(host|port)", "it is the address that is bound"),
+    (r"records\..*", "the segment that is being written has it"),
+    (r"limits\..*", "tables were made with it"),
+    (rf"{_PEER}.*", "the link of this domain was made with it"),
+    (r"(registry|qos|catalogue|global_registry|push|mqtt|identity)(\..*)?", "its connections were made with it"),
+    (r".*", "it is read at the start only"),
+)
+
+
+def reason_for_restart(name: str) -> str:
+    """Say why a running node cannot take a setting over; precondition: it is none that `is_reloadable`."""
+    return next(reason for pattern, reason in _REASONS if re.fullmatch(pattern, name))
 
 
 def is_reloadable(change: SettingChange) -> bool:
@@ -59,7 +77,16 @@ def differences(before: Plain, after: Plain, defaults: Mapping[str, Plain], name
         return found
     if name in defaults and isinstance(before, list | tuple) and isinstance(after, list | tuple):
         return _entries(name, before, after, defaults)
-    return [SettingChange(name, before, after)]
+    return [SettingChange(name, _without_digests(before), _without_digests(after))]
+
+
+def _without_digests(value: Plain) -> Plain:
+    """Shorten digests of tokens: who reads a change is not to try texts against the whole of one."""
+    if isinstance(value, list | tuple):
+        return [_without_digests(one) for one in value]
+    if isinstance(value, dict) and "token_sha256" in value:
+        return {**value, "token_sha256": f"{str(value['token_sha256'])[:_DIGEST_SHOWN]}…"}
+    return value
 
 
 def _entries(

@@ -53,6 +53,12 @@ def test_a_new_entry_differs_from_one_that_says_nothing() -> None:
         {"peer": [{**PEER, "messages_per_second": 5.0, "allow_addresses": ["10.0.0.0/8"]}]},
         {"peer": [{**PEER, "trust": "pinned", "fingerprint": "AB" * 32}]},
         {"log": {"level": "debug"}},
+        {
+            "sessions": {
+                "anonymous": False,
+                "credential": [{"token_sha256": "ab" * 32, "runtime": "runtime://a.example/x"}],
+            }
+        },
         {"listen": {"certificate": "/new.pem", "key": "/new.key"}},
     ],
 )
