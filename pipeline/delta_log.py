@@ -6,18 +6,21 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake import Transaction as DeltaTransaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 from pipeline.durable import sync_folder
-from pipeline.table_log import CommitNote, ConflictError, DataFile, LakeError, Snapshot, Transaction
+from pipeline.table_log import CommitNote, ConflictError, DataFile, LakeError, Noted, Snapshot
 
 META_MEMBER = "trapezoid"
+_INDEXED: Final = "delta.dataSkippingStatsColumns"
+_INDEXED_COUNT: Final = "delta.dataSkippingNumIndexedCols"
 
 
 class DeltaLog:
@@ -35,8 +38,11 @@ class DeltaLog:
         """Whether the table was ever made."""
         return (self._folder / "_delta_log").is_dir() and any((self._folder / "_delta_log").iterdir())
 
-    def create(self, schema_json: str, partition: Sequence[str]) -> None:
-        """Make the empty table, version 0; nothing happens when it is there."""
+    def create(self, schema_json: str, partition: Sequence[str], indexed: Sequence[str]) -> None:
+        """Make the empty table, version 0; nothing happens when it is there.
+
+        `indexed` are the columns whose bounds are noted with each file, by every program that writes to the table.
+        """
         self._folder.mkdir(parents=True, exist_ok=True)
         DeltaTable.create(
             self._folder,
@@ -44,6 +50,7 @@ class DeltaLog:
             mode="ignore",
             partition_by=list(partition),
             name=self._folder.name,
+            configuration={_INDEXED: ",".join(indexed)} if indexed else {_INDEXED_COUNT: "0"},
         )
 
     def snapshot(self, version: int | None = None) -> Snapshot:
@@ -52,37 +59,35 @@ class DeltaLog:
             table = DeltaTable(self._folder, version=version)
         except DeltaError as exc:
             raise LakeError(f"table {self._folder.name}: version {version} cannot be read: {exc}") from exc
-        files = tuple(
-            DataFile(action["path"], action["num_records"] or 0, action["size_bytes"], action.get("partition") or {})
-            for action in _rows_of(table.get_add_actions())
-        )
+        files = tuple(map(self._file, _rows_of(table.get_add_actions())))
         return Snapshot(table.version(), files, table.schema().to_json())
+
+    def _file(self, action: Mapping[str, Any]) -> DataFile:
+        rows = action["num_records"]
+        if rows is None:  # by a program that says nothing about its files
+            rows = pq.read_metadata(self._folder / action["path"]).num_rows
+        low, high = action.get("min") or {}, action.get("max") or {}
+        bounds = {name: (low[name], high[name]) for name in low if low[name] is not None and high.get(name) is not None}
+        return DataFile(action["path"], rows, action["size_bytes"], action.get("partition") or {}, bounds)
 
     def transaction_version(self, app_id: str) -> int | None:
         """Newest version that this application has committed."""
         return DeltaTable(self._folder).transaction_version(app_id)
 
-    def commit(
-        self,
-        base: Snapshot,
-        *,
-        added: Sequence[DataFile],
-        removed: Sequence[DataFile],
-        transaction: Transaction | None,
-        meta: Mapping[str, Any],
-    ) -> int:
+    def commit(self, base: Snapshot, added: Sequence[DataFile], removed: Sequence[DataFile], noted: Noted) -> int:
         """Make the version after `base`. Raises ConflictError: somebody else made it."""
         now_ms = time.time_ns() // 1_000_000
         actions: list[AddAction | RemoveAction] = [
-            RemoveAction(file.path, True, now_ms, file.size_bytes, dict(file.partition)) for file in removed
+            RemoveAction(file.path, noted.has_news, now_ms, file.size_bytes, dict(file.partition)) for file in removed
         ]
         actions += [
-            AddAction(file.path, file.size_bytes, file.partition, now_ms, True, json.dumps({"numRecords": file.rows}))
+            AddAction(file.path, file.size_bytes, file.partition, now_ms, noted.has_news, _statistics(file))
             for file in added
         ]
         table = DeltaTable(self._folder, version=base.version)
+        transaction = noted.transaction
         properties = CommitProperties(
-            custom_metadata={META_MEMBER: dict(meta)},
+            custom_metadata={META_MEMBER: dict(noted.meta)},
             max_commit_retries=0,
             app_transactions=[DeltaTransaction(transaction.app_id, transaction.version)] if transaction else None,
         )
@@ -111,6 +116,12 @@ class DeltaLog:
             CommitNote(commit["version"], commit["timestamp"] * 1000, commit.get(META_MEMBER) or {})
             for commit in DeltaTable(self._folder).history()
         ]
+
+
+def _statistics(file: DataFile) -> str:
+    low = {name: bounds[0] for name, bounds in file.bounds.items()}
+    high = {name: bounds[1] for name, bounds in file.bounds.items()}
+    return json.dumps({"numRecords": file.rows, "minValues": low, "maxValues": high, "nullCount": {}})
 
 
 def _rows_of(actions: Any) -> list[dict[str, Any]]:

@@ -150,6 +150,21 @@ def write_files(
     yield pa.RecordBatch.from_pylist(written, schema=_WRITTEN)
 
 
+def file_bounds(path: Path, names: Collection[str]) -> dict[str, tuple[Any, Any]]:
+    """Lowest and highest value in a file of each of these columns, where the file says it. Raises OSError."""
+    metadata = pq.read_metadata(path)
+    places = {name: place for place, name in enumerate(metadata.schema.names) if name in names}
+    found: dict[str, tuple[Any, Any]] = {}
+    for name, place in places.items():
+        known = [metadata.row_group(number).column(place).statistics for number in range(metadata.num_row_groups)]
+        if any(one is None or (not one.has_min_max and one.num_values) for one in known):
+            continue
+        ends = [(one.min, one.max) for one in known if one.has_min_max]
+        if ends:
+            found[name] = min(low for low, _ in ends), max(high for _, high in ends)
+    return found
+
+
 def _texts_in(field: pa.Field) -> list[str]:
     """Texts in a column, by their paths in the file."""
     if pa.types.is_map(field.type):

@@ -6,9 +6,8 @@ Commands that only read use this; `pipeline.tables` adds reading large tables, a
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -60,13 +59,20 @@ class LakeFiles:
     ) -> pa.Table:
         """Rows of a small table without Spark, as Arrow; of all partitions or of some. Raises LakeError."""
         table = table_of(table)
+        files = self.files(table, version)
+        if partitions is not None:
+            files = tuple(file for file in files if partition_of(table, file) in partitions)
+        return self.read_files_small(table, files, columns)
+
+    def read_files_small(
+        self, table: Table | str, files: Iterable[DataFile], columns: Collection[str] | None = None
+    ) -> pa.Table:
+        """Rows of some files of a table without Spark, as Arrow. Raises LakeError."""
+        table = table_of(table)
         schema = to_arrow_schema(table.schema)
         wanted = pa.schema([schema.field(name) for name in columns or schema.names])
-        parts = [
-            self._read(table, file, wanted)
-            for file in self.files(table, version)
-            if partitions is None or partition_of(table, file) in partitions
-        ]
+        with explained(self.folder):
+            parts = [self._read(table, file, wanted) for file in files]
         return pa.concat_tables([wanted.empty_table(), *parts])
 
     def batches(self, table: Table | str, *, partitions: Collection[str] | None = None) -> Iterator[pa.Table]:
@@ -95,22 +101,6 @@ class LakeFiles:
         snapshot = log.snapshot(version)
         new_columns(table, snapshot)
         return snapshot.files
-
-    def added_between(self, table: Table | str, since: int, until: int) -> tuple[DataFile, ...]:
-        """Files that were added behind version `since` up to `until`, without those of mere rewriting.
-
-        A commit whose notes have `rewrites` says that it brought no new rows. Raises LakeError.
-        """
-        table = table_of(table)
-        rewrites = sorted(note.version for note in self.history(table) if note.meta.get("rewrites"))
-        bounds = [since, *(bound for version in rewrites for bound in (version - 1, version)), until]
-        steps = [bound for bound in bounds if since <= bound <= until]
-        added: dict[str, DataFile] = {}
-        for first, last in pairwise(steps):
-            if last > first and last not in rewrites:
-                before = {file.path for file in self.files(table, first)} if first >= 0 else set()
-                added |= {file.path: file for file in self.files(table, last) if file.path not in before}
-        return tuple(added.values())
 
     def transaction_version(self, table: Table | str, app_id: str) -> int | None:
         """Newest transaction number that this application has committed to the table."""

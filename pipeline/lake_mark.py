@@ -9,7 +9,7 @@ from typing import Final
 from pipeline import durable
 from pipeline.table_log import LakeError
 
-LAKE_FORMAT: Final = 1
+LAKE_FORMAT: Final = 2
 """Raised whenever tables of older lakes would be misread. New columns do not raise it."""
 MARK_NAME: Final = "lake.json"
 _PATTERN: Final = frozenset("*?[]{}\\")

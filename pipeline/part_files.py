@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from pipeline.core.words import as_texts
+from pipeline.schemas.columns import INDEXED
 from pipeline.segment_rows import DAY, DAY_US
 
 GROUP_ROWS: Final = 1 << 17
@@ -29,9 +30,7 @@ _ALL_DIFFERENT: Final = frozenset({"msg_id", "digest", "seq", "ts_us", "line", "
 _ASCENDING: Final = ("seq", "ts_us")
 _RANDOM: Final = ("msg_id", "digest")
 """Compressing these takes longer than anything else, at both ends, and saves next to nothing."""
-_SOUGHT: Final = frozenset(
-    {"node", "boot", "seq", "ts_us", "msg_id", "role", "our_domain", "peer_domain", "src_domain", "dst_domain"}
-)
+_SOUGHT: Final = INDEXED | {"msg_id"}
 """By the bounds of these columns readers leave out rows; those of others would be found out for nobody."""
 
 

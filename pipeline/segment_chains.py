@@ -8,31 +8,18 @@ once under one number, the signed ones are judged first, and of these the one th
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pipeline.core.completeness import GRACE_S
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Verdict
+from pipeline.core.stretches import Accepted
 from pipeline.segments import Segment, moment
 from protofly.records import SegmentManifest
 
 _Named: TypeAlias = tuple[str, str, str, bool]
 """Node, kind, hash, and whether to be named by a segment whose signature is not known to be good is enough."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Accepted:
-    """What is remembered of an accepted segment."""
-
-    boot: int
-    segno: int
-    first_seq: int
-    last_seq: int
-    sha256: str
-    prev_sha256: str
-    opened_us: int
-    closed_us: int
 
 
 @dataclass(slots=True)
@@ -76,8 +63,8 @@ class SegmentChains:
     """The chains of all nodes, begun with what the ledger says.
 
     Args:
-        accepted: Node, kind and entry of segments accepted earlier; at least those of the boots to be judged and of
-            the boot before each.
+        accepted: Node, kind and entry of segments accepted earlier: at least the ends of all stretches, and those
+            whose numbers come again.
     """
 
     def __init__(self, accepted: Iterable[tuple[str, str, Accepted]] = ()) -> None:
@@ -139,28 +126,6 @@ class SegmentChains:
             segment.find(Finding.FIRST)
         segment.verdict = Verdict.ACCEPTED
         chain.add(manifest)
-
-
-def missing_numbers(entries: Sequence[Accepted]) -> list[tuple[int, int, int]]:
-    """Holes in the chain of one node and kind: boot, first and last missing number, oldest first.
-
-    Numbers of a boot start at 1. What is missing at the end of an earlier boot shows in the chain: the first segment
-    of the next boot then names one that is not here; that hole is boot, next number, 0 (how many is not known).
-    """
-    holes = []
-    for before, entry in zip([None, *entries], entries, strict=False):
-        is_same_boot = before is not None and before.boot == entry.boot
-        expected = before.segno + 1 if before is not None and is_same_boot else 1
-        if (
-            before is not None
-            and not is_same_boot
-            and entry.segno == 1
-            and entry.prev_sha256 not in {"", before.sha256}
-        ):
-            holes.append((before.boot, before.segno + 1, 0))
-        if entry.segno > expected and before is not None:
-            holes.append((entry.boot, expected, entry.segno - 1))
-    return holes
 
 
 def _number(entry: Accepted) -> tuple[int, int]:

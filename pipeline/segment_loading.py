@@ -7,19 +7,22 @@ good rows and how many went into quarantine: that must be all of them, or nothin
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.compute as pc
+
 from pipeline.part_files import PartFile
-from pipeline.schemas import QUARANTINE, bronze_table
+from pipeline.schemas import QUARANTINE, Table, bronze_table
 from pipeline.segment_rows import DAY
-from pipeline.segment_tasks import Refusal, Report, Work, run_tasks
+from pipeline.segment_tasks import Loading, Refusal, Report, Work, run_tasks
 from pipeline.segments import Place, Segment
 from pipeline.stages import StagedFile
 from pipeline.table_log import LakeError
 from pipeline.tables import Change, Commit, Lake
-from protofly.records import Kind
+from protofly.records import Kind, SegmentManifest
 
 
 class ChangedError(Exception):
@@ -46,16 +49,37 @@ class Loaded:
     commits: tuple[Commit, ...] = ()
 
 
-def loaded_before(lake: Lake, kind: Kind, batch: int) -> Loaded | None:
-    """What an earlier run has committed of this batch before it ended; None when it did not come that far."""
-    table = bronze_table(kind)
-    seen = lake.transaction_version(table, _app_id(kind))
+def loaded_before(lake: Lake, kind: Kind, batch: int, pinned: Mapping[str, SegmentManifest]) -> Loaded | None:
+    """What an earlier run has committed of this batch before it ended; None when it did not come that far.
+
+    Args:
+        lake: Where to.
+        kind: Of which kind.
+        batch: Number of the batch.
+        pinned: Manifests that were about to be loaded with it, by the stem of their names.
+    """
+    seen = lake.transaction_version(bronze_table(kind), _app_id(kind))
     if seen is None or seen < batch:
         return None
-    for note in lake.history(table):
-        if note.meta.get("batch") == batch:
-            return Loaded({stem: (good, bad) for stem, (good, bad) in note.meta["segments"].items()})
-    raise LakeError(f"table {table.name} has batch {batch}, but no commit of it says what is in it")
+    good, bad = (_rows_of_batch(lake, table, batch, kind) for table in (bronze_table(kind), QUARANTINE))
+    found = {}
+    for stem, manifest in pinned.items():
+        segment = (manifest.node, manifest.boot, manifest.segno)
+        # One that was refused while it was loaded is pinned as well, but has no rows.
+        if not manifest.records or segment in good or segment in bad:
+            found[stem] = good[segment], bad[segment]
+    return Loaded(found)
+
+
+def _rows_of_batch(lake: Lake, table: Table, batch: int, kind: Kind) -> Counter[tuple[str, int, int]]:
+    files = [file for file in lake.files(table) if file.may_have("batch", batch, batch)]
+    names = ["node", "boot", "segno"]
+    rows = lake.read_files_small(table, files, [*names, "batch", *(["kind"] if table is QUARANTINE else [])])
+    rows = rows.filter(pc.equal(rows.column("batch"), batch))
+    if table is QUARANTINE:
+        rows = rows.filter(pc.equal(rows.column("kind"), kind.value))
+    counted = rows.group_by(names).aggregate([([], "count_all")]).to_pylist()
+    return Counter({tuple(row[name] for name in names): row["count_all"] for row in counted})
 
 
 def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loaded:
@@ -71,7 +95,7 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
     if not full:
         return Loaded(empty)
     with lake.stage() as stage:
-        report = _write(lake, kind, full, stage)
+        report = _write(lake, full, Loading(kind, stage, batch))
         unseen = [place for place in report.missing if place.segment_path.exists()]
         if unseen:
             raise LakeError(
@@ -90,7 +114,7 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
                     f"{segment.place.stem}: {read} of {_records(segment)} lines were read; nothing was committed, "
                     "please report this"
                 )
-        commits = _commit(lake, kind, report, {**rows, **empty}, batch)
+        commits = _commit(lake, kind, report, batch)
     return Loaded({**rows, **empty}, commits)
 
 
@@ -98,28 +122,26 @@ def _app_id(kind: Kind) -> str:
     return f"ingest-{kind.value}"
 
 
-def _write(lake: Lake, kind: Kind, segments: Iterable[Segment], stage: Path) -> Report:
+def _write(lake: Lake, segments: Iterable[Segment], loading: Loading) -> Report:
     work = [
         Work(place=segment.place, manifest=segment.manifest, day=segment.day)
         for segment in segments
         if segment.manifest is not None
     ]
-    return run_tasks(lake.spark, kind, work, stage)
+    return run_tasks(lake.spark, loading, work)
 
 
 def _records(segment: Segment) -> int:
     return segment.manifest.records if segment.manifest is not None else 0
 
 
-def _commit(
-    lake: Lake, kind: Kind, report: Report, rows: Mapping[str, tuple[int, int]], batch: int
-) -> tuple[Commit, ...]:
+def _commit(lake: Lake, kind: Kind, report: Report, batch: int) -> tuple[Commit, ...]:
     """Quarantine first: once bronze has the batch, all of it is done but the ledger."""
     txn = (_app_id(kind), batch)
-    meta = {"batch": batch, "segments": {stem: list(counts) for stem, counts in sorted(rows.items())}}
+    meta = {"batch": batch}
     commits = []
     if report.bad:
-        commits.append(lake.adopt(_staged(report.bad), QUARANTINE, Change(txn=txn, meta={"batch": batch})))
+        commits.append(lake.adopt(_staged(report.bad), QUARANTINE, Change(txn=txn, meta=meta)))
     commits.append(lake.adopt(_staged(report.good), bronze_table(kind), Change(txn=txn, meta=meta)))
     return tuple(commits)
 

@@ -98,10 +98,12 @@ class SegmentReader:
     Args:
         kind: Of all segments.
         manifests: Of segments that will be read: lines have words of their manifests.
+        batch: Number of the batch that the rows come with.
     """
 
-    def __init__(self, kind: Kind, manifests: Sequence[SegmentManifest] = ()) -> None:
+    def __init__(self, kind: Kind, manifests: Sequence[SegmentManifest] = (), *, batch: int = 0) -> None:
         self._kind = kind
+        self._batch = batch
         self._decoder = LineDecoder(kind)
         self._decoder.expect({"node": {manifest.node for manifest in manifests}})
         self._good = stored_schema(bronze_table(kind))
@@ -152,6 +154,7 @@ class SegmentReader:
     ) -> pa.Table:
         columns = members | {"errors": self._warnings(judgement, len(kept))}
         columns["segno"] = pa.array(claims.numbers(lambda manifest: manifest.segno))
+        columns["batch"] = pa.array(np.full(len(kept), self._batch, np.int64))
         if not kept.all():
             columns = {name: without(column, pa.array(kept)) for name, column in columns.items()}
         if self._kind is Kind.MESSAGE:
@@ -188,6 +191,7 @@ class SegmentReader:
             for row in rows:
                 row |= {"line": row["line"].decode("utf-8", "replace"), "severity": row["severity"].word}
                 row |= {"node": manifest.node, "kind": self._kind.value, "boot": manifest.boot, "segno": manifest.segno}
+                row["batch"] = self._batch
             if rows:
                 yield source, pa.Table.from_pylist(rows, self._bad)
 

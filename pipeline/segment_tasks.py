@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,21 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     place: Place
     manifest: SegmentManifest
     day: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How segments are loaded.
+
+    Attributes:
+        kind: Of all segments.
+        folder: Gets `good` with rows of the bronze table and `bad` with rows of quarantine, in folders by day.
+        batch: Number that the rows get.
+    """
+
+    kind: Kind
+    folder: Path
+    batch: int = 0
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,14 +83,13 @@ class Report(msgspec.Struct, kw_only=True):
     refused: list[Refusal] = []
 
 
-def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Path) -> Report:
+def run_tasks(spark: SparkSession, load: Loading, work: Sequence[Work]) -> Report:
     """Load segments of one kind in tasks of Spark.
 
     Args:
         spark: Whose executors see the segments and the folder under the same paths.
-        kind: Of all segments.
+        load: How.
         work: What to load.
-        folder: Gets `good` with rows of the bronze table and `bad` with rows of quarantine, in folders by day.
 
     Returns:
         What all tasks have reported.
@@ -82,7 +97,7 @@ def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Pat
     shares = [msgspec.msgpack.encode(share) for share in _shares(work, spark.sparkContext.defaultParallelism)]
 
     def task(share: bytes) -> bytes:
-        return msgspec.msgpack.encode(load_share(kind, msgspec.msgpack.decode(share, type=list[Work]), folder))
+        return msgspec.msgpack.encode(load_share(load, msgspec.msgpack.decode(share, type=list[Work])))
 
     # Nothing is asked of these rows that would be worth planning and compiling a query for.
     reports = spark.sparkContext.parallelize(shares, len(shares)).map(task).collect()
@@ -98,14 +113,14 @@ def run_tasks(spark: SparkSession, kind: Kind, work: Sequence[Work], folder: Pat
     return whole
 
 
-def load_share(kind: Kind, share: Sequence[Work], folder: Path) -> Report:
+def load_share(load: Loading, share: Sequence[Work]) -> Report:
     """Read segments and write their rows; see `run_tasks`."""
     is_collecting = gc.isenabled()
     gc.disable()  # millions of small objects come and go, none of them in a cycle
     try:
-        report = _load(kind, [share], folder)
+        report = _load(load, [share])
         if report is None:  # which one it is shows when each is by itself
-            report = _load(kind, [[work] for work in share], folder)
+            report = _load(load, [[work] for work in share])
     finally:
         if is_collecting:
             gc.enable()
@@ -114,11 +129,11 @@ def load_share(kind: Kind, share: Sequence[Work], folder: Path) -> Report:
 
 
 def _load_group(
-    kind: Kind, group: Sequence[Work], report: Report, good_files: PartFiles, bad_files: PartFiles
+    load: Loading, group: Sequence[Work], report: Report, good_files: PartFiles, bad_files: PartFiles
 ) -> _FailedError | None:
     """Load a group; what this program failed on, if it did."""
     try:
-        for rows in _rows(kind, group, report):
+        for rows in _rows(load, group, report):
             good_files.add(rows.good)
             for source, bad in rows.bad:
                 bad_files.add(bad, source.day)
@@ -127,15 +142,15 @@ def _load_group(
     return None
 
 
-def _load(kind: Kind, groups: Sequence[Sequence[Work]], folder: Path) -> Report | None:
+def _load(load: Loading, groups: Sequence[Sequence[Work]]) -> Report | None:
     """Load segments, those of a group together. None: this program fails on something in a group of several."""
     report = Report()
     with (
-        PartFiles(folder / "good", stored_schema(bronze_table(kind))) as good_files,
-        PartFiles(folder / "bad", stored_schema(QUARANTINE)) as bad_files,
+        PartFiles(load.folder / "good", stored_schema(bronze_table(load.kind))) as good_files,
+        PartFiles(load.folder / "bad", stored_schema(QUARANTINE)) as bad_files,
     ):
         for group in groups:
-            failure = _load_group(kind, group, report, good_files, bad_files)
+            failure = _load_group(load, group, report, good_files, bad_files)
             if failure is not None and len(group) > 1:
                 return None
             if failure is not None:
@@ -152,10 +167,10 @@ class _FailedError(Exception):
         self.remark = remark
 
 
-def _rows(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
+def _rows(load: Loading, group: Sequence[Work], report: Report) -> Iterator[Rows]:
     """Rows of segments; everything else goes into the report. Raises _FailedError."""
     try:
-        yield from _read(kind, group, report)
+        yield from _read(load, group, report)
     except MACHINE_ERRORS:
         raise
     except Exception as exc:  # a defect of ours may cost a segment, never the run
@@ -164,8 +179,8 @@ def _rows(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
         raise _FailedError(failure(exc)) from exc
 
 
-def _read(kind: Kind, group: Sequence[Work], report: Report) -> Iterator[Rows]:
-    reader = SegmentReader(kind, [work.manifest for work in group])
+def _read(load: Loading, group: Sequence[Work], report: Report) -> Iterator[Rows]:
+    reader = SegmentReader(load.kind, [work.manifest for work in group], batch=load.batch)
     read: list[tuple[Work, Source]] = []
     for work in group:
         source = Source(work.manifest, work.day)

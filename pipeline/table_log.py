@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -17,12 +17,23 @@ class ConflictError(LakeError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One Parquet file of a table, its path relative to the table's folder."""
+    """One Parquet file of a table, its path relative to the table's folder.
+
+    Attributes:
+        bounds: Lowest and highest value of a column; columns that are not there are not known. A file whose rows are
+            all null in a column has none for it.
+    """
 
     path: str
     rows: int
     size_bytes: int
     partition: Mapping[str, str]
+    bounds: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+
+    def may_have(self, column: str, low: Any, high: Any) -> bool:
+        """False if no row of this file has a value from `low` to `high` in this column."""
+        known = self.bounds.get(column)
+        return known is None or not (known[1] < low or high < known[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,21 @@ class Transaction:
 
     app_id: str
     version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """What is noted with a commit.
+
+    Attributes:
+        transaction: What must happen once, if it must.
+        meta: Notes for people, JSON values; nothing is decided by them, since logs are cleaned up.
+        has_news: False: its rows are those that were there before, in other files.
+    """
+
+    transaction: Transaction | None = None
+    meta: Mapping[str, Any] = field(default_factory=dict)
+    has_news: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from pipeline import durable
 from pipeline.core.conditions import Condition
-from pipeline.file_pieces import Reading, write_files
+from pipeline.file_pieces import Reading, file_bounds, write_files
 from pipeline.lake_files import LakeFiles, explained, new_columns, partition_of, table_of
 from pipeline.lake_mark import open_mark
 from pipeline.local_rows import local_frame
@@ -40,6 +40,7 @@ from pipeline.table_log import (
     ConflictError,
     DataFile,
     LakeError,
+    Noted,
     Snapshot,
     Transaction,
 )
@@ -49,7 +50,7 @@ STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
 _PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
-Mode: TypeAlias = Literal["append", "replace_partitions", "overwrite"]
+Mode: TypeAlias = Literal["append", "replace_files", "replace_partitions", "overwrite"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +58,28 @@ class Change:
     """How rows enter a table, and what is noted with them.
 
     Attributes:
-        mode: `append`; `replace_partitions`, which drops what the partitions in question held; `overwrite`.
+        mode: `append`; `replace_files`, which drops some; `replace_partitions`, which drops what the partitions in
+            question held; `overwrite`.
         txn: Application and number; when the table has this number or a higher one, nothing is done.
         meta: Notes kept with the commit, JSON values: input versions, reasons.
         partitions: With `replace_partitions`: which ones, also those for which there are no rows any more; None means
             those that occur in the rows.
+        files: With `replace_files`: which ones, by their paths. Other writers may have added others meanwhile.
         base_version: With a replacing mode: fail unless the table is still at this version.
+        has_news: False when the rows are those that were there before, in other files.
     """
 
     mode: Mode = "append"
     txn: tuple[str, int] | None = None
     meta: Mapping[str, Any] = field(default_factory=dict)
     partitions: Collection[str] | None = None
+    files: Collection[str] = ()
     base_version: int | None = None
+    has_news: bool = True
+
+    def noted(self) -> Noted:
+        """What the log says of a commit besides its files."""
+        return Noted(Transaction(*self.txn) if self.txn else None, self.meta, self.has_news)
 
 
 _APPEND = Change()
@@ -277,7 +287,7 @@ class Lake(LakeFiles):
     def _base(self, table: Table, base_version: int | None) -> Snapshot:
         with explained(self.folder):
             log = self._log(table)
-            log.create(table.schema.json(), table.partition)
+            log.create(table.schema.json(), table.partition, table.indexed)
             snapshot = log.snapshot()
             if new_columns(table, snapshot):
                 log.add_columns(snapshot, table.schema.json())
@@ -297,29 +307,30 @@ class Lake(LakeFiles):
             name = f"{inside}part-{uuid4().hex}.parquet"
             durable.sync_file(file.path)
             (root / inside).mkdir(parents=True, exist_ok=True)
+            bounds = file_bounds(file.path, table.indexed)
             file.path.rename(root / name)
             folders.add(root / inside)
             partition = {column: file.partition[column] for column in table.partition}
-            added.append(DataFile(name, file.rows, (root / name).stat().st_size, partition))
+            added.append(DataFile(name, file.rows, (root / name).stat().st_size, partition, bounds))
         for folder in folders:
             durable.sync_folder(folder)
 
     def _publish(self, table: Table, base: Snapshot, added: list[DataFile], change: Change) -> Commit:
         log = self._log(table)
-        transaction = Transaction(*change.txn) if change.txn else None
         written = {partition_of(table, file) for file in added}
         replaced = set(change.partitions) if change.partitions is not None else written
         if not written <= replaced:
             raise LakeError(f"table {table.name}: rows of {sorted(written - replaced)} were not meant to be replaced")
+        is_additive = change.mode == "append" or (change.mode == "replace_files" and not change.files)
         for attempt in range(APPEND_ATTEMPTS):
-            removed = _removed(table, base, change.mode, replaced)
+            removed = _removed(table, base, change, replaced)
             try:
-                version = log.commit(base, added=added, removed=removed, transaction=transaction, meta=change.meta)
+                version = log.commit(base, added, removed, change.noted())
             except Exception as exc:
                 newest = log.snapshot()
                 if added and added[0].path in {file.path for file in newest.files}:
                     version = base.version + 1  # it did happen; what failed came after it
-                elif not isinstance(exc, ConflictError) or change.mode != "append" or attempt == APPEND_ATTEMPTS - 1:
+                elif not isinstance(exc, ConflictError) or not is_additive or attempt == APPEND_ATTEMPTS - 1:
                     raise
                 else:
                     base = newest
@@ -329,7 +340,7 @@ class Lake(LakeFiles):
                         return repeated
                     continue
             rows = sum(file.rows for file in added)
-            touched = written if change.mode == "append" else replaced
+            touched = replaced if change.mode == "replace_partitions" else written
             return Commit(table.name, version, rows, tuple(sorted(touched - {""})))
         raise AssertionError("unreachable")
 
@@ -366,9 +377,14 @@ def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[Stag
     return _staged((row.asDict() for row in written.frame(WRITTEN).collect()), column)
 
 
-def _removed(table: Table, base: Snapshot, mode: Mode, replaced: Collection[str]) -> list[DataFile]:
-    if mode == "append":
+def _removed(table: Table, base: Snapshot, change: Change, replaced: Collection[str]) -> list[DataFile]:
+    if change.mode == "append":
         return []
-    if mode == "overwrite":
+    if change.mode == "overwrite":
         return list(base.files)
+    if change.mode == "replace_files":
+        gone = set(change.files) - {file.path for file in base.files}
+        if gone:
+            raise ConflictError(f"table {table.name}: another writer has replaced {min(gone)}")
+        return [file for file in base.files if file.path in set(change.files)]
     return [file for file in base.files if partition_of(table, file) in replaced]

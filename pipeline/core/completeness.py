@@ -16,32 +16,15 @@ Times are those of the node's own clock, in µs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
 from typing import Final
+
+from pipeline.core.stretches import Accepted, Period, Stretch, clipped
 
 GRACE_S: Final = 120
 """How long after its own time a message may be recorded: it waits 15 s for a link at most, and clocks are wrong."""
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class SegmentFact:
-    """What the ledger says about one accepted segment of message records."""
-
-    node: str
-    boot: int
-    segno: int
-    sha256: str
-    prev_sha256: str
-    opened_us: int
-    closed_us: int
-    missing: int
-    """Records that the node lost, and lines in quarantine."""
-    is_disputed: bool = False
-    """Another one came under its number."""
-    uncertain_us: tuple[int, int] = (0, 0)
-    """From when until when a crash may have taken records that were not written yet; zeros for no crash."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +47,9 @@ class Completeness:
 class _Chain:
     from_us: int
     until_us: int
-    last: SegmentFact
-    holes: list[tuple[int, int]] = field(default_factory=list)
-    crashes: list[tuple[int, int]] = field(default_factory=list)
+    last: Accepted
+    holes: list[Period] = field(default_factory=list)
+    crashes: list[Period] = field(default_factory=list)
     broken: str = ""
 
 
@@ -74,16 +57,19 @@ NOTHING = Completeness(0, 0, proof="no segments")
 
 
 def completeness_of_nodes(
-    segments: Iterable[SegmentFact], declared: Mapping[str, int] | None = None
+    stretches: Iterable[Stretch], declared: Mapping[str, int] | None = None
 ) -> dict[str, Completeness]:
     """What is proved about each node's records.
 
     Args:
-        segments: Accepted ones, in any order; the same one may come more than once.
+        stretches: Of segments of messages, of any nodes; those of a node in their order.
         declared: Until when the operator vouches for a node, in µs; counts where it goes beyond what is proved.
     """
     declared = declared or {}
-    proved = {node: _of_chain(list(facts)) for node, facts in groupby(sorted(set(segments)), key=_node)}
+    of_node = defaultdict[str, list[Stretch]](list)
+    for one in stretches:
+        of_node[one.node].append(one)
+    proved = {node: _of_chain(node, its) for node, its in sorted(of_node.items())}
     for node in sorted(declared):
         known = proved.get(node, NOTHING)
         if declared[node] > known.until_us:
@@ -109,52 +95,51 @@ def completeness_of_domain(nodes: Iterable[str], proved: Mapping[str, Completene
     )
 
 
-def _node(fact: SegmentFact) -> str:
-    return fact.node
-
-
-def _walk(facts: list[SegmentFact]) -> _Chain:
+def _walk(stretches: Sequence[Stretch]) -> _Chain:
     """Follow the chain of one node from its first known segment as far as it holds."""
-    first = facts[0]
+    first = stretches[0].first
     # Records that begin with the first segment ever have nothing before them.
     chain = _Chain(from_us=0 if not first.prev_sha256 else first.opened_us, until_us=first.opened_us, last=first)
-    for fact, behind in zip(facts, [*facts[1:], None], strict=True):
-        if fact is not first and not _follows(chain.last, fact):
-            chain.broken = f"boot {fact.boot} segment {fact.segno} does not follow it"
+    for one, behind in zip(stretches, [*stretches[1:], None], strict=True):
+        is_oldest = one is stretches[0]
+        if not is_oldest and not _follows(chain.last, one.first):
+            chain.broken = f"boot {one.boot} segment {one.first.segno} does not follow it"
             break
         # What was sealed before was written: no crash reaches back behind that, whatever a manifest claims.
-        written_us = fact.opened_us if fact is first else chain.last.closed_us
-        chain.last = fact
-        if _is_doubtful(fact, behind):
+        written_us = one.first.opened_us if is_oldest else chain.last.closed_us
+        crashes = [*clipped(one.first_uncertain_us, written_us), *one.crashes]
+        chain.last = one.last
+        if _is_doubtful(one, behind):
             chain.broken = "another one claims its number"
+            if one.before_last_closed_us is not None:
+                chain.until_us = one.before_last_closed_us
+                chain.holes += [hole for hole in one.holes if hole != (one.last.opened_us, one.last.closed_us)]
+                chain.crashes += [crash for crash in crashes if crash[1] <= chain.until_us]
             break
-        chain.until_us = fact.closed_us
-        if fact.missing:
-            chain.holes.append((fact.opened_us, fact.closed_us))
-        from_us, until_us = fact.uncertain_us
-        if until_us > max(from_us, written_us):
-            chain.crashes.append((max(from_us, written_us), until_us))
+        chain.until_us = one.last.closed_us
+        chain.holes += one.holes
+        chain.crashes += crashes
     return chain
 
 
-def _is_doubtful(fact: SegmentFact, behind: SegmentFact | None) -> bool:
-    """Whether somebody says that other content belongs under this number: another segment, or the one behind it."""
-    if behind is not None and (behind.boot, behind.segno) == (fact.boot, fact.segno + 1):
-        return behind.prev_sha256 != fact.sha256
-    return fact.is_disputed and not (behind is not None and _follows(fact, behind))
+def _is_doubtful(one: Stretch, behind: Stretch | None) -> bool:
+    """Whether somebody says that other content belongs under the last number: another segment, or the one behind it."""
+    if behind is not None and (behind.boot, behind.first.segno) == (one.boot, one.last.segno + 1):
+        return behind.first.prev_sha256 != one.last.sha256
+    return one.is_disputed and not (behind is not None and _follows(one.last, behind.first))
 
 
-def _follows(last: SegmentFact, fact: SegmentFact) -> bool:
-    is_next = fact.segno == last.segno + 1 if fact.boot == last.boot else fact.segno == 1
-    return is_next and fact.prev_sha256 == last.sha256
+def _follows(last: Accepted, one: Accepted) -> bool:
+    is_next = one.segno == last.segno + 1 if one.boot == last.boot else one.segno == 1
+    return is_next and one.prev_sha256 == last.sha256
 
 
-def _of_chain(facts: list[SegmentFact]) -> Completeness:
-    chain = _walk(facts)
+def _of_chain(node: str, stretches: Sequence[Stretch]) -> Completeness:
+    chain = _walk(stretches)
     last = chain.last
-    proof = f"node {last.node} boot {last.boot} segment {last.segno}"
+    proof = f"node {node} boot {last.boot} segment {last.segno}"
     if chain.broken:
         proof += f" ({chain.broken})"
-    seen_us = max(fact.closed_us for fact in facts)
+    seen_us = max(one.newest_closed_us for one in stretches)
     holes, crashes = tuple(chain.holes), tuple(chain.crashes)
     return Completeness(chain.from_us, chain.until_us, holes, proof, seen_us=seen_us, crashes=crashes)

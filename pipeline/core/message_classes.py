@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -49,12 +49,18 @@ _SENDER_SLACK_US: Final = 1_000_000
 _SIDES: Final = ("out", "in")
 
 
-class Span(NamedTuple):
-    """Records of one segment of a node."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Spans:
+    """Which records of one start of a node are in which segment: first and last numbers, ascending, and segments."""
 
-    first_seq: int
-    last_seq: int
-    segno: int
+    first_seq: Numbers
+    last_seq: Numbers
+    segno: Numbers
+
+    def holder(self, seq: int) -> int | None:
+        """The segment that has a record."""
+        place = int(np.searchsorted(self.first_seq, seq, side="right")) - 1
+        return int(self.segno[place]) if place >= 0 and seq <= self.last_seq[place] else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ class Judging:
         grace_us: How long after its own time a message may still be recorded by the other side.
         skew_us: Skewed is a message whose times differ by this much more than usual and than the time that the sender
             waited for its answer, or by this much less than usual.
-        segments: Those that are accepted, by node and boot, ascending.
+        segments: Those that are accepted, by node and boot.
     """
 
     days: Collection[str]
@@ -76,7 +82,7 @@ class Judging:
     completeness: Mapping[str, Completeness]
     grace_us: int
     skew_us: int
-    segments: Mapping[tuple[str, int], tuple[Span, ...]] = field(default_factory=dict)
+    segments: Mapping[tuple[str, int], Spans] = field(default_factory=dict)
     given_up_us: int = 0
     """Of messages sent before, what is not proved by now never will be."""
 
@@ -329,8 +335,9 @@ class Messages:
 
     def _place(self, domain: str, row: Mapping[str, Any], doubt: str) -> str:
         if row["node"] is not None:
-            spans = self._by.segments.get((row["node"], row["boot"]), ())
-            segment = [f"segment {span.segno}" for span in spans if span.first_seq <= row["seq"] <= span.last_seq][:1]
+            spans = self._by.segments.get((row["node"], row["boot"]))
+            holder = spans.holder(row["seq"]) if spans is not None else None
+            segment = [f"segment {holder}"] if holder is not None else []
             return " ".join([f"{domain}: node {row['node']}", f"boot {row['boot']}", *segment, f"record {row['seq']}"])
         known = self._by.completeness.get(domain)
         if doubt:

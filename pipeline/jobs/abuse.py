@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -11,12 +11,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core import alerts
-from pipeline.core.groups import column, group_numbers, runs, words
 from pipeline.core.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
 from pipeline.core.usual import TRAFFIC
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TEXT, TRAFFIC_HOURLY
-from pipeline.schemas.columns import columns
+from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, NODE_OWNER, SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.tables import Change, Lake
 from pipeline.transforms.abuse import (
     CLAIMED,
@@ -29,19 +27,18 @@ from pipeline.transforms.abuse import (
     suspects,
     usual_hours,
 )
-from pipeline.worker_rows import Batches, WorkerRows
+from pipeline.worker_rows import WorkerRows
 
 APP: Final = "abuse"
-_OWNER: Final = ("node", "our_domain")
-_OWNERS: Final = columns(**dict.fromkeys(_OWNER, TEXT))
 _ORDER: Final = [(name, "ascending") for name in ALERT.key]
 
 
-def run(lake: Lake, *, allowed: int = 0) -> JobResult:
+def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) -> JobResult:
     """Refresh baselines and alerts from settled and refined records.
 
     Args:
         lake: The lake.
+        days: Only alerts of these UTC days, `YYYY-MM-DD`; those of others stay. None: of all days.
         allowed: Alerts that are no reason to end with FINDINGS.
     """
     result = JobResult(APP)
@@ -51,13 +48,18 @@ def run(lake: Lake, *, allowed: int = 0) -> JobResult:
         usual = lake.commit(usual_hours(traffic), DOMAIN_BASELINE, Change("overwrite", meta=meta))
         result.wrote(DOMAIN_BASELINE.name, usual.rows, usual.version)
     with result.timed("alerts"):
-        silver = partial(lake.read_in_workers, SILVER_MDR, where=[[("role", "==", "in")]])
+        silver = partial(lake.read_in_workers, SILVER_MDR, where=[[("role", "==", "in")]], partitions=days)
         found = of_senders(silver(columns=MESSAGE), silver(columns=EVIDENT)) + of_floods(traffic)
         if lake.has(BRONZE_LINK_EVENT):
-            events = lake.read_in_workers(BRONZE_LINK_EVENT, columns=EVENT, where=[[("event", "==", SPOOFED)]])
-            found += of_claims(events, dict(sorted(map(tuple, _owners(lake).frame(_OWNERS).collect()))))
+            events = lake.read_in_workers(
+                BRONZE_LINK_EVENT, columns=EVENT, where=[[("event", "==", SPOOFED)]], partitions=days
+            )
+            owners = sorted((row["node"], row["our_domain"]) for row in lake.read_small(NODE_OWNER).to_pylist())
+            found += of_claims(events, dict(owners))
+        found = [alert for alert in found if days is None or alert["dt"] in days]
         table = pa.Table.from_pylist(found, schema=to_arrow_schema(ALERT.schema)).sort_by(_ORDER)
-        written = lake.commit(table, ALERT, Change("overwrite", meta=meta))
+        whole = Change("overwrite" if days is None else "replace_partitions", partitions=days, meta=meta)
+        written = lake.commit(table, ALERT, whole)
         result.wrote(ALERT.name, written.rows, written.version)
     counts = Counter(alert["pattern"] for alert in found)
     result.details["alerts"] = dict(sorted(counts.items()))
@@ -91,14 +93,3 @@ def of_claims(events: WorkerRows, owners: Mapping[str, str]) -> list[dict[str, A
 def of_floods(traffic: WorkerRows) -> list[dict[str, Any]]:
     """Alerts about whole peers, from `TRAFFIC` of `traffic_hourly`."""
     return [alerts.flood(row) for row in flooded_hours(traffic).frame(FLOODS).toArrow().to_pylist()]
-
-
-def _owners(lake: Lake) -> WorkerRows:
-    return lake.read_in_workers(SILVER_MDR, columns=_OWNER).then(_different)
-
-
-def _different(batches: Batches) -> Batches:
-    for batch in batches:
-        keys = [words(column(batch, name)) for name in _OWNER]
-        order, starts = runs(group_numbers([(places, len(found)) for found, places in keys])[0])
-        yield batch.take(pa.array(order[starts]))

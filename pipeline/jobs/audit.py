@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from pipeline.core.findings import Finding, Verdict
 from pipeline.core.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
 from pipeline.core.side_records import DAY_US
+from pipeline.core.stretches import Stretch, missing_numbers, unaccounted_records
 from pipeline.core.utc_days import end_us
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.retention import kept_from
-from pipeline.ledger import Ledger
+from pipeline.ledger import read_stretches
 from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table
 from pipeline.schemas.columns import columns
-from pipeline.segment_chains import Accepted, missing_numbers
 from pipeline.segment_summary import missing_line
 from pipeline.tables import Lake
 from pipeline.worker_rows import Batches
@@ -26,18 +26,7 @@ from protofly.records import Kind
 _WARNINGS_SHOWN: Final = 50
 _SEGMENT: Final = ("node", "boot", "segno")
 _ROWS_OF_SEGMENT: Final = columns(node=TEXT, boot=LONG, segno=LONG, rows=LONG)
-_COLUMNS: Final = (
-    "node",
-    "kind",
-    "boot",
-    "segno",
-    "verdict",
-    "findings",
-    "lost_records",
-    "rows_good",
-    "rows_quarantined",
-    "min_ts_us",
-)
+_COLUMNS: Final = ("node", "kind", "boot", "segno", "verdict", "findings", "rows_good", "min_ts_us")
 
 
 def run(lake: Lake) -> JobResult:
@@ -54,14 +43,10 @@ def run(lake: Lake) -> JobResult:
         LakeError: The lake cannot be read.
     """
     result = JobResult("audit", versions={SEGMENTS.name: lake.version(SEGMENTS)})
-    rows = lake.read_small(SEGMENTS, _COLUMNS).to_pylist()
-    chains = Ledger(lake).accepted()
     with result.timed("books"):
-        nodes: dict[tuple[str, str], dict[str, Any]] = {
-            key: _chain_facts(key, entries, result) for key, entries in chains.items()
-        }
-        for row in rows:
-            _add_row(nodes.setdefault((row["node"] or "?", row["kind"] or "?"), _empty()), row)
+        nodes = {key: _chain_facts(key, stretches, result) for key, stretches in read_stretches(lake).chains().items()}
+        rows = lake.read_small(SEGMENTS, _COLUMNS)
+        _add_findings(nodes, rows)
     for (node, kind), facts in sorted(nodes.items()):
         _warn(f"{node}: {kind}", facts, result)
     with result.timed("stored"):
@@ -90,28 +75,39 @@ def _empty() -> dict[str, Any]:
     }
 
 
-def _chain_facts(key: tuple[str, str], entries: list[Accepted], result: JobResult) -> dict[str, Any]:
-    facts = {**_empty(), "segments": len(entries)}
-    for boot, first, last in missing_numbers(entries):
+def _chain_facts(key: tuple[str, str], stretches: Sequence[Stretch], result: JobResult) -> dict[str, Any]:
+    facts = _empty() | {
+        "segments": sum(one.segments for one in stretches),
+        "unaccounted_records": unaccounted_records(stretches),
+        "lost_records": sum(one.lost_records for one in stretches),
+        "quarantined_rows": sum(one.quarantined_rows for one in stretches),
+    }
+    for boot, first, last in missing_numbers(stretches):
         facts["gaps"].append({"boot": boot, "first": first, "last": last})
         result.warnings.append(missing_line(*key, boot, first, last))
-    previous: Accepted | None = None
-    for entry in entries:
-        if previous is not None and previous.boot == entry.boot and previous.segno + 1 == entry.segno:
-            facts["unaccounted_records"] += entry.first_seq - previous.last_seq - 1
-        previous = entry
     return facts
 
 
-def _add_row(facts: dict[str, Any], row: Mapping[str, Any]) -> None:
-    codes = Counter(facts["findings"])
-    codes.update(row["findings"] or ())
-    facts["findings"] = dict(sorted(codes.items()))
-    if row["verdict"] == Verdict.ACCEPTED.value:
-        facts["lost_records"] += row["lost_records"] or 0
-        facts["quarantined_rows"] += row["rows_quarantined"] or 0
-    elif row["verdict"] == Verdict.REJECTED.value:
-        facts["rejected_segments"] += 1
+def _add_findings(nodes: dict[tuple[str, str], dict[str, Any]], rows: pa.Table) -> None:
+    """Add what the ledger says about segments, whatever became of them."""
+    findings = rows.column("findings").combine_chunks()
+    whose = rows.select(["node", "kind"])
+    found = whose.take(pc.list_parent_indices(findings)).append_column("finding", pc.list_flatten(findings))
+    for row in _counted(found, ["node", "kind", "finding"]):
+        _of(nodes, row)["findings"][row["finding"]] = row["count_all"]
+    for row in _counted(rows.filter(pc.equal(rows.column("verdict"), Verdict.REJECTED.value)), ["node", "kind"]):
+        _of(nodes, row)["rejected_segments"] = row["count_all"]
+    for facts in nodes.values():
+        facts["findings"] = dict(sorted(facts["findings"].items()))
+
+
+def _counted(rows: pa.Table, names: list[str]) -> list[dict[str, Any]]:
+    counted: list[dict[str, Any]] = rows.group_by(names).aggregate([([], "count_all")]).to_pylist()
+    return counted
+
+
+def _of(nodes: dict[tuple[str, str], dict[str, Any]], row: Mapping[str, Any]) -> dict[str, Any]:
+    return nodes.setdefault((row["node"] or "?", row["kind"] or "?"), _empty())
 
 
 def _warn(chain: str, facts: Mapping[str, Any], result: JobResult) -> None:
@@ -128,32 +124,27 @@ def _warn(chain: str, facts: Mapping[str, Any], result: JobResult) -> None:
             result.warnings.append(f"{chain}: {count} segments: {finding.meaning}: {finding.advice}")
 
 
-def _compare_with_stored(lake: Lake, rows: list[dict[str, Any]], result: JobResult) -> None:
+def _compare_with_stored(lake: Lake, rows: pa.Table, result: JobResult) -> None:
     """Rows of bronze per segment against what the ledger says was stored; segments of dropped days aside."""
     kept = kept_from(lake)
     kept_us = end_us(kept) - DAY_US if kept else 0
+    rows = rows.filter(pc.equal(rows.column("verdict"), Verdict.ACCEPTED.value))
     for kind in Kind:
         table = bronze_table(kind)
         if not lake.has(table):
             continue
-        counted = lake.read_in_workers(table, columns=_SEGMENT).then(_count).frame(_ROWS_OF_SEGMENT).collect()
-        of_kind = [row for row in rows if row["verdict"] == Verdict.ACCEPTED.value and row["kind"] == kind.value]
-        expected = Counter({_segment(row): row["rows_good"] for row in of_kind if row["min_ts_us"] >= kept_us})
-        dropped = {_segment(row) for row in of_kind if row["min_ts_us"] < kept_us}
-        found: Counter[tuple[Any, ...]] = Counter()
-        for *segment, rows_stored in counted:
-            if tuple(segment) not in dropped:
-                found[tuple(segment)] += rows_stored
-        for key in sorted(key for key in expected.keys() | found.keys() if expected[key] != found[key]):
-            node, boot, segno = key
+        stored = lake.read_in_workers(table, columns=_SEGMENT).then(_count).frame(_ROWS_OF_SEGMENT).toArrow()
+        stored = stored.group_by(list(_SEGMENT)).aggregate([("rows", "sum")])
+        of_kind = rows.filter(pc.equal(rows.column("kind"), kind.value)).select([*_SEGMENT, "rows_good", "min_ts_us"])
+        both = of_kind.join(stored, list(_SEGMENT), join_type="full outer")
+        said, found = (both.column(name).fill_null(0) for name in ("rows_good", "rows_sum"))
+        is_kept = pc.greater_equal(both.column("min_ts_us").fill_null(kept_us), kept_us)
+        wrong = both.filter(pc.and_(is_kept, pc.not_equal(said, found)))
+        for row in wrong.sort_by([(name, "ascending") for name in _SEGMENT]).to_pylist():
             result.warnings.append(
-                f"{node}: {kind.value} boot {boot} segment {segno} has {found[key]} rows in {table.name}, "
-                f"the ledger says {expected[key]}: restore the lake, or ingest anew"
+                f"{row['node']}: {kind.value} boot {row['boot']} segment {row['segno']} has {row['rows_sum'] or 0} "
+                f"rows in {table.name}, the ledger says {row['rows_good'] or 0}: restore the lake, or ingest anew"
             )
-
-
-def _segment(row: Mapping[str, Any]) -> tuple[Any, ...]:
-    return tuple(row[name] for name in _SEGMENT)
 
 
 def _count(batches: Batches) -> Batches:

@@ -6,9 +6,8 @@ from collections import defaultdict
 from collections.abc import Collection
 from typing import Final
 
-from pipeline.jobs.refine import refined_version
 from pipeline.jobs.result import JobResult
-from pipeline.schemas import BRONZE_MDR, SILVER_MDR, TABLES, Table
+from pipeline.schemas import SILVER_MDR, TABLES, Table
 from pipeline.table_log import DataFile
 from pipeline.tables import Change, Lake
 
@@ -56,9 +55,6 @@ def run(
 
 def _compact(lake: Lake, table: Table, files_min: int, result: JobResult) -> None:
     version = lake.version(table)
-    if table is BRONZE_MDR and refined_version(lake) < version:
-        result.warnings.append(f"{table.name} is left alone: refine it first, or its new rows cannot be distinguished")
-        return
     days: dict[str, list[DataFile]] = defaultdict(list)
     for file in lake.files(table, version):
         days[file.partition[table.partition[0]] if table.partition else ""].append(file)
@@ -77,7 +73,7 @@ def _compact(lake: Lake, table: Table, files_min: int, result: JobResult) -> Non
             "replace_partitions" if table.partition else "overwrite",
             partitions=set(scattered) if table.partition else None,
             base_version=version,
-            meta={"rewrites": version},
+            has_news=False,
         ),
     )
     result.wrote(table.name, commit.rows, commit.version)

@@ -106,7 +106,7 @@ def export_totals(
     """
     result = JobResult("export")
     version = lake.version(SILVER_MDR)
-    proved = proved_completeness(lake, silver_version=version, declared=declared).get(of.domain, NOTHING)
+    proved = proved_completeness(lake, declared=declared).get(of.domain, NOTHING)
     rows = (
         Total(role, *(row[name] for name in Total.__struct_fields__[1:]))
         for role in ("in", "out")
@@ -216,7 +216,7 @@ def reconcile_with(
     sides = _side_by_side(out_totals, in_totals)
     buckets = compared(sides, clocks, skew_us=_SKEW_US).frame(RECON_BUCKET.schema).persist()
     _refuse_contradictions(lake, buckets, of)
-    proved = proved_completeness(lake, silver_version=version, declared=declared).get(domain, NOTHING)
+    proved = proved_completeness(lake, declared=declared).get(domain, NOTHING)
     known = {
         domain: proved,
         peer: Completeness(

@@ -12,7 +12,7 @@ batch are loaded without them. What fails on the machine itself (memory, disk) e
 
 A killed run leaves a plan behind. The next run verifies what is in it once more and carries on: tables that have
 the batch's number skip it, the ledger is written from what is true now. So nothing comes twice and nothing is left
-out, wherever the end was. Commits say which segments they brought, so even a segment that was taken away in between is
+out, wherever the end was. Rows say with which batch they came, so even a segment that was taken away in between is
 entered as what it is: stored, and no longer there to be verified.
 
 Why no stream of Spark's over the manifests: its checkpoint would be a second memory beside the ledger, and losing it
@@ -32,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -40,13 +41,13 @@ from typing import Final, TypeAlias
 import msgspec
 
 from pipeline import durable
-from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
+from pipeline.core.findings import Finding, Severity, Verdict
+from pipeline.core.stretches import missing_numbers
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake_files import explained
-from pipeline.ledger import Ledger, is_news
+from pipeline.ledger import Ledger, read_stretches
 from pipeline.node_keys import Trust
 from pipeline.schemas import SEGMENTS
-from pipeline.segment_chains import missing_numbers
 from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
 from pipeline.segment_summary import FindingSummary, missing_line
 from pipeline.segments import Place, Segment, examine, find_manifests
@@ -145,15 +146,11 @@ class Ingest:
         return _Plan(batch=ledger.last_batch + 1, places=places) if places else None
 
     def _news(self, ledger: Ledger) -> list[Place]:
-        known = ledger.known_places()
         try:
-            found = [
-                place
-                for place in find_manifests(self.spools)
-                if is_news(place, known.get((place.spool, place.path), ())) and self._tried.get(place) != _marks(place)
-            ]
+            found = ledger.news(list(find_manifests(self.spools)))
         except OSError as exc:
             raise SettingsError(f"spool {exc.filename}: {exc.strerror}") from exc
+        found = [place for place in found if self._tried.get(place) != _marks(place)]
         found.sort(key=lambda place: (place.stem, place))
         chosen = list(islice(_up_to(found, BATCH_BYTES), BATCH_SEGMENTS))
         return chosen if len(chosen) == len(found) else _before_disputed(chosen, found)
@@ -189,17 +186,15 @@ class Ingest:
         loaded += [
             segment for segment in segments if segment.verdict is not Verdict.ACCEPTED and segment.place not in stored
         ]
-        known = ledger.known_places()
+        known = ledger.known(segment.place for segment in loaded)
         news = [
             segment
             for segment in loaded
-            if not any(
-                one.says_the_same_as(segment) for one in known.get((segment.place.spool, segment.place.path), ())
-            )
+            if not any(one.says_the_same_as(segment) for one in known[segment.place.spool, segment.place.path])
         ]
         if news:
             with result.timed("ledger"):
-                commit = ledger.write(news, plan.batch)
+                commit = ledger.write(news, plan.batch, datetime.now(UTC).strftime("%Y-%m-%d"))
             result.rows[SEGMENTS.name] = result.rows.get(SEGMENTS.name, 0) + len(news)
             result.versions[SEGMENTS.name] = commit.version
         self._plan_path.unlink(missing_ok=True)
@@ -211,7 +206,7 @@ class Ingest:
     def _examine(
         self, places: Sequence[Place], refusals: _Refusals, ledger: Ledger, *, reads_lines: bool
     ) -> list[Segment]:
-        known = ledger.known_places()
+        known = ledger.known(places)
         with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing and decompressing do not hold the interpreter
             segments = list(pool.map(partial(examine, trust=self.trust, reads_lines=reads_lines), places))
         for segment in segments:
@@ -222,7 +217,7 @@ class Ingest:
             for segment in segments
             if not any(
                 one.is_settled and one.manifest_sha256 == segment.manifest_sha256
-                for one in known.get((segment.place.spool, segment.place.path), ())
+                for one in known[segment.place.spool, segment.place.path]
             )
         ]
 
@@ -240,7 +235,8 @@ class Ingest:
 
     def _load(self, kind: Kind, segments: list[Segment], plan: _Plan, result: JobResult) -> list[Segment]:
         """Load the accepted segments of one kind, or find that it was done; returns those to enter into the ledger."""
-        loaded = loaded_before(self.lake, kind, plan.batch)
+        pinned = {stem: one.manifest for stem, one in plan.accepted.items() if one.manifest.kind is kind}
+        loaded = loaded_before(self.lake, kind, plan.batch, pinned)
         if loaded is None:
             if not segments:
                 return []
@@ -249,10 +245,11 @@ class Ingest:
             for commit in loaded.commits:
                 result.wrote(commit.table, commit.rows, commit.version)
         by_stem = {segment.place.stem: segment for segment in segments}
-        for stem in loaded.rows.keys() - by_stem.keys():
+        rows = {stem: counts for stem, counts in loaded.rows.items() if any(counts) or stem in by_stem}
+        for stem in rows.keys() - by_stem.keys():
             by_stem[stem] = _vanished(stem, plan)
         entered = []
-        for stem, (good, bad) in sorted(loaded.rows.items()):
+        for stem, (good, bad) in sorted(rows.items()):
             segment = by_stem[stem]
             segment.rows_good, segment.rows_quarantined = good, bad
             if bad:
@@ -282,8 +279,8 @@ class Ingest:
             os.close(lock)
 
     def _conclude(self, result: JobResult, counts: Counter[str]) -> None:
-        accepted = Ledger(self.lake).accepted()
-        gaps = [(*key, *hole) for key, entries in accepted.items() for hole in missing_numbers(entries)]
+        chains = read_stretches(self.lake).chains()
+        gaps = [(*key, *hole) for key, stretches in chains.items() for hole in missing_numbers(stretches)]
         result.details = {
             "verdicts": dict(sorted(counts.items())),
             "gaps": [
@@ -299,7 +296,7 @@ class Ingest:
             result.warnings.append("signatures were not checked: name the nodes' keys with --keys")
         if self.trust.requires_signatures:
             self._warn_of_unsigned(result)
-        if not accepted:
+        if not chains:
             folders = ", ".join(map(str, self.spools))
             rejected = counts[Verdict.REJECTED.value]
             result.warnings.append(
@@ -307,24 +304,18 @@ class Ingest:
                 if rejected
                 else f"no segments in {folders}: name the node's folder `records`, or wait for its first sealed segment"
             )
-        if gaps or not accepted:
+        if gaps or not chains:
             result.exit_code = ExitCode.INCOMPLETE
         elif result.findings:
             result.exit_code = ExitCode.FINDINGS
 
     def _warn_of_unsigned(self, result: JobResult) -> None:
         """What is there already may have come when signatures were not required."""
-        codes = {finding.code for finding in SIGNATURE_FINDINGS}
-        rows = self.lake.read_small(SEGMENTS, ("verdict", "findings")).to_pylist()
-        lax = [
-            row
-            for row in rows
-            if row["verdict"] == Verdict.ACCEPTED.value and not codes.isdisjoint(row["findings"] or ())
-        ]
+        lax = sum(one.unchecked_segments for one in read_stretches(self.lake))
         if lax:
-            result.findings += len(lax)
+            result.findings += lax
             result.warnings.append(
-                f"{len(lax):,} segments that are in the lake already were taken without a good signature: "
+                f"{lax:,} segments that are in the lake already were taken without a good signature: "
                 "see `show segments`; where they must not count, take the spools into an empty lake"
             )
 

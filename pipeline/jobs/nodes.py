@@ -15,7 +15,8 @@ from pipeline.core.completeness import GRACE_S
 from pipeline.core.utc_days import end_us, moment
 from pipeline.jobs.result import JobResult
 from pipeline.lake_files import LakeFiles
-from pipeline.schemas import NODE_DECLARATION, SEGMENTS
+from pipeline.ledger import read_stretches
+from pipeline.schemas import NODE_DECLARATION
 from pipeline.segments import TIME_MAX_US
 from pipeline.tables import Lake
 from protofly.errors import SettingsError
@@ -52,8 +53,8 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
     reason = why.strip()[:_REASON_CHARS]
     if not reason:
         raise SettingsError("say why with --why: others will read it in the evidence")
-    if node not in set(lake.read_small(SEGMENTS, ("node",)).column("node").to_pylist()):
-        raise SettingsError(f"nothing that {node} wrote is in the lake: `show segments` lists the nodes")
+    if node not in {one.node for one in read_stretches(lake)}:
+        raise SettingsError(f"nothing that {node} wrote is in the lake: `show segment_stretch` lists the nodes")
     until_us = {Declaration.RETIRED: TIME_MAX_US, Declaration.WITHDRAWN: None}.get(declaration)
     if declaration is Declaration.VOUCHED:
         until_us = end_us(day) + GRACE_S * 1_000_000

@@ -8,15 +8,15 @@ of it are unprovable and more is proved now.
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from hashlib import sha256
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.clock_course import clock_findings, filled, finding_line, offsets_by_hour
@@ -25,10 +25,12 @@ from pipeline.core.clock_tables import HOUR_US, TIMES, ClockTables
 from pipeline.core.completeness import GRACE_S, Completeness
 from pipeline.core.conditions import Condition
 from pipeline.core.findings import Verdict
-from pipeline.core.message_classes import CASES, Judging, Span
+from pipeline.core.groups import words
+from pipeline.core.message_classes import CASES, Judging, Spans
 from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, entries_of, of_others
 from pipeline.core.side_totals import BUCKET_COUNTS, PAIR
 from pipeline.core.utc_days import end_us
+from pipeline.day_state import done_inputs, inputs_by_day, note_done
 from pipeline.file_pieces import Reading
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
@@ -61,6 +63,7 @@ from pipeline.transforms.reconcile import (
 from pipeline.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
 from protofly.records import Kind
 
+APP: Final = "reconcile"
 SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
 CLOCK_SAMPLE: Final = 400_000
@@ -151,7 +154,7 @@ def run(
     result.versions[SILVER_MDR.name] = silver_version
     inputs = _inputs_by_day(lake, silver_version)
     with result.timed("proofs"):
-        proved = proved_completeness(lake, silver_version=silver_version, declared=declared) if inputs else {}
+        proved = proved_completeness(lake, declared=declared) if inputs else {}
     chosen = {day} if day is not None else _unsettled(lake, inputs) | _proved_since(lake, proved)
     days = [one for one in inputs if one in chosen]
     if not days:
@@ -168,9 +171,10 @@ def run(
     compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
     entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
     both = BothSides(entries, both_totals(compared_of), proved)
-    meta = {"input_versions": {SILVER_MDR.name: silver_version}, "inputs": {one: inputs[one] for one in days}}
+    meta = {"input_versions": {SILVER_MDR.name: silver_version}}
     bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
     hold_together(lake, result, Comparison(both, clocks, days, bounds, proved), meta)
+    note_done(lake, APP, {one: inputs[one] for one in days})
     conclude(result, day=day, allowed=allowed)
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
@@ -198,7 +202,7 @@ def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[s
             buckets = staged(sides, RECON_BUCKET, "buckets")
             ours = [file for file in buckets if file.partition["dt"] in days]
         with result.timed("records"):
-            segments = _accepted_segments(lake)
+            segments = _accepted_segments(lake, days)
             seen_us = max((known.seen_us for known in both.completeness.values()), default=0)
             newest_us = min(seen_us, time.time_ns() // 1000)  # a clock that is years ahead closes no days
             by = Judging(
@@ -233,14 +237,30 @@ def _rows_in(
     )
 
 
-def _accepted_segments(lake: Lake) -> dict[tuple[str, int], tuple[Span, ...]]:
-    """By node and boot, which records are in which segment."""
-    names = ("node", "boot", "segno", "first_seq", "last_seq", "kind", "verdict")
-    found = defaultdict[tuple[str, int], list[Span]](list)
-    for row in lake.read_small(SEGMENTS, columns=names).to_pylist():
-        if (row["kind"], row["verdict"]) == (Kind.MESSAGE.value, Verdict.ACCEPTED.value):
-            found[row["node"], row["boot"]].append(Span(row["first_seq"], row["last_seq"], row["segno"]))
-    return {source: tuple(sorted(spans)) for source, spans in found.items()}
+def _accepted_segments(lake: Lake, days: Collection[str]) -> dict[tuple[str, int], Spans]:
+    """By node and boot, which records of these days and those beside them are in which segment."""
+    near = _days_near(days)
+    low_us, high_us = _micros(_midnight(min(near))), _micros(_midnight(max(near))) + DAY_US
+    files = [
+        file
+        for file in lake.files(SEGMENTS)
+        if file.may_have("max_ts_us", low_us, 1 << 62) and file.may_have("min_ts_us", 0, high_us)
+    ]
+    numbers = ("boot", "first_seq", "last_seq", "segno")
+    rows = lake.read_files_small(SEGMENTS, files, ("node", "kind", "verdict", "min_ts_us", "max_ts_us", *numbers))
+    rows = rows.filter(pc.field("kind") == Kind.MESSAGE.value).filter(pc.field("verdict") == Verdict.ACCEPTED.value)
+    rows = rows.filter(pc.field("max_ts_us") >= low_us).filter(pc.field("min_ts_us") < high_us)
+    if not rows.num_rows:
+        return {}
+    rows = rows.sort_by([(name, "ascending") for name in ("node", "boot", "first_seq")])
+    nodes, node = words(rows.column("node").combine_chunks().dictionary_encode())
+    boot, first, last, segno = (np.asarray(rows.column(name)) for name in numbers)
+    starts = np.flatnonzero(np.diff(node, prepend=-1) | np.diff(boot, prepend=-1))
+    ends = [*starts[1:].tolist(), len(boot)]
+    return {
+        (str(nodes[node[start]]), int(boot[start])): Spans(first[start:end], last[start:end], segno[start:end])
+        for start, end in zip(starts.tolist(), ends, strict=True)
+    }
 
 
 def _disputed(lake: Lake, entries: WorkerRows, buckets: Collection[StagedFile], *, days: int) -> WorkerRows:
@@ -325,9 +345,8 @@ def _entries(chosen: Chosen, batches: Batches) -> Batches:
         yield from chosen.of(entries_of(pa.Table.from_batches([batch]))).to_batches()
 
 
-def _days_near(days: Collection[str]) -> list[str]:
-    first, last = _midnight(min(days)), _midnight(max(days)) + timedelta(days=1)
-    return [(first + timedelta(days=number)).strftime("%Y-%m-%d") for number in range(-1, (last - first).days + 1)]
+def _days_near(days: Collection[str]) -> set[str]:
+    return {_beside(day, number) for day in days for number in (-1, 0, 1)}
 
 
 def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[str, int]:
@@ -338,23 +357,19 @@ def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[s
 
 
 def _inputs_by_day(lake: Lake, silver_version: int) -> dict[str, str]:
-    """For each day with records a fingerprint of the files with records of it and of the days beside it."""
-    paths: dict[str, list[str]] = {}
-    for file in lake.files(SILVER_MDR, silver_version):
-        paths.setdefault(file.partition["dt"], []).append(file.path)
-    prints = {}
-    for day in sorted(paths):
-        near = [(_midnight(day) + timedelta(days=number)).strftime("%Y-%m-%d") for number in (-1, 0, 1)]
-        files = sorted(path for one in near for path in paths.get(one, ()))
-        prints[day] = sha256("\n".join(files).encode()).hexdigest()
-    return prints
+    """For each day with records which these are, and those of the days beside it."""
+    inputs = inputs_by_day(lake, silver_version)
+    near = {day: (_beside(day, -1), day, _beside(day, 1)) for day in inputs}
+    return {day: "; ".join(inputs.get(one, "none") for one in its) for day, its in near.items()}
+
+
+def _beside(day: str, days: int) -> str:
+    return (_midnight(day) + timedelta(days=days)).strftime("%Y-%m-%d")
 
 
 def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> set[str]:
     """Days whose records have changed since they were reconciled, or with messages that were pending then."""
-    done: dict[str, str] = {}
-    for note in lake.history(RECON_PAIR):
-        done = note.meta.get("inputs", {}) | done
+    done = done_inputs(lake, APP)
     pending = {
         row["dt"] for row in lake.read_small(RECON_PAIR, columns=["dt", "pending"]).to_pylist() if row["pending"]
     }

@@ -17,20 +17,24 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.groups import lengths_of, numbers, words
+from pipeline.day_state import newest_batch
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.retention import kept_from
-from pipeline.schemas import BRONZE_MDR, SILVER_MDR
+from pipeline.schemas import BRONZE_MDR, NODE_OWNER, SILVER_MDR
 from pipeline.stages import StagedFile
 from pipeline.table_log import DataFile
 from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.dedupe import KEY, first_of_each, without_known
 
 APP_ID: Final = "refine"
+_OWNERS: Final = ("our_domain", "node")
 _SEGMENT: Final = ("node", "boot", "segno")
 _BATCH_ROWS: Final = 1 << 17
 
@@ -38,8 +42,8 @@ _BATCH_ROWS: Final = 1 << 17
 def run(lake: Lake) -> JobResult:
     """Refine what has come into bronze since the last time.
 
-    The version of bronze up to which silver reaches is the transaction number of silver's commits, so a run that was
-    killed repeats nothing.
+    Rows say with which batch they came, and the newest batch that silver reaches up to is the transaction number of
+    silver's commits. So a run that was killed repeats nothing, and it does not matter who rewrites files of bronze.
 
     Args:
         lake: Reads `bronze_mdr`; adds to `silver_mdr`.
@@ -48,36 +52,38 @@ def run(lake: Lake) -> JobResult:
         LakeError: The lake cannot be read or written.
     """
     result = JobResult("refine")
-    done, newest = refined_version(lake), lake.version(BRONZE_MDR)
-    result.versions = {BRONZE_MDR.name: newest, SILVER_MDR.name: lake.version(SILVER_MDR)}
-    if newest < 0:
+    result.versions = {table.name: lake.version(table) for table in (BRONZE_MDR, SILVER_MDR)}
+    if result.versions[BRONZE_MDR.name] < 0:
         result.warnings.append("nothing was ingested yet")
         result.exit_code = ExitCode.INCOMPLETE
         return result
+    done, news, newest = _news(lake, result.versions[BRONZE_MDR.name])
     if newest == done:
         return result
-    added = lake.added_between(BRONZE_MDR, done, newest)
     oldest = kept_from(lake)
-    files = [file for file in added if file.partition["dt"] >= oldest]
-    rows_in = sum(file.rows for file in files)
-    if len(files) < len(added):
+    files = [file for file in news if file.partition["dt"] >= oldest]
+    late = sum(_new_rows(lake, file, done) for file in news if file not in files)
+    if late:
         # The few that come late would take the place of all that a statement of their day was made of.
-        late = sum(file.rows for file in added) - rows_in
         result.warnings.append(
             f"{late:,} records are of days before {oldest}, which retention has dropped: they are left out, "
             "and the statements of these days stay as they are"
         )
-    change = Change(txn=(APP_ID, newest), meta={"bronze_version": newest, "bronze_version_before": done})
-    if not files:  # days were dropped, files rewritten, or all of it came too late
+    notes = {"bronze_version": result.versions[BRONZE_MDR.name], "batch": newest, "batch_before": done}
+    change = Change(txn=(APP_ID, newest), meta=notes)
+    if not files:  # days were dropped, or all of it came too late
         result.versions[SILVER_MDR.name] = lake.adopt([], SILVER_MDR, change).version
         return result
+    rows_in = sum(_new_rows(lake, file, done) for file in files)
     with result.timed("refine"):
-        spans = _spans(lake, files)
-        known = _known(lake, spans)
-        if _is_surely_once(spans) and known is None:
+        spans = _spans(lake, files, done)
+        known = _known(lake, spans, {file.partition["dt"] for file in files})
+        _note_owners(lake, files)
+        if all(_is_new(file, done) for file in files) and _is_surely_once(spans) and known is None:
             commit = _adopt_linked(lake, files, change)
         else:
-            silver = first_of_each(lake.read_files(BRONZE_MDR, files)).select(*SILVER_MDR.schema.names)
+            news_only = lake.read_files(BRONZE_MDR, files).where(F.col("batch") > done)
+            silver = first_of_each(news_only).select(*SILVER_MDR.schema.names)
             if known is not None:
                 silver = without_known(silver, known)
             # By day first, because the writer would sort by it and undo the rest.
@@ -102,10 +108,41 @@ def _adopt_linked(lake: Lake, files: Collection[DataFile], change: Change) -> Co
         return lake.adopt(staged, SILVER_MDR, change)
 
 
-def refined_version(lake: Lake) -> int:
-    """Up to which version of bronze silver reaches; -1 for none."""
-    version = lake.transaction_version(SILVER_MDR, APP_ID)
-    return -1 if version is None else version
+def _news(lake: Lake, version: int) -> tuple[int, list[DataFile], int]:
+    """Up to which batch silver reaches, files of bronze that have rows of newer ones, and the newest of these."""
+    done = lake.transaction_version(SILVER_MDR, APP_ID) or 0
+    files = lake.files(BRONZE_MDR, version)
+    batches = [newest_batch(lake, BRONZE_MDR, file) for file in files]
+    news = [file for file, batch in zip(files, batches, strict=True) if batch > done]
+    return done, news, max([done, *batches])
+
+
+def _is_new(file: DataFile, done: int) -> bool:
+    """Whether all rows of a file came after this batch, as far as the log says."""
+    known = file.bounds.get("batch")
+    return known is not None and known[0] > done
+
+
+def _new_rows(lake: Lake, file: DataFile, done: int) -> int:
+    """How many rows of a file came after this batch."""
+    if _is_new(file, done):
+        return file.rows
+    return int(np.sum(np.asarray(lake.read_files_small(BRONZE_MDR, [file], ("batch",)).column("batch")) > done))
+
+
+def _note_owners(lake: Lake, files: Collection[DataFile]) -> None:
+    """Add to `node_owner` whose records these are. It may run ahead of silver: these records will be there."""
+    found: set[tuple[str, str]] = set()
+    for file in files:
+        with pq.ParquetFile(lake.folder / BRONZE_MDR.name / file.path, read_dictionary=_OWNERS) as parquet:
+            for batch in parquet.iter_batches(_BATCH_ROWS, columns=list(_OWNERS)):
+                (domains, domain), (nodes, node) = (words(batch.column(name)) for name in _OWNERS)
+                pairs = np.unique(domain.astype(np.int64) * len(nodes) + node).tolist()
+                found |= {(str(domains[one // len(nodes)]), str(nodes[one % len(nodes)])) for one in pairs}
+    new = sorted(found - {tuple(row.values()) for row in lake.read_small(NODE_OWNER, _OWNERS).to_pylist()})
+    if new:
+        rows = [dict(zip(_OWNERS, pair, strict=True)) for pair in new]
+        lake.commit(pa.Table.from_pylist(rows, to_arrow_schema(NODE_OWNER.schema)), NODE_OWNER)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -124,16 +161,17 @@ class _Span:
         return replace(self, first=first, last=last, rows=self.rows + other.rows)
 
 
-def _spans(lake: Lake, files: Collection[DataFile]) -> list[_Span]:
-    """What is in these files, from four of their columns: a job of Spark would cost ten times as much.
+def _spans(lake: Lake, files: Collection[DataFile], done: int) -> list[_Span]:
+    """What is in these files of later batches, from few of their columns: a job of Spark would cost ten times as much.
 
     Rows of a segment mostly lie one behind the other, so each run of them is looked at once.
     """
     spans: dict[tuple[str, int, int], _Span] = {}
     for file in files:
         with pq.ParquetFile(lake.folder / BRONZE_MDR.name / file.path, read_dictionary=["node"]) as parquet:
-            batches = parquet.iter_batches(_BATCH_ROWS, columns=[*_SEGMENT, "seq"])
-            for segment, span in (run for batch in batches for run in _runs(batch)):
+            batches = parquet.iter_batches(_BATCH_ROWS, columns=[*_SEGMENT, "seq", "batch"])
+            news = (batch.filter(pc.greater(batch.column("batch"), done)) for batch in batches)
+            for segment, span in (run for batch in news if batch.num_rows for run in _runs(batch)):
                 known = spans.get(segment)
                 spans[segment] = span if known is None else known.with_more(span)
     return list(spans.values())
@@ -153,12 +191,29 @@ def _runs(batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, int, int], _Span]]
         yield (node, int(boot[start]), int(segno[start])), _Span(node, int(boot[start]), first, last, rows)
 
 
-def _known(lake: Lake, spans: Sequence[_Span]) -> DataFrame | None:
-    """Keys that silver has where new rows are; None when it has none."""
-    if not lake.files(SILVER_MDR):
+def _known(lake: Lake, spans: Sequence[_Span], days: Collection[str]) -> DataFrame | None:
+    """Keys that silver has where new rows are; None when it has none.
+
+    A record that comes again has the time that it had, so only these days are asked. Segments with the same numbers in
+    other days are none that ingest takes in.
+    """
+    files = [
+        file
+        for file in lake.files(SILVER_MDR)
+        if file.partition["dt"] in days and any(_may_meet(file, span) for span in spans)
+    ]
+    if not files:
         return None
-    known = lake.read(SILVER_MDR).select(*KEY).where(_in_any(spans))
+    known = lake.read_files(SILVER_MDR, files).select(*KEY).where(_in_any(spans))
     return None if known.isEmpty() else known
+
+
+def _may_meet(file: DataFile, span: _Span) -> bool:
+    return (
+        file.may_have("node", span.node, span.node)
+        and file.may_have("boot", span.boot, span.boot)
+        and file.may_have("seq", span.first, span.last)
+    )
 
 
 def _is_surely_once(spans: Sequence[_Span]) -> bool:

@@ -24,10 +24,10 @@ from pipeline.core.hours import RECORD
 from pipeline.core.packed import places_for
 from pipeline.core.set_digests import MEMBER, WHOSE
 from pipeline.core.utc_days import end_us, moment
+from pipeline.day_state import DAILY, HOURLY, done_inputs, inputs_by_day, note_done
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.settled_days import files_by_day, settled_files
 from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.settle import (
     FOLDS,
@@ -95,26 +95,34 @@ def run(
     result = JobResult("settle")
     silver_version = lake.version(SILVER_MDR)
     result.versions[SILVER_MDR.name] = silver_version
-    inputs = files_by_day(lake, silver_version)
+    inputs = inputs_by_day(lake, silver_version)
     days = sorted(inputs) if day is None else [one for one in (day,) if one in inputs]
     if not days:
         result.warnings.append(f"no records of {day}" if day else "no records")
         result.exit_code = ExitCode.INCOMPLETE
         return result
     with result.timed("hourly"):
-        settled = settled_files(lake)
+        settled = done_inputs(lake, HOURLY)
         stale = {one: inputs[one] for one in days if settled.get(one) != inputs[one]}
         if stale:
             silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD, partitions=stale)
-            meta = {"input_version": silver_version, "inputs": stale}
+            meta = {"input_version": silver_version}
             done = lake.commit(
                 settle_hourly(silver), TRAFFIC_HOURLY, Change("replace_partitions", partitions=stale, meta=meta)
             )
             result.wrote(done.table, done.rows, done.version)
+            note_done(lake, HOURLY, stale)
     with result.timed("proofs"):
-        proved = proved_completeness(lake, silver_version=silver_version, declared=declared)
+        proved = proved_completeness(lake, declared=declared)
     with result.timed("daily"):
-        _settle_days(lake, result, days, proved, restate=restate, grace_s=grace_s)
+        newest = _newest(lake, days)
+        said = done_inputs(lake, DAILY)
+        drafts = {day for (_, day), status in newest.items() if status == "draft"}
+        open_days = {one: inputs[one] for one in days if one in drafts or said.get(one) != inputs[one]}
+        written, changed = _settle_days(lake, result, open_days, proved, restate=restate, grace_s=grace_s)
+        newest |= {(one.our_domain, one.day): one.status for one in written}
+        note_done(lake, DAILY, {one: open_days[one] for one in open_days.keys() - changed})
+    _report_states(result, newest, proved, grace_s=grace_s)
     if day is not None and result.details["draft"]:
         result.exit_code = max(result.exit_code, ExitCode.INCOMPLETE)
     return result
@@ -140,6 +148,14 @@ def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) ->
     return None
 
 
+def _newest(lake: Lake, days: Collection[str]) -> dict[tuple[str, str], str]:
+    """The status of the newest version of each domain and day that has a statement."""
+    names = ("our_domain", "dt", "version", "status")
+    heads = lake.read_small(STATEMENT_DAILY, names, partitions=set(days)).group_by(list(names)).aggregate([])
+    ordered = heads.select(list(names)).sort_by([("version", "ascending")]).to_pylist()
+    return {(row["our_domain"], row["dt"]): row["status"] for row in ordered}
+
+
 def _settle_days(
     lake: Lake,
     result: JobResult,
@@ -148,7 +164,8 @@ def _settle_days(
     *,
     restate: bool,
     grace_s: int,
-) -> None:
+) -> tuple[list[Decision], set[str]]:
+    """Write the statements of these days; returns what was written, and days that have changed and stay as they are."""
     base_version, hourly_version = lake.version(STATEMENT_DAILY), lake.version(TRAFFIC_HOURLY)
     silver_version = result.versions[SILVER_MDR.name]
     silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=MEMBER, partitions=days)
@@ -159,12 +176,14 @@ def _settle_days(
     kept = lake.read_in_workers(STATEMENT_DAILY, base_version, columns=SAID, partitions=days)
     standings = _standings(parts, kept)
     decisions = []
+    changed = set()
     for one in standings:
         until_us = proved.get(one.our_domain, NOTHING).until_us
         decision = decide(one, until_us=until_us, grace_s=grace_s, restate=restate)
         if decision is not None:
             decisions.append(decision)
         elif one.is_changed:
+            changed.add(one.day)
             result.findings += 1
             result.warnings.append(
                 f"{one.our_domain} {one.day}: the records have changed since the statement was {one.status} "
@@ -174,7 +193,10 @@ def _settle_days(
         pieces = parts
         signed_off = {(one.our_domain, one.day) for one in decisions if one.status != "draft"}
         if signed_off:
-            pieces = parts.unionByName(hashes_of_members(silver, signed_off, places).frame(PACKED))
+            members = lake.read_in_workers(
+                SILVER_MDR, silver_version, columns=MEMBER, partitions={day for _, day in signed_off}
+            )
+            pieces = parts.unionByName(hashes_of_members(members, signed_off, places).frame(PACKED))
         versions = {
             (one.our_domain, one.day): Version(one.version, one.status, proved.get(one.our_domain, NOTHING).until_us)
             for one in decisions
@@ -184,7 +206,7 @@ def _settle_days(
         done = _write(lake, rows, versions, base_version=base_version, input_versions=read)
         result.wrote(done.table, done.rows, done.version)
     parts.unpersist()
-    _report_states(result, standings, decisions, proved, grace_s=grace_s)
+    return decisions, changed
 
 
 def _write(
@@ -227,15 +249,8 @@ def _without(replaced: Collection[tuple[str, str, int]], batches: Batches) -> Ba
 
 
 def _report_states(
-    result: JobResult,
-    standings: Collection[Standing],
-    decisions: Collection[Decision],
-    proved: Mapping[str, Completeness],
-    *,
-    grace_s: int,
+    result: JobResult, status: Mapping[tuple[str, str], str], proved: Mapping[str, Completeness], *, grace_s: int
 ) -> None:
-    status = {(one.our_domain, one.day): one.status for one in standings}
-    status |= {(one.our_domain, one.day): one.status for one in decisions}
     for word in ("draft", "final", "restated"):
         result.details[word] = sum(one == word for one in status.values())
     states = ", ".join(f"{result.details[word]:,} {word}" for word in ("final", "restated", "draft"))

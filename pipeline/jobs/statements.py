@@ -18,10 +18,10 @@ from pipeline import durable
 from pipeline.core.days import HOUR, days_added_up, folds_of, with_quantiles
 from pipeline.core.set_digests import WHOSE
 from pipeline.core.statement_choice import DRAFT, Choice, Standing, Wanted, choose
+from pipeline.day_state import unsettled_days
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake_files import LakeFiles
 from pipeline.schemas import STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.settled_days import unsettled_days
 from pipeline.statements import canonical_statements, partner_of, plain_statement
 from protofly.errors import SettingsError
 

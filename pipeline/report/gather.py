@@ -138,24 +138,27 @@ class _Gathering:
         return rows
 
     def _segments(self) -> tuple[SegmentGroup, ...]:
-        names = ("node", "kind", "verdict", "severity", "findings", "records", "lost_records", "detail")
-        found: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
-        for row in self._rows(SEGMENTS, names):
-            key = (row["node"] or "", row["kind"] or "", row["verdict"], row["severity"] or "")
-            found.setdefault((*key, ", ".join(row["findings"] or ())), []).append(row)
+        names = ["node", "kind", "verdict", "severity", "findings", "records", "lost_records", "detail"]
+        rows = self._small(SEGMENTS, names)
+        if not rows.num_rows:
+            return ()
+        findings = pc.binary_join(rows.column("findings").combine_chunks().cast(pa.list_(pa.string())), ", ")
+        detail = pc.if_else(pc.equal(rows.column("detail"), ""), None, rows.column("detail"))
+        rows = rows.set_column(4, "findings", findings).set_column(7, "detail", detail)
+        sums = [([], "count_all"), ("records", "sum"), ("lost_records", "sum"), ("detail", "min")]
         groups = [
             SegmentGroup(
-                node=node,
-                kind=kind,
-                verdict=verdict,
-                severity=severity,
-                findings=findings,
-                segments=len(rows),
-                records=sum(row["records"] or 0 for row in rows),
-                lost_records=sum(row["lost_records"] or 0 for row in rows),
-                detail=min((row["detail"] for row in rows if row["detail"]), default=""),
+                node=row["node"] or "",
+                kind=row["kind"] or "",
+                verdict=row["verdict"],
+                severity=row["severity"] or "",
+                findings=row["findings"] or "",
+                segments=row["count_all"],
+                records=row["records_sum"] or 0,
+                lost_records=row["lost_records_sum"] or 0,
+                detail=row["detail_min"] or "",
             )
-            for (node, kind, verdict, severity, findings), rows in found.items()
+            for row in rows.group_by(names[:5]).aggregate(sums).to_pylist()
         ]
         groups.sort(key=lambda one: (one.severity == "fine", one.verdict, one.node, one.kind, one.findings))
         return tuple(groups)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from pyspark.sql.types import (
     ArrayType,
@@ -29,6 +30,17 @@ HISTOGRAM = MapType(INT, LONG, valueContainsNull=False)
 COUNTS = MapType(TEXT, LONG, valueContainsNull=False)
 
 
+INDEXED: Final = frozenset(
+    {
+        *("node", "kind", "boot", "segno", "seq", "first_segno", "last_segno", "batch", "verdict", "severity"),
+        *("ts_us", "min_ts_us", "max_ts_us", "opened_us", "closed_us", "manifest_mtime_us", "hour_us", "bucket_us"),
+        *("our_domain", "peer_domain", "src_domain", "dst_domain", "domain", "role", "status", "version"),
+    }
+)
+"""Columns whose bounds are in the log for each file, so that readers leave out files. None of them names a person: what
+is in the log stays there when rows go."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """One table of the lake: its name, columns, partition columns, and the columns that name a row."""
@@ -37,6 +49,11 @@ class Table:
     schema: StructType
     partition: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+
+    @property
+    def indexed(self) -> tuple[str, ...]:
+        """The columns of this table that are `INDEXED`, in their order."""
+        return tuple(name for name in self.schema.names if name in INDEXED)
 
 
 def columns(**named: DataType) -> StructType:

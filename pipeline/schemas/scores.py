@@ -137,3 +137,9 @@ ALERT = Table(
     ("dt",),
     ("our_domain", "peer_domain", "pattern", "hour_us", "subject"),
 )
+
+ALERT_SENT = Table("alert_sent", columns(alert=TEXT, sink=TEXT, sent_us=LONG), (), ("alert", "sink"))
+"""Which alerts were sent where."""
+
+LEASE = Table("lease", columns(holder=TEXT, who=TEXT, until_us=LONG), (), ("holder",))
+"""Which process serves the lake, until when by its clock; at most one row."""

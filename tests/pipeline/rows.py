@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.local_rows import local_frame
-from pipeline.schemas import SILVER_MDR
+from pipeline.schemas import NODE_OWNER, SEGMENTS, SILVER_MDR
+from pipeline.tables import Change, Lake
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -59,6 +62,22 @@ def silver(spark: SparkSession, rows: Iterable[Mapping[str, Any]]) -> DataFrame:
     """A `silver_mdr` of rows as `silver_row` makes them."""
     names = SILVER_MDR.schema.names
     return local_frame(spark, [tuple(row.get(name) for name in names) for row in rows], SILVER_MDR.schema)
+
+
+def commit_ledger(lake: Lake, segments: Sequence[Mapping[str, Any]]) -> None:
+    """Enter segments, and whose nodes there are, as ingest and refine would."""
+    usual = {"entered": "2026-03-01", "batch": lake.version(SEGMENTS) + 2, "first_seq": 1, "last_seq": 0}
+    times = [{"min_ts_us": one.get("opened_us"), "max_ts_us": one.get("closed_us")} for one in segments]
+    rows = [usual | time | dict(one) for one, time in zip(segments, times, strict=True)]
+    columns = {name: [row.get(name) for row in rows] for name in SEGMENTS.schema.names}
+    lake.commit(pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+    note_owners(lake)
+
+
+def note_owners(lake: Lake) -> None:
+    """Enter whose nodes there are, as refine would."""
+    owners = lake.read_small(SILVER_MDR, NODE_OWNER.schema.names).group_by(NODE_OWNER.schema.names).aggregate([])
+    lake.commit(owners.cast(to_arrow_schema(NODE_OWNER.schema)), NODE_OWNER, Change("overwrite"))
 
 
 def worked_out(frame: DataFrame) -> DataFrame:

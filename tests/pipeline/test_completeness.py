@@ -1,14 +1,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.completeness import Completeness, SegmentFact, completeness_of_domain, completeness_of_nodes
+from pipeline.core.completeness import Completeness, completeness_of_domain
+from pipeline.core.completeness import completeness_of_nodes as of_stretches
+from pipeline.core.stretches import Stretch, Stretches, stretch_of
 
 MINUTE_US = 60_000_000
+
+
+@dataclass(frozen=True)
+class SegmentFact:
+    """One accepted segment, and whether other content came under its number."""
+
+    node: str
+    boot: int
+    segno: int
+    sha256: str
+    prev_sha256: str
+    opened_us: int
+    closed_us: int
+    missing: int
+    is_disputed: bool = False
+    uncertain_us: tuple[int, int] = (0, 0)
+
+    def rows(self) -> list[dict[str, object]]:
+        """What the ledger says about it."""
+        row = {
+            **{name: getattr(self, name) for name in ("node", "boot", "segno", "sha256", "prev_sha256")},
+            "kind": "mdr",
+            "opened_us": self.opened_us,
+            "closed_us": self.closed_us,
+            "first_seq": self.segno,
+            "last_seq": self.segno,
+            "verdict": "accepted",
+            "findings": [],
+            "lost_records": self.missing,
+            "rows_quarantined": None,
+            "uncertain_from_us": self.uncertain_us[0] or None,
+            "uncertain_until_us": self.uncertain_us[1] or None,
+        }
+        return [row, *([row | {"verdict": "rejected", "findings": ["reused"]}] if self.is_disputed else [])]
+
+
+def completeness_of_nodes(
+    facts: Sequence[SegmentFact], declared: dict[str, int] | None = None
+) -> dict[str, Completeness]:
+    """What is proved when the ledger is read at once, or segment by segment, with what was known kept as rows."""
+    at_once = Stretches()
+    at_once.enter(row for fact in facts for row in fact.rows())
+    kept: list[Stretch] = []
+    for fact in facts:
+        stretches = Stretches(stretch_of(one.row()) for one in kept)
+        stretches.enter(fact.rows())
+        kept = list(stretches)
+    assert kept == list(at_once)
+    return of_stretches(at_once, declared)
 
 
 def chain(length: int, *, node: str = "n1", boot: int = 7, first: int = 1, prev: str = "") -> list[SegmentFact]:

@@ -6,10 +6,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.extract_file import (
     Entry,
@@ -24,10 +22,10 @@ from pipeline.extract_file import (
 )
 from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, import_extract, reconcile_with
 from pipeline.jobs.result import ExitCode
-from pipeline.schemas import PEER_RECORD, RECON_CASE, RECON_PAIR, SEGMENTS, SILVER_MDR
+from pipeline.schemas import PEER_RECORD, RECON_CASE, RECON_PAIR, SILVER_MDR
 from pipeline.tables import Lake
 from protofly.signatures import SigningKey
-from tests.pipeline.rows import silver, silver_row
+from tests.pipeline.rows import commit_ledger, silver, silver_row
 from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, uuid7
 
 pytestmark = [pytest.mark.spark, pytest.mark.endurance]
@@ -85,8 +83,7 @@ def lakes(spark: SparkSession, folder: Path) -> dict[str, Lake]:
             "lost_records": 0,
             "verdict": "accepted",
         }
-        columns = {name: [segment.get(name)] for name in SEGMENTS.schema.names}
-        lake.commit(pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+        commit_ledger(lake, [segment])
     return found
 
 

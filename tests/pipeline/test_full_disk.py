@@ -13,7 +13,7 @@ import pytest
 
 from pipeline import durable
 from pipeline.delta_log import DeltaLog
-from pipeline.schemas import SEGMENTS, STUB_REGRESSION
+from pipeline.schemas import REPLAY_RUN, STUB_REGRESSION
 from pipeline.stages import Stages
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
@@ -34,15 +34,15 @@ def test_a_commit_without_room_says_so_and_leaves_nothing(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    row = pa.table({column: pa.nulls(1) for column in SEGMENTS.schema.names})
+    row = pa.table({column: pa.nulls(1) for column in REPLAY_RUN.schema.names})
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, full)
         with pytest.raises(LakeError, match="nothing was committed; make room and repeat"):
-            lake.commit(row, SEGMENTS)
-    assert lake.read_small(SEGMENTS).num_rows == 0
+            lake.commit(row, REPLAY_RUN)
+    assert lake.read_small(REPLAY_RUN).num_rows == 0
     assert not list(lake.folder.rglob("*.parquet"))
-    lake.commit(row, SEGMENTS)
-    assert lake.read_small(SEGMENTS).num_rows == 1
+    lake.commit(row, REPLAY_RUN)
+    assert lake.read_small(REPLAY_RUN).num_rows == 1
     assert not lake.has(STUB_REGRESSION)
 
 

@@ -104,7 +104,7 @@ def test_kinds_that_were_stored_before_the_end_are_not_stored_again(
     lake: Lake, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        end_before(patch, segment_loading, "_write", lambda _lake, kind, *_, **__: kind is Kind.LINK)
+        end_before(patch, segment_loading, "_write", lambda _lake, _segments, loading: loading.kind is Kind.LINK)
         with pytest.raises(Killed):
             ingest.run(lake, [spool])
     assert (sequence_of(lake), lake.has(BRONZE_LINK_EVENT)) == ([1, 2, 3], False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import CLASSES, COUNTED, Judging, Messages, Span, pair_rows
+from pipeline.core.message_classes import CLASSES, COUNTED, Judging, Messages, Spans, pair_rows
 from pipeline.core.side_records import ALL, Buckets, entries_of
 from pipeline.core.side_totals import compare, equal_counts, side_by_side, totals_of, whole_totals
 from pipeline.schemas import RECON_PAIR, SILVER_MDR
@@ -177,7 +178,7 @@ def test_a_message_is_skewed_beyond_the_skew_the_doubt_and_the_time_its_sender_w
     [(0, ""), (1, "segment 7 "), (5, "segment 7 "), (6, "segment 8 "), (9, "segment 8 "), (10, "")],
 )
 def test_evidence_names_the_segment_in_whose_numbers_a_record_is(seq: int, place: str) -> None:
-    spans = (Span(1, 5, 7), Span(6, 9, 8))
+    spans = Spans(np.array([1, 6]), np.array([5, 9]), np.array([7, 8]))
     segments = {("mn-1.a.example", 1): spans}
     by = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000, segments)
     [case] = Messages(entries([side_row(1, "out", seq=seq)], []), by).cases().to_pylist()

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.utc_days import end_us
 from pipeline.jobs.nodes import Declaration, declared_until, enter, listed
 from pipeline.jobs.proofs import proved_completeness
-from pipeline.schemas import SEGMENTS, SILVER_MDR
+from pipeline.schemas import SILVER_MDR
 from pipeline.tables import Lake
 from protofly.errors import SettingsError
-from tests.pipeline.rows import HOUR_US, MONDAY_US, silver, silver_row
+from tests.pipeline.rows import HOUR_US, MONDAY_US, commit_ledger, note_owners, silver, silver_row
 
 pytestmark = pytest.mark.spark
 NODE, DAY = "mn-1.a.example", "2026-03-02"
@@ -38,8 +36,7 @@ def lake(spark: SparkSession, tmp_path: Path) -> Lake:
         "closed_us": MONDAY_US + HOUR_US,
         "verdict": "accepted",
     }
-    columns = {name: [segment.get(name)] for name in SEGMENTS.schema.names}
-    found.commit(pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+    commit_ledger(found, [segment])
     return found
 
 
@@ -66,9 +63,9 @@ def test_a_retired_node_holds_up_no_proof_and_the_evidence_says_that_it_was_decl
     lake: Lake, spark: SparkSession
 ) -> None:
     lake.commit(silver(spark, [silver_row(node=NODE)]), SILVER_MDR)
-    version = lake.version(SILVER_MDR)
-    assert proved_completeness(lake, silver_version=version)["a.example"].until_us == MONDAY_US + HOUR_US
+    note_owners(lake)
+    assert proved_completeness(lake)["a.example"].until_us == MONDAY_US + HOUR_US
     enter(lake, NODE, Declaration.RETIRED, why="replaced by mn-3")
-    known = proved_completeness(lake, silver_version=version, declared={NODE: 5})["a.example"]
+    known = proved_completeness(lake, declared={NODE: 5})["a.example"]
     assert known.until_us > end_us("2099-01-01")
     assert known.proof == f"node {NODE} boot 1 segment 1, then by the operator's word"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -12,7 +13,7 @@ from pyspark.testing import assertDataFrameEqual
 
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import CASES, Judging, Messages, Span
+from pipeline.core.message_classes import CASES, Judging, Messages, Spans
 from pipeline.core.side_totals import BUCKET_COUNTS
 from pipeline.schemas import FLAG, RECON_BUCKET, RECON_CASE, RECON_PAIR, SIDE_TOTAL
 from pipeline.schemas.columns import extended
@@ -116,7 +117,7 @@ def judged(
     in_rows: Records,
     proved: Mapping[str, Completeness] | None = None,
     known: ClockTables | None = None,
-    segments: Mapping[tuple[str, int], tuple[Span, ...]] | None = None,
+    segments: Mapping[tuple[str, int], Spans] | None = None,
 ) -> Messages:
     proved = completeness() if proved is None else proved
     by = Judging({day_of(NOON_US)}, known or clocks(), proved, GRACE_US, SKEW_US, segments or {})
@@ -262,7 +263,10 @@ def test_counts_of_a_pair_add_up_over_both_levels(spark: SparkSession) -> None:
 
 
 def test_evidence_names_the_segments_that_hold_the_records() -> None:
-    segments = {("mn-1.a.example", 1): (Span(1, 50, 4), Span(51, 70, 5)), ("mn-1.b.example", 1): (Span(1, 50, 6),)}
+    segments = {
+        ("mn-1.a.example", 1): Spans(np.array([1, 51]), np.array([50, 70]), np.array([4, 5])),
+        ("mn-1.b.example", 1): Spans(np.array([1]), np.array([50]), np.array([6])),
+    }
     out_rows = [side_row(1, "out"), side_row(2, "out"), side_row(4, "out", dst_domain="c.example")]
     in_rows = [side_row(2, "in", digest=OTHER), side_row(3, "in", seq=77)]
     cases = judged(out_rows, in_rows, segments=segments).cases()

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.jobs import reconcile
-from pipeline.schemas import SEGMENTS, SILVER_MDR
+from pipeline.schemas import SILVER_MDR
 from pipeline.tables import Lake
-from tests.pipeline.rows import HOUR_US, MONDAY_US, silver, silver_row
+from tests.pipeline.rows import HOUR_US, MONDAY_US, commit_ledger, silver, silver_row
 
 pytestmark = pytest.mark.spark
 A, B, DAY = "a.example", "b.example", "2026-03-02"
@@ -20,9 +18,9 @@ LATER_US = MONDAY_US + 8 * 24 * HOUR_US
 _COUNTED = ("lost", "pending", "unprovable")
 
 
-def segments(*those: tuple[str, int, int, int]) -> pa.Table:
+def segments(*those: tuple[str, int, int, int]) -> list[dict[str, object]]:
     """Rows of `segments`: domain, number, opened, closed; without records, but for the first of a node."""
-    rows: list[dict[str, object]] = [
+    return [
         {
             "node": f"mn-1.{domain}",
             "kind": "mdr",
@@ -40,8 +38,6 @@ def segments(*those: tuple[str, int, int, int]) -> pa.Table:
         }
         for domain, segno, opened_us, closed_us in those
     ]
-    columns = {name: [row.get(name) for row in rows] for name in SEGMENTS.schema.names}
-    return pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema))
 
 
 def test_a_proof_withheld_for_longer_than_a_week_closes_the_day_until_it_turns_up(
@@ -55,12 +51,12 @@ def test_a_proof_withheld_for_longer_than_a_week_closes_the_day_until_it_turns_u
     lake.commit(silver(spark, rows), SILVER_MDR)
     until_us = MONDAY_US + HOUR_US // 2
     known = ((A, 1, MONDAY_US, LATER_US), (B, 1, MONDAY_US - 1, MONDAY_US + 1), (B, 3, until_us, LATER_US))
-    lake.commit(segments(*known), SEGMENTS)
+    commit_ledger(lake, segments(*known))
 
     closed = reconcile.run(lake)
     assert [closed.details[word] for word in _COUNTED] == [0, 0, 1]
     assert reconcile.run(lake).details["days"] == []
-    lake.commit(segments((B, 2, MONDAY_US + 1, until_us)), SEGMENTS)  # it has no records: nothing else changes
+    commit_ledger(lake, segments((B, 2, MONDAY_US + 1, until_us)))  # it has no records: nothing else changes
     opened = reconcile.run(lake)
     assert (opened.details["days"], [opened.details[word] for word in _COUNTED]) == ([DAY], [1, 0, 0])
     assert reconcile.run(lake).details["days"] == []

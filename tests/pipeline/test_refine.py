@@ -25,7 +25,7 @@ def bronze(spark: SparkSession, records: Sequence[MessageRecord], *, segno: int 
         members = {name: getattr(record, name) for name in record.__struct_fields__}
         members |= {"v": 1, "node": NODE, "boot": 1, "seq": record.seq or number}
         members |= {name: bytes.fromhex(members[name]) for name in ("msg_id", "digest")}
-        members |= {"segno": segno, "errors": [], "dt": "2026-03-01"}
+        members |= {"segno": segno, "errors": [], "batch": segno, "dt": "2026-03-01"}
         rows.append([members.get(name) for name in BRONZE_MDR.schema.names])
     return local_frame(spark, rows, BRONZE_MDR.schema)
 

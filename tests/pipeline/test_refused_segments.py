@@ -18,7 +18,7 @@ from pipeline.node_keys import Trust
 from pipeline.record_lines import LineDecoder, Piece
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS
 from pipeline.segment_content import SEGMENT_DAYS_MAX, pieces_of
-from pipeline.segment_tasks import Report, Work, load_share
+from pipeline.segment_tasks import Loading, Report, Work, load_share
 from pipeline.segments import examine, find_manifests
 from pipeline.tables import Lake
 from protofly.records import Kind, decode_manifest
@@ -54,9 +54,9 @@ def fail_at(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
 def run_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tasks run in this very process, where they can be made to fail."""
 
-    def tasks(spark: object, kind: Kind, work: Sequence[Work], folder: Path) -> Report:
+    def tasks(spark: object, loading: Loading, work: Sequence[Work]) -> Report:
         del spark
-        return load_share(kind, work, folder)
+        return load_share(loading, work)
 
     monkeypatch.setattr(segment_loading, "run_tasks", tasks)
 
@@ -115,7 +115,7 @@ def test_what_fails_on_the_machine_ends_the_task_and_is_no_verdict(
     fail_at(monkeypatch, error)
     work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
     with pytest.raises(type(error)):
-        load_share(Kind.MESSAGE, work, tmp_path / "stage")
+        load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work)
 
 
 def test_a_decoder_without_memory_says_nothing_about_the_segment(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +186,7 @@ def test_as_many_days_as_a_segment_can_have_are_taken_however_its_lines_are_cut_
     monkeypatch.setattr(segment_content, "PIECE_BYTES", 300)
     monkeypatch.setattr(segment_rows, "UNIT_LINES", 2)
     sealed_over_days(tmp_path / "spool", days)
-    report = load_share(Kind.MESSAGE, work_in(tmp_path / "spool"), tmp_path / "stage")
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work_in(tmp_path / "spool"))
     assert [one.finding for one in report.refused] == ["DAYS"] * is_refused
     assert len(report.counts) == 1 - is_refused
     assert len(list((tmp_path / "stage" / "good").glob("dt=*"))) <= SEGMENT_DAYS_MAX
@@ -197,7 +197,7 @@ def test_too_many_days_of_one_segment_are_not_those_of_its_neighbours(tmp_path: 
     writer.seal([message(100 + number, ts_us=message(0).ts_us + number * DAY_US) for number in range(40)])
     writer.seal([message(200 + number, ts_us=message(0).ts_us + (50 + number) * DAY_US) for number in range(20)])
     first, second, third = sorted(work_in(tmp_path / "spool"), key=lambda work: work.manifest.segno)
-    report = load_share(Kind.MESSAGE, [first, second, third], tmp_path / "stage")
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), [first, second, third])
     assert [(one.place, one.finding) for one in report.refused] == [(second.place, "DAYS")]
     assert [(one.stem, one.good) for one in report.counts] == [(first.place.stem, 20), (third.place.stem, 20)]
 
@@ -214,7 +214,7 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
 
     monkeypatch.setattr(LineDecoder, "read", failing)
     work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
-    report = load_share(Kind.MESSAGE, work, tmp_path / "stage")
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work)
     assert ([one.good for one in report.counts], report.refused) == ([2, 2, 1], [])
     assert sum(file.rows for file in report.good) == 5
 
@@ -222,5 +222,5 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
 def test_a_clock_that_was_decades_off_costs_no_records(tmp_path: Path) -> None:
     times = [message(0).ts_us, message(0).ts_us + 20_000 * DAY_US]
     SegmentWriter(tmp_path / "spool").seal([message(number, ts_us=time) for number, time in enumerate(times)])
-    report = load_share(Kind.MESSAGE, work_in(tmp_path / "spool"), tmp_path / "stage")
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work_in(tmp_path / "spool"))
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0)]

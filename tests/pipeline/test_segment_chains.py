@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.findings import Finding, Verdict
-from pipeline.segment_chains import Accepted, SegmentChains, missing_numbers
+from pipeline.core.stretches import Accepted, Stretch, missing_numbers
+from pipeline.segment_chains import SegmentChains
 from pipeline.segments import Place, Segment
 from protofly.record_segments import SegmentName
 from protofly.records import Kind, SegmentManifest
@@ -90,7 +91,7 @@ def test_of_two_well_signed_segments_with_one_number_the_one_that_the_next_names
 
 def test_what_the_ledger_knows_behind_a_number_shows_which_of_two_is_right() -> None:
     behind = manifest(3)
-    known = entry(1, 3)
+    known = entry(1, 3).first
     assert (known.sha256, known.prev_sha256) == (behind.sha256, behind.prev_sha256)
     true, forged = segment(manifest(2), "z"), segment(manifest(2, sha256="e" * 64), "a")
     SegmentChains([(NODE, Kind.MESSAGE.value, known)]).judge([forged, true])
@@ -161,10 +162,11 @@ def test_a_chain_may_begin_in_the_middle() -> None:
     assert judge(SegmentChains(), segment(manifest(17))) == [("accepted", {Finding.FIRST})]
 
 
-def entry(boot: int, segno: int, prev: str | None = None) -> Accepted:
+def entry(boot: int, segno: int, prev: str | None = None) -> Stretch:
     made = manifest(segno, boot=boot, prev=prev)
     numbers = (boot, segno, made.first_seq, made.last_seq)
-    return Accepted(*numbers, made.sha256, made.prev_sha256, made.opened_us, made.closed_us)
+    only = Accepted(*numbers, made.sha256, made.prev_sha256, made.opened_us, made.closed_us)
+    return Stretch("n1", "mdr", only, only)
 
 
 @pytest.mark.parametrize(

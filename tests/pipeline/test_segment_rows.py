@@ -24,7 +24,7 @@ from pipeline.record_lines import LineDecoder
 from pipeline.schemas import BRONZE_DECISION
 from pipeline.segment_content import ContentError
 from pipeline.segment_rows import Rows, SegmentReader
-from pipeline.segment_tasks import Work, load_share
+from pipeline.segment_tasks import Loading, Work, load_share
 from pipeline.segments import Place, find_manifests
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest, decode_manifest
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, decision, link_event, message, stub_event
@@ -371,7 +371,7 @@ def test_a_task_writes_its_rows_by_day_and_says_what_became_of_every_line(tmp_pa
     writer = SegmentWriter(tmp_path / "spool")
     writer.seal([message(1), message(2, ts_us=START_US + DAY_US)])
     writer.seal_lines(b"{}\n")
-    report = load_share(Kind.MESSAGE, list(work_in(writer.spool)), tmp_path / "stage")
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), list(work_in(writer.spool)))
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0), (0, 1)]
     assert sorted((file.day, file.rows) for file in report.good) == [("2026-03-01", 1), ("2026-03-02", 1)]
     assert {Path(file.path).parent for file in report.good} == {
@@ -387,7 +387,7 @@ def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path
     for record in records:
         record.msg_id = "AB" * 16
     SegmentWriter(tmp_path / "spool", kind=Kind.DECISION).seal(records)
-    [written] = load_share(Kind.DECISION, list(work_in(tmp_path / "spool")), tmp_path / "stage").good
+    [written] = load_share(Loading(Kind.DECISION, tmp_path / "stage"), list(work_in(tmp_path / "spool"))).good
     rows = pq.read_table(written.path, partitioning=None)
     assert rows.schema.equals(segment_rows.stored_schema(BRONZE_DECISION))
     assert rows["msg_id"].to_pylist() == ["AB" * 16] * 2
@@ -408,7 +408,7 @@ def test_a_task_says_which_segments_are_not_what_was_verified(tmp_path: Path) ->
         msgspec.structs.replace(second, manifest=other),
         msgspec.structs.replace(first, place=gone),
     ]
-    report = load_share(Kind.MESSAGE, share, tmp_path / "stage")
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), share)
     assert (report.changed, report.missing) == ([second.place], [gone])
     assert [one.stem for one in report.counts] == [first.place.stem]
 

@@ -3,19 +3,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.statement_choice import Wanted
 from pipeline.jobs import statements
 from pipeline.jobs.result import ExitCode
 from pipeline.jobs.settle import Standing, decide, run
-from pipeline.schemas import SEGMENTS, SILVER_MDR, STATEMENT_DAILY
+from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY
 from pipeline.tables import Lake
 from protofly.errors import SettingsError
-from tests.pipeline.rows import DAY_US, MONDAY_US, silver, silver_row
+from tests.pipeline.rows import DAY_US, MONDAY_US, commit_ledger, silver, silver_row
 
 MONDAY = "2026-03-02"
 NODE = "runtime://a.example/mn-1"
@@ -44,8 +42,7 @@ def enter(lake: Lake, spark: SparkSession, rows: list[dict[str, Any]], segments:
     """What ingest and refine would have put into the lake."""
     if rows:
         lake.commit(silver(spark, rows), SILVER_MDR)
-    columns = {name: [one.get(name) for one in segments] for name in SEGMENTS.schema.names}
-    lake.commit(pa.table(columns, schema=to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+    commit_ledger(lake, segments)
 
 
 def written(lake: Lake, version: int | None = None) -> list[tuple[str, str, int, int]]:

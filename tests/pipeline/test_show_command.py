@@ -34,7 +34,7 @@ def small_lake(tmp_path_factory: pytest.TempPathFactory, spark: SparkSession) ->
     lake.commit(pa.Table.from_pylist(cases, to_arrow_schema(RECON_CASE.schema)), RECON_CASE)
     hour = {"hour_us": MONDAY_US, "denials": [("r\x1b[1m", 2)], "latency": [(7, 3)], "dt": MONDAY}
     lake.commit(pa.Table.from_pylist([hour], to_arrow_schema(TRAFFIC_HOURLY.schema)), TRAFFIC_HOURLY)
-    segment = {"node": "mn-1.a.example", "segno": 4, "findings": ["torn", "lost"]}
+    segment = {"node": "mn-1.a.example", "segno": 4, "findings": ["torn", "lost"], "entered": MONDAY}
     lake.commit(pa.Table.from_pylist([segment], to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
     return lake
 

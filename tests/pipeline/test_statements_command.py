@@ -15,15 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
-from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner, Result
 
 from pipeline.cli import app
 from pipeline.jobs import statements as job
 from pipeline.jobs.settle import run as settle
-from pipeline.schemas import SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.tables import Change, Lake
-from tests.pipeline.rows import DAY_US, MONDAY_US, silver, silver_row
+from tests.pipeline.rows import DAY_US, MONDAY_US, commit_ledger, silver, silver_row
 
 pytestmark = pytest.mark.spark
 
@@ -63,8 +62,7 @@ def settled(folder: Path, spark: SparkSession, batches: Sequence[Sequence[dict[s
         "lost_records": 0,
         "verdict": "accepted",
     }
-    schema = to_arrow_schema(SEGMENTS.schema)
-    lake.commit(pa.table({name: [facts.get(name)] for name in schema.names}, schema=schema), SEGMENTS)
+    commit_ledger(lake, [facts])
     assert settle(lake).details == {"draft": 1, "final": 1, "restated": 0}
     return lake
 

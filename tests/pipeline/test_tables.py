@@ -11,7 +11,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.lake_mark import MARK_NAME
+from pipeline.lake_mark import LAKE_FORMAT, MARK_NAME
 from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
 from pipeline.stages import StagedFile
@@ -210,7 +210,7 @@ def test_a_lake_of_another_version_is_refused_with_advice(tmp_path: Path, spark:
     (tmp_path / MARK_NAME).write_text("{")
     with pytest.raises(LakeError, match="spoilt"):
         Lake(tmp_path, spark)
-    (tmp_path / MARK_NAME).write_text(json.dumps({"format": 1, "tables": "parquet"}))
+    (tmp_path / MARK_NAME).write_text(json.dumps({"format": LAKE_FORMAT, "tables": "parquet"}))
     with pytest.raises(LakeError, match=r"has parquet tables.*ingest the spools into an empty folder"):
         Lake(tmp_path, spark)
 
