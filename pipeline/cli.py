@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline import node_commands, partner_commands
+from pipeline import node_commands, partner_commands, serve_commands
 from pipeline.command_options import (
     Allowed,
     Day,
@@ -205,6 +205,7 @@ def settle(
 
 
 app.add_typer(node_commands.app, name="nodes")
+app.command()(serve_commands.serve)
 app.command()(partner_commands.reconcile)
 app.command()(partner_commands.statements)
 app.command()(partner_commands.export)

@@ -29,7 +29,7 @@ def analyze(*words: str, folder: Path) -> str:
 @needs_systemd
 def test_units_are_what_systemd_accepts_without_a_remark(tmp_path: Path) -> None:
     names = [f"./{unit.name}" for unit in UNITS.iterdir()]
-    assert len(names) == 5
+    assert len(names) == 6
     assert analyze("verify", "--man=no", *names, folder=tmp_path) == ""
 
 

@@ -1,0 +1,215 @@
+"""The parts of a pipeline that serves: settings, lease, alerts that go out, metrics and health."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any, cast
+
+import httpx
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline.alert_sinks import send_new, sinks_of
+from pipeline.jobs.result import ExitCode
+from pipeline.lease import MARGIN_S, Lease
+from pipeline.schemas import ALERT, RECON_PAIR, STATEMENT_DAILY
+from pipeline.serve_metrics import Metrics, MetricsServer, measure
+from pipeline.serve_settings import Alerts, periods, read_settings
+from pipeline.tables import Change, Lake
+from protofly.errors import SettingsError
+from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US
+
+MINIMAL = 'lake = "lake"\nspools = ["records"]\n'
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake of which nothing here asks Spark for anything."""
+    return Lake(tmp_path / "lake", cast("SparkSession", None))
+
+
+@contextmanager
+def receiver(status: list[int]) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+    """Takes what is posted, and answers with the first status, or the only one."""
+    got: list[tuple[str, Any]] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            got.append((self.path, json.loads(body)))
+            self.send_response(status.pop(0) if len(status) > 1 else status[0])
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", got
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# Settings.
+
+
+def test_paths_are_relative_to_the_file_and_jobs_have_periods(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(MINIMAL + 'retention_days = 90\n[schedule]\ningest = "2s"\nreconcile = "never"\n')
+    settings = read_settings(file)
+    assert (settings.lake, settings.spools) == (str(tmp_path / "lake"), (str(tmp_path / "records"),))
+    known = periods(settings)
+    assert (known["ingest"], known["reconcile"], known["retention"], known["report"]) == (2.0, None, 86_400.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("lake = 1", "lake"),
+        ('lake = "lake"\nspools = []', "spools"),
+        (MINIMAL + "retention = 3", "retention"),
+        (MINIMAL + '[schedule]\nsettle = "hourly"', "schedule.settle: 'hourly' is no period"),
+        (MINIMAL + '[schedule]\ningest = "0s"', "schedule.ingest"),
+        (MINIMAL + '[alerts]\nwebhook = ["http://hooks.example/x"]', "no https URL"),
+        (MINIMAL + '[alerts]\nalertmanager = ["ftp://127.0.0.1"]', "no https URL"),
+        ("lake = ", "pipeline.toml"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(tmp_path: Path, text: str, problem: str) -> None:
+    file = tmp_path / "pipeline.toml"
+    file.write_text(text)
+    with pytest.raises(SettingsError, match=problem):
+        read_settings(file)
+
+
+# The lease.
+
+
+def test_one_process_holds_the_lease_until_it_ends_or_is_given_up(lake: Lake) -> None:
+    now = [1000.0]
+    first, second = (Lease(lake, 60.0, name, clock=lambda: now[0]) for name in ("first", "second"))
+    assert (first.take(), second.take()) == (True, False)
+    assert (first.is_held, second.is_held, second.holder_now()) == (True, False, "first")
+    now[0] += 50.0
+    assert first.take()  # renewed
+    now[0] += 60.0 + MARGIN_S - 1.0
+    assert (first.is_held, second.take()) == (False, False)  # clocks differ
+    now[0] += 2.0
+    assert (second.take(), first.take()) == (True, False)
+    second.release()
+    assert first.take()
+
+
+def test_of_two_that_take_the_lease_at_once_one_gets_it(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (Lease(lake, 60.0, name) for name in ("first", "second"))
+    read = lake.read_small
+
+    def read_while_the_other_takes_it(*args: Any, **named: Any) -> pa.Table:
+        rows = read(*args, **named)
+        monkeypatch.undo()
+        assert second.take()
+        return rows
+
+    monkeypatch.setattr(lake, "read_small", read_while_the_other_takes_it)
+    assert not first.take()
+    assert (first.is_held, second.is_held) == (False, True)
+
+
+# Alerts.
+
+
+def alert(number: int, **members: Any) -> dict[str, Any]:
+    usual = {
+        "our_domain": "a.example",
+        "peer_domain": "b.example",
+        "pattern": "fan-out",
+        "subject": f"x:{number:024x}",
+        "hour_us": MONDAY_US,
+        "observed": 120.0,
+        "severity": "warning",
+        "evidence": [],
+        "explanation": "Many.",
+        "proposed_policy": "",
+        "dt": "2026-03-02",
+    }
+    return usual | members
+
+
+def commit(lake: Lake, *alerts: dict[str, Any]) -> None:
+    lake.commit(pa.Table.from_pylist(list(alerts), to_arrow_schema(ALERT.schema)), ALERT, Change("overwrite"))
+
+
+def test_each_alert_goes_to_each_receiver_once_and_again_when_it_has_become_severe(lake: Lake) -> None:
+    commit(lake, alert(1), alert(2))
+    with receiver([200]) as (hook, posted), receiver([200]) as (manager, managed):
+        sinks = sinks_of(Alerts(webhook=(f"{hook}/in",), alertmanager=(manager,)))
+        first = send_new(lake, sinks, least="warning", since_us=0)
+        assert send_new(lake, sinks, least="warning", since_us=0).rows == {}
+        commit(lake, alert(1, severity="severe"), alert(2, observed=500.0))
+        send_new(lake, sinks, least="warning", since_us=0)
+    assert first.rows == {"alert_sent": 4}
+    [(path, body), (_, again)] = posted
+    assert (path, [one["subject"] for one in body["alerts"]]) == ("/in", [alert(1)["subject"], alert(2)["subject"]])
+    assert [one["severity"] for one in again["alerts"]] == ["severe"]
+    assert body["alerts"][0]["id"] != again["alerts"][0]["id"]
+    [(path, body), _] = managed
+    assert path == "/api/v2/alerts"
+    assert body[0]["labels"]["alertname"] == "TrapezoidAbuse"
+    assert (body[0]["startsAt"], body[0]["annotations"]["description"]) == ("2026-03-02T00:00:00Z", "Many.")
+
+
+def test_what_a_receiver_did_not_accept_is_sent_again_and_nobody_else_waits_for_it(lake: Lake) -> None:
+    commit(lake, alert(1))
+    with receiver([503, 302, 204]) as (slow, tried), receiver([200]) as (quick, posted):
+        sinks = sinks_of(Alerts(webhook=(slow, quick, "http://127.0.0.1:9")))
+        for _ in range(4):
+            result = send_new(lake, sinks, least="warning", since_us=0)
+    assert (len(tried), len(posted)) == (3, 1)
+    assert result.exit_code is ExitCode.INCOMPLETE
+    assert "http://127.0.0.1:9 did not accept 1 alerts" in result.warnings[0]
+
+
+def test_old_and_slight_alerts_are_not_sent(lake: Lake) -> None:
+    commit(lake, alert(1, severity="severe", hour_us=MONDAY_US - DAY_US), alert(2), alert(3, severity="severe"))
+    with receiver([200]) as (hook, posted):
+        send_new(lake, sinks_of(Alerts(webhook=(hook,))), least="severe", since_us=MONDAY_US)
+    [(_, body)] = posted
+    assert [one["subject"] for one in body["alerts"]] == [alert(3)["subject"]]
+
+
+# Metrics and health.
+
+
+def test_metrics_say_how_far_the_lake_is_and_health_what_is_wrong(lake: Lake) -> None:
+    pairs = [
+        {"src_domain": "a.example", "dst_domain": f"d{number}.example", "pending": number, "dt": day}
+        for number, day in ((3, "2026-03-02"), (4, "2026-02-27"), (5, "2026-01-01"))
+    ]
+    lake.commit(pa.Table.from_pylist(pairs, to_arrow_schema(RECON_PAIR.schema)), RECON_PAIR)
+    statement = {"our_domain": "a.example", "status": "final", "version": 1, "dt": "2026-03-01"}
+    lake.commit(pa.Table.from_pylist([statement], to_arrow_schema(STATEMENT_DAILY.schema)), STATEMENT_DAILY)
+    metrics, problem = Metrics(), [""]
+    measure(lake, metrics, now=(MONDAY_US + HOUR_US) / 1e6)
+    with MetricsServer(metrics, lambda: problem[0], host="127.0.0.1", port=0) as server:
+        url = f"http://127.0.0.1:{server.port}"
+        text = httpx.get(f"{url}/metrics", trust_env=False).text
+        healthy = httpx.get(f"{url}/healthz", trust_env=False)
+        problem[0] = "ingest failed 3 times: disk full"
+        ill = httpx.get(f"{url}/healthz", trust_env=False)
+        assert httpx.get(f"{url}/secret", trust_env=False).status_code == 404
+    assert (healthy.status_code, ill.status_code, ill.text) == (200, 503, "ingest failed 3 times: disk full\n")
+    for age, count in (("today", 3.0), ("1d", 0.0), ("2d-6d", 4.0), ("7d", 5.0)):
+        assert f'trapezoid_pipeline_pending_messages{{age="{age}"}} {count}' in text
+    assert 'trapezoid_pipeline_last_final_day{domain="a.example"} 1.7724096e+09' in text
+    assert 'trapezoid_pipeline_table_files{table="recon_pair"} 3.0' in text
