@@ -45,13 +45,13 @@ from msg_node.wiring.discovery import build_discovery
 from msg_node.wiring.federation import build_acceptor, build_link_context, build_supervision
 from msg_node.wiring.foundation import build_foundation
 from msg_node.wiring.mqtt import build_mqtt
+from msg_node.wiring.nodes import build_nodes, connect_links
 from msg_node.wiring.reloading import ReadSettings, Reloadable, Reloading
-from msg_node.wiring.trust import build_trust
+from msg_node.wiring.trust import build_cache, build_trust
 from policy.core.gate import Gate
 from protofly.errors import SettingsError
 from protofly.limits import STATE_RETRY_SECONDS
 from sandbox.host import Sandbox
-from stubs_cache.cache import StubsCache
 
 logger = logging.getLogger("msg_node")
 
@@ -140,6 +140,8 @@ async def _run(
 async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traffic: trio.Nursery) -> None:
     """Start everything that messages pass, in the order in which one part needs another."""
     await traffic.start(node.federation.run)
+    if node.cluster is not None:
+        await traffic.start(node.cluster.run)
     await traffic.start(node.trust.provider.run_sweeper, node.federation.running_stubs)
     traffic.start_soon(node.bus.send_queues.run)
     traffic.start_soon(node.bus.sweeper.run)
@@ -253,8 +255,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
     """Make everything and connect it, from the ground up; nothing runs yet."""
     foundation = build_foundation(settings, rows_of(settings, name))
     records, site = foundation.records, foundation.site
-    folder = settings.node.data_dir / "stubs"
-    cache = StubsCache(folder, secret=foundation.secret, max_bytes=settings.sandbox.cache_bytes)
+    cache = build_cache(foundation)
     # Judging: the gates, and what records their decisions.
     gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
@@ -264,8 +265,8 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
     trust = build_trust(foundation, discovery, gate, cache, sandbox)
     # Messages: on the bus, over links, from runtimes.
     backends = Backends(settings, foundation.state, foundation.key)
-    inventory = StubInventory()
-    bus, taps = build_bus(foundation, decisions, backends, inventory)
+    inventory, cluster = StubInventory(), build_nodes(foundation, name)
+    bus, taps = build_bus(foundation, decisions, backends, inventory, cluster)
     backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
     links = build_link_context(foundation, decisions, trust, bus, taps, backends.identify)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox)
@@ -277,7 +278,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         supervise=lambda link: StubSupervisor(link, supervision).run(),
         max_links=settings.limits.links,
     )
-    bus.send_queues.links = federation
+    joined = connect_links(bus, federation, cluster)
     inventory.connect(federation.hosted_stubs)
     acceptor = build_acceptor(foundation, trust, federation)
     options, context = meaning.listener_options(settings), meaning.server_context(settings)
@@ -292,6 +293,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         federation=federation,
         store=foundation.store,
         name=name,
+        cluster=joined,
         records=records,
         traffic=foundation.traffic,
         sandbox=sandbox,

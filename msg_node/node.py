@@ -26,6 +26,7 @@ from msg_node.storage.state_store import StateStore
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import CurrentSettings
+from msg_node.wiring.nodes import JoinedNode
 from msg_node.wiring.reloading import Reloading
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
@@ -50,6 +51,7 @@ class Node:
     federation: Federation
     store: StateStore
     name: HeldName | None
+    cluster: JoinedNode | None
     records: RecordsWriter
     traffic: Traffic
     sandbox: Sandbox

@@ -44,6 +44,7 @@ def node_status(node: Node) -> dict[str, object]:
         "backends": node.backends.status(),
         "site": _site(node),
         "state": msgspec.to_builtins(node.store.statistics()),
+        **({} if node.cluster is None else {"cluster": node.cluster.bus.statistics()}),
         "delivery": node.state.delivery.statistics(),
         "twin": node.state.twin.statistics(),
         "discovery": msgspec.to_builtins(node.resolver.statistics()),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msg_node.cluster.cluster_key import read_cluster_key
 from msg_node.settings.model import Settings
 from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.file_checks import FileError
@@ -26,10 +27,12 @@ def check_engine(settings: Settings) -> str:
     """Check that the engine can be used, and that this node fits the running ones. Returns what a commit survives.
 
     Raises:
-        FileError: With the code of the engine's error, or `cluster-differs`.
+        FileError: With the code of the engine's error, or `cluster-differs`; or what is wrong with the cluster's key.
     """
     from msg_node.cluster.names import Names
 
+    if settings.cluster.key_file is not None:
+        read_cluster_key(settings.cluster.key_file)
     engine = open_engine(settings)
     assert engine is not None
     try:
@@ -52,6 +55,8 @@ def _differences(own: NodeFacts, other: Member) -> Iterator[str]:
     for member, text in _ALIKE.items():
         if getattr(own, member) != getattr(other.facts, member):
             yield f"node {other.name} {text}"
+    if bool(own.bus) != bool(other.facts.bus):
+        yield f"node {other.name} {'has' if other.facts.bus else 'has no'} cluster.listen"
 
 
 def cluster_members(settings: Settings) -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from typing import Final
 
@@ -124,6 +124,7 @@ class SessionMoves:
         self._numbers = count(1)
         self._questions: dict[int, tuple[trio.Event, list[Answered]]] = {}
         self._wanted, self._coming = trio.open_memory_channel[Callable[[], Awaitable[None]]](MOVES_AT_ONCE)
+        claims.on_lost = self.lost
 
     def connect(self, sessions: SessionRequests, effects: Effects, own: OwnMessages) -> None:
         """Set who ends sessions here; once, before anything runs."""
@@ -217,6 +218,16 @@ class SessionMoves:
         """The request was refused after all: the runtime may be opened elsewhere."""
         if self._state.sessions.by_runtime(runtime_key) is None:
             self._claims.release([runtime_key])
+
+    def lost(self, keys: Sequence[str]) -> None:
+        """Other nodes own addresses that memory has here: end what is bound to them."""
+        for key in keys:
+            sid, owner = self._state.sessions.by_runtime(key), self._state.owners.owner(key)
+            if sid is not None:
+                self._effects.apply(self._sessions.move_out(sid, now=time.time()), self._own.send)
+            elif owner is not None:
+                self._state.owners.release({owner}, key)
+        self._effects.store_rest()
 
     # Another node.
 

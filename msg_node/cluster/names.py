@@ -25,6 +25,7 @@ _REMOVE: Final = """DELETE FROM trapezoid_node WHERE name = %s AND NOT is_held
     AND NOT EXISTS (SELECT 1 FROM trapezoid_row WHERE node = name) RETURNING epoch"""
 _LIST: Final = """SELECT name, epoch, is_held, extract(epoch FROM clock_timestamp() - renewed_at)::float8, facts
     FROM trapezoid_node ORDER BY name"""
+_ROWS: Final = "SELECT name, epoch, beat, is_held, instance, facts FROM trapezoid_node"
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +38,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         root: Fingerprint of the domain's keys that it serves, "" when it publishes nothing.
         policy: Revision of its policies, "" without any.
         limits: Digest of its limits.
+        bus: Where other nodes reach it, "" when it is none of several.
     """
 
     version: str = ""
@@ -45,6 +47,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     root: str = ""
     policy: str = ""
     limits: str = ""
+    bus: str = ""
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +117,14 @@ class Names:
             Member(name=name, epoch=epoch, is_held=is_held, age_seconds=age, facts=_facts(facts))
             for name, epoch, is_held, age, facts in rows
         ]
+
+    def rows(self) -> dict[str, tuple[NameRow, NodeFacts]]:
+        """What the engine has about each name, and what its holder said last."""
+        with self._engine.transaction() as connection:
+            rows = connection.execute(
+                "SELECT name, epoch, beat, is_held, instance, facts FROM trapezoid_node"
+            ).fetchall()
+        return {name: (NameRow(*row), _facts(facts)) for name, *row, facts in rows}
 
     def remove(self, name: str) -> bool:
         """Forget a name that no process holds and that owns no rows; False when there is none such."""

@@ -6,9 +6,12 @@ Source: design, section 6.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
+
+from msg_node.cluster.node_line import Address
 
 if TYPE_CHECKING:
     from msg_node.settings.model import Settings
@@ -24,9 +27,52 @@ class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             "died; off: refuse to start."
         ),
     ] = False
+    listen: Annotated[
+        str,
+        Meta(
+            description="Where this node listens for the others of its domain, that hold other names: `host:port`, or "
+            "`unix:/path` on one machine; absent: it knows none."
+        ),
+    ] = ""
+    advertise: Annotated[
+        str, Meta(description="The address at which the others reach it; absent: that of `listen`.")
+    ] = ""
+    key_file: Annotated[
+        Path | None,
+        Meta(description="File with 32 random bytes, mode 0600, the same at every node: who has it is a node."),
+    ] = None
 
 
 def cluster_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
     """Check `[cluster]` against `[storage]`."""
     if settings.cluster.standby and not settings.storage.engine:
         yield ("cluster", "standby"), "goes with `storage.engine`: without it there is no state to take over"
+    yield from _bus_problems(settings)
+
+
+def _bus_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    chosen = settings.cluster
+    if not chosen.listen:
+        given = [name for name in ("advertise", "key_file") if getattr(chosen, name)]
+        if given:
+            yield ("cluster", given[0]), "goes with `listen`"
+        return
+    if not settings.storage.engine:
+        yield ("cluster", "listen"), "goes with `storage.engine`: the nodes of a domain find each other there"
+    if chosen.key_file is None:
+        yield ("cluster", "listen"), "needs `key_file`: head -c 32 /dev/urandom > cluster.key; chmod 600 cluster.key"
+    for name in ("listen", "advertise"):
+        text = getattr(chosen, name)
+        problem = _address_problem(text, is_reached=name == "advertise" or not chosen.advertise) if text else ""
+        if problem:
+            yield ("cluster", name), problem
+
+
+def _address_problem(text: str, *, is_reached: bool) -> str:
+    try:
+        address = Address.parse(text)
+    except ValueError as exc:
+        return str(exc)
+    if is_reached and address.host in ("0.0.0.0", "::"):  # noqa: S104  refused, not bound
+        return "nobody can connect to that address: set `advertise`"
+    return "needs a port that the others know" if is_reached and not address.path and not address.port else ""

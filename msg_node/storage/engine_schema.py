@@ -35,6 +35,14 @@ CREATE: Final = (
         number bigint GENERATED ALWAYS AS IDENTITY,
         PRIMARY KEY (node, kind, digest)
     )""",
+    "CREATE SEQUENCE trapezoid_claim_epoch",
+    """CREATE TABLE trapezoid_claim (
+        digest bytea PRIMARY KEY,
+        key bytea NOT NULL,
+        node text NOT NULL,
+        epoch bigint NOT NULL DEFAULT nextval('trapezoid_claim_epoch')
+    )""",
+    "CREATE INDEX trapezoid_claim_node ON trapezoid_claim (node)",
     """CREATE FUNCTION trapezoid_hold(our_name text, our_epoch bigint) RETURNS void LANGUAGE plpgsql AS $$
     BEGIN
         PERFORM 1 FROM trapezoid_node WHERE name = our_name AND epoch = our_epoch AND is_held FOR KEY SHARE;

@@ -20,10 +20,15 @@ from msg_node.settings.model import Settings
 from msg_node.wiring import meaning
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.foundation import Foundation
+from msg_node.wiring.nodes import ClusterNode
 
 
 def build_bus(
-    foundation: Foundation, decisions: DecisionRecords, backends: Backends, inventory: StubInventory
+    foundation: Foundation,
+    decisions: DecisionRecords,
+    backends: Backends,
+    inventory: StubInventory,
+    cluster: ClusterNode | None = None,
 ) -> tuple[Bus, Taps | None]:
     """Make the bus, with what was stored; nothing runs yet. With it come the taps, where the settings want them.
 
@@ -32,6 +37,7 @@ def build_bus(
         decisions: The gate, and what records its decisions.
         backends: Services that stand in front of other servers.
         inventory: The service that lists hosted stubs.
+        cluster: What only one of several nodes has.
     """
     settings, state, node = foundation.settings, foundation.state, foundation.node_url
     records = foundation.records
@@ -49,10 +55,12 @@ def build_bus(
         ping_seconds=settings.sessions.ping_seconds,
         max_hops=settings.limits.max_hops,
         flows=settings.debug.flows,
+        nodes=None if cluster is None else cluster.parts,
     )
     permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
     services = _build_services(foundation, decisions, backends, inventory, permit_guest)
-    bus = make_bus(options, state, services, foundation.store, send_queues, judges)
+    store = foundation.store if cluster is None else cluster.claims
+    bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
     bus.restore()
     backends.connect(bus)

@@ -131,6 +131,7 @@ def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
         root=_root_of(settings),
         policy=policy,
         limits=hashlib.sha256(msgspec.json.encode(settings.limits)).hexdigest()[:16],
+        bus=settings.cluster.advertise or settings.cluster.listen,
     )
 
 

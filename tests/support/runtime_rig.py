@@ -432,6 +432,16 @@ class RuntimeRig:
         self._wires.append(wire)
         return wire
 
+    def restore(self) -> None:
+        """Go on with what was stored."""
+        restore(self.state, self.store.load(), now=time.time())
+        self.bus.restore()
+
+    async def join(self, nursery: trio.Nursery) -> None:
+        """Become one of several nodes, if it is to be one."""
+        if self.nodes is not None:
+            await nursery.start(self.nodes.run, self)
+
     def stop(self) -> None:
         """Stop the bus in the order of `Drain`, without its pauses."""
         self.bus.refuse_new(5.0)
@@ -487,9 +497,8 @@ async def runtime_rig(
     nodes: NodesOf | None = None,
 ) -> AsyncIterator[RuntimeRig]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
-    store = StateStore(StateFile(folder / "state.sqlite"))
     rig = RuntimeRig(
-        store,
+        store := StateStore(StateFile(folder / "state.sqlite")),
         credentials=credentials,
         ping_seconds=ping_seconds,
         max_hops=max_hops,
@@ -506,17 +515,15 @@ async def runtime_rig(
         gate=gate,
         nodes=nodes,
     )
-    restore(rig.state, store.load(), now=time.time())
-    rig.bus.restore()
+    rig.restore()
     async with trio.open_nursery() as services:
         await services.start(store.run)
         async with trio.open_nursery() as traffic:
             traffic.start_soon(rig.bus.send_queues.run)
             await traffic.start(rig.bus.inquiries.run)
             await traffic.start(rig.bus.users.run)
+            await rig.join(traffic)
             options = ListenerOptions(max_bytes, origins=origins)
-            if rig.nodes is not None:
-                await traffic.start(rig.nodes.run, rig)
             rig.listener = listener = Listener(rig.bus, context=context, acceptor=None, options=options)
             listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
             rig.port = listeners[0].socket.getsockname()[1]

@@ -71,6 +71,17 @@ def find_wanted(state: BusTables, asked: Asked, *, now: float) -> Session | Open
     return session if refused is None else refused
 
 
+def may_have(state: BusTables, asked: Asked, row: SessionRow, *, now: float) -> OpenRefused | None:
+    """Judge a runtime that asks for a session of which only the row is left, since its node has died."""
+    if asked.session_address:
+        return None  # its token is the one of the row
+    session = row.parked_session(frozenset(row.roles), now=now)
+    proven = Proven(asked.credential, is_in_full=asked.is_in_full)
+    if state.transitions.may_take(session, proven, now) or not row.credential:
+        return None
+    return OpenRefused(Code.ADDRESS_TAKEN, state.transitions.rules.grace_seconds)
+
+
 def move_out(state: BusTables, session: Session) -> MovedSession:
     """A session as it is taken along; it is the caller's to end it here."""
     sid = session.sid

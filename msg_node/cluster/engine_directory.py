@@ -1,0 +1,173 @@
+"""The directory in the engine that nodes of one domain share.
+
+Each change is one transaction that names the epoch under which the node holds its name: who has lost it claims nothing
+any more. Claims that end are announced by NOTIFY; a connection of its own listens. After that one was lost, everything
+that was looked up counts no more, since something may have been missed. See docs/adr/0028.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
+
+import psycopg
+import trio
+from psycopg.rows import TupleRow
+
+from msg_node.cluster.directory import NO_CLAIMS, Claim
+from msg_node.storage.engine import Engine
+from msg_node.storage.engine_errors import EngineError
+
+logger = logging.getLogger("msg_node")
+
+CHANNEL: Final = "trapezoid_claim"
+PAYLOAD_BYTES: Final = 7_000
+"""Longest key that fits into a notification; after a longer one everything is looked up anew."""
+NOTIFY_SECONDS: Final = 0.5
+RETRY_SECONDS: Final = 1.0
+_HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
+_CLAIM: Final = """INSERT INTO trapezoid_claim (digest, key, node)
+    SELECT sha256(key), key, %s FROM unnest(%b::bytea[]) AS wanted (key) ORDER BY 1
+    ON CONFLICT (digest) DO NOTHING"""
+_REPLACE: Final = """UPDATE trapezoid_claim AS held SET node = %s, epoch = nextval('trapezoid_claim_epoch')
+    FROM unnest(%b::bytea[], %b::text[], %b::bigint[]) AS old (key, node, epoch)
+    WHERE held.digest = sha256(old.key) AND held.node = old.node AND held.epoch = old.epoch RETURNING held.key"""
+_FIND: Final = """SELECT key, node, epoch FROM trapezoid_claim
+    WHERE digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
+_RELEASE: Final = """DELETE FROM trapezoid_claim WHERE node = %s
+    AND digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS gone (key)) RETURNING key"""
+_RELEASE_OTHERS: Final = """DELETE FROM trapezoid_claim WHERE node = %s
+    AND digest NOT IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS kept (key)) RETURNING key"""
+_NOTIFY: Final = "SELECT pg_notify('trapezoid_claim', payload) FROM unnest(%s::text[]) AS ended (payload)"
+
+
+class EngineDirectory:
+    """The claims of one domain in its engine; see `Directory`.
+
+    Args:
+        engine: For claims; this directory alone uses it.
+        announcements: For listening; this directory alone uses it.
+        node: Our name.
+        epoch: Under which we hold it.
+    """
+
+    def __init__(self, engine: Engine, announcements: Engine, node: str, epoch: int) -> None:
+        self._engine = engine
+        self._announcements = announcements
+        self._held = (node, epoch)
+        self._limiter = trio.CapacityLimiter(1)
+        self._must_stop = threading.Event()
+        self.on_ended: Callable[[Collection[str] | None], None] = _ignore
+
+    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+        """See `Directory`."""
+        return await trio.to_thread.run_sync(self._claim, keys, replaced, limiter=self._limiter)
+
+    async def find(self, keys: Collection[str]) -> dict[str, Claim]:
+        """See `Directory`."""
+        return await trio.to_thread.run_sync(self._find, keys, limiter=self._limiter)
+
+    async def release(self, keys: Collection[str]) -> None:
+        """See `Directory`."""
+        await trio.to_thread.run_sync(self._release, keys, limiter=self._limiter)
+
+    async def restart(self, keys: Collection[str]) -> dict[str, Claim]:
+        """See `Directory`."""
+        return await trio.to_thread.run_sync(self._restart, keys, limiter=self._limiter)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen for claims that end, until cancelled."""
+        token = trio.lowlevel.current_trio_token()
+
+        def ended(keys: Collection[str] | None) -> None:
+            token.run_sync_soon(self._notify, keys)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._listen_in_thread, ended)
+            task_status.started()
+            try:
+                await trio.sleep_forever()
+            finally:
+                self._must_stop.set()
+
+    def _notify(self, keys: Collection[str] | None) -> None:
+        self.on_ended(keys)
+
+    async def _listen_in_thread(self, ended: Callable[[Collection[str] | None], None]) -> None:
+        with trio.CancelScope(shield=True):  # `_must_stop` is what ends it, soon
+            await trio.to_thread.run_sync(self._listen_until_stopped, ended, limiter=trio.CapacityLimiter(1))
+            await trio.to_thread.run_sync(self._engine.close, limiter=self._limiter)
+
+    # In threads.
+
+    def _claim(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
+        wanted = [key.encode() for key in keys]
+        old = [(key.encode(), claim.node, claim.epoch) for key, claim in sorted(replaced.items()) if key in keys]
+        with self._engine.transaction() as connection:
+            connection.execute(_HOLD, self._held)
+            if old:
+                rows = connection.execute(_REPLACE, (self._held[0], *map(list, zip(*old, strict=True)))).fetchall()
+                _announce(connection, rows)
+            connection.execute(_CLAIM, (self._held[0], wanted))
+            return _claims(connection.execute(_FIND, (wanted,)).fetchall())
+
+    def _find(self, keys: Collection[str]) -> dict[str, Claim]:
+        with self._engine.transaction() as connection:
+            return _claims(connection.execute(_FIND, ([key.encode() for key in keys],)).fetchall())
+
+    def _release(self, keys: Collection[str]) -> None:
+        with self._engine.transaction() as connection:
+            connection.execute(_HOLD, self._held)
+            gone = [key.encode() for key in keys]
+            _announce(connection, connection.execute(_RELEASE, (self._held[0], gone)).fetchall())
+
+    def _restart(self, keys: Collection[str]) -> dict[str, Claim]:
+        with self._engine.transaction() as connection:
+            connection.execute(_HOLD, self._held)
+            kept = [key.encode() for key in keys]
+            _announce(connection, connection.execute(_RELEASE_OTHERS, (self._held[0], kept)).fetchall())
+        return self._claim(keys, NO_CLAIMS) if keys else {}
+
+    def _listen_until_stopped(self, ended: Callable[[Collection[str] | None], None]) -> None:
+        while not self._must_stop.is_set():
+            try:
+                self._listen(ended)
+            except (EngineError, psycopg.Error) as exc:
+                logger.warning("cluster: changes of owners are not heard: %s", exc)
+                self._announcements.close()
+                ended(None)
+                self._must_stop.wait(RETRY_SECONDS)
+        self._announcements.close()
+
+    def _listen(self, ended: Callable[[Collection[str] | None], None]) -> None:
+        connection = self._announcements.open()
+        connection.execute(f"LISTEN {CHANNEL}")
+        ended(None)  # what was looked up before is not announced to us
+        while not self._must_stop.is_set():
+            keys = [one.payload for one in connection.notifies(timeout=NOTIFY_SECONDS, stop_after=100)]
+            if "" in keys:
+                ended(None)
+            elif keys:
+                ended(keys)
+
+
+def _announce(connection: psycopg.Connection[TupleRow], rows: list[TupleRow]) -> None:
+    """Announce that the claims of keys have ended: with the transaction, and only if it is committed."""
+    payloads = {_payload(key) for (key,) in rows}
+    if payloads:
+        connection.execute(_NOTIFY, (sorted(payloads),))
+
+
+def _payload(key: bytes) -> str:
+    """A key as the text of a notification, "" for one that cannot be one."""
+    return key.decode() if len(key) <= PAYLOAD_BYTES and b"\0" not in key else ""
+
+
+def _claims(rows: list[tuple[Any, ...]]) -> dict[str, Claim]:
+    return {key.decode(): Claim(node, epoch) for key, node, epoch in rows}
+
+
+def _ignore(_: Collection[str] | None) -> None:
+    """Nobody remembers anything yet."""

@@ -1,0 +1,85 @@
+"""The other nodes of the domain, as the engine has them: where their bus listens, and which have died.
+
+A node has died when its lease was not renewed for as long as it lasts, counted here from when its last renewal was
+seen; or when it left in order. No clock of another machine is asked. See docs/adr/0028.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import trio
+
+from msg_node.cluster.core.lease import BEAT_SECONDS, LEASE_SECONDS, NameRow
+from msg_node.cluster.lease_keeper import lease_clock
+from msg_node.cluster.names import Names
+from msg_node.storage.engine_errors import EngineError
+
+logger = logging.getLogger("msg_node")
+
+SILENT_SECONDS: Final = LEASE_SECONDS
+"""Without a renewal for so long, a node has died."""
+
+
+class Membership:
+    """Watches the names of the domain.
+
+    Args:
+        names: Over a connection of its own.
+        node: Our name.
+        clock: Seconds of a clock that only goes forward.
+    """
+
+    def __init__(self, names: Names, node: str, clock: Callable[[], float] = lease_clock) -> None:
+        self._names = names
+        self._node = node
+        self._clock = clock
+        self._limiter = trio.CapacityLimiter(1)
+        self._rows: dict[str, NameRow] = {}
+        self._seen_at: dict[str, float] = {}
+        self._addresses: dict[str, str] = {}
+        self._read_at = clock()
+
+    def addresses(self) -> Mapping[str, str]:
+        """Where the bus of each other node listens, by its name."""
+        return self._addresses
+
+    def is_dead(self, node: str) -> bool:
+        """True if a node has died, left or been removed. False while it is not known for sure, or ours to judge."""
+        now = self._clock()
+        if now - self._read_at > SILENT_SECONDS:
+            return False  # it is us who see nothing
+        row = self._rows.get(node)
+        return row is None or not row.is_held or now - self._seen_at[node] > SILENT_SECONDS
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look at the names once per beat, until cancelled."""
+        is_started = False
+        try:
+            while True:
+                await self._look()
+                if not is_started:
+                    is_started = True
+                    task_status.started()
+                await trio.sleep(BEAT_SECONDS)
+        finally:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._names.close, limiter=self._limiter)
+
+    async def _look(self) -> None:
+        now = self._clock()
+        try:
+            rows = await trio.to_thread.run_sync(self._names.rows, limiter=self._limiter)
+        except EngineError as exc:
+            logger.warning("cluster: the nodes of the domain cannot be read: %s", exc)
+            return
+        for name, (row, _) in rows.items():
+            if row != self._rows.get(name):
+                self._seen_at[name] = self._clock()  # after the answer: it may have been renewed since we asked
+        self._rows = {name: row for name, (row, _) in rows.items()}
+        self._addresses = {
+            name: facts.bus for name, (row, facts) in rows.items() if name != self._node and row.is_held and facts.bus
+        }
+        self._read_at = now

@@ -1,0 +1,205 @@
+"""Makes what only one of several nodes of a domain has: the bus between them, the directory, and what uses both."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import msgspec
+import trio
+
+from msg_node.addresses.core.allocation import OwnedRow
+from msg_node.addresses.core.subscriptions import SubscriptionRow
+from msg_node.bus.address_claims import AddressClaims
+from msg_node.bus.bus import Bus
+from msg_node.bus.cluster_links import ClusterLinks
+from msg_node.bus.core.moved_session import Asked, MovedSession, may_have
+from msg_node.bus.node_routing import NodeRouting
+from msg_node.bus.node_traffic import Interest, NodeParts
+from msg_node.bus.send_queues import Links
+from msg_node.bus.session_moves import SessionMoves
+from msg_node.cluster.cluster_key import read_cluster_key
+from msg_node.cluster.node_line import Address
+from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
+from msg_node.kernel.credentials import digest_of
+from msg_node.kernel.session import SessionRow
+from msg_node.node_state import NodeState
+from msg_node.sessions.core.session_service import OpenRefusedError
+from msg_node.wiring.cluster import HeldName, open_engine
+from msg_node.wiring.foundation import Foundation
+from protofly.address import canonical_key
+from protofly.errors import Code, HostError
+
+if TYPE_CHECKING:
+    from msg_node.cluster.engine_directory import EngineDirectory
+    from msg_node.cluster.membership import Membership
+    from msg_node.cluster.stored_sessions import StoredSessions
+    from msg_node.storage.engine import Engine
+
+
+class SessionsOfTheDead:
+    """Finds sessions that nodes stored which have died since.
+
+    Args:
+        state: Judges who may have them.
+        membership: Knows which nodes have died.
+        stored: Reads what they stored.
+    """
+
+    def __init__(self, state: NodeState, membership: Membership, stored: StoredSessions) -> None:
+        self._state = state
+        self._membership = membership
+        self._stored = stored
+        self._limiter = trio.CapacityLimiter(1)
+
+    async def find(self, node: str, asked: Asked) -> MovedSession | None:
+        """The session that a runtime asks for; None when there is none.
+
+        Raises:
+            HostError: NOT_CONNECTED while the node may be alive; ADDRESS_TAKEN when it is not for this runtime.
+        """
+        if not self._membership.is_dead(node):
+            raise HostError(Code.NOT_CONNECTED, "the node that has the session cannot be reached")
+        return await trio.to_thread.run_sync(self._find, node, asked, limiter=self._limiter)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._stored.close()
+
+    def _find(self, node: str, asked: Asked) -> MovedSession | None:
+        if asked.session_address:
+            token = asked.session_address.rpartition("/")[2]
+            raw = self._stored.sessions(node, "token_digest", digest_of(token))
+        else:
+            raw = self._stored.sessions(node, "runtime_key", asked.runtime_key)
+        rows = [msgspec.json.decode(row, type=SessionRow) for row in raw]
+        wanted = [row for row in rows if row.runtime_key == asked.runtime_key]
+        wanted = [row for row in wanted if asked.session_address or not row.is_displaced]
+        if not wanted:
+            return None
+        refused = may_have(self._state, asked, wanted[-1], now=time.time())
+        if refused is not None:
+            raise OpenRefusedError(refused)
+        addresses, subscriptions = self._stored.held(node, wanted[-1].sid)
+        return MovedSession(
+            session=msgspec.structs.replace(wanted[-1], is_displaced=False),
+            addresses=tuple(msgspec.json.decode(row, type=OwnedRow) for row in addresses),
+            subscriptions=tuple(msgspec.json.decode(row, type=SubscriptionRow) for row in subscriptions),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterNode:
+    """This node among the others of its domain.
+
+    Attributes:
+        parts: Those of the bus.
+        claims: Stands in front of the state store.
+        directory: Who owns which address.
+        membership: Which nodes there are.
+        dead: Sessions of nodes that have died.
+        identity: Who we are.
+        address: Where our node bus listens.
+        state: What was restored.
+    """
+
+    parts: NodeParts
+    claims: AddressClaims
+    directory: EngineDirectory
+    membership: Membership
+    dead: SessionsOfTheDead
+    identity: NodeIdentity
+    address: Address
+    state: NodeState
+
+    async def claim_restored(self) -> None:
+        """Claim what this name stored. What its runtimes have taken to another node meanwhile is ended here."""
+        sessions = [one for one in self.state.sessions if not one.is_guest]
+        self.claims.restored(sessions)
+        addresses = [canonical_key(row.url) for one in sessions for row in self.state.owners.owned(one.sid)]
+        lost = await self.claims.restart(addresses)
+        if lost:
+            self.parts.moves.lost(lost)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinedNode:
+    """This node among the others, with the bus between them."""
+
+    node: ClusterNode
+    bus: SocketNodeBus
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Join the others: claim what was restored, then listen for them; until cancelled.
+
+        Raises:
+            SettingsError: The address of the bus cannot be used.
+            EngineError: The engine cannot be asked at the start.
+        """
+        node = self.node
+        try:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(node.directory.run)
+                await nursery.start(node.membership.run)
+                await node.claim_restored()
+                nursery.start_soon(node.claims.run)
+                nursery.start_soon(node.parts.moves.run)
+                await nursery.start(node.parts.routing.run)
+                await nursery.start(self.bus.run)
+                task_status.started()
+        finally:
+            node.dead.close()
+
+
+def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | None:
+    """Make what one of several nodes has; None for a node alone.
+
+    Raises:
+        SettingsError: The key of the cluster cannot be used.
+    """
+    settings, state = foundation.settings, foundation.state
+    chosen = settings.cluster
+    if name is None or not chosen.listen or chosen.key_file is None:
+        return None
+    from msg_node.cluster.engine_directory import EngineDirectory
+    from msg_node.cluster.membership import Membership
+    from msg_node.cluster.names import Names
+    from msg_node.cluster.stored_sessions import StoredSessions
+
+    def engine() -> Engine:
+        opened = open_engine(settings)
+        assert opened is not None, "the name is held in it"
+        return opened
+
+    node, epoch = settings.node.name, name.keeper.epoch
+    directory = EngineDirectory(engine(), engine(), node, epoch)
+    membership = Membership(Names(engine()), node)
+    claims = AddressClaims(foundation.store, directory, node)
+    dead = SessionsOfTheDead(state, membership, StoredSessions(engine()))
+    moves = SessionMoves(node, state, directory, claims, dead.find)
+    return ClusterNode(
+        parts=NodeParts(NodeRouting(node, directory, state), Interest(state), moves),
+        claims=claims,
+        directory=directory,
+        membership=membership,
+        dead=dead,
+        identity=NodeIdentity(settings.node.domain, node, epoch, read_cluster_key(chosen.key_file)),
+        address=Address.parse(chosen.listen),
+        state=state,
+    )
+
+
+def connect_links(bus: Bus, links: Links, cluster: ClusterNode | None) -> JoinedNode | None:
+    """Have links carry what the bus sends to other domains, and the bus between nodes what it sends to those.
+
+    Returns:
+        The node among the others, None for a node alone.
+    """
+    bus.send_queues.links = links
+    if cluster is None or bus.from_nodes is None:
+        return None
+    node_bus = SocketNodeBus(cluster.identity, cluster.address, cluster.membership.addresses, bus.from_nodes)
+    cluster.parts.connect(node_bus)
+    bus.send_queues.links = ClusterLinks(links, node_bus, cluster.state.domains)
+    return JoinedNode(cluster, node_bus)

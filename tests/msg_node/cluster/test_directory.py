@@ -1,0 +1,148 @@
+"""What every directory does: in memory, and in a real PostgreSQL."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+
+import pytest
+import trio
+
+from msg_node.cluster.directory import Claim, Directory, MemoryDirectory
+from msg_node.cluster.engine_directory import EngineDirectory
+from msg_node.storage.engine import Engine
+from msg_node.storage.engine_errors import FencedError
+from msg_node.storage.engine_options import EngineOptions
+from tests.support.postgres import Postgres, held_rows
+
+Pair = tuple[Directory, Directory]
+
+
+class Ended:
+    """Notes what a directory reports."""
+
+    def __init__(self, directory: Directory) -> None:
+        self.keys: list[str] = []
+        self.times_all = 0
+        self._pulse = trio.Event()
+        directory.on_ended = self.note
+
+    def note(self, keys: Collection[str] | None) -> None:
+        if keys is None:
+            self.times_all += 1
+        else:
+            self.keys += keys
+        pulse, self._pulse = self._pulse, trio.Event()
+        pulse.set()
+
+    async def until(self, key: str) -> None:
+        with trio.fail_after(10):
+            while key not in self.keys:
+                await self._pulse.wait()
+
+
+def engine_directory(options: EngineOptions, node: str, epoch: int = 1) -> EngineDirectory:
+    held_rows(options, node, epoch).close()
+    return EngineDirectory(Engine(options), Engine(options), node, epoch)
+
+
+@pytest.fixture(params=["memory", "engine"])
+async def pair(request: pytest.FixtureRequest, nursery: trio.Nursery) -> AsyncIterator[Pair]:
+    """The directories of n1 and n2."""
+    if request.param == "memory":
+        others: list[MemoryDirectory] = []
+        yield MemoryDirectory("n1", others), MemoryDirectory("n2", others)
+        return
+    postgres: Postgres = request.getfixturevalue("postgres")
+    options = postgres.options(postgres.new_database())
+    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
+    async with trio.open_nursery() as directories:
+        for directory in (one, other):
+            await directories.start(directory.run)
+        yield one, other
+        directories.cancel_scope.cancel()
+
+
+async def test_an_address_has_the_owner_that_claimed_it_first(pair: Pair) -> None:
+    one, other = pair
+    first = await one.claim(["a", "b"])
+    assert {key: claim.node for key, claim in first.items()} == {"a": "n1", "b": "n1"}
+    assert await other.claim(["b", "c"]) == {"b": first["b"], "c": (await one.find(["c"]))["c"]}
+    assert {key: claim.node for key, claim in (await other.find(["a", "b", "c", "d"])).items()} == {
+        "a": "n1", "b": "n1", "c": "n2",
+    }  # fmt: skip
+    assert await one.claim(["a"]) == {"a": first["a"]}
+
+
+async def test_an_address_changes_its_owner_only_for_who_names_the_claim_that_it_replaces(pair: Pair) -> None:
+    one, other = pair
+    held = (await one.claim(["a"]))["a"]
+    assert (await other.claim(["a"], {"a": Claim("n1", held.epoch + 100)}))["a"] == held
+    assert (await other.claim(["a"], {"a": Claim("n9", held.epoch)}))["a"] == held
+    replaced = (await other.claim(["a"], {"a": held}))["a"]
+    assert replaced.node == "n2"
+    assert replaced.epoch > held.epoch
+    assert (await one.claim(["a"], {"a": held}))["a"] == replaced
+
+
+async def test_released_addresses_are_free_and_those_of_others_stay(pair: Pair) -> None:
+    one, other = pair
+    held = await one.claim(["a", "b"])
+    await other.release(["a"])
+    assert await other.find(["a", "b"]) == held
+    await one.release(["a"])
+    again = (await other.claim(["a"]))["a"]
+    assert again.node == "n2"
+    assert again.epoch > held["a"].epoch, "a claim that was looked up before is never right again by chance"
+
+
+async def test_a_node_that_restarts_keeps_what_it_restored_and_releases_the_rest(pair: Pair) -> None:
+    one, other = pair
+    await one.claim(["a", "b", "c"])
+    await other.claim(["d"])
+    owners = await one.restart(["b", "d"])
+    assert {key: claim.node for key, claim in owners.items()} == {"b": "n1", "d": "n2"}
+    assert (await other.find(["a", "b", "c", "d"])).keys() == {"b", "d"}
+
+
+async def test_nodes_are_notified_of_claims_that_end(pair: Pair) -> None:
+    one, other = pair
+    ended = Ended(other)
+    held = await one.claim(["gone", "moved", "kept"])
+    await one.release(["gone"])
+    await ended.until("gone")
+    await other.claim(["moved"], {"moved": held["moved"]})
+    await ended.until("moved")
+    assert "kept" not in ended.keys
+
+
+@pytest.mark.parametrize("key", ["comm://a.example/" + "x" * 3000, "name with \0 and \n", "ключ"])
+async def test_any_key_can_be_claimed_and_announced(pair: Pair, key: str) -> None:
+    one, other = pair
+    assert (await one.claim([key]))[key].node == "n1"
+    assert (await other.claim([key]))[key].node == "n1"
+    await one.release([key])
+    assert await other.find([key]) == {}
+
+
+async def test_many_nodes_that_claim_one_address_at_once_see_one_owner(pair: Pair) -> None:
+    owners: list[Claim] = []
+
+    async def claim(directory: Directory) -> None:
+        owners.append((await directory.claim(["contested"]))["contested"])
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(5):
+            for directory in pair:
+                nursery.start_soon(claim, directory)
+    assert len(set(owners)) == 1
+
+
+async def test_a_process_that_lost_its_name_claims_nothing_any_more(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    stale = engine_directory(options, "n1")
+    held_rows(options, "n1", 2).close()
+    with pytest.raises(FencedError):
+        await stale.claim(["a"])
+    with pytest.raises(FencedError):
+        await stale.release(["a"])
+    stale._engine.close()

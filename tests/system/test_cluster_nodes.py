@@ -1,0 +1,153 @@
+"""Two nodes of one domain, with names of their own, as real processes over a real engine."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from interop.free_ports import free_ports
+from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.runtime_rig import Json, Runtime, a_message, code_and_reason
+from tests.system.one_node import SETTINGS, Process, serving
+
+PATIENCE_SECONDS = 60
+MESSAGES = 100
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+class Pair:
+    """Nodes n1 and n2 of alpha.example."""
+
+    def __init__(self, folder: Path, engine: Postgres, database: str) -> None:
+        self._folder = folder
+        self._engine = f"postgresql://trapezoid@127.0.0.1:{engine.port}/{database}"
+        self._ports = dict(zip(("n1", "n2"), free_ports(2), strict=True))
+        self._key = folder / "cluster.key"
+        self._key.write_bytes(os.urandom(32))
+        self._key.chmod(0o600)
+
+    def settings(self, name: str) -> str:
+        named = SETTINGS.format(grace=3600).replace('data_dir = "data"', f'data_dir = "data"\nname = "{name}"')
+        return (
+            f'{named}[storage]\nengine = "{self._engine}"\ntls = "off"\n'
+            f'[cluster]\nlisten = "127.0.0.1:{self._ports[name]}"\nkey_file = "{self._key}"\n'
+        )
+
+    @asynccontextmanager
+    async def node(self, name: str) -> AsyncIterator[Process]:
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        async with serving(folder, self.settings(name)) as process:
+            yield process
+
+
+@pytest.fixture
+def pair(tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch) -> Pair:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    return Pair(tmp_path, engine, engine.new_database())
+
+
+async def next_of(runtime: Runtime, type_: str) -> Json:
+    while (message := await runtime.next()).get("type") != type_:
+        pass
+    return message
+
+
+async def until_reached(asker: Runtime, target: str) -> None:
+    """Wait until nodes that have just started know each other."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while (await asker.ask("ping", target))["body"]["code"] == 503:  # noqa: ASYNC110  another process decides
+            await trio.sleep(0.1)
+
+
+async def answer_all(runtime: Runtime) -> None:
+    """Answer every request with what it says, until the connection ends."""
+    while True:
+        message = await runtime.next()
+        if message["type"] in ("read", "ping"):
+            body = {"code": 200, "value": (message.get("body") or {}).get("n")}
+            await runtime.say(a_message("response", message["to"], message["from"], body, id_=message["id"]))
+
+
+async def in_both_directions(ana: Runtime, bo: Runtime, to_ana: str, to_bo: str) -> None:
+    for asker, answerer, source, target in ((ana, bo, to_ana, to_bo), (bo, ana, to_bo, to_ana)):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer_all, answerer)
+            await until_reached(asker, target)
+            await asker.say(*(a_message("read", source, target, {"n": one}, id_=f"m{one}") for one in range(MESSAGES)))
+            replies = [await next_of(asker, "response") for _ in range(MESSAGES)]
+            assert [(one["id"], one["body"]["value"]) for one in replies] == [(f"m{n}", n) for n in range(MESSAGES)]
+            nursery.cancel_scope.cancel()
+
+
+async def came_back(lost: Runtime, process: Process) -> Runtime:
+    """Bring a session back, as soon as its node is known to be dead or has answered."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while True:
+            runtime, code = await process.returned(lost)
+            if code == 200:
+                return runtime
+            assert code == 503
+            await trio.sleep(0.1)
+
+
+async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> None:
+    """One laboratory for all of it: to start a node costs more than what it does here."""
+    async with AsyncExitStack() as stack:
+        one = await stack.enter_async_context(pair.node("n1"))
+        two = await stack.enter_async_context(pair.node("n2"))
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        to_ana, to_bo, thing = await ana.allocated(), await bo.allocated(), await bo.allocated("comm")
+        await in_both_directions(ana, bo, to_ana, to_bo)
+
+        # An object that is observed at another node.
+        assert (await ana.subscribed(f"{thing}/changes"))["body"]["code"] == 200
+        await ana.say(a_message("message", to_ana, to_bo, {"n": 1}))  # behind what n1 says to n2 about it
+        await next_of(bo, "message")
+        await bo.say(*(a_message("update", thing, f"{thing}/changes", {"value": one}) for one in range(MESSAGES)))
+        assert [(await next_of(ana, "update"))["body"]["value"] for _ in range(MESSAGES)] == list(range(MESSAGES))
+
+        # The same runtime is not live twice.
+        twice = await one.runtime()
+        assert code_and_reason(await twice.open("bo")) == (409, "address-taken")
+
+        # A node dies: a stable answer at once, and its sessions go on at the other one.
+        two.kill()
+        with trio.fail_after(PATIENCE_SECONDS):
+            assert code_and_reason(await ana.ask("read", to_bo, from_=to_ana)) == (503, "not-connected")
+        bo = await came_back(bo, one)
+        await in_both_directions(ana, bo, to_ana, to_bo)
+        await bo.say(a_message("update", thing, f"{thing}/changes", {"value": "moved"}))
+        assert (await next_of(ana, "update"))["body"]["value"] == "moved"
+
+        # It starts again, and has lost what the other one has now.
+        two = await stack.enter_async_context(pair.node("n2"))
+        eve = await two.opened("eve")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(answer_all, bo)
+            await until_reached(eve, to_bo)
+            nursery.cancel_scope.cancel()
+        stale = await two.runtime()
+        assert code_and_reason(await stale.open("bo")) == (409, "address-taken")
+
+        # A runtime that comes back at another node takes its live session along.
+        moved = await came_back(bo, two)
+        assert await bo.close_code() == 4001
+        await in_both_directions(ana, moved, to_ana, to_bo)
+
+        # A node that leaves in order is not waited for.
+        two.child.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_SECONDS):
+            await two.child.wait()
+        await in_both_directions(ana, await came_back(moved, one), to_ana, to_bo)
