@@ -61,6 +61,7 @@ class Engine:
     def __init__(self, options: EngineOptions) -> None:
         self._options = options
         self._connection: psycopg.Connection[TupleRow] | None = None
+        self._warnings: list[str] = []
 
     @property
     def place(self) -> str:
@@ -75,11 +76,15 @@ class Engine:
             EngineError: Nothing of it counts; or, when `is_lost`, perhaps all of it.
         """
         connection = self.open()
+        self._warnings.clear()
         try:
             with connection.pipeline(), connection.transaction():
                 yield connection
         except psycopg.Error as exc:
             raise self._error(exc, connection) from exc
+        if self._warnings:  # a commit whose wait for a replica was ended succeeds with a warning
+            action = "look for what cancels sessions of nodes there, and at its replicas"
+            raise EngineError("engine-unconfirmed", self.place, self._warnings[0], action)
 
     def open(self) -> psycopg.Connection[TupleRow]:
         """The connection, opened and checked if there is none.
@@ -98,6 +103,7 @@ class Engine:
             except EngineError:
                 connection.close()
                 raise
+            connection.add_notice_handler(self._note)
             self._connection = connection
         return self._connection
 
@@ -123,6 +129,10 @@ class Engine:
                 f"PostgreSQL {version}: a change is acknowledged when it is on disk here and at {standbys} ({commit})"
             )
         return f"PostgreSQL {version}: a change is acknowledged when it is on the disk of this server ({commit})"
+
+    def _note(self, notice: psycopg.errors.Diagnostic) -> None:
+        if notice.severity_nonlocalized == "WARNING":
+            self._warnings.append(notice.message_primary or "a warning")
 
     def _connect(self) -> psycopg.Connection[TupleRow]:
         options = self._options

@@ -118,6 +118,17 @@ class Postgres:
         """For psycopg, as the superuser."""
         return f"host=127.0.0.1 port={self.port} user={USER} password='{PASSWORD}' dbname={database} sslmode=disable"
 
+    def replica(self, folder: Path) -> Postgres:
+        """A replica of this server, not started, in a folder of its own; from then on commits wait for its disk."""
+        other = Postgres(folder, self._programs, str(self._as.get("user", "")))
+        if self._as:
+            shutil.chown(folder, self._as["user"], self._as["group"])
+        self.run("ALTER SYSTEM SET synchronous_standby_names = '*'")
+        command = [str(self._programs / "pg_basebackup"), "-R", "-c", "fast", "-D", str(folder / "data")]
+        command += ["-d", self.conninfo()]
+        subprocess.run(command, check=True, cwd="/", timeout=PATIENCE_SECONDS, stderr=subprocess.DEVNULL, **self._as)
+        return other
+
     def new_database(self) -> str:
         """Make an empty database; returns its name."""
         name = f"test_{next(_NUMBERS)}"

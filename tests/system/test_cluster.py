@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -239,6 +240,43 @@ async def test_node_without_its_engine_for_longer_than_a_lease_refuses_until_it_
             await trio.to_thread.run_sync(engine.start)
         assert await answer_but(ana, UNAVAILABLE, "create", ALLOCATION, ONE_ADDRESS) == (200, "")
         assert await answer_but(ana, UNAVAILABLE, "read", REGISTRY, LOOK_UP) == (404, "not-registered")
+
+
+async def until_synchronous(engine: Postgres) -> None:
+    """Until commits wait for a replica."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while engine.rows("SELECT sync_state FROM pg_stat_replication") != [("sync",)]:
+            await trio.lowlevel.checkpoint()
+
+
+async def test_engine_that_dies_is_replaced_by_its_synchronous_replica_without_a_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with running_postgres() as first, tempfile.TemporaryDirectory(prefix="trapezoid-pg-") as folder:
+        database = first.new_database()
+        second = first.replica(Path(folder))
+        second.start()
+        first.run("SELECT pg_reload_conf()")  # from here on a commit waits for both disks
+        await until_synchronous(first)
+        hosts = f"127.0.0.1:{first.port},127.0.0.1:{second.port}"
+        settings = at_engine(first.port, database).replace(f"127.0.0.1:{first.port}", hosts)
+        try:
+            async with serving(folder_of(tmp_path, "one"), settings) as node, trio.open_nursery() as nursery:
+                client = Traffic(await node.opened("ana"))
+                await nursery.start(client.run)
+                await client.wait_until(lambda: len(client.acknowledged) >= 20)
+                first.stop(signal.SIGQUIT)
+                second.run(
+                    "SELECT pg_promote()", "ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()"
+                )
+                before = len(client.acknowledged)
+                await client.wait_until(lambda: len(client.acknowledged) >= before + 20)
+                nursery.cancel_scope.cancel()
+            assert set(client.acknowledged) <= addresses_in(second, at_engine(second.port, database))
+            assert client.refused <= {UNAVAILABLE}
+        finally:
+            second.stop()
 
 
 class SlowEngine:

@@ -179,6 +179,31 @@ def wait_for_lock(names: Names) -> None:
     raise AssertionError("nobody waits")
 
 
+def test_commit_whose_wait_for_a_replica_was_ended_is_none(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    node = held_rows(options, "unconfirmed")
+    try:
+        postgres.run("ALTER SYSTEM SET synchronous_standby_names = 'nobody'", "SELECT pg_reload_conf()")
+        ended = threading.Thread(target=end_wait, args=(postgres,))
+        ended.start()
+        with pytest.raises(EngineError, match="engine-unconfirmed"):
+            node.commit(rows(key=b"1"))
+        ended.join(30)
+    finally:
+        postgres.run("ALTER SYSTEM RESET synchronous_standby_names", "SELECT pg_reload_conf()")
+    node.commit(rows(key=b"1"))
+    assert node.load()[Table.SESSIONS] == {"key": b"1"}
+    node.close()
+
+
+def end_wait(postgres: Postgres) -> None:
+    """Cancel what waits for a replica, as an operator may."""
+    for _ in range(10_000):
+        if postgres.rows("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"):
+            return
+    raise AssertionError("nobody waits")
+
+
 def test_name_that_was_never_held_writes_nothing(shared_database: EngineOptions) -> None:
     stranger = EngineRows(Engine(shared_database), "stranger", 1)
     with pytest.raises(FencedError):
