@@ -96,7 +96,7 @@ function onVerdict(event: stub.Event): void {
 }
 
 function onMessage(number: u32, message: stub.Bytes): void {
-  stub.send(CHANNEL, "MSG " + number.toString() + " " + message.text);
+  stub.send(CHANNEL, stub.write().put("MSG ").put(number).put(" ").put(message).bytes);
   highestSent = max(highestSent, number);
 }
 

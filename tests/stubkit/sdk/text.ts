@@ -11,7 +11,8 @@ function answer(number: u32, json: stub.Bytes): void {
   const value = stub.jsonNumber(stub.jsonPath(json, "body.number"));
   const quoted = text === null ? "null" : stub.jsonQuote(text);
   const half = isNaN(value) ? "null" : i64(value / 2).toString();
-  stub.deliver('{"text":' + quoted + ',"half":' + half + "}", number);
+  if (text !== null && stub.write().quote(text).text != quoted) stub.status("failed quotes differ");
+  stub.deliver(stub.write().put('{"text":').put(quoted).put(',"half":').put(half).put("}").bytes, number);
 }
 
 export function onEvent(event: stub.Event): void {
