@@ -16,7 +16,7 @@ import logging
 from typing import Final, Literal, NamedTuple
 
 from msg_node.addresses.core.observers import SUBSCRIPTION
-from msg_node.bus.core.router import Decision, Decisions, ToDomain
+from msg_node.bus.core.router import Decisions, ToDomain
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.flow_table import Flow
 from msg_node.bus.middleware import Stack
@@ -96,7 +96,7 @@ class SessionFlows:
             message = None if flow is None else flow.text.decode(raw)
             if flow is None or message is None:
                 return None
-            table.last = flow
+            table.last = flow  # where the caller finds it
         if flow.turn != self._turn:
             if not self._is_current(flow, port, now):
                 table.drop(flow)
@@ -118,6 +118,7 @@ class SessionFlows:
         """Give messages to the link; what its flow does not take the link judges like any other."""
         links, domain = self._send_queues.links, flow.decision.domain
         taken = flow.outward.send(run, now)
+        port.flows.used(flow, taken)
         port.broken_in_a_row = 0
         if not taken:
             taken, refusal = 1, links.send(domain, run[0], flow.roles)
@@ -129,9 +130,9 @@ class SessionFlows:
             port.blockers.add(link)
         return taken
 
-    def notice(self, port: RuntimePort, message: Message, decision: Decision) -> None:
-        """A message of a session of ours has gone the whole way, and was taken."""
-        if type(decision) is not ToDomain or decision.numbers or not port.flows.has_seen(message):
+    def notice(self, port: RuntimePort, message: Message, decision: ToDomain) -> None:
+        """A message of a session of ours has gone the whole way to another domain, and was taken."""
+        if decision.numbers or not port.flows.wants(message):
             return
         sid, to = port.sid, message.to
         if sid is None or message.type in _ELSEWHERE or SUBSCRIPTION in to or to.startswith("domain://"):
@@ -188,7 +189,7 @@ class NoFlows(SessionFlows):
         """See `SessionFlows.take`: none is taken."""
         return 0
 
-    def notice(self, port: RuntimePort, message: Message, decision: Decision) -> None:
+    def notice(self, port: RuntimePort, message: Message, decision: ToDomain) -> None:
         """See `SessionFlows.notice`: nothing is kept."""
 
 

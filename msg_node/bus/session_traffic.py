@@ -246,25 +246,30 @@ class SessionTraffic:
             others have their turn, since some requests cost as much as a thousand messages.
         """
         now = time.time()
-        ends = time.monotonic() + TURN_SECONDS
         port.heard(now)
         queue = port.queue
-        taken, flows = 0, self._flows
-        flows.begin_turn()
         with self._effects:
-            while taken < len(frames):
-                run = flows.take(port, frames, taken, now)
-                if not run:
-                    run = 1
-                    self._take_frame(port, frames[taken], now)
-                    flows.begin_turn()
-                taken += run
-                if port.blockers or queue.is_closing or time.monotonic() > ends:
-                    break
+            taken = self._take_turn(port, frames, now)
         if queue.is_congested and not queue.is_slow:
             port.blockers.add(queue)  # by the answers to what it asked, which it has to read first
         self._counters[NodeCount.FRAMES_IN] += taken
         self._send_queues.wake()
+        return taken
+
+    def _take_turn(self, port: RuntimePort, frames: list[bytes], now: float) -> int:
+        ends = time.monotonic() + TURN_SECONDS
+        taken, flows, table, queue = 0, self._flows, port.flows, port.queue
+        flows.begin_turn()
+        while taken < len(frames):
+            run = 0 if table.last is None else flows.take(port, frames, taken, now)
+            if not run:
+                run = 1
+                self._take_frame(port, frames[taken], now)
+                if table.last is not None:
+                    flows.begin_turn()
+            taken += run
+            if port.blockers or queue.is_closing or time.monotonic() > ends:
+                break
         return taken
 
     def _take_frame(self, port: RuntimePort, raw: bytes, now: float) -> None:
@@ -293,7 +298,7 @@ class SessionTraffic:
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
                     self._refuse(port, admitted, refusal)
-                else:
+                elif type(decision) is ToDomain:
                     self._flows.notice(port, admitted, decision)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))
