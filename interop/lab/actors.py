@@ -113,6 +113,7 @@ class LabRuntime:
         self._is_wanted.set()
         self._requests, self._to_answer = trio.open_memory_channel[Incoming](math.inf)
         self._numbers: dict[str, int] = {}
+        self._asked: dict[object, Key] = {}
         notes.seen.domains[name] = domain
 
     def _new_client(self) -> RuntimeClient:
@@ -185,13 +186,22 @@ class LabRuntime:
             self._notes.operations.append(step)
         elif isinstance(value, dict) and "beat" in value:
             self._notes.beats.setdefault((self.name, str(value["beat"])), []).append(at)
-        elif message.type != "response":
+        elif message.type == "response":
+            self._note_repeated_answer(message)
+        elif _key_of(value) is not None or not message.from_.startswith(("mn:", f"domain://msg-node.{self.domain}/")):
             arrived = Arrived(
                 runtime=self.name, sender=message.from_, key=_key_of(value), at=at, digest=digest_of(value)
             )
             self._notes.arrived(arrived)
         if message.id is not None and message.type != "response":
             self._requests.send_nowait(message)
+
+    def _note_repeated_answer(self, message: Incoming) -> None:
+        """An answer that no request waits for: the client has one, or gave up."""
+        key = self._asked.get(message.id)
+        if key is not None:
+            code = message.body.get("code", 200)
+            self._note_end(key, code if isinstance(code, int) else 0, "repeated")
 
     async def _answer_requests(self) -> None:
         async for request in self._to_answer:
@@ -239,6 +249,8 @@ class LabRuntime:
         )
         self._notes.seen.sent.append(sent)
         body = {"value": value, "trace": trace}
+        if id_:
+            self._asked[int(id_)] = key
         try:
             if load.kind == "event":
                 await self._client.notify("create", self.address, to.address, body)

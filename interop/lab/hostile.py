@@ -79,9 +79,12 @@ class HostileDomain:
         try:
             line = await self._peer.visit(target, self._targets[target], self._client_context)
             self.connections += 1
-            async with trio.open_nursery() as nursery:
-                nursery.start_soon(_drain, line, nursery.cancel_scope)
-                nursery.start_soon(self._misbehave, line, target, addresses)
+            try:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(_drain, line, nursery.cancel_scope)
+                    nursery.start_soon(self._misbehave, line, target, addresses)
+            finally:
+                await trio.aclose_forcefully(line.stream)
         except* _LOST:
             pass
 

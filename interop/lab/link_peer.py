@@ -166,7 +166,11 @@ class LinkPeer:
     async def visit(self, host_domain: str, port: int, context: ssl.SSLContext) -> LinkLine:
         """The client's side: connect to the link endpoint of `host_domain`, prove ourselves, be welcome."""
         line = await self.visit_unproved(host_domain, port, context)
-        await line.receive_kind(FrameKind.WELCOME)
+        try:
+            await line.receive_kind(FrameKind.WELCOME)
+        except BaseException:
+            await trio.aclose_forcefully(line.stream)
+            raise
         return line
 
     async def visit_unproved(self, host_domain: str, port: int, context: ssl.SSLContext) -> LinkLine:
@@ -176,17 +180,27 @@ class LinkPeer:
         stream = trio.SSLStream(inner, context, server_hostname=host, https_compatible=True)
         endpoint = f"wss://{host}:{port}/link"
         line = LinkLine(stream, ClientWebSocket(endpoint, subprotocol=SUBPROTOCOL))
+        try:
+            await self._introduce(line, host_domain, endpoint)
+        except BaseException:
+            await trio.aclose_forcefully(stream)
+            raise
+        return line
+
+    async def _introduce(self, line: LinkLine, host_domain: str, endpoint: str) -> None:
+        stream = line.stream
         await line.flush()
         hello = {"stream": token_hex(16), "peer_stream": "", "delivered": 0, "domain": self.domain, "node": self.node}
         while not line.websocket.is_open:
-            line.websocket.receive(bytes(await stream.receive_some(READ_BYTES)))
+            data = bytes(await stream.receive_some(READ_BYTES))
+            assert data, "the line ended before its upgrade"
+            line.websocket.receive(data)
         await line.send(encode_frame(FrameKind.HELLO, 1, json.dumps(hello).encode()))
         challenge = (await line.receive_kind(FrameKind.CHALLENGE)).payload
         certificate = hashlib.sha256(stream.getpeercert(binary_form=True)).digest()
         binding = auth.channel_binding(certificate)
         token = self.prove({"iss": host_domain}, nonce=auth.nonce_text(challenge), endpoint=endpoint, binding=binding)
         await line.send(encode_frame(FrameKind.TOKEN, 0, token.encode()))
-        return line
 
 
 def _granted(request: dict[str, Any]) -> bytes:

@@ -1,0 +1,80 @@
+"""The harness judges itself: each node with a mistake in its protocol is found, and an honest one is not.
+
+A table of mistakes and findings is in docs/lab.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from interop.lab.core.scene import LabScene, check_scene
+from interop.lab.core.verdict import State
+from interop.lab.run import LabReport, run_scene
+from interop.lab.world import WorldPlan
+
+from .mutant_node import MUTANTS
+
+LIMIT_SECONDS = 200.0
+SCENE = """
+title = "All that a mistake can show in"
+domain = [
+    { name = "a.example" },
+    { name = "b.example" },
+    { name = "c.example", kind = "hostile", does = ["forge-ours", "forge-third"], per_second = 20 },
+]
+runtime = [
+    { name = "anna", domain = "a.example" },
+    { name = "bruno", domain = "b.example" },
+    { name = "carla", domain = "a.example" },
+]
+load = [
+    { from = "anna", to = "bruno", per_second = 50, start = 1, seconds = 6 },
+    { from = "bruno", to = "anna", kind = "request", start = 1, seconds = 6 },
+    { from = "anna", to = "carla", per_second = 40, start = 1, seconds = 6 },
+]
+fault = [
+    { does = "delay", between = ["a.example", "b.example"], at = 2, lasts = 1, milliseconds = 300 },
+    { does = "drop", between = ["a.example", "b.example"], at = 2.8, lasts = 0 },
+    { does = "cut", between = ["a.example", "b.example"], at = 4, lasts = 1 },
+]
+
+[promise]
+tests = ["once", "order", "kept", "answered", "genuine", "recovery", "neighbours"]
+recovery_seconds = 30
+neighbours_p99_ms = 2500
+"""
+FOUND_BY = {
+    "wrong-sender-believed": "genuine",
+    "under-way-forgotten-with-the-line": "kept",
+    "seen-numbers-forgotten": "once",
+    "newest-first-after-a-wait": "order",
+    "content-changed": "genuine",
+    "everybody-waits-for-a-lost-line": "neighbours",
+}
+
+
+async def report_of(folder: Path, *serve: str) -> LabReport:
+    scene = msgspec.toml.decode(SCENE, type=LabScene)
+    check_scene(scene, "mutants")
+    with trio.fail_after(LIMIT_SECONDS):
+        return await run_scene(scene, WorldPlan(folder=folder, serve=serve))
+
+
+def broken(report: LabReport) -> dict[str, object]:
+    return {one.promise: one.evidence[:1] for one in report.judged if one.state is not State.KEPT}
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("mutant", MUTANTS)
+async def test_a_mistake_in_the_protocol_is_found_by_the_promise_that_it_breaks(tmp_path: Path, mutant: str) -> None:
+    report = await report_of(tmp_path, "tests.interop.lab.mutant_node", mutant, "serve")
+    assert FOUND_BY[mutant] in broken(report)
+
+
+@pytest.mark.endurance
+async def test_a_node_without_a_mistake_raises_no_alarm(tmp_path: Path) -> None:
+    assert broken(await report_of(tmp_path, "trapezoid", "serve")) == {}
