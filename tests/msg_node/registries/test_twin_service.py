@@ -12,6 +12,7 @@ from msg_node.registries.core.twin_service import TwinService
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES
+from protofly.message import Message
 from tests.support.state_rig import DOMAIN, StateRig
 
 TWIN = f"domain://msg-node.{DOMAIN}/twin"
@@ -96,6 +97,21 @@ def test_a_page_shows_the_things_of_a_type_that_changed_since_a_time(rig: StateR
     assert [names(rig, criteria={"type": kind}) for kind in ("Lamp", "Fan", "x")] == [["a", "b"], ["b", "c"], []]
     assert names(rig, criteria={"type": "Lamp", "since": 11}) == ["b"]
     assert names(rig, resource=AGENT, criteria={"type": "Fan"}) == ["b", "c"]
+
+
+def test_body_of_any_depth_is_taken_or_refused(rig: StateRig) -> None:
+    """The body is read twice; what was not too deep the first time must not be the second time."""
+    service = TwinService(rig.state, rig.state.delivery.queues)
+    codes = set()
+    for depth in range(800, 1_010):
+        value = b'{"a":' * depth + b"1" + b"}" * depth
+        body = b'{"resource":"' + LAMP.encode() + b'","value":' + value + b"}"
+        message = Message(b"1", "create", f"runtime://{DOMAIN}/agent", TWIN, body, body)
+        try:
+            service(ServiceRequest(message, Caller(1), DOMAIN, rig.now, bytes(32)))
+        except PeerError as exc:
+            codes.add(exc.code)
+    assert codes == {Code.BAD_BODY}
 
 
 def test_pages_count_from_one(rig: StateRig) -> None:
