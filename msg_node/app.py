@@ -43,15 +43,16 @@ from msg_node.wiring.bus import build_bus
 from msg_node.wiring.cluster import HeldName, held_name, rows_of
 from msg_node.wiring.discovery import build_discovery
 from msg_node.wiring.federation import build_acceptor, build_link_context, build_supervision
-from msg_node.wiring.foundation import build_foundation
+from msg_node.wiring.foundation import Foundation, build_foundation
 from msg_node.wiring.mqtt import build_mqtt
 from msg_node.wiring.nodes import build_nodes, connect_links
 from msg_node.wiring.reloading import ReadSettings, Reloadable, Reloading
-from msg_node.wiring.trust import build_cache, build_trust
+from msg_node.wiring.trust import build_trust
 from policy.core.gate import Gate
 from protofly.errors import SettingsError
 from protofly.limits import STATE_RETRY_SECONDS
 from sandbox.host import Sandbox
+from stubs_cache.cache import StubsCache
 
 logger = logging.getLogger("msg_node")
 
@@ -255,7 +256,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
     """Make everything and connect it, from the ground up; nothing runs yet."""
     foundation = build_foundation(settings, rows_of(settings, name))
     records, site = foundation.records, foundation.site
-    cache = build_cache(foundation)
+    cache = _stubs_cache(foundation)
     # Judging: the gates, and what records their decisions.
     gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
@@ -311,6 +312,13 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         acceptor=acceptor,
         started_at=time.time(),
     )
+
+
+def _stubs_cache(foundation: Foundation) -> StubsCache:
+    """Make the cache of verified stubs."""
+    settings = foundation.settings
+    folder = settings.node.data_dir / "stubs"
+    return StubsCache(folder, secret=foundation.secret, max_bytes=settings.sandbox.cache_bytes)
 
 
 async def _listen(settings: Settings) -> list[trio.SocketListener]:

@@ -44,13 +44,6 @@ class Trust:
     identity: Identity
 
 
-def build_cache(foundation: Foundation) -> StubsCache:
-    """Make the cache of verified stubs."""
-    settings = foundation.settings
-    folder = settings.node.data_dir / "stubs"
-    return StubsCache(folder, secret=foundation.secret, max_bytes=settings.sandbox.cache_bytes)
-
-
 def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache: StubsCache, sandbox: Sandbox) -> Trust:
     """Make what verifies other domains; it asks nothing yet.
 
