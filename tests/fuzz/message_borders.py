@@ -15,6 +15,7 @@ from protofly import codec
 from protofly.address import canonical_key, destination_of, domain_of, is_below, parse, scheme_of, valid_domain
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
+from protofly.header_text import header_text, key_of
 from protofly.lifetime import aged
 from protofly.limits import HEADER_CHARS, NESTING_LEVELS
 from protofly.message import Message
@@ -179,8 +180,44 @@ COMMANDS: Final = (
     b'{"id":1,"type":"x","from":"a","to":"b","body":{"cmd":"connect"}}',
 )
 
+# Messages of flows.
+
+_HEADER: Final = (
+    b'{"id":7,"type":"event","from":"hyperty://a.example/ana","to":"hyperty://b.example/bo","body":{"n":1}}'
+)
+_WITHOUT_ID: Final = _HEADER.replace(b'"id":7,', b"")
+_ID_BETWEEN: Final = _WITHOUT_ID.replace(b',"to', b',"id":7,"to')
+_TEXTS: Final = tuple(
+    text for raw in (_HEADER, _WITHOUT_ID, _ID_BETWEEN) if (text := header_text(codec.decode(raw)[0])) is not None
+)
+
+
+def check_flow(data: bytes) -> None:
+    """What is read by a known header is what the codec reads, and a header that is learned reads its own text."""
+    read = [message for text in _TEXTS if (message := text.decode(data)) is not None]
+    messages = codec.decode(data)
+    for message in read:
+        assert messages == [message]
+    for message in messages:
+        text = header_text(message)
+        if text is not None:
+            assert text.key == key_of(message.raw)
+            assert text.decode(message.raw) in (message, None)  # None: many brackets, which the codec looks at
+
+
+FLOWS: Final = (
+    _HEADER,
+    _WITHOUT_ID,
+    _ID_BETWEEN,
+    _HEADER.replace(b'{"n":1}', b'{"n":1},"from":"hyperty://a.example/eve","x":{"n":1}'),
+    _HEADER.replace(b'{"n":1}', b'{"via":[],"n":"\\ud800"}'),
+    _HEADER.replace(b'"body"', b'"id":8,"body"'),
+)
+
+
 TARGETS: Final = (
     Target("message", check_message, MESSAGES, calls_per_byte=20),
+    Target("flow", check_flow, FLOWS, calls_per_byte=20),
     Target("address", check_address, ADDRESSES),
     Target("command-frame", check_command, COMMANDS),
 )
