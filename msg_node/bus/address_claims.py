@@ -70,13 +70,14 @@ class AddressClaims:
         node: Our name.
 
     Attributes:
+        directory: See above.
         held: Runtime addresses that are claimed for sessions here.
         on_lost: Called with addresses that another node owns.
     """
 
     def __init__(self, store: StateStore, directory: Directory, node: str) -> None:
         self._store = store
-        self._directory = directory
+        self.directory = directory
         self._node = node
         self._runtimes: dict[str, str] = {}
         self._of_runtime: Counter[str] = Counter()
@@ -104,7 +105,7 @@ class AddressClaims:
     async def restart(self, addresses: Collection[str]) -> list[str]:
         """Claim what was restored, runtimes and addresses; returns what other nodes own by now. Raises HostError."""
         keys = [*self._of_runtime, *addresses]
-        owners = await self._directory.restart(keys)
+        owners = await self.directory.restart(keys)
         self.held |= self._of_runtime.keys() & {key for key in keys if owners[key].node == self._node}
         return [key for key in keys if owners[key].node != self._node]
 
@@ -149,9 +150,9 @@ class AddressClaims:
             last |= step.keys
         claimed = [key for key, is_owned in last.items() if is_owned]
         released = [key for key, is_owned in last.items() if not is_owned]
-        owners = await self._directory.claim(claimed) if claimed else {}
+        owners = await self.directory.claim(claimed) if claimed else {}
         if released:
-            await self._directory.release(released)
+            await self.directory.release(released)
         lost = {key for key in claimed if owners[key].node != self._node}
         self.held |= self._of_runtime.keys() & (owners.keys() - lost)
         for step in steps:

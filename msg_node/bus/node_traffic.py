@@ -20,6 +20,7 @@ from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.bus.core.router import DROP, Decision, Decisions, Deliver, Refuse
 from msg_node.bus.core.tables import BusTables
+from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.session_moves import SessionMoves
@@ -119,15 +120,17 @@ class NodeParts:
         routing: Finds addresses at other nodes.
         interest: Who listens to what, here and there.
         moves: Sessions that come from other nodes, or go there.
+        questions: To other nodes, and of theirs.
     """
 
     routing: NodeRouting
     interest: Interest
     moves: SessionMoves
+    questions: NodeQuestions
 
     def connect(self, bus: NodeBus) -> None:
         """Set where other nodes are reached; once, before anything runs."""
-        self.routing.bus = self.interest.bus = self.moves.bus = bus
+        self.routing.bus = self.interest.bus = self.questions.bus = bus
 
 
 class NodeTraffic:
@@ -153,7 +156,7 @@ class NodeTraffic:
         self._state = state
         self._routing = parts.routing
         self._interest = parts.interest
-        self._moves = parts.moves
+        self._questions = parts.questions
         self._observers = observers
         self._router = router
         self._refusals = refusals
@@ -208,9 +211,9 @@ class NodeTraffic:
         elif kind == RESET:
             self._interest.reset(node)
         elif kind == QUESTION:
-            self._moves.asked(node, content)
+            self._questions.asked(node, content)
         elif kind == ANSWER:
-            self._moves.answered(content)
+            self._questions.answered(content)
         else:
             raise PeerError(Code.PROTOCOL_ERROR, "this content is of a newer version")
 

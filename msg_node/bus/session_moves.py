@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import count
 from typing import Final
 
 import msgspec
@@ -27,12 +26,11 @@ from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.core.moved_session import Asked, MovedSession, find_wanted, move_in, move_out
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
+from msg_node.bus.node_questions import ANSWER_SECONDS, NodeQuestions
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.services import SessionRequests
-from msg_node.cluster.core.node_contents import ANSWER, QUESTION, number_and_text, numbered
-from msg_node.cluster.directory import Claim, Directory
-from msg_node.cluster.node_bus import NodeBus
+from msg_node.cluster.directory import Claim
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.service import ServiceResult
@@ -45,7 +43,7 @@ from protofly.message import Message
 
 logger = logging.getLogger("msg_node")
 
-ANSWER_SECONDS: Final = 5.0
+ASKED: Final = b"s"
 MOVED_BYTES: Final = 4 << 20
 """Most of a session that moves: what holds more stays where it is."""
 MOVES_AT_ONCE: Final = 256
@@ -101,28 +99,31 @@ class SessionMoves:
     Args:
         node: The name of this node.
         state: Sessions and what they hold.
-        directory: Who owns which runtime address.
-        claims: What is ours already.
+        claims: What is ours already, and the directory.
         stored_at: See `StoredAt`.
 
-    Attributes:
-        bus: Where other nodes are asked; set once, before anything runs.
+        questions: To other nodes, and of theirs.
     """
 
     def __init__(
-        self, node: str, state: BusTables, directory: Directory, claims: AddressClaims, stored_at: StoredAt
+        self,
+        node: str,
+        state: BusTables,
+        claims: AddressClaims,
+        *,
+        stored_at: StoredAt,
+        questions: NodeQuestions,
     ) -> None:
         self._node = node
         self._state = state
-        self._directory = directory
+        self._directory = claims.directory
+        self._questions = questions
+        questions.answerers[ASKED] = self._answer
         self._claims = claims
         self._stored_at = stored_at
-        self.bus: NodeBus
         self._sessions: SessionRequests
         self._effects: Effects
         self._own: OwnMessages
-        self._numbers = count(1)
-        self._questions: dict[int, tuple[trio.Event, list[Answered]]] = {}
         self._wanted, self._coming = trio.open_memory_channel[Callable[[], Awaitable[None]]](MOVES_AT_ONCE)
         claims.on_lost = self.lost
 
@@ -233,23 +234,13 @@ class SessionMoves:
 
     async def _session_at(self, node: str, asked: Asked) -> MovedSession | None:
         """The session that a node gives away. Raises PeerError: why it does not."""
-        if node not in self.bus.connected:
+        if node not in self._questions.bus.connected:
             return await self._stored_at(node, asked)
-        number, asking = next(self._numbers), trio.Event()
-        answers: list[Answered] = []
-        self._questions[number] = asking, answers
+        text = await self._questions.ask(node, ASKED, msgspec.json.encode(asked))
         try:
-            code = self.bus.send(node, numbered(QUESTION, number, msgspec.json.encode(asked)))
-            if code is not None:
-                raise PeerError(code, "the node that has the session cannot be asked")
-            self.bus.flush()
-            with trio.fail_after(ANSWER_SECONDS):
-                await asking.wait()
-        except trio.TooSlowError as exc:
-            raise PeerError(Code.NOT_CONNECTED, "the node that has the session does not answer") from exc
-        finally:
-            del self._questions[number]
-        answer = answers[0]
+            answer = _answered_decoder.decode(text)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise HostError(Code.NOT_CONNECTED, "the answer of the node cannot be read") from exc
         if answer.refusal == Code.BAD_TOKEN.word:
             raise ReconnectionError(RECONNECTION_FAIL)
         if answer.refusal:
@@ -257,27 +248,13 @@ class SessionMoves:
             raise OpenRefusedError(OpenRefused(code, answer.retry_seconds))
         return answer.moved
 
-    def answered(self, content: bytes) -> None:
-        """Another node answers a question of ours. Raises PeerError: PROTOCOL_ERROR."""
-        number, text = number_and_text(content)
-        try:
-            answer = _answered_decoder.decode(text)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-            raise PeerError(Code.PROTOCOL_ERROR, "the answer cannot be read") from exc
-        asking = self._questions.get(number)
-        if asking is not None:
-            asking[1].append(answer)
-            asking[0].set()
-
-    def asked(self, node: str, content: bytes) -> None:
+    def _answer(self, text: bytes) -> bytes:
         """Another node asks for a session: give it away, or say why not. Raises PeerError: PROTOCOL_ERROR."""
-        number, text = number_and_text(content)
         try:
             asked = _asked_decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise PeerError(Code.PROTOCOL_ERROR, "the question cannot be read") from exc
-        answer = msgspec.json.encode(self._give(asked))
-        self.bus.keep(node, numbered(ANSWER, number, answer))
+        return msgspec.json.encode(self._give(asked))
 
     def _give(self, asked: Asked) -> Answered:
         now = time.time()

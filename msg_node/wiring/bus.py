@@ -9,9 +9,11 @@ from federation.decision_records import DecisionRecords
 from msg_node.admin.core.admin_service import admin_service
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
+from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.bus.taps import Taps
+from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION, NodeFacts, make_services
 from msg_node.sessions.core.session_service import Announced, PermitGuest, SessionService
@@ -58,12 +60,15 @@ def build_bus(
         nodes=None if cluster is None else cluster.parts,
     )
     permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
-    services = _build_services(foundation, decisions, backends, inventory, permit_guest)
+    registries = None if cluster is None else RegistriesOfNodes(cluster.parts.questions, RegistryService(state))
+    services = _build_services(foundation, decisions, backends, inventory, permit_guest, registries)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
     bus.restore()
     backends.connect(bus)
+    if registries is not None:
+        bus.inquiries.connect(REGISTRIES_OF_NODES, registries.ask)
     return bus, taps
 
 
@@ -73,8 +78,13 @@ def _build_services(
     backends: Backends,
     inventory: StubInventory,
     permit_guest: PermitGuest | None,
+    registries: RegistriesOfNodes | None,
 ) -> Services:
     settings, state = foundation.settings, foundation.state
+    at = dict(backends.services)
+    if registries is not None:
+        for domain in state.domains:
+            at.setdefault(f"domain://registry.{domain}", registries.service)
     sessions = SessionService(
         state.lifecycle,
         state.own,
@@ -94,7 +104,7 @@ def _build_services(
         announcements,
         NodeFacts(foundation.node_url, VERSION, settings.catalogue.guest_stubs),
         more={"stubs": inventory, "admin": admin_service},
-        at=backends.services,
+        at=at,
     )
 
 

@@ -15,6 +15,7 @@ from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.bus import Bus
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession, may_have
+from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.send_queues import Links
@@ -177,9 +178,10 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     membership = Membership(Names(engine()), node)
     claims = AddressClaims(foundation.store, directory, node)
     dead = SessionsOfTheDead(state, membership, StoredSessions(engine()))
-    moves = SessionMoves(node, state, directory, claims, dead.find)
+    questions = NodeQuestions()
+    moves = SessionMoves(node, state, claims, stored_at=dead.find, questions=questions)
     return ClusterNode(
-        parts=NodeParts(NodeRouting(node, directory, state), Interest(state), moves),
+        parts=NodeParts(NodeRouting(node, directory, state), Interest(state), moves, questions),
         claims=claims,
         directory=directory,
         membership=membership,

@@ -18,6 +18,7 @@ from tests.system.one_node import SETTINGS, Process, serving
 
 PATIENCE_SECONDS = 60
 MESSAGES = 100
+REGISTRY = "domain://registry.alpha.example"
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +118,13 @@ async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> No
         await next_of(bo, "message")
         await bo.say(*(a_message("update", thing, f"{thing}/changes", {"value": one}) for one in range(MESSAGES)))
         assert [(await next_of(ana, "update"))["body"]["value"] for _ in range(MESSAGES)] == list(range(MESSAGES))
+
+        # The registry has the entries of both nodes.
+        hyperty = await bo.allocated("hyperty")
+        entry = {"user": "user://alpha.example/bo", "url": hyperty, "descriptor": "x", "expires": 3600}
+        entry |= {"dataSchemes": ["comm"], "resources": ["chat"], "runtime": bo.address}
+        assert (await bo.ask("create", REGISTRY, {"value": entry}))["body"]["code"] == 200
+        assert set((await ana.ask("read", REGISTRY, {"resource": entry["user"]}))["body"]["value"]) == {hyperty}
 
         # The same runtime is not live twice.
         twice = await one.runtime()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import trio
 
+from msg_node.bus.core.moved_session import move_out
 from protofly.address import canonical_key
 from protofly.errors import Code
 from tests.support.cluster_rig import cluster_rig, node_of
@@ -133,3 +134,79 @@ async def test_two_nodes_that_open_one_runtime_at_once_give_it_to_one(tmp_path: 
                 nursery.start_soon(open_at, runtime)
         assert sorted(codes) == [200, 409]
         assert len(one.state.sessions) + len(two.state.sessions) == 1
+
+
+REGISTRY = "domain://registry.alpha.example"
+
+
+async def registered(runtime: Runtime, user: str) -> str:
+    hyperty = await runtime.allocated("hyperty")
+    value = {"user": f"user://alpha.example/{user}", "url": hyperty, "descriptor": "x", "expires": 3600}
+    value |= {"dataSchemes": ["comm"], "resources": ["chat"], "runtime": runtime.address}
+    reply = await runtime.ask("create", REGISTRY, {"value": value})
+    assert reply["body"]["code"] == 200, reply
+    return hyperty
+
+
+async def test_a_reader_of_the_registry_gets_the_entries_of_all_nodes(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        ana, bo, cy = await one.opened("ana"), await two.opened("bo"), await three.opened("cy")
+        question = {"resource": "user://alpha.example/bo"}
+        assert (await ana.ask("read", REGISTRY, question))["body"]["code"] == 404
+        at_two = await registered(bo, "bo")
+        reply = await ana.ask("read", REGISTRY, question)
+        assert reply["body"]["code"] == 200
+        assert set(reply["body"]["value"]) == {at_two}
+        at_three = await registered(cy, "bo")
+        for reader in (ana, bo, cy):
+            reply = await reader.ask("read", REGISTRY, question)
+            assert set(reply["body"]["value"]) == {at_two, at_three}
+        node_of(one).bus.cut("n3")
+        assert set((await ana.ask("read", REGISTRY, question))["body"]["value"]) == {at_two}
+        single = await ana.ask("read", REGISTRY, {"resource": at_two})
+        assert (await bo.ask("read", REGISTRY, {"resource": at_two}))["body"]["value"] == single["body"]["value"]
+
+
+async def test_what_a_node_that_was_cut_off_did_not_take_is_answered(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        target = await bo.allocated()
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        await next_of(bo, "message")
+        node_of(one).bus.cut("n2")
+        assert code_and_reason(await ana.ask("read", target)) == (503, "not-connected")
+        node_of(one).bus.mend("n2")
+        await ana.say(a_message("message", ana.address, target, {"n": 2}))
+        assert (await next_of(bo, "message"))["body"] == {"n": 2}
+
+
+async def test_a_session_of_a_node_that_died_is_brought_back_from_what_it_stored(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        target = await bo.allocated()
+        session = two.state.sessions.get(two.state.sessions.by_runtime(bo.address) or 0)
+        assert session is not None
+        stored = move_out(two.state, session)
+        node_of(two).bus.leave()
+        back = await one.runtime()
+        back.address, back.token = bo.address, bo.token
+        address = f"{bo.address}/{bo.token}"
+        reply = await back.ask("re-open", "mn:/session", None, from_=address)
+        assert code_and_reason(reply) == (503, "not-connected"), "it may be alive"
+        node_of(one).dead.add("n2")
+        node_of(one).stored[bo.address] = stored
+        assert (await back.ask("re-open", "mn:/session", None, from_=address))["body"]["code"] == 200
+        ana = await one.opened("ana")
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+
+
+async def test_a_runtime_that_hangs_up_while_its_session_moves_leaves_nothing_behind(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, _):
+        gone = await one.runtime()
+        await gone.say(a_message("open", runtime_address("bo"), "mn:/session", {}, id_=1))
+        await gone.wire.cut()
+        later = await one.runtime()
+        with trio.fail_after(10):
+            while (await later.open("bo"))["body"]["code"] != 200:
+                await trio.lowlevel.checkpoint()
