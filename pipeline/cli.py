@@ -27,6 +27,7 @@ from pipeline.command_options import (
     SegmentSource,
     SparkOptions,
     Vouched,
+    folder,
 )
 from pipeline.command_runs import Commands, errors_reported, one_job, opened_lake, vouched
 from pipeline.core.utc_days import checked_day
@@ -318,6 +319,29 @@ def retention(
         return job.run(opened, today=datetime.now(UTC).date(), keep_days=days)
 
     one_job("retention", spark, work)
+
+
+@app.command()
+@grouped
+def erase(
+    person: Annotated[
+        list[str], typer.Argument(metavar="ADDRESS", help="Address of the person, or its hash. Repeatable.")
+    ],
+    spark: SparkOptions,
+    why: Annotated[str, typer.Option(help="Reason; it is kept with the account that runs the command.")],
+    spool: Annotated[
+        list[Path] | None,
+        typer.Option("--spool", metavar="DIR", help="Folder with segments to remove. Repeatable.", parser=folder),
+    ] = None,
+) -> None:
+    """Erase a person's addresses from all tables, and the segments with the person's records from spools."""
+
+    def work(opened: Lake) -> JobResult:
+        from pipeline.jobs import erase as job
+
+        return job.run(opened, person, why=why, spools=spool or ())
+
+    one_job("erase", spark, work)
 
 
 @app.command()

@@ -158,6 +158,14 @@ SEGMENT_STRETCH = Table(
 
 Its transaction `ingest` is the last batch that is in it; it can be made from `segments` at any time."""
 
+ERASURE = Table(
+    "erasure",
+    columns(entered_us=LONG, who=TEXT, why=TEXT, rows=LONG, segments=LONG),
+    (),
+    ("entered_us",),
+)
+"""Who erased a person when and why, and how much changed; not whom."""
+
 NODE_OWNER = Table("node_owner", columns(our_domain=TEXT, node=TEXT), (), ("our_domain", "node"))
 """Whose records each node has written."""
 

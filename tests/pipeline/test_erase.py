@@ -1,0 +1,83 @@
+"""One person goes, from tables, disk and spool; what was counted, settled and audited stays as it was."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.jobs import audit, erase, ingest, reconcile, refine, settle
+from pipeline.jobs.erase import NO_FACTS
+from pipeline.schemas import BRONZE_DECISION, BRONZE_MDR, ERASURE, QUARANTINE, SILVER_MDR, STATEMENT_DAILY
+from pipeline.tables import Lake
+from protofly.errors import SettingsError
+from protofly.records import Kind, MessageRecord
+from tests.pipeline.spools import SegmentWriter, decision, message
+
+EVE, BOB, ANA = "hyperty://b.example/eve", "hyperty://a.example/bob", "hyperty:" + "a" * 24
+
+
+def said(number: int, sender: str, recipient: str = BOB) -> MessageRecord:
+    return message(number, src_key=sender, dst_key=recipient)
+
+
+@pytest.mark.spark
+def test_a_person_is_gone_everywhere_and_nothing_else_has_changed(lake: Lake, tmp_path: Path) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([said(1, EVE), said(2, "hyperty://B.example/eve"), said(3, EVE + "lyn")])
+    writer.seal([said(4, ANA), said(5, BOB, EVE)])
+    writer.seal([said(6, BOB)])
+    writer.seal_lines(b'{"odd":"' + EVE.encode() + b'"}\n')
+    SegmentWriter(tmp_path / "spool", kind=Kind.DECISION).seal([decision(1)])  # the same number, nothing of hers
+    ingest.run(lake, [writer.spool])
+    refine.run(lake)
+    settle.run(lake)
+    reconcile.run(lake)
+    statement = lake.read_small(STATEMENT_DAILY).to_pylist()
+    before = lake.read_small(SILVER_MDR).sort_by("seq").to_pylist()
+    warnings = audit.run(lake).warnings
+
+    done = erase.run(lake, [EVE, ANA], why="request 12", spools=[writer.spool], vacuum_after_s=0)
+
+    assert done.rows == {"bronze_mdr": 4, "quarantine": 1, "silver_mdr": 4, "erasure": 1}
+    assert (done.details["segments"], done.details["files_left"], done.warnings) == (3, 0, [])
+    after = lake.read_small(SILVER_MDR).sort_by("seq").to_pylist()
+    shown = [(row["src_key"], row["dst_key"], row["facts"]) for row in after]
+    assert shown == [
+        *[(None, BOB, NO_FACTS)] * 2,
+        (EVE + "lyn", BOB, None),
+        (None, BOB, NO_FACTS),
+        (BOB, None, NO_FACTS),
+        (BOB, BOB, None),
+    ]
+    hidden = {"src_key", "dst_key", "facts"}
+    for old, new in zip(before, after, strict=True):
+        assert {name: old[name] for name in old.keys() - hidden} == {name: new[name] for name in new.keys() - hidden}
+    content = b"".join(path.read_bytes() for path in lake.folder.rglob("*") if path.is_file())
+    for name in (EVE + '"', ANA, "B.example/eve"):
+        assert name.encode() not in content
+    rows = [row for table in (BRONZE_MDR, QUARANTINE, BRONZE_DECISION) for row in lake.read_small(table).to_pylist()]
+    assert not any(value in [EVE, ANA] for row in rows for value in row.values())
+    assert [row["line"] for row in lake.read_small(QUARANTINE).to_pylist()] == [None]
+    kept = sorted(path.name for path in writer.spool.glob("*.zst"))
+    assert [name.split("-")[0] for name in kept] == ["decision", "mdr"]
+    assert len(list(writer.spool.glob("*.manifest.json"))) == 5
+    [entry] = lake.read_small(ERASURE).to_pylist()
+    assert (entry["why"], entry["rows"], entry["segments"]) == ("request 12", 9, 3)
+    # Nothing has to be done again, and nothing is reported that was not.
+    assert [job.run(lake).rows for job in (refine, settle)] == [{}, {}]
+    assert reconcile.run(lake).details["days"] == []
+    assert ingest.run(lake, [writer.spool]).rows == {}
+    assert lake.read_small(STATEMENT_DAILY).to_pylist() == statement
+    assert audit.run(lake).warnings == warnings
+
+
+@pytest.mark.parametrize("word", ["", "a", "eve", "%", "://", "hyperty:12"])
+def test_a_word_that_could_name_others_is_refused(word: str) -> None:
+    with pytest.raises(SettingsError, match="no address"):
+        erase.run(None, [word], why="x")  # type: ignore[arg-type]
+
+
+def test_nothing_is_erased_without_a_reason() -> None:
+    with pytest.raises(SettingsError, match="--why"):
+        erase.run(None, [EVE], why=" ")  # type: ignore[arg-type]
