@@ -38,6 +38,7 @@ from msg_node.services import VERSION
 from msg_node.settings.model import Settings
 from msg_node.settings.weakenings import insecure_switches
 from msg_node.wiring import meaning
+from msg_node.wiring.alarms import build_alarms
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.bus import build_bus
 from msg_node.wiring.cluster import HeldName, held_name, rows_of
@@ -98,7 +99,9 @@ async def serve(
 async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> Lost:
     """Serve under the name of the node."""
     settings = node.settings
-    node.administration = _administration(node)
+    administered = _administered(node)
+    node.administration = Administration(administered)
+    node.alarm_watch = build_alarms(administered, records=node.records, expiries=node.expiries)
     if settings.admin is not None:
         from msg_node.admin.admin_site import AdminSite  # with its templates, which other nodes need not carry
 
@@ -148,6 +151,7 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
     traffic.start_soon(node.reloading.tls.run)
+    traffic.start_soon(node.alarm_watch.run)
     await traffic.start(node.administration.run)
     await traffic.start(AdminSocket(node.settings.node.data_dir, node.administration).run)
     most_bytes = node.settings.limits.frame_bytes // 2  # there is more to a message than its value
@@ -212,9 +216,9 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
     return Reloading(parts, read)
 
 
-def _administration(node: Node) -> Administration:
-    """Make the admin service of a node."""
-    parts = Administered(
+def _administered(node: Node) -> Administered:
+    """Gather the parts that operators see and change."""
+    return Administered(
         settings=node.current.get,
         state=node.state,
         bus=node.bus,
@@ -229,9 +233,9 @@ def _administration(node: Node) -> Administration:
         status=partial(node_status, node),
         summary=partial(node_summary, node),
         traffic=node.traffic,
+        alarms=node.alarms,
         plan_reload=node.reloading.plan,
     )
-    return Administration(parts)
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:

@@ -11,6 +11,8 @@ from federation.resolver import Resolver
 from federation.router import Federation
 from federation.traces import Traces
 from msg_node.admin.administration import Administration
+from msg_node.admin.alarm_watch import AlarmWatch
+from msg_node.admin.core.alarms import Alarms
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.log_levels import LogLevels
@@ -72,6 +74,8 @@ class Node:
     levels: LogLevels = field(default_factory=LogLevels)
     reloading: Reloading = field(init=False)
     administration: Administration = field(init=False)
+    alarm_watch: AlarmWatch = field(init=False)
+    alarms: Alarms = field(default_factory=Alarms)
     admin_site: AdminSite | None = None
 
     def problems(self) -> list[str]:

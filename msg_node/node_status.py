@@ -84,6 +84,7 @@ def node_summary(node: Node) -> dict[str, object]:
         "records": {"state": records.state.value, "waiting": records.waiting, "lost": records.lost},
         "policy_revision": node.gate.policies.revision,
         "restrictions": len(list(node.state.restrictions)),
+        "alarms": [f"{one.alarm.word} {one.subject}".strip() for one in node.alarms.raised()],
         "problems": [*node.problems(), *(text for link in links if (text := link_problem(link)))],
         "warnings": [*node.expiries.warnings(), *(f"insecure: {one}" for one in insecure_switches(node.settings))],
     }
@@ -130,6 +131,7 @@ def node_metrics(node: Node) -> bytes:
             of_domain[name] = of_domain.get(name, 0) + count
         figures.put(Gauge.LINKS, 1, link.state)
         figures.put(Gauge.LINK_UP, link.is_live, domain)
+        figures.put(Gauge.LINK_PROBLEM, bool(link_problem(link)), domain)
         figures.put(Gauge.LINK_WAITING, link.queue.waiting, domain)
         figures.put(Gauge.LINK_UNDER_WAY, link.queue.under_way, domain)
     for stub in node.federation.hosted_stubs():
@@ -167,6 +169,8 @@ def _put_node(figures: Figures, node: Node) -> None:
         figures.gauges[Gauge.EXPIRY][one.term.title] = one.term.ends_at - time.time()
     for restriction in node.state.restrictions:
         figures.put(Gauge.RESTRICTIONS, 1, restriction.what.value)
+    for raised in node.alarms.raised():
+        figures.put(Gauge.ALARMS, 1, raised.alarm.word)
     for timing, stage in _STAGES.items():
         figures.timings[timing] = {name: stages[stage] for name, stages in node.traffic.by_class.items()}
     figures.timings[Timing.COMMIT][""] = node.store.commit_times

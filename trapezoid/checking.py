@@ -117,6 +117,7 @@ def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:
     if settings.identity.provider or settings.global_registry is not None:
         yield "identity", lambda: _check_identity(settings)
     elsewhere = {"registry": settings.registry, "qos": settings.qos, "catalogue.own": settings.catalogue.own}
+    elsewhere["alarms.webhook"] = settings.alarms.webhook
     for table, backend in elsewhere.items():
         if backend is not None:
             yield table, partial(_check_backend, table, backend)

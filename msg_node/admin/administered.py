@@ -10,6 +10,7 @@ import trio
 from catalogue_client.trust_store import TrustStore
 from federation.resolver import Resolver
 from federation.router import Federation
+from msg_node.admin.core.alarms import Alarms
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
@@ -41,6 +42,7 @@ class Administered:
         status: Makes what `/status` shows.
         summary: Makes the short form of it.
         traffic: What records say about the last hour.
+        alarms: Which alarms are raised.
         plan_reload: Reads and checks changed settings. Raises SettingsError.
         stop: The node is to stop.
     """
@@ -59,5 +61,6 @@ class Administered:
     status: Callable[[], object]
     summary: Callable[[], object]
     traffic: Traffic
+    alarms: Alarms
     plan_reload: Callable[[], Awaitable[Plan]]
     stop: trio.Event = field(default_factory=trio.Event)

@@ -53,6 +53,7 @@ _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "links": views.links,
     "stubs": views.stubs,
     "peers": views.peers,
+    "alarms": partner_views.alarms,
     "latencies": partner_views.latencies,
     "policies": partner_views.policies,
     "quotas": views.quotas,

@@ -47,12 +47,14 @@ class Gauge(Enum):
     STORED_REQUESTS = "stored_requests", "Requests that are stored until they are done."
     LINKS = "links", "Links to other domains, by state.", "state"
     LINK_UP = "link_up", "Links that are up, by domain.", "domain"
+    LINK_PROBLEM = "link_problem", "1 while a domain cannot be reached, or refuses us.", "domain"
     LINK_WAITING = "link_waiting_messages", "Messages that no carrier has taken yet, by domain.", "domain"
     LINK_UNDER_WAY = "link_under_way_messages", "Messages without an acknowledgement, by domain.", "domain"
     RECORDS_WAITING = "records_waiting", "Audit records that are not written yet."
     RECORDS_LOST = "records_lost", "Audit records that were lost since the start."
     STATE_FAILURES = "state_failures", "Commits of the state that failed since the start."
     EXPIRY = "expiry_seconds", "Seconds until a document or certificate expires.", "what"
+    ALARMS = "alarms", "Alarms that are raised, by their name.", "alarm"
     RESTRICTIONS = "restrictions", "Domains, runtimes and stubs that operators have forbidden.", "what"
 
     def __init__(self, metric: str, meaning: str, label: str = "") -> None:

@@ -103,6 +103,18 @@ def denials(node: Administered, domain: str = "") -> Iterator[Row]:
         }
 
 
+def alarms(node: Administered) -> Iterator[Row]:
+    """Alarms that are raised, oldest first."""
+    for one in node.alarms.raised():
+        yield {
+            "alarm": one.alarm.word,
+            "subject": one.subject,
+            "since": datetime.fromtimestamp(one.since or 0.0, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+            "value": round(one.value, 3),
+            "meaning": one.alarm.meaning,
+        }
+
+
 def policies(node: Administered) -> Iterator[Row]:
     """The rules in force, in the order in which they are asked."""
     for policy_set in node.gate.policies.sets:

@@ -300,6 +300,7 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from backend_problems("qos", settings.qos)
     yield from backend_problems("catalogue.own", settings.catalogue.own)
     yield from backend_problems("global_registry", settings.global_registry)
+    yield from backend_problems("alarms.webhook", settings.alarms.webhook)
     yield from push_problems(settings.push)
     yield from identity_problems(settings.identity)
 

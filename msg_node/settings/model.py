@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 
 from msg_node.settings.admin import AdminSettings
+from msg_node.settings.alarms import AlarmSettings
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
 from msg_node.settings.cluster import ClusterSettings
 from msg_node.settings.connectors import ConnectorSettings
@@ -540,6 +541,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     https: HttpsSettings = HttpsSettings()
     site: SiteSettings | None = None
     admin: AdminSettings | None = None
+    alarms: AlarmSettings = AlarmSettings()
     publish: PublishSettings | None = None
     discovery: DiscoverySettings = DiscoverySettings()
     policy: PolicySettings = PolicySettings()

@@ -19,6 +19,7 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
         ("qos", settings.qos),
         ("catalogue.own", settings.catalogue.own),
         ("global_registry", settings.global_registry),
+        ("alarms.webhook", settings.alarms.webhook),
     )
     for table, backend in backends:
         if backend is not None and backend.insecure_plaintext:

@@ -17,6 +17,7 @@ from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
 from msg_node.admin.core.admin_service import ADMIN, admin_service
+from msg_node.admin.core.alarms import Alarms
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
@@ -37,6 +38,7 @@ class AdminRig(NamedTuple):
 
     rig: RuntimeRig
     administration: Administration
+    node: Administered
 
     @property
     def events(self) -> list[AdminEvent]:
@@ -86,9 +88,10 @@ async def admin_rig(
             status=lambda: {"domain": DOMAIN},
             summary=lambda: {"domain": DOMAIN, "policy_revision": rig.gate.policies.revision},
             traffic=Traffic({FOREIGN: "node"}),
+            alarms=Alarms(),
             **parts,
         )
-        made = AdminRig(rig, Administration(node))
+        made = AdminRig(rig, Administration(node), node)
         rig.bus.inquiries.connect(ADMIN, AdminMessages(made.administration, rig.state.sessions, frame_bytes))
         yield made
 

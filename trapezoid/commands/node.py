@@ -142,6 +142,12 @@ def policies(
 
 
 @app.command()
+def alarms(config: Config, json: Json = False) -> None:
+    """List the alarms that are raised, oldest first."""
+    _list(config, "alarms", {}, ("alarm", "subject", "since", "value", "meaning"), as_json=json)
+
+
+@app.command()
 def quotas(config: Config, json: Json = False) -> None:
     """Show the bounds of the node, and how much of each is taken."""
     _list(config, "quotas", {}, ("bound", "taken", "most", "share"), as_json=json)

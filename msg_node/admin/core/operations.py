@@ -135,6 +135,7 @@ _TABLE: Final = (
             Argument("roles", ArgumentKind.TEXT, "Roles of the session that sends it, with commas."),
         ),
     ),
+    Operation("alarms", "Alarms that are raised, oldest first.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
     Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),

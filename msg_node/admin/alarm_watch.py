@@ -1,0 +1,124 @@
+"""Watches the node and its partners, and says so when an alarm is raised or cleared.
+
+Each is a line of the log, an audit record, an event for operators that listen to `<node>/alarms/status`, and a call of
+the webhook, if the settings name one.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from msg_node.admin import views
+from msg_node.admin.administered import Administered
+from msg_node.admin.changes import shown
+from msg_node.admin.core.alarms import Alarm, AlarmNews, budget_spent
+from msg_node.admin.link_report import link_problem
+from msg_node.kernel.service import Event
+from msg_node.records.writer import RecordsStatistics, WriterState
+from protofly.errors import HostError
+from protofly.records import AdminEvent
+
+logger = logging.getLogger("msg_node")
+
+LOOK_SECONDS: Final = 5.0
+WEBHOOK_SECONDS: Final = 10.0
+_HOUR: Final = 60
+_FAILED_STUBS: Final = frozenset({"quarantined", "verify-failed", "deployment-failed"})
+
+Call = Callable[[bytes], Awaitable[None]]
+"""Calls the webhook with a JSON text. Raises HostError."""
+
+
+class AlarmWatch:
+    """Looks every few seconds.
+
+    Args:
+        node: The parts that are watched.
+        records: State of the records.
+        expiring: Titles of what expires, or has expired.
+        call: Calls the webhook; None: there is none.
+    """
+
+    def __init__(
+        self,
+        node: Administered,
+        *,
+        records: Callable[[], RecordsStatistics],
+        expiring: Callable[[], list[str]],
+        call: Call | None,
+    ) -> None:
+        self._node = node
+        self._records = records
+        self._expiring = expiring
+        self._call = call
+        self._lost = 0
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            await self.look(time.time())
+
+    async def look(self, now: float) -> None:
+        """Look once, and announce what has changed; `now` is in seconds since the Unix epoch."""
+        for one in self._node.alarms.judge(self.figures(), now):
+            await self._announce(one)
+
+    def figures(self) -> dict[tuple[Alarm, str], float]:
+        """The figures of this moment."""
+        node, records = self._node, self._records()
+        named = set(node.traffic.domains())
+        lost, self._lost = records.lost - self._lost, records.lost
+        is_failing = records.state is WriterState.DISK_FAILING or lost > 0
+        found: dict[tuple[Alarm, str], float] = {(Alarm.RECORDS, ""): float(is_failing)}
+        found[Alarm.STATE, ""] = float(bool(node.store.statistics().last_error))
+        for link in node.federation.links:
+            if link.domain in named:
+                found[Alarm.PARTNER, link.domain] = float(bool(link_problem(link)))
+                found[Alarm.STUB, link.domain] = float(link.stub.state in _FAILED_STUBS)
+        for domain in named:
+            window = node.traffic.window(domain, _HOUR, time.time())
+            found[Alarm.BUDGET, domain] = budget_spent(window.passed, window.failed)
+        for row in views.quotas(node):
+            found[Alarm.BOUND, str(row["bound"])] = float(str(row["share"]))
+        for title in self._expiring():
+            found[Alarm.EXPIRY, title] = 1.0
+        return found
+
+    async def _announce(self, one: AlarmNews) -> None:
+        state = "raised" if one.is_raised else "cleared"
+        subject = one.subject or "the node"
+        level = logging.WARNING if one.is_raised else logging.INFO
+        logger.log(level, "alarm %s of %s is %s: %s", one.alarm.word, subject, state, one.alarm.meaning)
+        facts = {
+            "alarm": one.alarm.word,
+            "subject": one.subject,
+            "state": state,
+            "value": round(one.value, 3),
+            "meaning": one.alarm.meaning,
+            "domain": self._node.settings().node.domain,
+            "time": round(time.time(), 3),
+        }
+        self._node.record(
+            AdminEvent(
+                ts_us=time.time_ns() // 1000,
+                operation="alarm",
+                actor="the node",
+                way="node",
+                arguments=shown({"alarm": one.alarm.word, "subject": one.subject}) or "{}",
+                after=shown({"state": state, "value": facts["value"]}),
+            )
+        )
+        url = self._node.bus.options.node
+        self._node.bus.effects.publish_events([Event(url, f"{url}/alarms/status", {"value": facts}, has_id=False)])
+        if self._call is not None:
+            try:
+                await self._call(msgspec.json.encode(facts))
+            except HostError as error:
+                logger.warning("the webhook of alarms cannot be called: %s", error.detail or error.code.word)
