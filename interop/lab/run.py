@@ -195,7 +195,7 @@ async def run_scene(
         scene=scene,
         source=source,
         judged=tuple(judge(seen, scene.promise, play.notes.history())),
-        recoveries=tuple(recoveries(seen)),
+        recoveries=tuple(recoveries(seen, scene.promise.recovery_seconds)),
         seen=seen,
         seconds=time.monotonic() - began,
     )

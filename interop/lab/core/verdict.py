@@ -18,12 +18,13 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from itertools import product
 from typing import Final
 
 from interop.figures import percentile
 from interop.lab.core.operations import Operation, unexplained
 from interop.lab.core.scene import Bars, PromiseName
-from interop.lab.core.seen import Arrived, FaultSpan, Hop, Key, Passage, Seen, Sent
+from interop.lab.core.seen import Arrived, FaultSpan, Hop, Key, Pair, Passage, Seen, Sent
 
 MARGIN_SECONDS: Final = 2.0
 """How long before a node dies a message may have been sent, and still be lost with it or repeated after it."""
@@ -157,6 +158,10 @@ class _Case:
             if fault.fault.domain in domains:
                 yield fault
 
+    def is_hit(self, pair: Pair, fault: FaultSpan) -> bool:
+        """Whether a fault affects messages of a pair."""
+        return fault.hits(self.seen.domains[pair[0]], self.seen.domains[pair[1]])
+
     def order(self) -> Iterator[Finding]:
         """First arrivals of each pair are in the order of sending."""
         newest: dict[tuple[str, str], int] = {}
@@ -255,33 +260,40 @@ def name_of(key: Key) -> str:
     return f"{key[0]}→{key[1]} #{key[2]}"
 
 
-def recoveries(seen: Seen) -> list[Recovery]:
-    """For each fault and each pair that it hits and that sent something after it: when a message arrived again."""
+def recoveries(seen: Seen, bar_seconds: float) -> list[Recovery]:
+    """For each fault and each pair that it hit: how long after it a message arrived again.
+
+    A pair is judged if it sent for `bar_seconds` after the fault, or was heard again before that. If another fault that
+    ended later hit it before it was heard again, it is judged for that one.
+    """
     case, found = _Case(seen), []
-    first_arrivals = sorted((arrivals[0].at, key) for key, arrivals in case.arrivals.items())
-    last_sent: dict[tuple[str, str], float] = {}
+    arrivals: dict[Pair, list[float]] = defaultdict(list)
+    for at, key in sorted((those[0].at, key) for key, those in case.arrivals.items()):
+        arrivals[key[0], key[1]].append(at)
+    last_sent: dict[Pair, float] = {}
     for sent in seen.sent:
-        last_sent[sent.key[:2]] = max(sent.at, last_sent.get(sent.key[:2], 0.0))
-    for fault in seen.faults:
-        if fault.problem:
+        pair = sent.key[0], sent.key[1]
+        last_sent[pair] = max(sent.at, last_sent.get(pair, 0.0))
+    for fault, (pair, last) in product(seen.faults, sorted(last_sent.items())):
+        if fault.problem or last < fault.ended or not case.is_hit(pair, fault):
             continue
-        for pair, last in sorted(last_sent.items()):
-            if last < fault.ended or not fault.hits(seen.domains[pair[0]], seen.domains[pair[1]]):
-                continue
-            again = next((at for at, key in first_arrivals if key[:2] == pair and at >= fault.ended), None)
-            seconds = None if again is None else again - fault.ended
-            found.append(Recovery(fault=fault.title, pair=f"{pair[0]}→{pair[1]}", seconds=seconds))
+        again = next((at for at in arrivals[pair] if at >= fault.ended), math.inf)
+        if again == math.inf and last < fault.ended + bar_seconds:
+            continue
+        if any(case.is_hit(pair, one) and fault.ended < one.ended and one.began < again for one in seen.faults):
+            continue
+        seconds = None if again == math.inf else again - fault.ended
+        found.append(Recovery(fault=fault.title, pair=f"{pair[0]}→{pair[1]}", seconds=seconds))
     return found
 
 
 def _recovery(case: _Case, bar_seconds: float) -> tuple[list[Finding], str]:
-    found = recoveries(case.seen)
-    findings: list[Finding] = [
-        Evidence(what=f"{one.fault}: {one.pair} was not heard again: {one.seconds}")
-        if one.seconds is None or one.seconds > bar_seconds
-        else None
-        for one in found
-    ]
+    found = recoveries(case.seen, bar_seconds)
+    findings: list[Finding] = []
+    for one in found:
+        after = "not heard again" if one.seconds is None else f"heard again after {one.seconds:.2f} s"
+        is_late = one.seconds is None or one.seconds > bar_seconds
+        findings.append(Evidence(what=f"{one.fault}: {one.pair} was {after}") if is_late else None)
     findings += [Evidence(what=f"{one.title}: {one.problem}") for one in case.seen.faults if one.problem]
     times = [one.seconds for one in found if one.seconds is not None]
     return findings, f"longest {max(times):.2f} s" if times else ""

@@ -125,6 +125,18 @@ def test_each_promise_can_be_broken(name: str) -> None:
     assert judged.evidence
 
 
+def test_a_pair_that_a_later_fault_hits_is_judged_for_that_one() -> None:
+    faults = [span("pause", 2, 3), span("pause", 3.5, 8)]
+    what = seen([sent(1), sent(9), sent(12)], [arrived(1), arrived(9)], faults=faults)
+    judged = of(what, "recovery")
+    assert (judged.state, judged.cases) == (State.KEPT, 1)
+
+
+def test_a_pair_that_stopped_sending_too_early_is_not_judged() -> None:
+    what = seen([sent(1), sent(4)], [arrived(1)], faults=[span("pause", 2, 3)])
+    assert of(what, "recovery").state is State.NOT_TESTED
+
+
 EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
     "twice around a kill": (
         "once",
