@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import trio
 
 from msg_node.bus.core.moved_session import move_out
+from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
 from protofly.address import canonical_key
-from protofly.errors import Code
+from protofly.errors import Code, HostError
 from tests.support.cluster_rig import cluster_rig, node_of
-from tests.support.runtime_rig import Runtime, a_message, code_and_reason, runtime_address
+from tests.support.runtime_rig import ALLOCATION, SM, Runtime, a_message, code_and_reason, runtime_address
 
 
 async def next_of(runtime: Runtime, type_: str) -> dict[str, object]:
@@ -210,3 +212,74 @@ async def test_a_runtime_that_hangs_up_while_its_session_moves_leaves_nothing_be
         with trio.fail_after(10):
             while (await later.open("bo"))["body"]["code"] != 200:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_an_address_that_two_runtimes_claim_at_two_nodes_has_one_owner(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        contested = "comm://alpha.example/contested"
+        assert (await ana.subscribed(contested))["body"]["code"] == 200
+        assert code_and_reason(await bo.subscribed(contested)) == (409, "address-taken")
+        assert one.state.owners.owner(contested) is not None
+        assert two.state.owners.owner(contested) is None
+        await bo.say(a_message("message", bo.address, contested, {"n": 1}))
+        assert (await next_of(ana, "message"))["body"] == {"n": 1}
+        assert (await ana.ask("unsubscribe", SM, {"resources": [contested]}))["body"]["code"] == 200
+
+
+class Broken(MemoryDirectory):
+    """A directory whose engine is away while `is_away`."""
+
+    is_away = False
+
+    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+        if self.is_away:
+            raise HostError(Code.STATE_UNAVAILABLE, "the engine is away")
+        return await super().claim(keys, replaced)
+
+
+async def test_while_the_directory_is_away_nothing_is_promised_and_its_claims_are_made_later(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana = await one.opened("ana")
+        directory = node_of(one).directory
+        directory.__class__ = Broken
+        assert isinstance(directory, Broken)
+        directory.is_away = True
+        reply = await ana.ask("create", ALLOCATION, {"scheme": "comm", "value": {"number": 1}})
+        assert code_and_reason(reply) == (503, "state-unavailable")
+        fresh = await one.runtime()
+        assert code_and_reason(await fresh.open("cy")) == (503, "state-unavailable")
+        directory.is_away = False
+        (owned,) = [row.url for sid in one.state.sessions for row in one.state.owners.owned(sid.sid)]
+        with trio.fail_after(10):
+            while canonical_key(owned) not in directory.claims:
+                await trio.lowlevel.checkpoint()
+        bo = await two.opened("bo")
+        await bo.say(a_message("message", bo.address, owned, {"n": 1}))
+        assert (await next_of(ana, "message"))["to"] == owned
+
+
+async def test_contents_that_cannot_be_read_cost_a_node_nothing_but_themselves(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        target, bus = await bo.allocated(), node_of(one).bus
+        unreadable = [b"", b"m", b"m\0\0\0{", b"m\0\xff\xff[]", b"+\xff", b"?short", b"z"]
+        for content in (*unreadable, b"!" + b"\0" * 8, b"?" + b"\0" * 8 + b"sx"):
+            assert bus.send("n2", content) is None
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(bo, "message"))["body"] == {"n": 1}
+
+
+async def test_a_message_for_a_runtime_that_has_moved_goes_on_once(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        target = await bo.allocated()
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        await next_of(bo, "message")
+        node_of(one).directory.on_ended = lambda _: None  # n1 hears nothing of the move
+        back = await three.runtime()
+        back.address, back.token = bo.address, bo.token
+        reply = await back.ask("re-open", "mn:/session", None, from_=f"{bo.address}/{bo.token}")
+        assert reply["body"]["code"] == 200
+        await ana.say(a_message("message", ana.address, target, {"n": 2}))
+        assert (await next_of(back, "message"))["body"] == {"n": 2}
