@@ -6,12 +6,15 @@ state.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from typing import Final
 
 BOUNDS_SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 """Upper bounds; the last place of `Histogram.counts` is for what lies above all of them."""
 BOUNDS_US: Final = tuple(int(bound * 1e6) for bound in BOUNDS_SECONDS)
+
+_MANY: Final = 16
+"""From so many times on, sorting them is cheaper."""
 
 
 class Histogram:
@@ -27,6 +30,21 @@ class Histogram:
         """Count one time."""
         self.counts[bisect_left(BOUNDS_US, time_us)] += 1
         self.sum_us += time_us
+
+    def observe_all(self, times_us: list[int]) -> None:
+        """Count times, which are sorted by this: many cost less than each by itself."""
+        if len(times_us) < _MANY:
+            for time_us in times_us:
+                self.observe(time_us)
+            return
+        times_us.sort()
+        below = 0
+        for place, bound in enumerate(BOUNDS_US):
+            upto = bisect_right(times_us, bound, below)
+            self.counts[place] += upto - below
+            below = upto
+        self.counts[-1] += len(times_us) - below
+        self.sum_us += sum(times_us)
 
     def add(self, other: Histogram) -> None:
         """Take the counts of another one over."""

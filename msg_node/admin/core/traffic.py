@@ -10,14 +10,13 @@ Reading goes on in another thread while this is filled; a reader may see a batch
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from msg_node.kernel.histograms import BOUNDS_US, Histogram
+from msg_node.kernel.histograms import Histogram
 from protofly.records import DecisionRecord, MessageRecord, Record
 
 OTHER: Final = "other"
@@ -28,6 +27,8 @@ MINUTES: Final = 60
 DENIALS: Final = 50
 """So many of the last denials are kept for each domain."""
 _MINUTE_SECONDS: Final = 60.0
+_GATES_WITHOUT_LINK: Final = frozenset({"local", "peer"})
+"""Their denials have no record of a message beside them."""
 _FAILURES: Final = frozenset({"trapped", "timeout", "undeliverable", "rejected", "expired"})
 
 
@@ -124,36 +125,29 @@ class Traffic:
 
     def observe(self, records: Sequence[Record], now: float) -> None:
         """Count a batch of records; `now` is in seconds since the Unix epoch."""
-        minute, partners = int(now // _MINUTE_SECONDS), self._partners
-        other = partners[OTHER]
+        minute = int(now // _MINUTE_SECONDS)
+        delivered: defaultdict[str, list[MessageRecord]] = defaultdict(list)
         for record in records:
-            kind = record.__class__
-            if kind is MessageRecord:
-                assert isinstance(record, MessageRecord)
-                if record.role == "out":
-                    self._sent(partners.get(record.dst_domain) or other, record, minute)
-                elif record.outcome == "denied":
-                    (partners.get(record.src_domain) or other).denials.append(_denial_of_message(record))
-            elif kind is DecisionRecord:
-                assert isinstance(record, DecisionRecord)
-                if not record.permitted and record.hook in {"local", "peer"}:
-                    name = record.link_domain or LOCAL
-                    (partners.get(name) or other).denials.append(_denial(record))
+            if record.__class__ is MessageRecord and record.role == "out" and record.outcome == "delivered":
+                delivered[record.dst_domain].append(record)
+            elif isinstance(record, MessageRecord):
+                self._not_delivered(record, minute)
+            elif isinstance(record, DecisionRecord) and not record.permitted and record.hook in _GATES_WITHOUT_LINK:
+                self._partner(record.link_domain or LOCAL).denials.append(_denial(record))
+        for domain, some in delivered.items():
+            partner = self._partner(domain)
+            current = _minute_of(partner, minute)
+            current.passed += len(some)
+            partner.arrived += len(some)
+            _count_times(some, current.stages, self.by_class[partner.link_class])
 
-    def _sent(self, partner: Partner, record: MessageRecord, minute: int) -> None:
-        now = partner.minutes[-1]
-        if now.minute != minute:
-            now = Minute(minute)
-            partner.minutes.append(now)
-        outcome = record.outcome
-        if outcome == "delivered":
-            now.passed += 1
-            partner.arrived += 1
-            _count_times(record, now.stages, self.by_class[partner.link_class])
-        elif outcome == "denied":
+    def _not_delivered(self, record: MessageRecord, minute: int) -> None:
+        is_out = record.role == "out"
+        partner = self._partner(record.dst_domain if is_out else record.src_domain)
+        if record.outcome == "denied":
             partner.denials.append(_denial_of_message(record))
-        elif outcome in _FAILURES:
-            now.failed += 1
+        elif is_out and record.outcome in _FAILURES:
+            _minute_of(partner, minute).failed += 1
             partner.failed += 1
 
     def window(self, domain: str, minutes: int, now: float) -> Window:
@@ -186,18 +180,26 @@ class Traffic:
         return self._partners.get(domain) or self._partners[OTHER]
 
 
-def _count_times(record: MessageRecord, *all_stages: tuple[Histogram, Histogram, Histogram]) -> None:
-    """Count the times of a message that was delivered; of one that a guest was handed there are none."""
-    total_us, peer_us = record.d_total_us, record.d_peer_us
-    if total_us is None or peer_us is None:
-        return
-    for stage, time_us in enumerate((total_us - peer_us, record.d_stub_us, peer_us)):
-        if time_us is None:
-            continue
-        number = bisect_left(BOUNDS_US, time_us)
+def _minute_of(partner: Partner, minute: int) -> Minute:
+    """The minute that goes on, begun if it is a new one."""
+    current = partner.minutes[-1]
+    if current.minute != minute:
+        current = Minute(minute)
+        partner.minutes.append(current)
+    return current
+
+
+def _count_times(records: Sequence[MessageRecord], *all_stages: tuple[Histogram, Histogram, Histogram]) -> None:
+    """Count the times of messages that were delivered; of those that guests were handed there are none."""
+    timed = [one for one in records if one.d_total_us is not None and one.d_peer_us is not None]
+    queue = [(one.d_total_us or 0) - (one.d_peer_us or 0) for one in timed]
+    stub = [one.d_stub_us for one in timed if one.d_stub_us is not None]
+    acknowledgement = [one.d_peer_us or 0 for one in timed]
+    for stage, times in enumerate((queue, stub, acknowledgement)):
+        batch = Histogram()
+        batch.observe_all(times)
         for stages in all_stages:
-            stages[stage].counts[number] += 1
-            stages[stage].sum_us += time_us
+            stages[stage].add(batch)
 
 
 def _denial_of_message(record: MessageRecord) -> Denial:

@@ -1,0 +1,28 @@
+"""Histograms of times: many at once count as each by itself."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from msg_node.kernel.histograms import BOUNDS_US, Histogram
+
+TIMES = st.one_of(
+    st.integers(-5, 60_000_000), st.sampled_from(BOUNDS_US), st.sampled_from([one + 1 for one in BOUNDS_US])
+)
+
+
+@given(times=st.lists(TIMES, max_size=60))
+def test_many_times_count_as_each_by_itself(times: list[int]) -> None:
+    one_by_one, at_once = Histogram(), Histogram()
+    for time_us in times:
+        one_by_one.observe(time_us)
+    at_once.observe_all(list(times))
+    assert (at_once.counts, at_once.sum_us) == (one_by_one.counts, one_by_one.sum_us)
+    assert at_once.cumulative()[-1] == ("+Inf", float(len(times)))
+
+
+def test_a_bound_belongs_to_the_times_up_to_it() -> None:
+    histogram = Histogram()
+    histogram.observe_all([BOUNDS_US[0]] * 20 + [BOUNDS_US[0] + 1])
+    assert histogram.counts[:2] == [20, 1]
