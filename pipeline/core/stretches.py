@@ -166,7 +166,7 @@ class Stretches:
 
     def __init__(self, known: Iterable[Stretch] = ()) -> None:
         self._chains: dict[Chain, list[Stretch]] = {}
-        for one in sorted(known, key=_place):
+        for one in sorted(known, key=in_order):
             self._chains.setdefault((one.node, one.kind), []).append(one)
 
     def __iter__(self) -> Iterator[Stretch]:
@@ -271,5 +271,6 @@ def _number(one: Stretch) -> tuple[int, int]:
     return one.boot, one.first.segno
 
 
-def _place(one: Stretch) -> tuple[str, str, int, int]:
+def in_order(one: Stretch) -> tuple[str, str, int, int]:
+    """Sorts stretches as their segments were written."""
     return one.node, one.kind, one.boot, one.first.segno

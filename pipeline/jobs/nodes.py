@@ -6,7 +6,7 @@ import getpass
 import socket
 import time
 from enum import Enum
-from typing import Final
+from typing import Final, Protocol
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -16,12 +16,19 @@ from pipeline.core.utc_days import end_us, moment
 from pipeline.jobs.result import JobResult
 from pipeline.lake_files import LakeFiles
 from pipeline.ledger import read_stretches
-from pipeline.schemas import NODE_DECLARATION
+from pipeline.schemas import NODE_DECLARATION, Table
 from pipeline.segments import TIME_MAX_US
 from pipeline.tables import Lake
 from protofly.errors import SettingsError
 
 _REASON_CHARS: Final = 500
+
+
+class ReadsSmall(Protocol):
+    """What is needed of a lake to read declarations."""
+
+    def read_small(self, table: Table, /) -> pa.Table:
+        """Its newest version."""
 
 
 class Declaration(Enum):
@@ -73,7 +80,7 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
     return result
 
 
-def declared_until(lake: LakeFiles) -> dict[str, int]:
+def declared_until(lake: ReadsSmall) -> dict[str, int]:
     """Until when operators vouch for which node, in µs; without those about which nothing is said any more."""
     found: dict[str, int | None] = {}
     for row in sorted(lake.read_small(NODE_DECLARATION).to_pylist(), key=lambda row: int(row["entered_us"])):

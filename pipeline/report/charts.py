@@ -70,6 +70,15 @@ _STYLE: Final[Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
+_NUMBERED: Final = 24
+"""Up to so many domains the cells of the map have their numbers."""
+
+
+def _brief(number: float) -> str:
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.0f}"
 
 
 def traffic_map(traffic: Sequence[PairTraffic]) -> str:
@@ -92,6 +101,10 @@ def traffic_map(traffic: Sequence[PairTraffic]) -> str:
         image = axes.pcolormesh(shown, cmap="cividis", norm=LogNorm(1, top))
         axes.set_aspect("equal")
         axes.invert_yaxis()
+        for row, column in np.argwhere(messages) if size <= _NUMBERED else ():
+            colour = "#FFFFFF" if messages[row, column] < np.sqrt(top) else "#000000"
+            text = _brief(float(messages[row, column]))
+            axes.text(column + 0.5, row + 0.8, text, ha="center", va="center", fontsize=7, color=colour)
         rows, columns = np.nonzero(denied)
         shares = denied[rows, columns] / np.maximum(messages[rows, columns], 1)
         sizes = 12 + 48 * np.sqrt(shares)

@@ -232,6 +232,8 @@ class ReportFacts:
     until_us: int | None
     complete_until_us: int | None
     lost_records: int
+    held_by: str = ""
+    """The node whose proof ends first, and where; empty when no node has one that ends."""
     traffic: tuple[PairTraffic, ...] = ()
     latency: tuple[LatencyHour, ...] = ()
     reconciled: Reconciled | None = None

@@ -13,8 +13,12 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
 from pipeline.core import histogram
+from pipeline.core.completeness import completeness_of_nodes
 from pipeline.core.groups import column, group_numbers, numbers, starts_of, words
+from pipeline.core.stretches import in_order, stretch_of
 from pipeline.core.usual import HOUR_US, alarm_level, hour_of_week
+from pipeline.core.utc_days import moment
+from pipeline.jobs.nodes import declared_until
 from pipeline.report.facts import (
     ROWS_SHOWN,
     AlertLine,
@@ -40,6 +44,7 @@ from pipeline.schemas import (
     RECON_PAIR,
     REPLAY_FLIP,
     REPLAY_RUN,
+    SEGMENT_STRETCH,
     SEGMENTS,
     STATEMENT_DAILY,
     STUB_HOURLY,
@@ -47,6 +52,7 @@ from pipeline.schemas import (
     TRAFFIC_HOURLY,
     Table,
 )
+from protofly.records import Kind
 
 PAIRS: Final = 20_000
 HOURS: Final = 24 * 31
@@ -116,10 +122,20 @@ class _Gathering:
             alerts=alerts,
             alert_count=alert_count,
             segments=segments[:ROWS_SHOWN],
+            held_by=self._held_by(),
             statements=statements,
             statement_count=statement_count,
             versions=self._versions,
         )
+
+    def _held_by(self) -> str:
+        """Which node's proof ends first."""
+        rows = [row for row in self._rows(SEGMENT_STRETCH) if row["kind"] == Kind.MESSAGE.value]
+        proved = completeness_of_nodes(sorted(map(stretch_of, rows), key=in_order), declared_until(self._lake))
+        if not proved:
+            return ""
+        known = min(proved.values(), key=lambda one: one.until_us)
+        return f"{known.proof}, proved complete until {moment(known.until_us)}"
 
     def _table(self, table: Table) -> DataFrame | None:
         if not self._lake.has(table):

@@ -1,0 +1,40 @@
+"""The report as a person sees it: sorted, filtered, wide and narrow, light and dark."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pipeline.report.page import render
+from tests.pipeline.test_report import facts
+from tests.support.browser import browser
+
+CELLS = "[...document.querySelectorAll('#pairs tr:not([hidden]) td:nth-child(3)')].map(one => one.textContent)"
+
+
+async def test_tables_are_sorted_by_their_values_and_filtered_without_a_server(tmp_path: Path) -> None:
+    known = facts()
+    pairs = tuple(
+        replace(known.pairs[0], src_domain=f"d{number}.example", sent=number * 600) for number in range(1, 10)
+    )
+    held = "node mn-2.a.example boot 1 segment 4, proved complete until 2026-03-02T13:30:00Z"
+    file = tmp_path / "report.html"
+    file.write_text(render(replace(known, pairs=pairs, held_by=held)))
+    async with browser(tmp_path) as page:
+        await page.resize(1200)
+        await page.go(file.as_uri())
+        assert f"Proofs are held back by {held}" in await page.text()
+        await page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+        await page.run("document.querySelectorAll('#pairs th button')[2].click()")
+        assert await page.run(CELLS) == [f"{number * 600:,}" for number in range(1, 10)]
+        await page.run("document.querySelectorAll('#pairs th button')[2].click()")
+        assert await page.run(CELLS) == [f"{number * 600:,}" for number in range(9, 0, -1)]
+        await page.fill("#pairs input", "d7")
+        assert await page.run(CELLS) == ["4,200"]
+        assert "1 of 9 rows" in await page.text()
+        for width in (1200, 400):
+            await page.resize(width)
+            assert await page.run("document.documentElement.scrollWidth") <= width
+            for scheme in ("light", "dark"):
+                await page.picture(tmp_path / f"report-{width}-{scheme}.png", scheme)
+        assert page.wrong == []
