@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sys
 import uuid
 from pathlib import Path
@@ -23,7 +22,7 @@ from interop.demo_view import DemoView
 from interop.group_chat import GroupChat
 from interop.laboratory import POLICIES, Laboratory, LaboratoryPlan
 from interop.node_status import NodeStatus
-from interop.processes import leaves
+from interop.processes import leaves, stop_on_sigterm
 from interop.runtime_client import RuntimeClient, UnexpectedAnswerError
 from interop.scene import Scene, load_scene
 from interop.summary import PassedHop, Summary, WarmContact, first_link, passed_hops, summarise
@@ -74,13 +73,6 @@ def default_state_dir() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "trapezoid" / "demo"
 
 
-async def _stop_on_sigterm(scope: trio.CancelScope) -> None:
-    """Stop as Ctrl-C does, so that no node is left behind."""
-    with trio.open_signal_receiver(signal.SIGTERM) as signals:
-        async for _ in signals:
-            scope.cancel()
-
-
 class _Demo:
     """One run."""
 
@@ -99,7 +91,7 @@ class _Demo:
         """Prepare, play, restart for the warm contact, report."""
         summary: Summary | None = None
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(_stop_on_sigterm, nursery.cancel_scope)
+            nursery.start_soon(stop_on_sigterm, nursery.cancel_scope)
             with trio.move_on_after(DEMO_SECONDS) as limit:
                 with self._view:
                     summary, nodes, hops = await self._perform(nursery)

@@ -33,13 +33,22 @@ def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
             yield error
 
 
+async def stop_on_sigterm(scope: trio.CancelScope) -> None:
+    """Cancel the scope when we are asked to end, as Ctrl-C does, so that no node is left behind."""
+    with trio.open_signal_receiver(signal.SIGTERM) as signals:
+        async for _ in signals:
+            scope.cancel()
+
+
 @contextmanager
 def first_error() -> Iterator[None]:
-    """Raise the first HostError of a group as itself, if the group has no other kind of error."""
+    """Raise the first HostError of a group as itself, if the group has no other kind of error; else Ctrl-C as such."""
     try:
         yield
     except BaseExceptionGroup as group:
         errors = list(leaves(group))
+        if any(isinstance(error, KeyboardInterrupt) for error in errors):
+            raise KeyboardInterrupt from group
         if not all(isinstance(error, HostError) for error in errors):
             raise
         raise errors[0] from group

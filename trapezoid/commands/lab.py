@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.option_groups import grouped
-from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json, print_rows
+from trapezoid.output import CANNOT, FOUND_WANTING, errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,7 +226,11 @@ def run(
         path = scene_path(scene)
         loaded = load_scene(path)
         reports.check()
-        report = _run(loaded, path, keep, is_quiet=json)
+        try:
+            report = _run(loaded, path, keep, is_quiet=json)
+        except KeyboardInterrupt:
+            sys.stderr.write("stopped\n")
+            raise typer.Exit(CANNOT) from None
         reports.write(report)
     if json:
         print_json(as_json(report))
@@ -239,7 +243,6 @@ def run(
 
 def _run(scene: LabScene, path: Path, keep: Path | None, *, is_quiet: bool) -> LabReport:
     import tempfile
-    from functools import partial
 
     import trio
     from rich.console import Console
@@ -247,8 +250,22 @@ def _run(scene: LabScene, path: Path, keep: Path | None, *, is_quiet: bool) -> L
 
     from interop.lab.run import run_scene
     from interop.lab.world import WorldPlan
-    from interop.processes import first_error
+    from interop.processes import first_error, stop_on_sigterm
     from protofly.errors import SettingsError
+
+    async def until_stopped() -> LabReport:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stop_on_sigterm, nursery.cancel_scope)
+            report = await run_scene(
+                scene,
+                plan,
+                source=path.stem,
+                on_prepared=lambda done: progress.update(task, description=done.title),
+                on_stage=lambda what, share: progress.update(task, description=what, completed=share),
+            )
+            nursery.cancel_scope.cancel()
+            return report
+        raise KeyboardInterrupt
 
     if keep is not None and keep.exists():
         raise SettingsError(f"{keep} exists; name a new folder")
@@ -258,13 +275,4 @@ def _run(scene: LabScene, path: Path, keep: Path | None, *, is_quiet: bool) -> L
         plan = WorldPlan(folder=keep or Path(scratch), policies=path.parent)
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task("domains are made", total=1.0)
-            return trio.run(
-                partial(
-                    run_scene,
-                    scene,
-                    plan,
-                    source=path.stem,
-                    on_prepared=lambda done: progress.update(task, description=done.title),
-                    on_stage=lambda what, share: progress.update(task, description=what, completed=share),
-                )
-            )
+            return trio.run(until_stopped)

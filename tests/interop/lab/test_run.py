@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+import trio
 
 SCENE = """
 title = "Two honest domains and a hostile one"
@@ -54,3 +57,29 @@ def test_a_scene_with_a_hostile_domain_and_a_fault_ends_in_a_verdict_with_all_re
     assert "@DATA@" not in text
     assert "script-src 'sha256-" in text
     assert (tmp_path / "kept" / "a.example" / "node.log").exists()
+
+
+@pytest.mark.long
+async def test_a_run_that_is_asked_to_end_leaves_no_node_behind(tmp_path: Path) -> None:
+    scene, kept = tmp_path / "mine.toml", tmp_path / "kept"
+    scene.write_text(SCENE)
+    command = [sys.executable, "-m", "trapezoid", "lab", "run", str(scene), "--keep", str(kept)]
+    logs = [kept / name / "node.log" for name in ("a.example", "b.example", "c.example")]
+    with trio.fail_after(150):
+        process = await trio.lowlevel.open_process(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            while not all(log.exists() for log in logs):  # noqa: ASYNC110 - another process makes them
+                await trio.sleep(0.05)
+            process.terminate()
+            assert await process.wait() == 2
+        finally:
+            if process.poll() is None:
+                process.kill()
+    assert not [line for line in command_lines() if str(kept).encode() in line]
+
+
+def command_lines() -> Iterator[bytes]:
+    """Command lines of all processes that run now."""
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            yield path.read_bytes()
