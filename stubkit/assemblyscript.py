@@ -95,7 +95,7 @@ def _read(source: Path) -> str:
 
 def _section(source: Path, text: str) -> dict[str, Any]:
     """What the module says of itself, from the constants of its source."""
-    said = {name: _constant(text, name) for name in ("NAME", "VERSION", "CONFIGURATION", "EVENTS")}
+    said = {name: _constant(text, name) for name in ("NAME", "VERSION", "CONFIGURATION", "EVENTS", "KIND")}
     for name in ("NAME", "VERSION"):
         if not said[name]:
             raise SettingsError(f'{source}: the line `export const STUB_{name}: string = "…";` is missing')
@@ -106,6 +106,8 @@ def _section(source: Path, text: str) -> dict[str, Any]:
                 section[name.lower()] = msgspec.json.decode(said[name])
             except msgspec.DecodeError as exc:
                 raise SettingsError(f"{source}: STUB_{name} is not JSON: {exc}") from exc
+    if said["KIND"]:
+        section["kind"] = said["KIND"]
     return section
 
 

@@ -68,6 +68,7 @@ def test_kit_of_each_language_reads_and_writes_json_and_gathers_lines(suffix: st
     build(SDK_TESTS / f"text{suffix}", module)
     facts = inspect_module(module.read_bytes())
     assert (facts.name, facts.version, facts.configuration) == ("text", "1", {"type": "object"})
+    assert facts.kind == "connector"
     results = play_script(module, load_script(SDK_TESTS / "cases.json"))
     assert [result.problem for result in results] == ["", ""]
 

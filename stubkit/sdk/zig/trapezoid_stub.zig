@@ -202,16 +202,24 @@ pub fn Lines(comptime capacity: usize) type {
 
 // What the host calls.
 
-/// What a module says of itself. `configuration` is the JSON Schema of its settings, `events` a JSON array of optional events.
-pub const Options = struct { name: []const u8, version: []const u8, configuration: []const u8 = "", events: []const u8 = "" };
+/// What a module says of itself. `configuration` is the JSON Schema of its settings, `events` a JSON array of optional events,
+/// `kind` what it is for if it is no protostub: "connector".
+pub const Options = struct {
+    name: []const u8,
+    version: []const u8,
+    configuration: []const u8 = "",
+    events: []const u8 = "",
+    kind: []const u8 = "",
+};
 
 /// The custom section by which hosts recognise the module, for `asm` at the top of the stub.
 pub fn section(comptime options: Options) []const u8 {
     @setEvalBranchQuota(100_000);
     const configuration = if (options.configuration.len > 0) ", \"configuration\": " ++ options.configuration else "";
     const events = if (options.events.len > 0) ", \"events\": " ++ options.events else "";
+    const kind = if (options.kind.len > 0) ", \"kind\": \"" ++ options.kind ++ "\"" else "";
     const json = "{\"abi\": 1, \"name\": \"" ++ options.name ++ "\", \"version\": \"" ++ options.version ++ "\"" ++
-        configuration ++ events ++ "}";
+        configuration ++ events ++ kind ++ "}";
     var escaped: []const u8 = "";
     for (json) |letter| escaped = escaped ++ switch (letter) {
         '"' => "\\\"",

@@ -1,5 +1,6 @@
 #define STUB_NAME "text"
 #define STUB_VERSION "1"
+#define STUB_KIND "connector"
 #define STUB_CONFIGURATION {"type": "object"}
 #include "trapezoid_stub.h"
 #include "trapezoid_text.h"

@@ -2,6 +2,7 @@ import * as stub from "./trapezoid_stub";
 
 export const STUB_NAME: string = "text";
 export const STUB_VERSION = "1";
+export const STUB_KIND = "connector";
 export const STUB_CONFIGURATION = '{"type": "object"}';
 
 const lines = new stub.Lines(16);

@@ -1,7 +1,7 @@
 const stub = @import("trapezoid_stub");
 
 comptime {
-    asm (stub.section(.{ .name = "text", .version = "1", .configuration = "{\"type\": \"object\"}" }));
+    asm (stub.section(.{ .name = "text", .version = "1", .kind = "connector", .configuration = "{\"type\": \"object\"}" }));
     stub.declare(@This());
 }
 
