@@ -10,9 +10,10 @@ from pathlib import Path
 import trio
 
 from interop.authority import DevelopmentAuthority
+from interop.lab.link_peer import READ_BYTES, Stream
 from protofly.documents import Endpoint
 
-from .foreign import READ_BYTES, ForeignDomain, Stream
+from .foreign import ForeignDomain
 from .frontier import Frontier, running_frontier
 
 CHAT_STUB = Path(__file__).parents[2] / "examples" / "stubs" / "legacy_chat" / "legacy_chat.wasm"

@@ -132,7 +132,7 @@ async def test_spoilt_documents_are_refused_each_with_its_code_and_nothing_of_th
 
 async def make_it_look_again(frontier: Frontier, foreign: ForeignDomain) -> str:
     """Visit the node with a node key that it has not seen: it asks the domain for newer documents. Returns its word."""
-    stranger = LinkPeer(foreign.domain, replace(foreign.keys, node=make_keys().node))
+    stranger = LinkPeer(foreign.domain, make_keys().node[0])
     line = await stranger.visit_unproved(
         frontier.node.domain, frontier.node.ports.listen, frontier.authority.client_context()
     )

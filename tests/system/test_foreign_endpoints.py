@@ -8,11 +8,12 @@ from pathlib import Path
 import trio
 
 from interop.free_ports import free_ports
+from interop.lab.link_peer import Stream
 from protofly.documents import Endpoint
 from stubkit.sign import StubRelease, sign_manifest
 from tests.support.live_documents import sign_live
 
-from .foreign import LINK_STUB, MANIFEST, ROOT, WELL_KNOWN, ForeignDomain, Stream
+from .foreign import LINK_STUB, MANIFEST, ROOT, WELL_KNOWN, ForeignDomain
 from .frontier import WAITING_SECONDS, running_frontier
 from .systems import wait_until
 
