@@ -14,6 +14,14 @@ hypothesis.settings.load_profile("project")
 
 __all__ = ["postgres", "shared_database"]
 
+_LONGEST = ("test_interpreter.py",)
+"""Files of which one test takes more than a minute: the other processes would wait for them at the end."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files."""
+    items.sort(key=lambda item: item.path.name not in _LONGEST)
+
 
 @pytest.fixture
 async def sandbox(nursery: trio.Nursery) -> Sandbox:
