@@ -146,6 +146,19 @@ class PeerVariant(Variant):
         words = log_file.read_text(errors="replace")[-300:] if log_file.exists() else ""
         raise TransportError(Code.NOT_CONNECTED, f"{self.name} does not start: {words}")
 
+    async def launch_last_first(self, settings: dict[int, str], program: str) -> None:
+        """Start the second server, then the first, which connects to it: settings by port, in this order.
+
+        Raises:
+            TransportError: as `launch`.
+        """
+        for port, text in settings.items():
+            file = self.folder / f"{port}.conf"
+            file.write_text(text)
+            await self.launch(("127.0.0.1", port), ["-c", str(file)], program=(program,))
+        self._servers.reverse()
+        self._places.reverse()
+
     async def _wait_until_joined(self) -> None:
         """Bridges and leaves join some time after the servers have started."""
         pair = await self.pair(1)
@@ -195,12 +208,7 @@ class MosquittoBridge(PeerVariant):
         first, second = free_ports(2)
         texts = {second: _BROKER.format(port=second)}
         texts[first] = _BROKER.format(port=first) + _BRIDGE.format(port=second, qos=self._qos)
-        for port, text in texts.items():
-            settings = self.folder / f"{port}.conf"
-            settings.write_text(text)
-            await self.launch(("127.0.0.1", port), ["-c", str(settings)], program=(program,))
-        self._servers.reverse()
-        self._places.reverse()
+        await self.launch_last_first(texts, program)
 
 
 class NatsLeaf(PeerVariant):
@@ -216,12 +224,7 @@ class NatsLeaf(PeerVariant):
         first, second, leaf = free_ports(3)
         texts = {second: _NATS.format(port=second) + _LEAF_SERVER.format(leaf=leaf)}
         texts[first] = _NATS.format(port=first) + _LEAF.format(leaf=leaf)
-        for port, text in texts.items():
-            settings = self.folder / f"{port}.conf"
-            settings.write_text(text)
-            await self.launch(("127.0.0.1", port), ["-c", str(settings)], program=(program,))
-        self._servers.reverse()
-        self._places.reverse()
+        await self.launch_last_first(texts, program)
 
 
 class EjabberdFederation(PeerVariant):
