@@ -191,6 +191,6 @@ def with_shadow(evaluate: Evaluate, shadows: Sequence[Evaluate], count_fault: Ca
                 continue
             if reported.effect is not Effect.NOT_APPLICABLE:
                 outcomes.append(ShadowOutcome(reported.rule_id, reported.effect))
-        return replace(decision, shadow=tuple(outcomes)) if outcomes else decision
+        return replace(decision, shadow=(*decision.shadow, *outcomes)) if outcomes else decision
 
     return decide

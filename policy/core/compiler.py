@@ -16,7 +16,8 @@ from policy.core.closures import (
     tests_of,
     unknown,
 )
-from policy.core.model import Condition, Decision, Effect, Facts, Policy, PolicySet, Rule
+from policy.core.model import LOGGED, Condition, Decision, Effect, Facts, Policy, PolicySet, Rule
+from policy.core.obligations import APPLIES_TO, check_obligations, instead_of, is_logged
 from policy.core.rule_index import Guard, conjuncts, find_guard
 from protofly.errors import Code, SettingsError
 
@@ -83,13 +84,15 @@ def compile_rule(policy_set: PolicySet, policy: Policy, rule: Rule, policy_numbe
         if obligation.on is rule.effect
     )
     reason = Code.POLICY if rule.effect is Effect.DENY else None
+    bounds = () if instead_of(obligations) is None else (APPLIES_TO,)
     try:
-        condition = compile_split([rule.target, rule.condition])
+        check_obligations(obligations)
+        condition = compile_split([rule.target, rule.condition, *bounds])
         guard = find_guard([policy_set.target, policy.target, rule.target, rule.condition])
         beginning = find_beginning([rule.target, rule.condition])
     except SettingsError as exc:
         raise SettingsError(f"rule {rule_id}: {exc.detail}") from exc
-    decision = Decision(rule.effect, rule_id, reason, obligations)
+    decision = Decision(rule.effect, rule_id, reason, obligations, (LOGGED,) if is_logged(obligations) else ())
     asked = (policy_set.target, policy.target, rule.target, rule.condition)
     varies = any(test.attribute in _VARYING for part in asked for test in tests_of(part))
     return CompiledRule(rule_id, rule, condition, guard, beginning, decision, policy_number, varies)

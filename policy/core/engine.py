@@ -72,6 +72,7 @@ from policy.core.model import (
     ShadowOutcome,
     Test,
 )
+from policy.core.obligations import BOUNDS_READ, instead_of
 from policy.core.rule_index import RuleIndex, conjuncts
 from protofly.errors import Code, SettingsError
 from protofly.limits import POLICY_PROGRAM_STEPS, POLICY_RULES, POLICY_RULES_PER_MESSAGE, POLICY_SETS
@@ -139,7 +140,8 @@ class CompiledPolicies:
         self._rules: list[CompiledRule] = []
         for policy_set in self.sets:
             self._add_set(policy_set)
-        self.facts_read: frozenset[str] = frozenset(attributes_of(self.sets))
+        has_bounds = any(instead_of(rule.decision.obligations) for rule in self._rules)
+        self.facts_read = frozenset(attributes_of(self.sets)) | (BOUNDS_READ if has_bounds else frozenset())
         """Every attribute that any rule or target reads."""
         self._check_size()
         self._index = RuleIndex([rule.guard for rule in self._rules])

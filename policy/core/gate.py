@@ -25,7 +25,9 @@ from policy.core.engine import (
     compile_policies,
 )
 from policy.core.model import LinkClass
+from policy.core.obligations import Instead, instead_of
 from policy.core.patterns import DomainPattern, parents, parse_domain_pattern
+from policy.core.quotas import Quota, Quotas, QuotaWait
 from policy.core.rates import UNLIMITED, BothBuckets, Bucket, RateLimit, TypeRate, make_bucket
 from protofly.address import P2P_STUBS, domain_of, valid_domain
 from protofly.errors import Code, PeerError, SettingsError
@@ -40,13 +42,15 @@ _REST: Final = DomainPattern("*")
 class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     """What the settings say about one peer: its default and its rates, each direction counted by itself.
 
-    `rates` are those of single types, besides `rate`, which is that of all. `p2p`: runtimes of both domains may set up
-    connections of their own, which then no gate sees. `link_class`: what is known of those who speak there.
+    `rates` are those of single types, besides `rate`, which is that of all; `quotas` are volumes of longer times.
+    `p2p`: runtimes of both domains may set up connections of their own, which then no gate sees. `link_class`: what is
+    known of those who speak there.
     """
 
     default: Literal["permit", "deny"] = "permit"
     rate: RateLimit = UNLIMITED
     rates: tuple[TypeRate, ...] = ()
+    quotas: tuple[Quota, ...] = ()
     p2p: bool = True
     link_class: LinkClass = "node"
 
@@ -66,7 +70,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Decision about a message: passed or not. `code` says why not; `rule_id` is "" unless a rule decided.
 
     `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
-    done), and `retry_after_seconds` goes with `Code.RATE`.
+    done), and `retry_after_seconds` goes with `Code.RATE`. `instead` is what a rule puts in the place of passing the
+    message on, which then is not permitted.
     """
 
     permitted: bool
@@ -76,6 +81,7 @@ class Verdict(msgspec.Struct, frozen=True):
     retry_after_seconds: float = 0.0
     step: Step = Step.DEFAULT
     decision: Decision = _UNASKED
+    instead: Instead | None = None
 
     @property
     def is_permitted_by_rule(self) -> bool:
@@ -127,11 +133,11 @@ class _PeerEntry:
 
     __slots__ = ("inbound", "name", "outbound", "rule")
 
-    def __init__(self, name: str, rule: PeerRule) -> None:
+    def __init__(self, name: str, rule: PeerRule, quotas: Quotas) -> None:
         self.name = name
         self.rule = rule
-        self.inbound = make_bucket(rule.rate, rule.rates)
-        self.outbound = make_bucket(rule.rate, rule.rates)
+        self.inbound = quotas.bucket(name, "in", make_bucket(rule.rate, rule.rates), rule.quotas)
+        self.outbound = quotas.bucket(name, "out", make_bucket(rule.rate, rule.rates), rule.quotas)
 
     def bucket(self, hook: str) -> Bucket | None:
         return self.inbound if hook == "in" else self.outbound if hook == "out" else None
@@ -174,6 +180,7 @@ class Gate:
         era: Another object as soon as policies, entries or lists change.
         facts_read: What the rules of the policies in force read.
         has_policies: Whether there are any.
+        quotas: What has been counted for the quotas of entries.
     """
 
     def __init__(
@@ -195,22 +202,19 @@ class Gate:
         Raises:
             SettingsError: A name that is no domain pattern, or a rate that is not more than 0.
         """
-        self._entries = _checked_entries(peers or {})
+        self.quotas = Quotas()
+        self._entries = _checked_entries(peers or {}, self.quotas)
         self._allow = None if allow is None else frozenset(map(parse_domain_pattern, allow))
         self._deny = frozenset(map(parse_domain_pattern, deny))
         self._cut_off: frozenset[DomainPattern] = frozenset()
         self.denied = 0
         """Messages that did not pass."""
-        self._use(policies if policies is not None else compile_policies([]))
+        self.replace(policies if policies is not None else compile_policies([]))
 
     @property
     def policies(self) -> CompiledPolicies:
         """The policies in force."""
         return self._policies
-
-    def replace(self, policies: CompiledPolicies) -> None:
-        """Put other policies in force from the next message on. Rates go on as they stand."""
-        self._use(policies)
 
     def configure(self, peers: Mapping[str, PeerRule], *, allow: Sequence[str] | None, deny: Sequence[str]) -> None:
         """Put other entries and lists in force from the next message on. Rates of unchanged entries go on.
@@ -218,14 +222,19 @@ class Gate:
         Raises:
             SettingsError: As when the gates are set up; then nothing has changed.
         """
-        entries = _checked_entries(peers)
+        entries = _checked_entries(peers, Quotas())
         allowed = None if allow is None else frozenset(map(parse_domain_pattern, allow))
         denied = frozenset(map(parse_domain_pattern, deny))
         for name, before in self._entries.items():
             if name in entries and entries[name].rule == before.rule:
                 entries[name] = before
+            else:
+                self.quotas.forget(name)
+        for name, entry in entries.items():
+            if entry is not self._entries.get(name):
+                entries[name] = _PeerEntry(name, entry.rule, self.quotas)
         self._entries, self._allow, self._deny = entries, allowed, denied
-        self._use(self._policies)
+        self.replace(self._policies)
 
     def cut_off(self, patterns: Iterable[str]) -> None:
         """Let these domains not pass from the next message on, whatever entries, lists and rules say; no others.
@@ -234,7 +243,7 @@ class Gate:
             SettingsError: A name that is no domain pattern.
         """
         self._cut_off = frozenset(map(parse_domain_pattern, patterns))
-        self._use(self._policies)
+        self.replace(self._policies)
 
     def judge(self, facts: Facts) -> Verdict:
         """Decide whether one message passes, and count it. Never raises."""
@@ -247,7 +256,8 @@ class Gate:
             wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
             if wait_seconds:
                 self.denied += 1
-                return Verdict(False, Code.RATE, "", self._revision, wait_seconds, Step.RATE)
+                code = Code.QUOTA if isinstance(wait_seconds, QuotaWait) else Code.RATE
+                return Verdict(False, code, "", self._policies.revision, float(wait_seconds), Step.RATE)
         verdict = self._decide(lane, facts)
         if verdict.permitted and facts.message.type == FORWARD:
             verdict = self._decide_carried(lane, facts, verdict)
@@ -289,8 +299,16 @@ class Gate:
                 identity_issuer="",
             )
             inner_verdict = self._decide(self._lane_of_sender(inner_facts) if is_inbound else lane, inner_facts)
-            if not inner_verdict.permitted:
-                return inner_verdict
+            if not inner_verdict.permitted:  # what is carried has no way of its own that could be another
+                return msgspec.structs.replace(inner_verdict, instead=None)
+        return verdict
+
+    def foresee(self, facts: Facts) -> Verdict:
+        """Say what the verdict would be, rates aside; changes and counts nothing."""
+        lane = self._lane_of_sender(facts) if facts.hook == "in" else self._lane(facts.hook, facts.link_domain)
+        verdict = self._decide(lane, facts)
+        if verdict.permitted and facts.message.type == FORWARD:
+            return self._decide_carried(lane, facts, verdict)
         return verdict
 
     def explain(self, facts: Facts) -> Explanation:
@@ -323,11 +341,10 @@ class Gate:
         verdict = self._decide(lane, facts)
         return not verdict.permitted and not (lane.entry is _UNNAMED and verdict.step is Step.DEFAULT)
 
-    def _use(self, policies: CompiledPolicies) -> None:
-        """Everything that depends on the policies is new at once."""
+    def replace(self, policies: CompiledPolicies) -> None:
+        """Put policies in force from the next message on, with everything that depends on them. Rates go on."""
         self.era = object()
         self._policies = policies
-        self._revision = policies.revision
         self.facts_read = policies.facts_read
         self.has_policies = bool(policies.sets)
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
@@ -366,9 +383,12 @@ class Gate:
         is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is _OWN_BUS)
         if is_silent:
             return msgspec.structs.replace(lane.default, decision=decision)
-        if effect is Effect.PERMIT:
-            return Verdict(True, None, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
-        return Verdict(False, Code.POLICY, decision.rule_id, self._revision, 0.0, Step.POLICY, decision)
+        instead = instead_of(decision.obligations)
+        if effect is Effect.PERMIT and instead is None:
+            return Verdict(True, None, decision.rule_id, self._policies.revision, 0.0, Step.POLICY, decision)
+        return Verdict(
+            False, Code.POLICY, decision.rule_id, self._policies.revision, 0.0, Step.POLICY, decision, instead
+        )
 
     def _lane(self, hook: str, domain: str) -> _Lane:
         return self._lanes.get((hook, domain)) or self._open_lane(hook, domain)
@@ -396,7 +416,7 @@ class Gate:
         else:
             entry, is_listed = self._find_entry(domain), self._passes_lists(domain)
         permitted = entry.rule.default == "permit"
-        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._revision)
+        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._policies.revision)
         bars_p2p = hook in ("in", "out") and not entry.rule.p2p
         lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
         if len(self._lanes) >= GATE_KNOWN_DOMAINS:
@@ -427,8 +447,8 @@ def _sets_up_p2p(message: Message) -> bool:
     return any(f"/{name}/" in address for name in P2P_STUBS for address in (message.to, message.from_))
 
 
-_OWN_BUS: Final = _PeerEntry("", PeerRule())
-_UNNAMED: Final = _PeerEntry("", PeerRule(default="deny"))
+_OWN_BUS: Final = _PeerEntry("", PeerRule(), Quotas())
+_UNNAMED: Final = _PeerEntry("", PeerRule(default="deny"), Quotas())
 
 
 def _patterns_for(domain: str) -> Iterable[str]:
@@ -443,14 +463,14 @@ def _patterns_for(domain: str) -> Iterable[str]:
     yield _REST
 
 
-def _checked_entries(peers: Mapping[str, PeerRule]) -> dict[str, _PeerEntry]:
+def _checked_entries(peers: Mapping[str, PeerRule], quotas: Quotas) -> dict[str, _PeerEntry]:
     entries: dict[str, _PeerEntry] = {}
     for name, rule in peers.items():
         pattern = parse_domain_pattern(name)
         if pattern in entries:
             raise SettingsError(f'the peer "{pattern}" is named twice')
         try:
-            entries[pattern] = _PeerEntry(pattern, rule)
+            entries[pattern] = _PeerEntry(pattern, rule, quotas)
         except SettingsError as exc:
             raise SettingsError(f'peer "{pattern}": {exc.detail}') from exc
     return entries

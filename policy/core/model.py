@@ -193,6 +193,10 @@ class ShadowOutcome:
     effect: Effect
 
 
+LOGGED: Final = ShadowOutcome("", Effect.NOT_APPLICABLE)
+"""Stands among the shadows of a decision that is to have a record of its own."""
+
+
 @dataclass(
     frozen=True, slots=True, eq=False
 )  # compared by identity: one object per rule, a dictionary key on the message path
@@ -200,7 +204,7 @@ class Decision:
     """What the policies say about one message.
 
     `rule_id` is `set/policy/rule`, "" when no rule decided; `reason` is given with a denial; `shadow` is what rules
-    in report mode would have decided.
+    in report mode would have decided, and `LOGGED`: with anything in it, the decision has a record of its own.
     """
 
     effect: Effect

@@ -34,6 +34,7 @@ from policy.core.model import (
     Rule,
     Test,
 )
+from policy.core.obligations import check_obligations
 from protofly.errors import SettingsError
 
 _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm} | {
@@ -170,7 +171,7 @@ def _parse_set(node: Node, parser: ConditionParser, number: int) -> PolicySet:
     if "rules" not in members and "policies" not in members:
         node.fail("a set needs policies or rules")
     if "actions" in members and members["actions"].value:
-        members["actions"].fail("actions of the runtime language are not carried out here; use obligations")
+        members["actions"].fail("actions of the runtime language are not carried out here; use the obligation redirect")
     rule_algorithm = _algorithm(members.get("rule_combining_algorithm"))
     if "rules" in members:
         policies: tuple[Policy, ...] = (
@@ -279,9 +280,25 @@ def _obligations(node: Node | None, effect: Effect | None) -> tuple[Obligation, 
     for key, member in node.members().items():
         if key in _EFFECTS:
             inner = member.members()
-            found += [Obligation(on=_EFFECTS[key], name=name, value=value.scalar()) for name, value in inner.items()]
+            found += [_obligation(_EFFECTS[key], name, value) for name, value in inner.items()]
         elif effect is None:
             member.refuse_word(key, "effect", _EFFECTS)
         else:
-            found.append(Obligation(on=effect, name=key, value=member.scalar()))
+            found.append(_obligation(effect, key, member))
     return tuple(found)
+
+
+def _obligation(effect: Effect, name: str, node: Node) -> Obligation:
+    """One obligation; an answer may be a table with code and description."""
+    if name == "answer" and isinstance(node.value, dict):
+        members = node.members({"code": "code", "description": "description"})
+        if "code" not in members:
+            node.fail('an answer needs a "code"')
+        words = [str(members["code"].whole_number()), members["description"].text() if "description" in members else ""]
+        return Obligation(on=effect, name=name, value=" ".join(filter(None, words)))
+    found = Obligation(on=effect, name=name, value=node.scalar())
+    try:
+        check_obligations((found,))
+    except SettingsError as exc:
+        node.fail(exc.detail)
+    return found

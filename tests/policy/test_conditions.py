@@ -318,6 +318,18 @@ def test_rules_are_filed_by_domains_that_are_known_before_the_message_is_looked_
     assert (guard is not None) is is_filed
 
 
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [("00:00", 0), ("12:30", 45_000), ("23:59", 86_340), ("07:08:09", 25_689), ("23:59:59", 86_399)],
+)
+def test_a_time_of_day_is_counted_in_hours_minutes_and_seconds(written: str, seconds: int) -> None:
+    holds = compile_condition(check("time", "equals", written))
+    midnight = MONDAY_NOON - 43_200
+    for off in (-1, 0, 1):
+        now = midnight + (seconds + off) % 86_400
+        assert holds(some_facts(now=now)) is (off == 0)
+
+
 def test_noon_is_noon() -> None:
     assert MONDAY_NOON % 86_400 == 12 * 3600
 

@@ -11,7 +11,9 @@ from policy.core.attributes import ATTRIBUTES
 from policy.core.engine import (
     FAULT,
     Algorithm,
+    AllOf,
     AnyOf,
+    Condition,
     Decision,
     Effect,
     Mode,
@@ -370,6 +372,11 @@ def test_a_rule_that_can_apply_and_reads_what_varies_settles_nothing(name: str) 
     assert one_policy(permit("p"), deny("d", both(elsewhere, reads))).settles(some_facts())
 
 
+@pytest.mark.parametrize("name", ["msgFrom", "actionType", "srcSPDomain", "viaLength", "identity.user"])
+def test_a_rule_on_what_all_messages_of_a_flow_share_is_settled(name: str) -> None:
+    assert one_policy(permit("p"), deny("d", check(name, "present", True))).settles(some_facts())
+
+
 def test_a_target_that_reads_what_varies_settles_nothing_either() -> None:
     for policy_set in (
         PolicySet(id="s", target=TINY, policies=(Policy(id="", rules=(permit("p"),)),)),
@@ -382,3 +389,78 @@ def test_a_target_that_reads_what_varies_settles_nothing_either() -> None:
 def test_what_rules_read_is_marked_for_every_attribute() -> None:
     varying = {name for name, attribute in ATTRIBUTES.items() if attribute.varies}
     assert varying == {"msgId", "size", "time", "date", "weekday"}
+
+
+HERE, THERE = "comm://b.example/here", "comm://b.example/there"
+
+
+@pytest.mark.parametrize("operator", ["equals", "in", "like"])
+@pytest.mark.parametrize("written", ["comm://B.example/here", "COMM://b.example/here", HERE])
+def test_a_denial_among_neighbours_on_one_attribute_applies_however_it_is_written(operator: str, written: str) -> None:
+    others = [deny(f"o{number}", check("msgTo", operator, f"{THERE}/{number}")) for number in range(3)]
+    policies = one_policy(others[0], deny("d", check("msgTo", operator, written)), *others[1:])
+    assert said(policies.decide(some_facts(a_message(to=HERE)))) == ("deny", "s/d")
+    assert policies.decide(some_facts(a_message(to=THERE))).effect is Effect.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("pattern", ["comm://b.example/h*", "comm://B.example/*re", "comm:*", "*/here", "*"])
+def test_a_denial_by_a_pattern_among_neighbours_applies(pattern: str) -> None:
+    other = deny("o", check("msgTo", "like", "comm://c.example/*"))
+    for rules in (
+        [other, deny("d", check("msgTo", "like", pattern))],
+        [deny("d", check("msgTo", "like", pattern)), other],
+    ):
+        policies = one_policy(*rules)
+        assert said(policies.decide(some_facts(a_message(to=HERE)))) == ("deny", "s/d")
+        assert said(policies.decide(some_facts(a_message(to="comm://c.example/x")))) in (
+            ("deny", "s/o"),
+            ("deny", "s/d"),
+        )
+
+
+@pytest.mark.parametrize("wanted", ["to-1", "to-2", "size", "from", "to-3", "to-4"])
+def test_each_of_many_rules_on_various_attributes_is_asked(wanted: str) -> None:
+    """Neighbours on one attribute are ruled out together: never those of another, nor what stands beside them."""
+    ana, bo = "hyperty://a.example/ana", "hyperty://a.example/bo"
+    messages = {
+        "to-1": a_message(from_=bo, to=f"{HERE}/1"),
+        "to-2": a_message(from_=bo, to=f"{HERE}/2"),
+        "size": a_message(from_=bo, to=THERE, value="x" * 10_000),
+        "from": a_message(from_=ana, to=THERE),
+        "to-3": a_message(from_=bo, to=f"{HERE}/3"),
+        "to-4": a_message(from_=bo, to=f"{HERE}/4"),
+    }
+    rules = [
+        deny("to-1", check("msgTo", "equals", f"{HERE}/1")),
+        deny("to-2", check("msgTo", "equals", f"{HERE}/2")),
+        deny("size", HUGE),
+        deny("from", check("msgFrom", "equals", ana)),
+        deny("to-3", check("msgTo", "equals", f"{HERE}/3")),
+        deny("to-4", check("msgTo", "equals", f"{HERE}/4")),
+    ]
+    for start in range(len(rules)):
+        policies = one_policy(*rules[start:], *rules[:start], algorithm=FIRST)
+        assert said(policies.decide(some_facts(messages[wanted]))) == ("deny", f"s/{wanted}")
+        assert policies.decide(some_facts(a_message(from_=bo, to=THERE))).effect is Effect.NOT_APPLICABLE
+
+
+@pytest.mark.parametrize("kind", [AllOf, AnyOf])
+@pytest.mark.parametrize(("part", "expected"), [(HOLDS, "deny"), (FAILS, "not-applicable")])
+def test_one_condition_of_several_stands_for_itself(kind: type[AllOf | AnyOf], part: Condition, expected: str) -> None:
+    assert one_policy(deny("d", kind(parts=(part,)))).decide(some_facts()).effect.value == expected
+
+
+def test_a_policy_of_its_own_algorithm_is_not_combined_with_the_rules_of_others() -> None:
+    first = Policy(id="1", rules=(permit("p", TINY), deny("d", TINY)), algorithm=FIRST)
+    second = Policy(id="2", rules=(deny("never", HUGE),), algorithm=DENY_OVERRIDES)
+    policies = compile_policies([PolicySet(id="s", policies=(first, second), algorithm=DENY_OVERRIDES)])
+    assert policies.decide(some_facts()).effect is Effect.PERMIT
+
+
+def test_what_is_settled_for_many_names_is_forgotten_before_it_grows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "POLICY_PROGRAM_STEPS", 10)
+    policies = one_policy(deny("d", TINY))
+    for number in range(50):
+        name = f"n{number}.example"
+        assert policies.decide(some_facts(to_domain=name, link_domain=name)).effect is Effect.DENY
+        assert len(policies._programs) <= 5

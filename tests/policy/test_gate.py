@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from policy.core.engine import FAULT, AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
@@ -7,6 +9,7 @@ from policy.core.gate import Gate, PeerRule, Step
 from policy.core.rates import RateLimit, TypeRate
 from protofly.errors import Code, SettingsError
 from protofly.limits import GATE_KNOWN_DOMAINS
+from protofly.message import Message
 from tests.support.policies import a_message, deny, one_policy, permit, some_facts
 from tests.support.policies import test as check
 
@@ -103,7 +106,9 @@ def test_rates_come_first_and_each_direction_has_its_own() -> None:
     outward, inward = some_facts(), some_facts(a_message(from_="hyperty://b.example/h"), hook="in")
     assert [gate.judge(outward).permitted for _ in range(3)] == [True, True, False]
     assert [gate.judge(inward).permitted for _ in range(3)] == [True, True, False]
+    assert gate.denied == 2
     refused = gate.judge(some_facts(size_bytes=20_000))
+    assert gate.denied == 3
     assert (refused.code, refused.step, refused.rule_id) == (Code.RATE, Step.RATE, "")
     assert refused.retry_after_seconds == pytest.approx(0.5)
     assert gate.judge(some_facts(now=outward.now + 0.6)).permitted
@@ -325,3 +330,77 @@ def test_what_comes_over_anothers_link_in_the_name_of_who_is_cut_off_does_not_pa
     assert gate.judge(facts).permitted
     gate.cut_off(["b.example"])
     assert gate.judge(facts).code is Code.DOMAIN_BLOCKED
+
+
+def forwarded(levels: int = 1) -> Message:
+    """A message inside so many others."""
+    inner: dict[str, object] = {"type": "create", "from": "hyperty://a.example/h", "to": "hyperty://b.example/h-bo"}
+    for _ in range(levels - 1):
+        inner = {**inner, "type": "forward", "body": {"message": inner}}
+    return a_message(type_="forward", message=inner)
+
+
+def test_who_forwards_a_message_has_not_proved_who_wrote_it() -> None:
+    proved: dict[str, Any] = {"identity_verified": True, "identity_user": "ana", "identity_issuer": "idp.example"}
+    for attribute, value in (("identity.user", "ana"), ("identity.issuer", "idp.example")):
+        gate = Gate(one_policy(permit("p", check(attribute, "equals", value))), {})
+        assert gate.judge(some_facts(**proved)).permitted
+        assert not gate.judge(some_facts(forwarded(), **proved)).permitted
+        assert not gate.foresee(some_facts(forwarded(), **proved)).permitted
+
+
+def test_forward_that_is_denied_itself_is_foreseen_so_whatever_it_carries() -> None:
+    gate = Gate(one_policy(deny("d", check("actionType", "equals", "forward"))), NAMED)
+    for judge in (gate.foresee, gate.judge):
+        verdict = judge(some_facts(forwarded()))
+        assert (verdict.permitted, verdict.rule_id) == (False, "s/d")
+
+
+@pytest.mark.parametrize("levels", [1, 2])
+def test_a_forward_passes_if_what_it_carries_passes_and_is_counted_once(levels: int) -> None:
+    facts = some_facts(forwarded(levels))
+    gate = Gate(one_policy(deny("d", check("actionType", "equals", "create"))), NAMED)
+    assert (gate.judge(facts).rule_id, gate.denied) == ("s/d", 1)
+    assert gate.judge(some_facts(a_message(type_="read"))).permitted
+    assert Gate(NOTHING, NAMED).judge(facts).permitted
+
+
+def test_only_what_passes_without_a_trial_and_carries_nothing_is_settled_for_its_flow() -> None:
+    def settles(gate: Gate, message: Message) -> bool:
+        return gate.settle(some_facts(message)) is not None
+
+    assert settles(Gate(NOTHING, NAMED), a_message())
+    assert not settles(Gate(NOTHING, NAMED), forwarded())
+    assert not settles(Gate(one_policy(deny("d")), NAMED), a_message())
+    assert not settles(Gate(one_policy(deny("d", mode=Mode.REPORT)), NAMED), a_message())
+    assert not settles(Gate(NOTHING, {}), a_message())
+
+
+def test_only_an_entry_of_its_own_names_a_domain() -> None:
+    gate = Gate(NOTHING, {"b.example": PeerRule(), "*": PeerRule()})
+    assert [gate.names(domain) for domain in ("b.example", "*", "c.example")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("gate", "is_barred"),
+    [
+        (Gate(NOTHING, {}), False),
+        (Gate(NOTHING, NAMED), False),
+        (Gate(NOTHING, {"*": PeerRule(default="deny")}), True),
+        (Gate(NOTHING, {"b.example": PeerRule(default="deny")}), True),
+        (Gate(NOTHING, {}, deny=["b.example"]), True),
+        (Gate(one_policy(deny("d")), {}), True),
+        (Gate(one_policy(deny("d")), NAMED), True),
+    ],
+)
+def test_a_domain_is_barred_by_what_is_said_against_it_and_not_by_silence(gate: Gate, is_barred: bool) -> None:
+    assert gate.bars(some_facts(hook="peer")) is is_barred
+    assert gate.denied == 0
+
+
+def test_many_names_over_one_link_do_not_make_a_gate_grow() -> None:
+    gate = Gate(NOTHING, NAMED)
+    message = a_message(to="hyperty://a.example/h")
+    for number in range(GATE_KNOWN_DOMAINS + 100):
+        gate.judge(some_facts(message, hook="in", link_domain="b.example", from_domain=f"n{number}.example"))
+    assert len(gate._lanes_of_senders) <= GATE_KNOWN_DOMAINS

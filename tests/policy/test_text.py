@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -109,6 +110,59 @@ def test_conditions_of_the_runtime_language(condition: object, expected: str) ->
         {"key": "k", "rules": [rule], "combiningAlgorithm": "firstApplicable", "lists": {"friends": ["ana"]}}
     )
     assert decide(text, "json")[0] == expected
+
+
+CREATE, READ = ({"attribute": "actionType", "operator": "equals", "params": word} for word in ("create", "read"))
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        (["and", CREATE, CREATE], "deny"),
+        (["and", CREATE, READ], "not-applicable"),
+        (["or", READ, READ], "not-applicable"),
+        (["or", READ, CREATE], "deny"),
+        (["not", READ], "deny"),
+        (["not", CREATE], "not-applicable"),
+    ],
+)
+def test_logic_of_the_runtime_language(condition: object, expected: str) -> None:
+    rules = [{"condition": condition, "decision": False}]
+    assert decide(json.dumps({"key": "k", "rules": rules}), "json")[0] == expected
+
+
+@pytest.mark.parametrize("condition", [["not"], ["not", CREATE, READ]])
+def test_not_takes_one_condition(condition: object) -> None:
+    with pytest.raises(SettingsError, match='"not" takes one condition'):
+        decide(json.dumps({"key": "k", "rules": [{"condition": condition, "decision": False}]}), "json")
+
+
+IN_CONDITIONS: dict[str, Callable[[object], object]] = {
+    "list": lambda inner: [inner],
+    "not": lambda inner: {"not": inner},
+    "allOf": lambda inner: {"allOf": [inner]},
+    "anyOf": lambda inner: {"anyOf": [inner]},
+    "and": lambda inner: ["and", inner],
+    "runtime not": lambda inner: ["not", inner],
+}
+IN_EXPRESSIONS = {name: IN_CONDITIONS[name] for name in ("list", "not", "allOf", "anyOf")}
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_expression"), [*((kind, False) for kind in IN_CONDITIONS), *((kind, True) for kind in IN_EXPRESSIONS)]
+)
+def test_conditions_of_a_file_stand_inside_each_other_up_to_32_levels(kind: str, is_expression: bool) -> None:
+    def text(levels: int) -> str:
+        condition: object = {"equals": "create"} if is_expression else {"actionType": {"equals": "create"}}
+        for _ in range(levels):
+            condition = IN_CONDITIONS[kind](condition)
+        if is_expression:
+            condition = {"actionType": condition}
+        return json.dumps({"id": "s", "rules": [{"id": "r", "effect": "deny", "condition": condition}]})
+
+    assert decide(text(32), "json")[0] == "deny"
+    with pytest.raises(SettingsError, match="nested more than 32 deep"):
+        decide(text(33), "json")
 
 
 def runtime_condition(attribute: str, operator: str, params: object) -> PolicyText:
@@ -375,3 +429,30 @@ def test_no_files_are_no_rules() -> None:
 def test_a_line_that_assigns_nothing_has_no_place(text: str) -> None:
     lines = LineMap(text, is_toml=True)
     assert (lines.line_of(("a",)), lines.line_of(("x", "a"))) == (None, 1 if "[x]" in text else None)
+
+
+def test_values_of_a_json_text_are_found_at_the_lines_of_their_keys() -> None:
+    lines = LineMap('{"a":\n1,\n"b":[\n1,\n{"c":\n2}],"d" :\n\n{}}', is_toml=False)
+    paths = [("a",), ("b",), ("b", 0), ("b", 1), ("b", 1, "c"), ("d",), ("b", 2), ("nobody",)]
+    assert [lines.line_of(path) for path in paths] == [1, 3, 4, 5, 5, 6, 3, None]
+
+
+def test_values_of_a_toml_text_are_found_however_closely_it_is_written() -> None:
+    text = 'a=1\nb=[1,\n2]\n[t]\nc="x"\n[[x]]\ny=1\n[[x]]\ny={z=2}\n[x.w]\nv=3\n'
+    lines = LineMap(text, is_toml=True)
+    found = {
+        ("a",): 1,
+        ("b",): 2,
+        ("b", 0): 2,
+        ("b", 1): 3,
+        ("t",): 4,
+        ("t", "c"): 5,
+        ("x", 0): 6,
+        ("x", 0, "y"): 7,
+        ("x", 1): 8,
+        ("x", 1, "y"): 9,
+        ("x", 1, "y", "z"): 9,
+        ("x", 1, "w"): 10,
+        ("x", 1, "w", "v"): 11,
+    }
+    assert {path: lines.line_of(path) for path in found} == found

@@ -1,0 +1,125 @@
+"""Obligations that are carried out: their words and values, and what they put in place of passing a message on.
+
+A message that is redirected or answered does not go to its recipient, so the gate denies it; a caller that carries the
+obligation out does so instead of refusing. Rules with one of the two apply to requests and events between addresses,
+at the gates `local`, `out` and `in`: replies, subscriptions and look-ups of domains go their way.
+Source: message specification, section 15.3; data formats, section 6.2 (actions of the runtime language).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+
+import msgspec
+
+from policy.core.model import AllOf, Condition, Effect, Obligation, Operator, Scalar, Test
+from protofly.address import domain_of, parse
+from protofly.errors import PeerError, SettingsError
+
+DESCRIPTION_CHARS: Final = 200
+_WORD_CHARS: Final = 64
+_ANSWER: Final = re.compile(r"([2-5]\d\d)(?: (.*))?")
+_SERVICE_SCHEMES: Final = re.compile(r"|acct|domain.*|global|https?|hyperty-.*|mn|runtime|user-guid|wss?")
+_SUB_RESOURCES: Final = ("/subscription", "/changes", "/status", "/registration", "/inbox", "/children")
+_TYPES: Final = ("create", "read", "update", "delete", "execute", "event")
+
+APPLIES_TO: Final[Condition] = AllOf(
+    parts=(
+        Test(attribute="hook", operator=Operator.IN, parameters=("local", "out", "in")),
+        Test(attribute="actionType", operator=Operator.IN, parameters=_TYPES),
+    )
+)
+"""What has to hold besides for a rule that redirects or answers."""
+BOUNDS_READ: Final = frozenset({"hook", "actionType"})
+"""Attributes that `APPLIES_TO` reads."""
+
+
+class Instead(msgspec.Struct, frozen=True):
+    """What happens to a message in place of passing it on: it goes to another address, or is answered.
+
+    Attributes:
+        address: Where it goes, "" when it is answered.
+        code: Of the answer, 0 when it goes elsewhere.
+        description: Of the answer.
+    """
+
+    address: str = ""
+    code: int = 0
+    description: str = ""
+
+
+def instead_of(obligations: Iterable[Obligation]) -> Instead | None:
+    """What obligations of a decision put in place of passing the message on; None: nothing."""
+    for one in obligations:
+        if one.name == "redirect":
+            return Instead(address=str(one.value))
+        if one.name == "answer" and (match := _ANSWER.fullmatch(str(one.value))) is not None:
+            return Instead(code=int(match[1]), description=match[2] or "")
+    return None
+
+
+def is_logged(obligations: Iterable[Obligation]) -> bool:
+    """True if the decision is to have a record of its own."""
+    return any(one.name == "log" for one in obligations)
+
+
+def check_obligations(obligations: Iterable[Obligation]) -> None:
+    """Check those of one decision together, and each by itself.
+
+    Raises:
+        SettingsError: One that permits and is not carried out, a value that makes no sense, or two that exclude each
+            other. What is not carried out may stand with a denial, which it does not change.
+    """
+    seen = set[str]()
+    for one in obligations:
+        check = _CHECKS.get(one.name)
+        if check is None and one.on is Effect.PERMIT:
+            known = ", ".join(_CHECKS)
+            raise SettingsError(
+                f'the obligation "{one.name}" is not carried out, so nothing may be permitted for it; known: {known}'
+            )
+        if check is not None:
+            check(one.value)
+            if one.name in seen:
+                raise SettingsError(f'the obligation "{one.name}" is given twice')
+            seen.add(one.name)
+    if len(seen & {"redirect", "answer", "park"}) > 1:
+        raise SettingsError("a message is redirected, answered or parked: give one of these obligations")
+
+
+def _check_redirect(value: Scalar) -> None:
+    try:
+        scheme, authority, path = parse(str(value))
+        domain_of(str(value))
+    except PeerError as exc:
+        raise SettingsError(f"redirect: {value!r} is no address: {exc.detail}") from exc
+    is_service = _SERVICE_SCHEMES.fullmatch(scheme) is not None
+    if is_service or not authority or path.endswith(_SUB_RESOURCES) or "/children/" in path:
+        raise SettingsError(f"redirect: {value!r} is not the address of a hyperty, an object or a user")
+
+
+def _check_answer(value: Scalar) -> None:
+    match = _ANSWER.fullmatch(str(value))
+    if match is None or len(match[2] or "") > DESCRIPTION_CHARS or not str(value).isprintable():
+        text = f"a code from 200 to 599 and a description of at most {DESCRIPTION_CHARS} characters"
+        raise SettingsError(f"answer: expected {text}, got {value!r}")
+
+
+def _check_log(value: Scalar) -> None:
+    if not isinstance(value, str) or not 0 < len(value) <= _WORD_CHARS or not value.isprintable():
+        raise SettingsError(f"log: expected a text of at most {_WORD_CHARS} characters")
+
+
+def _check_park(value: Scalar) -> None:
+    if not isinstance(value, bool):
+        raise SettingsError("park: expected true or false")
+
+
+_CHECKS: Final[Mapping[str, Callable[[Scalar], None]]] = {
+    "redirect": _check_redirect,
+    "answer": _check_answer,
+    "log": _check_log,
+    "park": _check_park,
+}
