@@ -6,6 +6,7 @@ Source: message specification, section 4.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from protofly import codec
@@ -14,6 +15,7 @@ from protofly.message import Message
 
 _MEMBERS = ("code", "Code", "responseCode", "errorCode")
 _WORDS = {"error": 500}
+_DIGITS = re.compile(r"[0-9]{3}")
 _LEAST, _MOST = 100, 599
 
 
@@ -25,9 +27,8 @@ def read_code(value: object) -> int:
             return _WORDS[text]
         if len(text) == 3 and text.endswith("xx"):
             text = text[0] + "00"
-        value = int(text) if text.isascii() and text.isdigit() and len(text) == 3 else 0
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    return value if is_number and isinstance(value, int) and _LEAST <= value <= _MOST else 0
+        value = int(text) if _DIGITS.fullmatch(text) else 0
+    return value if isinstance(value, int) and _LEAST <= value <= _MOST else 0
 
 
 def code_of(reply: Message) -> int:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -206,11 +207,16 @@ def _checked_id(id_: bytes) -> bytes | None:
     """Accept an integer or a text, within bounds; `null` counts as absent."""
     if id_ == b"null":
         return None
-    is_text = id_.startswith(b'"') and len(id_) <= _ESCAPE_BYTES * ID_CHARS
-    is_negative = id_.startswith(b"-") and id_[1:].isdigit() and len(id_) <= ID_CHARS
-    if not (is_text or is_negative):
+    if not _may_be_id(id_):
         raise BrokenMessageError(Code.BAD_HEADER, "id must be an integer or a text, not too long", member="id")
     return id_
+
+
+def _may_be_id(id_: bytes) -> bool:
+    """True for JSON text of an integer or a text, within bounds."""
+    if id_.startswith(b'"'):
+        return len(id_) <= _ESCAPE_BYTES * ID_CHARS
+    return len(id_) <= ID_CHARS and id_.removeprefix(b"-").isdigit()
 
 
 def _check_depth(raw: bytes) -> None:
@@ -253,35 +259,37 @@ _decode_loose = msgspec.json.Decoder(_LooseHeader).decode
 
 def _diagnose(raw: bytes, cause: Exception) -> BrokenMessageError:
     """Return what is wrong and who gets the answer; runs only for broken frames."""
-    try:
+    code, member, detail = Code.BROKEN_JSON, "", "not a JSON object"
+    loose = _LooseHeader()
+    with suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         loose = _decode_loose(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        too_deep = isinstance(cause, RecursionError) or (
-            isinstance(cause, BrokenMessageError) and cause.code is Code.TOO_DEEP
-        )
-        code = Code.TOO_DEEP if too_deep else Code.BROKEN_JSON
-        return BrokenMessageError(code, "not a JSON object" if code is Code.BROKEN_JSON else "nested too deeply")
-    from_, type_ = _text(loose.from_), _text(loose.type).lower()
-    id_ = bytes(loose.id)
-    is_readable = len(id_) <= _ESCAPE_BYTES * ID_CHARS and (id_.isdigit() or id_.startswith(b'"'))
-    code, member, detail = Code.BAD_HEADER, "", "broken header"
+        code, member = _fault_of(loose)
+        detail = f"{member} is missing or of the wrong kind"
     if isinstance(cause, BrokenMessageError):
         code, member, detail = cause.code, cause.member, cause.detail
     elif isinstance(cause, RecursionError):
-        code, detail = Code.TOO_DEEP, "nested too deeply"
+        code, member, detail = Code.TOO_DEEP, "", "nested too deeply"
     elif isinstance(cause, UnicodeDecodeError):
-        code, detail = Code.BROKEN_JSON, "not UTF-8"
-    else:
-        member = next(
-            (name for name, value in (("from", from_), ("to", bytes(loose.to)), ("type", type_)) if not value), ""
-        )
-        if not member and loose.body and not bytes(loose.body).lstrip().startswith(b"{"):
-            code, member = Code.BAD_BODY, "body"
-        member = member or "to"
-        detail = f"{member} is missing or of the wrong kind"
+        code, member, detail = Code.BROKEN_JSON, "", "not UTF-8"
+    id_ = bytes(loose.id)
     return BrokenMessageError(
-        code, detail, member=member, from_=from_, id=id_ if is_readable else None, is_response=type_ == "response"
+        code,
+        detail,
+        member=member,
+        from_=_text(loose.from_),
+        id=id_ if _may_be_id(id_) else None,
+        is_response=_text(loose.type).lower() == "response",
     )
+
+
+def _fault_of(header: _LooseHeader) -> tuple[Code, str]:
+    """What is wrong with a header that is read loosely: the first member that is missing or of a wrong kind."""
+    for name, is_there in (("from", _text(header.from_)), ("to", header.to), ("type", _text(header.type))):
+        if not is_there:
+            return Code.BAD_HEADER, name
+    if header.body and not bytes(header.body).startswith(b"{"):
+        return Code.BAD_BODY, "body"
+    return Code.BAD_HEADER, "to"
 
 
 def _text(raw: Raw) -> str:
@@ -433,6 +441,14 @@ def with_body(message: Message, body: bytes) -> Message:
 
 _VERDICTS = {True: b'"auth":true', False: b'"auth":false'}
 _VERDICTS_AT_END = {verdict: b"," + member + b"}}" for verdict, member in _VERDICTS.items()}
+
+
+def with_recipient(message: Message, to: str) -> Message:
+    """The same message to another address; all other members stay."""
+    members: dict[str, Raw] = _decode_members(message.raw)
+    members["to"] = Raw(_encode(to))
+    id_, type_, body, peek = message.id, message.type, message.body, message.peek
+    return Message(id_, type_, message.from_, to, body, _encode(members), peek, False, message.is_late, message.verdict)
 
 
 def as_delivered(message: Message) -> Message:

@@ -88,6 +88,11 @@ ABI_NAME: Final = "trapezoid-stub"
 """Name of the stub ABI that this node runs. Source: docs/abi.md."""
 ABI_MAJOR: Final = 1
 
+PINS: Final = 8
+"""Most key pins of an endpoint."""
+ALTERNATES: Final = 15
+"""Most further places of an endpoint."""
+
 Domain = Annotated[
     str, msgspec.Meta(max_length=253, pattern=r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{1,63}\Z")
 ]
@@ -171,11 +176,21 @@ class RootReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A place that the domain's stubs may ask us to connect to, by name. `spki` pins its TLS key when not empty."""
+    """A place that the domain's stubs may ask us to connect to, by name. `spki` pins its TLS key when not empty.
+
+    `alternates` are further places where the same service is: those of the other nodes of a domain. Readers that do not
+    know them use `url`.
+    """
 
     name: EndpointName
     url: EndpointUrl
-    spki: Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=8)] = []
+    spki: Annotated[list[Annotated[str, msgspec.Meta(max_length=64)]], msgspec.Meta(max_length=PINS)] = []
+    alternates: Annotated[list[EndpointUrl], msgspec.Meta(max_length=ALTERNATES)] = []
+
+    def place(self, number: int) -> Endpoint:
+        """One place of this endpoint alone; numbers beyond the last begin anew."""
+        urls = [self.url, *self.alternates]
+        return msgspec.structs.replace(self, url=urls[number % len(urls)], alternates=[])
 
 
 class Abi(msgspec.Struct, frozen=True, kw_only=True):

@@ -65,12 +65,14 @@ class Code(Enum):
     NOT_REGISTERED = (404, "not-registered")
     NO_SUCH_DOMAIN = (404, "no-such-domain")
     NO_SUCH_REQUEST = (404, "no-such-request")
+    NO_SUCH_BUNDLE = (404, "no-such-bundle")
     BAD_TYPE = (405, "bad-type")
     TIMEOUT = (408, "timeout")
     TEMPORARILY_UNAVAILABLE = (408, "temporarily-unavailable")
     ADDRESS_TAKEN = (409, "address-taken")
     DUPLICATE = (409, "duplicate")
     ALREADY_FINAL = (409, "already-final")
+    IN_USE = (409, "in-use")
     RECORD_OUTDATED = (409, "outdated")
     EXPIRED = (410, "expired")
     CANCELLED = (410, "cancelled")
@@ -78,6 +80,7 @@ class Code(Enum):
     RECORD_INACTIVE = (410, "inactive")
     TOO_LARGE = (413, "too-large")
     SCHEMA = (422, "schema")
+    POLICY_INVALID = (422, "policy-invalid")
     RATE = (429, "rate")
     QUOTA = (429, "quota")
     INTERNAL = (500, "internal")
@@ -94,6 +97,7 @@ class Code(Enum):
     GATEWAY_TIMEOUT = (504, "timeout")
     DEPLOY_TIMEOUT = (504, "deploy-timeout")
     LINK_LOST = (502, "link-lost")
+    LINK_ELSEWHERE = (503, "link-elsewhere")
     LOOP = (508, "loop")
     HOP_LIMIT = (508, "hop-limit")
 
@@ -135,6 +139,7 @@ class Code(Enum):
     DIGEST_MISMATCH = (502, "digest-mismatch")
     REVOKED = (502, "revoked")
     STUB_FORBIDDEN = (502, "stub-forbidden")
+    STUB_ROLLED_BACK = (502, "stub-rolled-back")
     ABI_UNSUPPORTED = (502, "abi-unsupported")
     PERMISSIONS_HELD = (502, "permissions-held")
     MODULE_MALFORMED = (502, "module-malformed")
@@ -175,6 +180,7 @@ class Code(Enum):
 
     # Frames and settings.
     PROTOCOL_ERROR = (400, "protocol-error")
+    PROXY_HEADER = (400, "proxy-header")
     SETTINGS = (400, "settings")
 
     @property

@@ -18,8 +18,6 @@ FORWARD = "forward"
 
 class _Body(msgspec.Struct, frozen=True):
     message: Raw = Raw()
-    type: Raw = Raw()
-    to: Raw = Raw()
 
 
 _decode_body = msgspec.json.Decoder(_Body).decode
@@ -30,10 +28,8 @@ def carried(message: Message) -> Message | None:
     if message.type != FORWARD:
         return None
     try:
-        body = _decode_body(message.body)
-        if body.message:
-            return codec.decode(bytes(body.message))[0]
-        return codec.decode(message.body)[0] if body.type and body.to else None
+        inner = bytes(_decode_body(message.body).message)
+        return codec.decode(inner or message.body)[0]
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, PeerError):
         return None
 

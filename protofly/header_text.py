@@ -19,7 +19,6 @@ _ID = b'"id":'
 _BODY = b'"body":{'
 _BEFORE_NOTHING = b" \t\r\n{"
 _ZERO = ord("0")
-_MANY = NESTING_LEVELS + 1
 _HEADER_BYTES = 1024
 """Where a header ends that is worth to be known."""
 _decode_peek = msgspec.json.Decoder(BodyPeek).decode
@@ -40,23 +39,30 @@ class HeaderText:
         self._before, self._after = before, after
         self.key = before + after
 
-    def decode(self, raw: bytes) -> Message | None:
-        """The message that a text is, None where it has another header, or its body has members that the node reads."""
+    def decode(self, raw: bytes, cut: int = 0) -> Message | None:
+        """The message that a text is, None where it has another header, or its body has members that the node reads.
+
+        So many bytes are `cut` from the end of a text with this header, and replaced by two braces.
+        """
         before, after = self._before, self._after
-        if not raw.startswith(before) or not raw.endswith(b"}}") or raw[-3] in _BEFORE_NOTHING:
+        if not raw.startswith(before):
             return None
         if self._has_id:
             start = len(before)
             end = raw.find(b",", start)
+            if not raw.startswith(after, end):
+                return None
             id_ = raw[start:end]
-            if not raw.startswith(after, end) or not id_.isdigit() or len(id_) > ID_CHARS:
+            if not id_.isdigit() or len(id_) > ID_CHARS or (id_[0] == _ZERO and len(id_) > 1):
                 return None
-            if id_[0] == _ZERO and len(id_) > 1:
-                return None
-            body = raw[end + len(after) - 1 : -1]
+            begin = end + len(after) - 1
         else:
-            id_ = None
-            body = raw[len(before) - 1 : -1]
+            id_, begin = None, len(before) - 1
+        if cut:
+            raw = raw[:-cut] + b"}}"
+        if not raw.endswith(b"}}") or raw[-3] in _BEFORE_NOTHING:
+            return None
+        body = raw[begin:-1]
         try:
             if not raw.isascii():
                 raw.decode()
@@ -64,7 +70,8 @@ class HeaderText:
                 return None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        if 2 * len(body) - len(body.replace(b"{", b"", _MANY)) - len(body.replace(b"[", b"", _MANY)) >= NESTING_LEVELS:
+        many = NESTING_LEVELS
+        if 2 * len(body) - len(body.replace(b"{", b"", many)) - len(body.replace(b"[", b"", many)) >= many:
             return None  # more brackets than levels: `codec` looks whether they are nested
         return Message(id_, self._type, self._from, self._to, body, raw, NO_PEEK, True)
 

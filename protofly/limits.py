@@ -48,6 +48,8 @@ BEARER_SKEW_MAX_SECONDS: Final = 600.0
 UNPROVED_OPENS: Final = 5
 HALF_OPEN: Final = 2048  # connections without a session or a proof, of all addresses
 HALF_OPEN_PER_ADDRESS: Final = 256  # or per /64 of IPv6, like every number per address
+UNOPENED_PER_SECOND: Final = 20.0  # connections of one address that lead to no session and no proof
+UNOPENED_BURST_SECONDS: Final = 25.6  # twice as many at once as may be half-open
 OPEN_SECONDS: Final = 30.0  # from the connect to a session, whatever is said in between
 
 # Runtimes over HTTP long-polling. Source: reference nodes, section 3.1.
@@ -404,11 +406,13 @@ RESTART_MAX_SECONDS: Final = 60.0
 CRASHES_BEFORE_CIRCUIT: Final = 5
 CRASH_WINDOW_SECONDS: Final = 600.0
 CIRCUIT_OPEN_SECONDS: Final = 600.0
+RELEASE_TRIAL_SECONDS: Final = 600.0
 RECONNECT_BASE_SECONDS: Final = 0.5
 RECONNECT_MAX_SECONDS: Final = 60.0
 
 # Records. Source: pipeline study, section 8.1.
-RECORD_FRAME_RECORDS: Final = 1024
+RECORD_FRAME_RECORDS: Final = 4096
+"""Readers pay for each block and column, and dictionaries of larger blocks save more."""
 RECORD_QUEUE_RECORDS: Final = 200_000
 SEGMENT_BYTES: Final = 64 << 20
 SEGMENT_SECONDS: Final = 60.0
@@ -420,6 +424,11 @@ RECORD_IDLE_SECONDS: Final = 3600.0
 
 # Policies. Source: trust and hosts, section 7, attacks 51 and 52 (deciding takes bounded time, whatever was loaded).
 POLICY_FILE_BYTES: Final = 32 << 20
+POLICY_BUNDLE_BYTES: Final = 1 << 20
+POLICY_BUNDLE_FILES: Final = 16
+POLICY_BUNDLES: Final = 32
+POLICY_ROLL_BACKS: Final = 8
+POLICY_REDIRECTS: Final = 4
 POLICY_SETS: Final = 256
 POLICY_RULES: Final = 200_000
 POLICY_RULES_PER_MESSAGE: Final = 2_000

@@ -20,7 +20,6 @@ class _Table(dict[str, _Made]):
     __slots__ = ("_make", "_most")
 
     def __init__(self, make: Callable[[str], _Made], most: int) -> None:
-        super().__init__()
         self._make = make
         self._most = most
 

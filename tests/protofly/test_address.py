@@ -32,6 +32,11 @@ from protofly.limits import HEADER_CHARS
         ("global://registry.", "global://registry"),
         ("global://registry/.", "global://registry"),
         ("global://registry/./", "global://registry"),
+        ("global://registry/x", "global://registry/x"),
+        ("global:/.", "global:/."),
+        ("comm://a.example/.", "comm://a.example/."),
+        ("comm:", "comm://"),
+        ("comm:/", "comm://"),
         ("comm://a.example/x//", "comm://a.example/x"),
         ("comm://a.example/room/children//", "comm://a.example/room/children/"),
         ("domain://registry.a.example./", "domain://registry.a.example"),
@@ -91,6 +96,7 @@ def test_every_spelling_of_an_address_has_its_key(text: str, key: str) -> None:
         "comm://a[b.example/x",
         "comm://bü cher.example/x",
         "comm://-bücher.example/x",
+        "comm://\uff41.example/x",
     ],
 )
 def test_what_nobody_could_mean_is_refused(text: str) -> None:
@@ -132,9 +138,20 @@ def test_both_spellings_of_a_runtime_have_one_scheme() -> None:
     assert scheme_of("hyperty-runtime://a.example/x") == scheme_of("runtime://a.example/x") == "runtime"
 
 
-def test_a_longer_name_is_not_below_a_shorter_one() -> None:
-    assert is_below("runtime://a.example/rt-a/sm", "runtime://a.example/rt-a")
-    assert not is_below("runtime://a.example/rt-ana", "runtime://a.example/rt-a")
+@pytest.mark.parametrize(
+    ("key", "is_it"),
+    [
+        ("runtime://a.example/rt-a", True),
+        ("runtime://a.example/rt-a/sm", True),
+        ("runtime://a.example/rt-ana", False),
+        ("runtime://a.example/rt", False),
+        ("runtime://b.example/rt-a/sm", False),
+        ("runtime://a.example/rt-ana/rt-a/sm", False),
+        ("runtime://b.example/rt-b/sm/x", False),
+    ],
+)
+def test_an_address_is_below_itself_and_below_its_parents_alone(key: str, is_it: bool) -> None:
+    assert is_below(key, "runtime://a.example/rt-a") is is_it
 
 
 @pytest.mark.parametrize("name", ["b.example", "a.b.c.example", "xn--bcher-kva.example", "b-1.example"])

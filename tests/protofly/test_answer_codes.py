@@ -53,6 +53,18 @@ def test_a_class_of_codes_is_a_digit_and_two_signs(text: str) -> None:
     assert read_code(text) == 0
 
 
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [
+        *((99, 0), (100, 100), (201, 201), (599, 599), (600, 0), (True, 0), (False, 0), (None, 0), (200.0, 0)),
+        *(("99", 0), ("099", 0), ("100", 100), ("201", 201), ("599", 599), ("600", 0), ("0200", 0), ("200x", 0)),
+        *((" 404 ", 404), ("4Xx", 400), ("Error", 500), ("٢٠٠", 0), ("20z", 0), ("2 0", 0), ("-99", 0)),
+    ],
+)
+def test_a_code_has_three_digits_from_100_to_599(value: object, code: int) -> None:
+    assert read_code(value) == code
+
+
 def test_a_body_that_is_no_object_has_no_code() -> None:
     assert code_of(Message(b"1", "response", "a", "b", b"[200]", b"")) == 0
 

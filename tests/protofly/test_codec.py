@@ -147,6 +147,7 @@ def test_a_null_body_is_left_out() -> None:
         (b'{"type":"x","from":1,"to":"b"}', Code.BAD_HEADER, "from"),
         (b'{"type":"x","from":"a","to":[]}', Code.BAD_HEADER, "to"),
         (b'{"type":"x","from":"a","to":[1]}', Code.BAD_HEADER, "to"),
+        (b'{"type":"x","from":"a","to":[1],"body":{}}', Code.BAD_HEADER, "to"),
         (b'{"type":"x","from":"a","to":"b","id":1.5}', Code.BAD_HEADER, "id"),
         (b'{"type":"x","from":"a","to":"b","id":{}}', Code.BAD_HEADER, "id"),
         (b'{"type":"x","from":"a","to":"b","body":[1]}', Code.BAD_BODY, "body"),
@@ -159,6 +160,56 @@ def test_each_fault_has_its_code_and_names_the_member(raw: bytes, code: Code, me
     with pytest.raises(BrokenMessageError) as caught:
         codec.decode(raw)
     assert (caught.value.code, caught.value.member) == (code, member)
+
+
+@pytest.mark.parametrize(
+    ("id_", "is_id"),
+    [
+        *(("7", True), ("-7", True), ('"x"', True), ("9" * 128, True), ("-" + "9" * 127, True)),
+        *(("9" * 129, False), ("-" + "9" * 128, False), ('"' + "x" * 766 + '"', True), ('"' + "x" * 767 + '"', False)),
+        *(("1.5", False), ("-1.5", False), ("1e5", False), ("true", False), ("{}", False), ("[7]", False)),
+    ],
+)
+def test_an_id_is_an_integer_or_a_text_and_is_in_the_answer_to_a_broken_frame(id_: str, is_id: bool) -> None:
+    frame = '{"id":' + id_ + "," + HEADER
+    if is_id:
+        assert _decode(frame + "}").id == id_.encode()
+    else:
+        with pytest.raises(BrokenMessageError, check=lambda error: error.member == "id"):
+            codec.decode((frame + "}").encode())
+    with pytest.raises(BrokenMessageError) as caught:
+        codec.decode((frame + ',"body":[]}').encode())
+    assert (caught.value.code, caught.value.from_) == (Code.BAD_BODY, "hyperty://a.example/h")
+    assert caught.value.id == (id_.encode() if is_id else None)
+
+
+@pytest.mark.parametrize(
+    ("frame", "code", "detail", "from_"),
+    [
+        ("[]", Code.BROKEN_JSON, "not a JSON object", ""),
+        ("{", Code.BROKEN_JSON, "not a JSON object", ""),
+        ('{"id":1,"from":"a:b","to":"c:d"}', Code.BAD_HEADER, "type is missing or of the wrong kind", "a:b"),
+        ('{"id":1,"type":2,"from":"a:b","to":"c:d"}', Code.BAD_HEADER, "type is missing or of the wrong kind", "a:b"),
+        ('{"id":1,"type":"x","from":["a:b"],"to":"c:d"}', Code.BAD_HEADER, "from is missing or of the wrong kind", ""),
+        ('{"id":1,"type":"x","from":"a:b","to":7}', Code.BAD_HEADER, "to is missing or of the wrong kind", "a:b"),
+        ('{"type":"x","from":"a:b","to":"c:d","body":7}', Code.BAD_BODY, "body is missing or of the wrong kind", "a:b"),
+        ('{"id":1,"type":"x","from":"\xff","to":"c:d"}', Code.BROKEN_JSON, "not UTF-8", ""),
+        ('{"id":1,"type":"x","from":"a:b","to":"c:d","x":"\xff"}', Code.BROKEN_JSON, "not UTF-8", "a:b"),
+        ("[" * 100_000, Code.BROKEN_JSON, "not a JSON object", ""),
+        ('{"x":' + "[" * 100_000, Code.TOO_DEEP, "nested too deeply", ""),
+    ],
+)
+def test_a_broken_frame_is_described_for_who_sent_it(frame: str, code: Code, detail: str, from_: str) -> None:
+    with pytest.raises(BrokenMessageError) as caught:
+        codec.decode(frame.encode("latin-1"))
+    assert (caught.value.code, caught.value.detail, caught.value.from_) == (code, detail, from_)
+    assert not caught.value.is_response
+
+
+@pytest.mark.parametrize(("type_", "is_it"), [("response", True), ("Response", True), ("read", False), ("", False)])
+def test_a_broken_response_is_known_as_one_since_nobody_answers_it(type_: str, is_it: bool) -> None:
+    with pytest.raises(BrokenMessageError, check=lambda error: error.is_response is is_it):
+        codec.decode(f'{{"type":"{type_}","from":"a:b"}}'.encode())
 
 
 @pytest.mark.parametrize("opening", [b"[", b'{"a":'])
@@ -576,3 +627,70 @@ def test_a_refusal_says_its_code_in_words_and_why(
     request = codec.build(id=1, type="read", from_="a", to="b")
     members = codec.body_members(codec.refusal(request, Code.POLICY, detail=detail, source=source).body)
     assert members == {"code": 403, "description": said, "reason": "policy", **more}
+
+
+@pytest.mark.parametrize(
+    ("id_", "written_id"), [(None, ""), (b'"x"', '"id":"x",'), (b"-7", '"id":-7,'), (7, '"id":7,'), ("a", '"id":"a",')]
+)
+@pytest.mark.parametrize(
+    ("body", "written_body"),
+    [(None, ""), (b"", ""), ({}, ""), (b'{"a": 1}', ',"body":{"a": 1}'), ({"a": 1}, ',"body":{"a":1}')],
+)
+def test_a_message_of_ours_is_written_without_what_it_does_not_have(
+    id_: bytes | int | str | None, written_id: str, body: bytes | dict[str, object] | None, written_body: str
+) -> None:
+    raw = codec.encode_message(id=id_, type="read", from_="a:b", to="c:d", body=body)
+    assert raw.decode() == "{" + written_id + '"type":"read","from":"a:b","to":"c:d"' + written_body + "}"
+    if not isinstance(body, bytes):
+        built = codec.build(id=id_, type="read", from_="a:b", to="c:d", body=body)
+        [read] = codec.decode(raw)
+        assert (built.raw, built.takes_members, built) == (raw, read.takes_members, read)
+
+
+@pytest.mark.parametrize("body", [{}, {"a": 1}])
+def test_members_are_added_to_no_body_that_is_empty(body: dict[str, object]) -> None:
+    assert codec.build(id=1, type="read", from_="a:b", to="c:d", body=body).takes_members is bool(body)
+    message = codec.build(id=1, type="read", from_="a:b", to="c:d", body={"x": 1})
+    for text in (b"{}", b"{ }", b'{"a":1 }', b'{"a":{}}'):
+        changed = codec.with_body(message, text)
+        assert changed.takes_members is (text == b'{"a":{}}')
+
+
+def test_a_message_without_a_body_gets_one_behind_all_its_bytes() -> None:
+    message = _decode("{ " + HEADER + ' , "x" : 1 }')
+    changed = codec.with_body(message, b'{"a":1}')
+    assert changed.raw.decode() == "{ " + HEADER + ' , "x" : 1 ,"body":{"a":1}}'
+    assert (changed.body, changed.takes_members) == (b'{"a":1}', True)
+
+
+@pytest.mark.parametrize(("body", "takes"), [(b'{"a":1}', True), (b'{"a":1} ', False), (b'{"a":1}\n', False)])
+def test_a_body_with_a_blank_behind_it_takes_no_members(body: bytes, takes: bool) -> None:
+    changed = codec.with_body(_decode("{" + HEADER + ',"body":{"x":1}}'), body)
+    assert changed.takes_members is takes
+    _check_takes_members(changed)
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_a_message_that_was_delivered_takes_members_as_before(verdict: bool) -> None:
+    message = _decode("{" + HEADER + ',"body":{"x":1}}')
+    message.judged(verdict)
+    delivered = codec.as_delivered(message)
+    assert (delivered.takes_members, delivered.verdict) == (True, verdict)
+    _check_takes_members(delivered)
+
+
+@pytest.mark.parametrize("to", ["e:f", "comm://c.example/\u00e9"])
+def test_a_message_for_another_recipient_differs_in_that_alone(to: str) -> None:
+    message = _decode('{"id":7,' + HEADER + ',"x":[1],"body":{"a": 1}}')
+    message.judged(True)
+    changed = codec.with_recipient(message, to)
+    assert json.loads(changed.raw) == {**json.loads(message.raw), "to": to}
+    assert (changed.id, changed.type, changed.from_, changed.to, changed.body) == (
+        *(b"7", "create", message.from_, to, b'{"a": 1}'),
+    )
+    assert (changed.takes_members, changed.verdict, changed.is_late) == (False, True, False)
+
+
+def test_a_broken_frame_is_no_response_unless_it_says_so() -> None:
+    error = BrokenMessageError(Code.BROKEN_JSON, "")
+    assert (error.is_response, error.member, error.from_, error.id) == (False, "", "", None)

@@ -42,6 +42,12 @@ def test_a_labelled_counter_has_one_number_for_each_label() -> None:
     assert set(counters) == {*Sample.REFUSED.names, "state up"}
 
 
+def test_a_counter_says_what_it_counts_and_by_what() -> None:
+    assert (Sample.IN.meaning, Sample.IN.labels, Sample.IN.names) == ("frames", (), ("frames in",))
+    assert (Sample.STATES.meaning, Sample.STATES.labels) == ("states", ("up", "down"))
+    assert Sample.STATES.names == ("state up", "state down")
+
+
 def test_what_was_counted_is_shown_in_order_as_plain_text() -> None:
     counters = Counters(Sample)
     counters[Sample.STATES.of("up")] += 1

@@ -172,7 +172,7 @@ def test_what_we_write_is_what_we_read() -> None:
     assert record.last_update_us == UPDATED * 1e6
     assert record.timeout_us % 1_000_000 == 250_000
     assert record.guid == derive_guid(public_key_text(key.public_key()), "a salt")
-    assert record.is_complete
+    assert (record.is_complete, record.schema_version) == (True, 2)
 
 
 def test_private_key_survives_its_file_and_others_are_refused() -> None:
@@ -436,6 +436,18 @@ def test_a_public_key_may_have_its_most_characters_and_no_more() -> None:
     assert public_key_text(load_public_key(padded)) == PUBLIC_KEY
     with pytest.raises(ValueError, match="not a public key in PEM"):
         load_public_key(begin + " " + padded[26:])
+
+
+def test_a_public_key_is_read_with_a_short_point_and_without_padding_but_with_no_other_character() -> None:
+    key = load_public_key(PUBLIC_KEY)
+    point = key.public_bytes(serialization.Encoding.X962, serialization.PublicFormat.CompressedPoint)
+    algorithm = bytes.fromhex("301006072a8648ce3d020106052b8104000a")
+    der = b"\x30" + bytes([len(algorithm) + 3 + len(point)]) + algorithm + b"\x03\x22\x00" + point
+    short = base64.b64encode(der).decode().rstrip("=")
+    assert len(short) % 4 == 3
+    assert load_public_key(PUBLIC_KEY[:26] + short + PUBLIC_KEY[-24:]) == key
+    with pytest.raises(ValueError, match=r"(?i)base64"):
+        load_public_key(PUBLIC_KEY[:40] + "!" + PUBLIC_KEY[40:])
 
 
 def test_keys_of_no_curve_are_refused() -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from protofly import codec
 from protofly.header_text import HeaderText, header_text, key_of
+from protofly.limits import ID_CHARS, NESTING_LEVELS
 from protofly.message import Message
 
 FROM, TO = "hyperty://a.example/ana", "hyperty://b.example/bo"
@@ -73,6 +74,57 @@ def test_a_text_with_the_same_header_is_the_same_message(first: bytes) -> None:
 )
 def test_a_text_with_another_header_or_broken_json_is_left_to_the_codec(raw: bytes) -> None:
     assert text_of(FIRST).decode(raw) is None
+
+
+@pytest.mark.parametrize("first", [FIRST, WITHOUT_ID, ID_BETWEEN])
+@pytest.mark.parametrize(("old", "new"), [(b'"event"', b'"evenu"'), (b"/ana", b"/bna"), (b"/bo", b"/co")])
+def test_a_text_of_another_sender_recipient_or_type_that_is_as_long_is_left_to_the_codec(
+    first: bytes, old: bytes, new: bytes
+) -> None:
+    assert text_of(first).decode(first.replace(old, new)) is None
+
+
+@pytest.mark.parametrize("first", [FIRST, WITHOUT_ID, ID_BETWEEN])
+def test_what_is_cut_from_the_end_of_a_text_is_not_read(first: bytes) -> None:
+    for end in (b',"trace":"mn:00","via":["a:b"]}}', b"}}", b"}} "):
+        assert text_of(first).decode(first[:-2] + end, len(end)) == codec.decode(first)[0]
+    assert text_of(first).decode(first[:-2] + b',"via":["a:b"]}}') is None
+    assert text_of(first).decode(first[: first.index(b'"n"')] + b"}}", 2) is None  # nothing is left of its body
+
+
+def body_of_brackets(count: int) -> bytes:
+    """Valid JSON with so many opening brackets, beside each other."""
+    return b'{"n":[' + b",".join([b"[]", b"{}"] * count)[: (count - 2) * 3 - 1] + b"]}"
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_read"),
+    [
+        (FIRST.replace(b":1,", b":0,"), True),
+        (FIRST.replace(b":1,", b":00,"), False),
+        (FIRST.replace(b":1,", b":" + b"9" * ID_CHARS + b","), True),
+        (FIRST.replace(b":1,", b":" + b"9" * (ID_CHARS + 1) + b","), False),
+        (FIRST.replace(b'{"n":1}', b'{"n":"' + b"x" * 1_000 + b'"}'), True),
+        (FIRST.replace(b'{"n":1}', body_of_brackets(NESTING_LEVELS - 1)), True),
+        (FIRST.replace(b'{"n":1}', body_of_brackets(NESTING_LEVELS)), False),
+        (FIRST.replace(b'{"n":1}', b'{"n":' * (NESTING_LEVELS - 1) + b"1" + b"}" * (NESTING_LEVELS - 1)), True),
+        (FIRST.replace(b'{"n":1}', b'{"n":' * NESTING_LEVELS + b"1" + b"}" * NESTING_LEVELS), False),
+    ],
+)
+def test_ids_and_brackets_are_read_up_to_their_bounds(raw: bytes, is_read: bool) -> None:
+    message = text_of(FIRST).decode(raw)
+    assert (message is not None) is is_read
+    assert message is None or [message] == usual(raw)
+
+
+def test_a_header_is_known_up_to_its_longest() -> None:
+    def raw(header_bytes: int) -> bytes:
+        missing = header_bytes - len(FIRST) + len(b'"n":1}}')
+        return FIRST.replace(b"/ana", b"/ana" + b"a" * missing)
+
+    text = text_of(raw(1024))
+    assert (text.key, text.decode(raw(1024))) == (key_of(raw(1024)), codec.decode(raw(1024))[0])
+    assert header_text(codec.decode(raw(1025))[0]) is None
 
 
 @pytest.mark.parametrize(

@@ -178,3 +178,28 @@ def test_canonical_key_is_covered_as_its_address_is(one: LegacyRange, text: str)
     except PeerError:
         return
     assert one.covers(parse(key)) == one.covers(parse(text))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("tel:+49*", "tel:+4930*", True),
+        ("tel:+49*", "tel:+49*", True),
+        ("tel:+49*", "tel:+33*", False),
+        ("tel:+49*", "fax:+49*", False),
+        ("sip://a.example", "sip://a.example", True),
+        ("sip://a.example", "sip://b.example", False),
+        ("sip:*", "sip://a.example", False),
+    ],
+)
+def test_ranges_overlap_when_one_lies_within_the_other(one: str, other: str, overlap: bool) -> None:
+    assert parse_range(one).overlaps(parse_range(other)) is overlap
+    assert parse_range(other).overlaps(parse_range(one)) is overlap
+
+
+def test_an_address_of_any_of_some_ranges_is_covered_and_of_none_of_them_not() -> None:
+    ranges = [parse_range("tel:+49*"), parse_range("sip://legacy.example")]
+    assert covers_any(ranges, "tel:+4930")
+    assert covers_any(ranges, "sip://bo@legacy.example")
+    assert not covers_any(ranges, "tel:+33")
+    assert not covers_any([], "tel:+4930")

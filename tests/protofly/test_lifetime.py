@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly import codec
-from protofly.lifetime import NOTICED_SECONDS, TTL_MAX_SECONDS, aged, ttl_of
+from protofly.lifetime import NOTICED_SECONDS, TTL_MAX_SECONDS, aged, ttl_of, with_ttl
 from protofly.message import Message
 
 
@@ -55,6 +55,13 @@ def test_a_message_never_lives_longer_than_it_said(ttl: float, waits: list[float
 def test_time_is_subtracted_from_the_first_that_is_noticed_on() -> None:
     waited = message("5")
     assert aged(waited, NOTICED_SECONDS - 0.001) is waited
+    assert aged(waited, 0.009) is waited
+    assert aged(waited, 0.02) is not waited
     older = aged(waited, NOTICED_SECONDS)
     assert older is not None
     assert ttl_of(older) == pytest.approx(5.0 - NOTICED_SECONDS)
+
+
+@pytest.mark.parametrize(("seconds", "written"), [(0.5, b"0.500"), (1.0, b"1.000"), (0.0, b"0.001"), (-3.0, b"0.001")])
+def test_what_is_left_is_written_in_milliseconds_and_is_never_nothing(seconds: float, written: bytes) -> None:
+    assert with_ttl(b'{"ttl":9,"value":1}', seconds) == b'{"ttl":' + written + b',"value":1}'

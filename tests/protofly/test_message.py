@@ -102,3 +102,8 @@ def test_a_late_reply_is_marked_once_whatever_its_body_said() -> None:
         assert json.loads(late.raw)["body"] == {**body, "late": True}
         assert (reply.is_late, late.is_late) == (False, True)
         assert marked_late(late) is late
+
+
+@pytest.mark.parametrize(("type_", "is_response"), [("response", True), ("responses", False), ("create", False)])
+def test_a_reply_is_known_by_its_type_alone(type_: str, is_response: bool) -> None:
+    assert message(type_, code=200).is_response is is_response

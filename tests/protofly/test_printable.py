@@ -29,6 +29,7 @@ def test_what_people_write_stays_as_it_is() -> None:
     assert escaped(text) == text
     assert escaped("a\nb\tc\x1b[31m\x85") == r"a\nb\tc\x1b[31m\x85"
     assert escaped("a\nb\x1b", keep="\n") == "a\nb\\x1b"
+    assert escaped("\xad\u0378\u200e\uffff\U000e0041") == r"\xad\u0378\u200e\uffff\U000e0041"
 
 
 @given(st.text(st.characters(exclude_categories=())))

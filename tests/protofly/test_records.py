@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from hashlib import sha256
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly.errors import Code, PeerError
+from protofly.record_segments import SegmentFacts
 from protofly.records import (
     RECORD_TYPES,
     GateFacts,
@@ -229,3 +231,37 @@ def test_digests_that_share_their_begin_are_those_of_single_messages() -> None:
     digest = envelope_digests(*names)
     for id_, body in ((b"12", b'{"value":1}'), (None, b""), (b"13", b"{}")):
         assert digest(id_, body) == envelope_digest(*names, id_, body)
+
+
+@pytest.mark.parametrize("has_checksum", [False, True])
+@pytest.mark.parametrize("is_single", [False, True])
+@pytest.mark.parametrize(("size_flag", "size_bytes"), [(0, 0), (1, 2), (2, 4), (3, 8)])
+@pytest.mark.parametrize(("dictionary_flag", "dictionary_bytes"), [(0, 0), (1, 1), (2, 2), (3, 4)])
+def test_the_end_of_a_frame_is_behind_all_that_its_descriptor_announces(
+    has_checksum: bool, is_single: bool, size_flag: int, size_bytes: int, dictionary_flag: int, dictionary_bytes: int
+) -> None:
+    """Made by the table of RFC 8878, section 3.1.1.1: a stored block of two bytes, one of a repeated byte, an end."""
+    descriptor = size_flag << 6 | is_single << 5 | has_checksum << 2 | dictionary_flag
+    window_bytes = 0 if is_single else 1
+    header = bytes([descriptor]) + bytes(window_bytes + dictionary_bytes + (size_bytes or int(is_single)))
+    blocks = (2 << 3).to_bytes(3, "little") + b"ab" + (9 << 3 | 1 << 1).to_bytes(3, "little") + b"c" + b"\x01\0\0"
+    frame = b"\x28\xb5\x2f\xfd" + header + blocks + bytes(4 * has_checksum)
+    assert frame_end(b"before" + frame + b"behind", 6) == 6 + len(frame)
+    assert frame_end(frame, 0) == len(frame)
+    assert frame_end(frame[:-1], 0) is None
+
+
+def test_what_a_record_leaves_out_is_nothing() -> None:
+    facts = GateFacts()
+    assert (facts.via_length, facts.identity_verified, facts.partial, facts.link_class) == (0, False, False, "node")
+    assert {one.schema_version for one in RECORD_TYPES.values()} == {1}
+    begun = SegmentFacts(first_seq=5, opened_us=9)
+    assert (begun.records, begun.lost_records, begun.min_ts_us, begun.max_ts_us, begun.last_seq) == (0, 0, 0, 0, 4)
+    begun.add([3, 5, 4], [], [])
+    begun.add([2], [], [])
+    assert (begun.min_ts_us, begun.max_ts_us, begun.last_seq) == (2, 5, 8)
+
+
+def test_a_hidden_address_is_its_scheme_and_24_hexadecimal_digits() -> None:
+    assert re.fullmatch("comm:[0-9a-f]{24}", hash_address("comm://a.example/r", b"k" * 32))
+    assert re.fullmatch("[0-9a-f]{24}", hash_address("no address", b"k" * 32))

@@ -33,6 +33,7 @@ MODULES: Final = (
     "msg_node.registries.core.twin",
     "protofly.documents",
     "protofly.guid_record",
+    "protofly.record_blocks",
     "protofly.record_segments",
     "protofly.records",
     "protofly.signatures",

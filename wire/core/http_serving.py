@@ -9,8 +9,8 @@ Source: RFC 9110; RFC 9112.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import h11
@@ -25,12 +25,13 @@ _REASONS: Final = {200: b"OK", 400: b"Bad Request", 403: b"Forbidden", 405: b"Me
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """A request; header names in lower case, one that is given twice is left out."""
+    """A request; header names in lower case, one that is given twice is left out. `fields` are all of them."""
 
     method: str
     target: str
     headers: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    fields: Sequence[tuple[bytes, bytes]] = field(default=(), compare=False)
 
 
 class HttpServing:
@@ -93,7 +94,7 @@ class HttpServing:
         else:
             assert self._head is not None
             head, body, self._head, self._body = self._head, bytes(self._body), None, bytearray()
-            return HttpRequest(head.method, head.target, head.headers, body)
+            return replace(head, body=body)
         return None
 
     def answer(self, status: int, headers: Mapping[str, str], body: bytes, *, is_last: bool = False) -> None:
@@ -129,4 +130,6 @@ def _head_of(request: h11.Request) -> HttpRequest:
     pairs = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
     times = Counter(name for name, _ in pairs)
     headers = {name: value for name, value in pairs if times[name] == 1}
-    return HttpRequest(request.method.decode("latin-1"), request.target.decode("latin-1"), headers)
+    return HttpRequest(
+        request.method.decode("latin-1"), request.target.decode("latin-1"), headers, fields=tuple(request.headers)
+    )

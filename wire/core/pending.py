@@ -63,6 +63,11 @@ class PendingTable(Generic[T]):
     def __len__(self) -> int:
         return self._count
 
+    def bound(self, *, most: int, most_per_address: int) -> None:
+        """Let other bounds count for connections that come from now on."""
+        self._most, self._most_per_address = most, most_per_address
+        self._levels += [{} for _ in range(most_per_address + 1 - len(self._levels))]
+
     def count_of(self, address: str) -> int:
         """How many entries an address has."""
         return len(self._entries.get(address, ()))
