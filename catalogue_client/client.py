@@ -24,6 +24,7 @@ from catalogue_client.core.legacy import Descriptor
 from catalogue_client.core.location import Location, kept_location
 from catalogue_client.core.selection import select_stub
 from catalogue_client.core.state import DomainTrust, TrustAnchor, TrustState
+from catalogue_client.core.updates import AUTOMATIC, UpdateRule, predecessor
 from catalogue_client.core.verify import (
     ManifestRules,
     PermissionsHeldError,
@@ -36,6 +37,7 @@ from catalogue_client.core.verify import (
 from catalogue_client.downloads import Downloads, ModuleLookup
 from catalogue_client.fetcher import Fetcher
 from catalogue_client.trust_store import TrustStore
+from catalogue_client.version_marks import VersionMarks
 from protofly import limits
 from protofly.documents import DocumentBundle, Manifest, StubReference, TrustLevel, document_sha256, key_set_fingerprint
 from protofly.errors import Code, PeerError, TransportError
@@ -66,7 +68,11 @@ class _FetchContext:
 
 
 class CatalogueClient:
-    """Fetches and verifies what foreign domains publish."""
+    """Fetches and verifies what foreign domains publish.
+
+    Attributes:
+        versions: What the versions of stubs have done here.
+    """
 
     def __init__(
         self,
@@ -76,13 +82,19 @@ class CatalogueClient:
         our_domain: str,
         clock: Callable[[], float] = time.time,
         draw: Callable[[], float] = random.random,
+        updates: Callable[[str], UpdateRule] = lambda _domain: AUTOMATIC,
     ) -> None:
-        """`clock` gives Unix seconds, `draw` numbers in [0, 1); `our_domain` is held against `for_domains`."""
+        """`clock` gives Unix seconds, `draw` numbers in [0, 1); `our_domain` is held against `for_domains`.
+
+        `updates` is what the operator says about newer stubs of a domain.
+        """
         self._downloads = Downloads(fetcher)
         self._store = store
         self._our_domain = our_domain
         self._clock = clock
         self._draw = draw
+        self._updates = updates
+        self.versions = VersionMarks(store, self._rules)
         self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
 
     async def refresh(
@@ -203,9 +215,7 @@ class CatalogueClient:
             PeerError: Manifest or module were refused (PERMISSIONS_HELD: the operator has to decide).
             TransportError: Nobody answered.
         """
-        context = _FetchContext(
-            trust, cached, ManifestRules(our_domain=self._our_domain, policy=policy, now=self._clock())
-        )
+        context = _FetchContext(trust, cached, self._rules(trust.domain, policy))
         reference = wanted if isinstance(wanted, StubReference) else select_stub(trust.live, wanted)
         try:
             return await self._newest_stub(context, reference, on_step)
@@ -215,6 +225,20 @@ class CatalogueClient:
                 raise
             _logger.warning("%s of %s stays at %s: %s", previous.name, trust.domain, previous.version, failure)
             return previous
+
+    async def fetch_predecessor(self, trust: DomainTrust, name: str, cached: ModuleLookup) -> VerifiedStub:
+        """The version before the one on trial, from the cache alone.
+
+        Raises:
+            PeerError: There is none, or it must not go on.
+        """
+        context = _FetchContext(trust, cached, self._rules(trust.domain))
+        return await self._accepted_stub(context, name, digest=predecessor(self._remembered(trust), name))
+
+    def _rules(self, domain: str, policy: PermissionsPolicy = _DEFAULT_POLICY) -> ManifestRules:
+        return ManifestRules(
+            our_domain=self._our_domain, policy=policy, now=self._clock(), updates=self._updates(domain)
+        )
 
     async def _newest_stub(self, context: _FetchContext, reference: StubReference, on_step: OnStep) -> VerifiedStub:
         trust, started = context.trust, time.perf_counter()
@@ -250,12 +274,18 @@ class CatalogueClient:
     async def _previous_stub(self, context: _FetchContext, name: str) -> VerifiedStub | None:
         """The accepted version, from the cache alone, if it may go on."""
         try:
-            state = self._remembered(context.trust)
-            manifest, raw = accept_previous(state, context.trust, name, context.rules)
-            module = await context.cached(manifest.module.sha256)
-            return None if module is None else make_stub(context.trust, manifest, raw, module)
+            return await self._accepted_stub(context, name)
         except PeerError:
             return None
+
+    async def _accepted_stub(self, context: _FetchContext, name: str, *, digest: str = "") -> VerifiedStub:
+        state = self._remembered(context.trust)
+        manifest, raw = accept_previous(state, context.trust, name, context.rules, digest=digest)
+        module = await context.cached(manifest.module.sha256)
+        if module is None:
+            detail = f"{name} {manifest.version} is not in the cache any more"
+            raise PeerError(Code.PERMISSIONS_HELD, detail, domain=context.trust.domain)
+        return make_stub(context.trust, manifest, raw, module)
 
     def _remembered(self, trust: DomainTrust) -> TrustState:
         state = self._store.load(trust.domain)

@@ -13,14 +13,15 @@ import hashlib
 import hmac
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
 
 import msgspec
 import trio
 
-from catalogue_client.core.state import TrustState, retrusted
+from catalogue_client.core.state import TrustState, raised, retrusted
+from catalogue_client.core.updates import readmitted
 from catalogue_client.core.verify import approve
 from protofly.errors import Code, HostError, PeerError
 
@@ -37,7 +38,11 @@ class ChangedMeanwhileError(PeerError):
 
 
 class TrustStore:
-    """Durable `TrustState` per domain. `secret` (32 bytes) is this node's own and lies outside what it protects."""
+    """Durable `TrustState` per domain. `secret` (32 bytes) is this node's own and lies outside what it protects.
+
+    Attributes:
+        on_saved: Called with each state that is remembered from now on, in whatever thread wrote it.
+    """
 
     def __init__(self, path: Path, *, secret: bytes) -> None:
         """Open or create the file, readable by its owner only.
@@ -47,6 +52,7 @@ class TrustStore:
         """
         self._key = hashlib.sha256(b"trapezoid trust store\0" + secret).digest()
         self._lock = threading.Lock()
+        self.on_saved: Callable[[TrustState], None] = _ignore
         with contextlib.ExitStack() as undo:
             try:
                 path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +127,35 @@ class TrustStore:
             ChangedMeanwhileError: It is something else; nothing was written.
             HostError: STORAGE.
         """
-        await trio.to_thread.run_sync(self._replace, before, state)
+        await trio.to_thread.run_sync(self.replace_now, before, state)
+
+    def replace_now(self, before: TrustState | None, state: TrustState) -> None:
+        """Do as `replace`, and block meanwhile."""
+        with self._transaction() as database:
+            if self._read(database, state.domain) != before:
+                raise ChangedMeanwhileError(state.domain)
+            self._insert(database, state)
+        self.on_saved(state)
+
+    def learn(self, theirs: TrustState) -> TrustState | None:
+        """Take over what another node of ours remembers of a domain: all of it at first, later what it saw besides.
+
+        Blocks.
+
+        Returns:
+            What is remembered here if that other node should know it, None otherwise.
+
+        Raises:
+            PeerError: CACHE_TAMPERED.
+            HostError: STORAGE.
+        """
+        with self._transaction() as database:
+            ours = self._read(database, theirs.domain)
+            following = theirs if ours is None else raised(ours, theirs)
+            if following is not None:
+                self._insert(database, following)
+                return None
+        return ours if ours is not None and raised(theirs, ours) is not None else None
 
     async def retrust(self, domain: str, fingerprint: str) -> TrustState | None:
         """The operator's way out of broken trust: forget the domain, and believe only the key set named here next.
@@ -159,25 +193,21 @@ class TrustStore:
         return None
 
     async def approve(self, domain: str, name: str) -> None:
-        """The operator grants what the held update of stub `name` wants.
+        """The operator grants what the held update of stub `name` wants, and lets versions run that have failed here.
 
         Raises:
-            HostError: NOT_REGISTERED if nothing of that name is held.
+            HostError: NOT_REGISTERED if nothing of that name is held, and none has failed.
         """
         state = self.load(domain)
-        if state is None or name not in state.held:
-            raise HostError(Code.NOT_REGISTERED, f"no update of {name} of {domain} is held")
-        await self.replace(state, approve(state, name))
+        if state is None or (name not in state.held and not state.failed_modules):
+            raise HostError(Code.NOT_REGISTERED, f"no update of {name} of {domain} is held, and none has failed here")
+        following = readmitted(state)
+        await self.replace(state, approve(following, name) if name in state.held else following)
 
     def _write(self, state: TrustState) -> None:
         with self._transaction() as database:
             self._insert(database, state)
-
-    def _replace(self, before: TrustState | None, state: TrustState) -> None:
-        with self._transaction() as database:
-            if self._read(database, state.domain) != before:
-                raise ChangedMeanwhileError(state.domain)
-            self._insert(database, state)
+        self.on_saved(state)
 
     def _delete(self, domain: str) -> None:
         with self._transaction() as database:
@@ -205,3 +235,7 @@ class TrustStore:
 
     def _mac(self, domain: str, state: bytes) -> bytes:
         return hmac.digest(self._key, domain.encode() + b"\0" + state, "sha256")
+
+
+def _ignore(_state: TrustState) -> None:
+    """Nobody else wants to know."""

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from federation.domain_documents import DomainDocuments
     from federation.domain_link import DomainLink
     from federation.identity import Identity
+    from federation.instance_run import StubSources
     from federation.link_acceptor import LinkAcceptor
     from federation.link_context import LinkContext
     from federation.resolver import Resolver
     from federation.router import Federation
-    from federation.stub_deployment import StubSources
     from federation.stub_host import StubHost
     from federation.stub_provider import StubProvider
     from federation.supervisor import StubSupervisor

@@ -62,7 +62,6 @@ class AddressFeed:
     def __init__(self, domain: str, gate: Gate, addresses: OurAddresses) -> None:
         self._domain = domain
         self._gate = gate
-        self._link_class = gate.class_of(domain)
         self._addresses = addresses
         self._news = AddressNews(STUB_ADDRESSES, self._may_see)
         self._revision = ""
@@ -114,10 +113,10 @@ class AddressFeed:
             ours = domain_of(address)
         except PeerError:
             return False
-        now = time.time()
+        now, link_class = time.time(), self._gate.class_of(self._domain)
         for type_ in _PROBES:
             probe = Message(b"1", type_, f"hyperty://{self._domain}/any", address, b"", b"{}")
-            facts = Facts("in", probe, self._domain, ours, self._domain, 0, 0, now, link_class=self._link_class)
+            facts = Facts("in", probe, self._domain, ours, self._domain, 0, 0, now, link_class=link_class)
             if self._gate.explain(facts).verdict.permitted:
                 return True
         return False

@@ -92,6 +92,21 @@ class ChosenStubs:
         self._scripts = scripts
         self._budget = Budget() if budget is None else budget
 
+    def choose(self, choices: Iterable[StubChoice]) -> frozenset[str]:
+        """Take other settings over, for instances that start from now on; returns domains whose settings differ.
+
+        Which stubs are chosen, and their endpoints, must be as before.
+        """
+        before, self._choices = self._choices, {one.domain: one for one in choices}
+        return frozenset(
+            domain
+            for domain in before.keys() | self._choices.keys()
+            if (before.get(domain) or StubChoice(domain=domain)) != self._of(domain)
+        )
+
+    def _of(self, domain: str) -> StubChoice:
+        return self._choices.get(domain) or StubChoice(domain=domain)
+
     def is_chosen(self, domain: str) -> bool:
         """True when the operator chose the stub of a domain."""
         choice = self._choices.get(domain)
@@ -125,7 +140,7 @@ class ChosenStubs:
             PeerError: STUB_CONFIGURATION when its configuration does not fit the schema of its manifest,
                 STUB_NEEDS_MORE when its manifest needs more than it may have.
         """
-        choice = self._choices.get(stub.domain) or StubChoice(domain=stub.domain)
+        choice = self._of(stub.domain)
         configuration = self._configuration(choice, stub)
         return InstanceTerms(
             configuration=configuration, grant=choice.grant, budget=choice.grant.budget(stub.manifest, self._budget)

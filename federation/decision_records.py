@@ -83,7 +83,7 @@ def decision_record(
         rule_id=verdict.rule_id or None,
         reason=None if verdict.code is None else verdict.code.word,
         retry_after_us=int(verdict.retry_after_seconds * 1e6) or None,
-        shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow) or None,
+        shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow if one.rule_id) or None,
         obligations=tuple(f"{one.name}={one.value}" for one in verdict.decision.obligations) or None,
         facts=recorded,
         left_out=left_out or None,

@@ -58,7 +58,9 @@ class DomainDocuments:
         self._anchor_of = anchor_of
         self._clock = clock
         self._trusted: dict[str, DomainTrust] = {}
+        self._asked_for: set[str] = set()
         self._renewed: Callable[[str], None] = lambda _: None
+        self._others: dict[str, trio.Event] = {}
         self._locks: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
 
     async def trust_of(
@@ -91,6 +93,19 @@ class DomainDocuments:
         """Have `renewed` called with each domain whose documents were fetched anew."""
         self._renewed = renewed
 
+    async def wait_renewed(self, domain: str) -> None:
+        """Wait until documents of a domain are fetched that differ from those before, by anyone and for any reason."""
+        event = self._others.setdefault(domain, trio.Event())
+        try:
+            await event.wait()
+        finally:
+            if not event.statistics().tasks_waiting and self._others.get(domain) is event:
+                del self._others[domain]
+
+    def _notify(self, domain: str) -> None:
+        self._renewed(domain)
+        self._others.pop(domain, trio.Event()).set()
+
     def reconsider(self) -> None:
         """Verify all documents again when they are next needed: the anchors are others than before.
 
@@ -98,13 +113,19 @@ class DomainDocuments:
         """
         known, self._trusted = list(self._trusted), {}
         for domain in known:
-            self._renewed(domain)
+            self._notify(domain)
+
+    def ask_again(self, domain: str) -> None:
+        """The operator wants news: the next question goes to the domain, however recently it was asked."""
+        self._asked_for &= self._trusted.keys()
+        if domain in self._trusted:
+            self._asked_for.add(domain)
 
     def is_forgotten(self, domain: str) -> bool:
         """True when the operator took back what we knew of a domain, and nothing was accepted since."""
         return self._client.is_forgotten(domain)
 
-    def _believed(self, domain: str) -> DomainTrust | None:
+    def believed(self, domain: str) -> DomainTrust | None:
         """Return the trust in a domain, None if the operator retrusted or forgot it since."""
         known = self._trusted.get(domain)
         if known is not None and not self._client.is_remembered(known):
@@ -127,8 +148,11 @@ class DomainDocuments:
         self, domain: str, *, is_refresh: bool, times: StepTimes, asked_by: str = "", for_domain: str = ""
     ) -> DomainTrust:
         async with self._locks.setdefault(domain, trio.Lock()):
-            known = self._believed(domain)
-            if known is not None and self._clock() - known.fetched_at < LEAST_REFRESH_SECONDS:
+            known = self.believed(domain)
+            if domain in self._asked_for:
+                self._asked_for.discard(domain)
+                is_refresh = True
+            elif known is not None and self._clock() - known.fetched_at < LEAST_REFRESH_SECONDS:
                 is_refresh = False  # asked for news this often, it gives the same answer
             if known is not None and not is_refresh and known.is_fresh(self._clock()):
                 times.is_warm = True
@@ -140,7 +164,7 @@ class DomainDocuments:
                 del self._trusted[next(iter(self._trusted))]
             self._trusted[domain] = trust
             if known is not None and known.live_envelope != trust.live_envelope:
-                self._renewed(domain)
+                self._notify(domain)
             return trust
 
     async def _restored(self, domain: str, times: StepTimes) -> DomainTrust | None:

@@ -22,6 +22,7 @@ from federation.core.link_machine import (
     Rejected,
     StopWaiting,
     StubVerified,
+    TakeOver,
     Tick,
 )
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
@@ -34,6 +35,8 @@ from federation.link_records import LinkRecords
 from federation.need import Need
 from federation.outbound import Outbound
 from federation.paused_senders import PausedSenders
+from policy.core.model import LinkClass
+from policy.core.obligations import Instead
 from protofly.counters import Counters
 from protofly.errors import Code
 from protofly.limits import REQUEST_TTL_SECONDS
@@ -104,10 +107,10 @@ class DomainLink(LinkPort):
             return outbound
         return self._submit(outbound, now)  # type: ignore[arg-type]
 
-    def send_refusal(self, request: Message, code: Code, detail: str = "") -> None:
-        """Answer a request of the peer's with a refusal."""
+    def send_refusal(self, request: Message, code: Code, detail: str = "", instead: Instead | None = None) -> None:
+        """Answer a request of the peer's with a refusal, or with what a policy of ours says instead."""
         now = self.now()
-        outbound = self.outward.refusal(request, code, detail, now)
+        outbound = self.outward.refusal(request, code, detail, now, instead)
         if outbound is not None:
             self._submit(outbound, now)
 
@@ -134,15 +137,14 @@ class DomainLink(LinkPort):
 
     # What carriers report.
 
-    def handle(self, event: CarrierEvent) -> None:
-        """See `LinkPort`."""
+    def handle(self, event: CarrierEvent | TakeOver) -> None:
+        """See `LinkPort`; takes in as well which carrier is to follow which."""
         now = self.now()
         self.effects.perform(self.machine.handle(event, now), now)
 
     def is_active(self, carrier: Carrier) -> bool:
         """See `LinkPort`."""
-        carriers = self.machine.carriers
-        return bool(carriers) and carriers[0] is carrier
+        return self.machine.carriers.may_take(carrier)
 
     def processed(self, stream: str) -> int:
         """See `LinkPort`."""
@@ -226,6 +228,12 @@ class DomainLink(LinkPort):
     def counters(self) -> Counters:
         """Counts of messages; `LinkCount` has their meaning."""
         return self.machine.counters
+
+
+def reclassify(link: DomainLink, link_class: LinkClass) -> None:
+    """The domain of a link has another trust class from the next message on."""
+    link.outward.link_class = link_class
+    link.inward.reclassify(link_class)
 
 
 def close_link(link: DomainLink) -> None:

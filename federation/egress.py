@@ -13,6 +13,8 @@ import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import count
+from secrets import randbelow
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -23,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from catalogue_client.fetcher import Dialler
 from federation.core.service_tokens import ServiceTokens, cleaned
-from protofly.documents import Endpoint
+from protofly.documents import ALTERNATES, Endpoint
 from protofly.errors import Code, HostError, PeerError, SettingsError, TransportError
 from protofly.limits import HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from protofly.signatures import base64url
@@ -162,6 +164,7 @@ class Egress:
         self._channels: dict[int, Channel] = {}
         self._heard_seconds = 0.0
         self._digesting = 0
+        self._openings = count(randbelow(ALTERNATES + 1))  # instances begin at different nodes of a domain
 
     @property
     def backlog_bytes(self) -> int:
@@ -210,11 +213,14 @@ class Egress:
     def open(self, number: int, kind: int, request: OpenRequest, endpoint: Endpoint) -> None:
         """Start opening a line that was granted; the event `opened` or `closed` follows.
 
+        Of an endpoint with alternates each opening takes the next place.
+
         Raises:
             StubFaultError: STUB_DENIED when path, headers or kind are not allowed.
         """
-        url = self.rules.url_of(endpoint, kind, request)
-        channel = Channel(number, kind, endpoint)
+        place = endpoint.place(next(self._openings))
+        url = self.rules.url_of(place, kind, request)
+        channel = Channel(number, kind, place)
         self._channels[number] = channel
         self._nursery.start_soon(self._run, channel, url, request)
 

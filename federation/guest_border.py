@@ -19,7 +19,9 @@ from federation.decision_records import DecisionRecords
 from federation.link_context import UNIDENTIFIED, BorderRules
 from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords, Recording
+from federation.redirects import follow_redirects
 from policy.core.engine import Facts
+from policy.core.gate import Verdict
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.limits import GATE_KNOWN_DOMAINS
@@ -44,6 +46,14 @@ class GuestContext:
     recording: Recording
     decisions: DecisionRecords
     mains: Mapping[str, str] = field(default_factory=dict)
+
+
+class DeniedError(PeerError):
+    """Our gate does not let a message pass; `instead` is what a rule puts in the place of a refusal."""
+
+    def __init__(self, verdict: Verdict, domain: str) -> None:
+        super().__init__(verdict.code or Code.POLICY, domain=domain)
+        self.instead = verdict.instead
 
 
 class Entered:
@@ -79,7 +89,7 @@ class GuestBorder:
     """Judges and records what guests send and are sent."""
 
     def __init__(self, context: GuestContext) -> None:
-        self._rules = context.rules
+        self.rules = context.rules
         self._our_domains = context.rules.ours.domains
         self._context = context
         self._sides: dict[str, _Side] = {}
@@ -92,9 +102,9 @@ class GuestBorder:
         """
         valid_domain(domain)
         domain = self._context.mains.get(domain, domain)
-        if self._rules.interworking.admission(domain) is not None:
+        if self.rules.interworking.admission(domain) is not None:
             raise PeerError(Code.DOMAIN_BLOCKED, "this domain speaks through its interworking stub only", domain=domain)
-        size, link_class = len(message.raw), self._rules.gate.class_of(domain)
+        size, link_class = len(message.raw), self.rules.gate.class_of(domain)
         facts = Facts(
             "peer", message, domain_of(message.from_), domain, domain, size, 0, time.time(), link_class=link_class
         )
@@ -106,9 +116,10 @@ class GuestBorder:
         """Clean and judge what a guest sends; its sender has been checked. `now` is seconds since the Unix epoch.
 
         Raises:
-            PeerError: Why it may not enter; that is recorded.
+            DeniedError: Our gate does not let it pass.
+            PeerError: Why else it may not enter. Both are recorded.
         """
-        rules, began = self._rules, time.monotonic()
+        rules, began = self.rules, time.monotonic()
         domain = self._context.mains.get(domain, domain)
         side = self._side(domain)
         try:
@@ -138,9 +149,16 @@ class GuestBorder:
         msg_id = rules.ids.next(now)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = side.records.entering(facts, verdict, msg_id, digest)
+        if verdict.instead is not None:
+            side.records.decided(facts, verdict, msg_id)
+            facts, verdict = follow_redirects(rules.gate, facts, verdict)
+            inner = facts.message
+            entry = side.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             side.records.denied(entry, facts, verdict, msg_id)
-            raise PeerError(verdict.code or Code.POLICY, domain=domain)
+            raise DeniedError(verdict, domain)
+        if verdict.decision.shadow:
+            side.records.decided(facts, verdict, msg_id)
         if rules.gate.has_policies:
             inner.judged(verdict.is_permitted_by_rule)
         return Entered(inner, entry, side.records, began)
@@ -170,7 +188,7 @@ class GuestBorder:
         Returns:
             Why the guest was not given it.
         """
-        rules, now, began = self._rules, time.time(), time.monotonic()
+        rules, now, began = self.rules, time.time(), time.monotonic()
         domain = self._context.mains.get(domain, domain)
         records = self._side(domain).records
         try:

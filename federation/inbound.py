@@ -19,11 +19,16 @@ from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.link_counts import LinkCount
 from federation.core.link_machine import LinkMachine
+from federation.inward_flow import INWARD_FLOWS, Entered, InwardFlows
 from federation.link_context import UNIDENTIFIED, BorderRules, LocalBus
 from federation.link_events import LinkEvents
 from federation.link_records import LinkRecords
+from federation.redirects import follow_redirects
 from federation.traces import Traces
 from policy.core.engine import Facts
+from policy.core.gate import Verdict
+from policy.core.model import LinkClass
+from policy.core.obligations import Instead
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -42,8 +47,8 @@ class Near(Protocol):
     events: LinkEvents
     machine: LinkMachine
 
-    def send_refusal(self, request: Message, code: Code, detail: str = "") -> None:
-        """Answer a request of the peer's with a refusal."""
+    def send_refusal(self, request: Message, code: Code, detail: str = "", instead: Instead | None = None) -> None:
+        """Answer a request of the peer's with a refusal, or with what a policy of ours says instead."""
 
 
 @dataclass(slots=True)
@@ -51,6 +56,7 @@ class _Side:
     """The far end as one carrier brings it."""
 
     border: InwardBorder
+    flows: InwardFlows
     limit: ForgeryLimit
 
 
@@ -64,7 +70,7 @@ class Inbound:
         self._traces = traces
         self._replies, self._counters = link.machine.replies, link.machine.counters
         self._our_domains = rules.ours.domains
-        self._link_class = rules.gate.class_of(link.domain)
+        self.link_class = rules.gate.class_of(link.domain)
         self._is_legacy = rules.interworking.admission(link.domain) is not None
         self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
         self._side_now = self._sides[None]
@@ -79,7 +85,7 @@ class Inbound:
         """From now on a carrier that is up speaks for these domains besides the main one, and for no others."""
         side = self._sides.get(carrier)
         if side is not None:
-            side.border = self._border(domains)
+            side.border, side.flows = self._border(domains)
 
     def carrier_lost(self, carrier: Carrier) -> None:
         """A carrier is gone, and what was proved on it."""
@@ -90,41 +96,58 @@ class Inbound:
         return frozenset[str]().union(*(side.border.speaker.domains for side in self._sides.values()))
 
     def _side(self, domains: frozenset[str], *, is_node: bool) -> _Side:
-        return _Side(self._border(domains), ForgeryLimit(is_node=is_node))
+        return _Side(*self._border(domains), ForgeryLimit(is_node=is_node))
 
-    def _border(self, domains: frozenset[str]) -> InwardBorder:
+    def _border(self, domains: frozenset[str]) -> tuple[InwardBorder, InwardFlows]:
         """Make the border for what comes in from now on; a new stub may speak for other addresses than the last one."""
         legacy = self._rules.interworking
         is_theirs = partial(legacy.speaks_for, self._link.domain) if legacy else None
         domain = self._link.domain
         theirs = domains | {domain} | self._rules.listed_aliases(domain)
         speaker = Speaker(theirs, self._our_domains, is_theirs)
-        return InwardBorder(self._rules.ours.node, speaker, max_hops=self._rules.max_hops)
+        rules, link = self._rules, self._link
+        border = InwardBorder(rules.ours.node, speaker, max_hops=rules.max_hops)
+        return border, INWARD_FLOWS[rules.flows](domain, border, rules, link.records)
 
     def take(self, raws: Sequence[bytes], carrier: Carrier | None, now: float) -> bool:
         """Take messages in, in order, in the names for which `carrier` speaks; `now` is monotonic seconds.
 
         Returns true when it has brought too much in the name of others: `refuse` is due.
         """
-        link = self._link
         side = self._side_now = self._sides.get(carrier) or self._sides[None]
         wall = time.time()
-        batch: list[Message] = []
-        entries: list[MessageRecord] = []
-        for raw in raws:
-            usual = side.border.without_trailer(raw)
-            if usual is not None and usual[0].type != FORWARD:
-                self._enter(usual[0], usual[1], len(raw), wall, batch, entries)
-                continue
-            try:
-                for message in codec.decode(raw):
-                    self._enter(message, b"", len(raw), wall, batch, entries)
-            except codec.BrokenMessageError as exc:
-                self._counters[LinkCount.BROKEN] += 1
-                link.events.broken(exc)
-        if batch:
-            self._hand_to_bus(batch, entries, now)
+        entered, taken = Entered(), 0
+        while taken < len(raws):
+            run = side.flows.take(raws, taken, wall, entered)
+            if not run:
+                run = 1
+                self._take_one(side, raws[taken], wall, entered)
+            taken += run
+        side.flows.end_turn(entered)
+        if entered.messages:
+            self._hand_to_bus(entered, now)
         return side.limit.is_reached
+
+    def _take_one(self, side: _Side, raw: bytes, now: float, entered: Entered) -> None:
+        """Let one text go the whole way."""
+        usual = side.border.without_trailer(raw)
+        if usual is not None and usual[0].type != FORWARD:
+            inner, msg_id = usual
+            if self._enter(inner, msg_id, len(raw), now, entered):
+                side.flows.notice(inner, len(raw), entered)
+            return
+        try:
+            for message in codec.decode(raw):
+                self._enter(message, b"", len(raw), now, entered)
+        except codec.BrokenMessageError as exc:
+            self._counters[LinkCount.BROKEN] += 1
+            self._link.events.broken(exc)
+
+    def reclassify(self, link_class: LinkClass) -> None:
+        """The domain has another trust class from the next message on."""
+        self.link_class = link_class
+        for side in self._sides.values():
+            side.flows.link_class = link_class
 
     def refuse(self, carrier: Carrier | None) -> None:
         """A carrier has brought too much in the name of others; another one begins anew.
@@ -136,10 +159,8 @@ class Inbound:
         side.limit = ForgeryLimit(is_node=True)
         raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=self._link.domain)
 
-    def _enter(
-        self, message: Message, msg_id: bytes, size: int, now: float, batch: list[Message], entries: list[MessageRecord]
-    ) -> None:
-        """Check, clean and judge one message; those that may pass join the batch.
+    def _enter(self, message: Message, msg_id: bytes, size: int, now: float, entered: Entered) -> bool:
+        """Check, clean and judge one message; returns true when it has entered.
 
         One that has crossed the border comes with its id in both sides' records.
         """
@@ -157,30 +178,48 @@ class Inbound:
         except PeerError as exc:
             link.records.refused(message, msg_id or id_carried(message), exc.code, now, size)
             self._refuse(message, exc)
-            return
+            return False
         hops = border.hops_crossed
         facts = Facts(
-            "in", inner, from_domain, to_domain, link.domain, size, hops, now, *who, link_class=self._link_class
+            "in", inner, from_domain, to_domain, link.domain, size, hops, now, *who, link_class=self.link_class
         )
         verdict = self._rules.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
         entry = link.records.entering(facts, verdict, msg_id, digest)
+        if verdict.decision.shadow and verdict.permitted:
+            link.records.decided(facts, verdict, msg_id)
         if not verdict.permitted:
-            code = verdict.code or Code.POLICY
-            self._counters[LinkCount.DENIED] += 1
-            link.records.denied(entry, facts, verdict, msg_id)
-            link.send_refusal(inner, code)
-            if inner.is_response:
-                answer = self._replies.denied(inner, code, verdict.details_for_sender, time.monotonic())
-                if answer is not None:
-                    self._bus.answer(answer)
-            return
+            self._keep_out(inner, facts, verdict, entry, entered)
+            return False
         if self._rules.gate.has_policies:
             inner.judged(verdict.is_permitted_by_rule)
         if inner.type == "response":
             inner = self._replies.came(inner, time.monotonic())
-        batch.append(inner)
-        entries.append(entry)
+        entered.messages.append(inner)
+        entered.records.append(entry)
+        return True
+
+    def _keep_out(
+        self, message: Message, facts: Facts, verdict: Verdict, entry: MessageRecord, entered: Entered
+    ) -> None:
+        """Our gate does not let a message pass: refuse it, or answer or redirect it as a rule says."""
+        link, msg_id = self._link, bytes.fromhex(entry.msg_id)
+        if verdict.instead is not None:
+            link.records.decided(facts, verdict, msg_id)
+            facts, verdict = follow_redirects(self._rules.gate, facts, verdict)
+            if verdict.permitted:
+                facts.message.judged(verdict.is_permitted_by_rule)
+                entered.messages.append(facts.message)
+                entered.records.append(link.records.entering(facts, verdict, msg_id, entry.digest))
+                return
+        code = verdict.code or Code.POLICY
+        self._counters[LinkCount.DENIED] += 1
+        link.records.denied(entry, facts, verdict, msg_id)
+        link.send_refusal(message, code, instead=verdict.instead)
+        if message.is_response:
+            answer = self._replies.denied(message, code, verdict.details_for_sender, time.monotonic())
+            if answer is not None:
+                self._bus.answer(answer)
 
     def _check_sender(self, message: Message, border: InwardBorder) -> None:
         """A stranger's address may only answer what one of us asked it; nobody answers in a name of ours.
@@ -208,12 +247,12 @@ class Inbound:
             self.forged_names.count(message.from_[:FORGED_NAME_CHARS])
             link.events.spoofed(message.from_, exc.code)
 
-    def _hand_to_bus(self, batch: list[Message], entries: list[MessageRecord], arrived: float) -> None:
+    def _hand_to_bus(self, entered: Entered, arrived: float) -> None:
         link, traces = self._link, self._traces
-        codes = self._bus.deliver(link.domain, batch)
+        codes = self._bus.deliver(link.domain, entered.messages)
         total_us = int((time.monotonic() - arrived) * 1e6)
         arrived_at_bus = link.records.arrived
-        for message, entry, code in zip(batch, entries, codes, strict=True):
+        for message, entry, code in zip(entered.messages, entered.records, codes, strict=True):
             if message.peek.trace:
                 traces.hop(message.trace, "link in", arrived)
                 traces.hop(message.trace, "bus")

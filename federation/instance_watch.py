@@ -14,12 +14,12 @@ from typing import Final
 import trio
 
 from catalogue_client.core.selection import DEFAULT, fitting_stubs
-from catalogue_client.core.state import DomainTrust
 from catalogue_client.core.verify import judge_running
 from federation.core.renewal import has_moved
 from federation.document_news import DocumentNews
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
+from federation.need import first_of
 from federation.peer_session import REAUTHENTICATE_SECONDS
 from protofly.documents import Live
 from protofly.errors import Code, HostError, PeerError, TransportError
@@ -32,6 +32,15 @@ IDLE_SECONDS: Final = 300.0
 LEAST_REFRESH_SECONDS: Final = 5.0
 TRUST_LOOK_SECONDS: Final = 60.0
 """How long a stub may run on after the operator took back the trust that it was started with."""
+
+
+Update = Callable[[], Awaitable[bool]]
+"""Has another version take over; returns whether it has."""
+
+
+async def _stays() -> bool:
+    await trio.lowlevel.checkpoint()
+    return False
 
 
 class InstanceWatch:
@@ -51,10 +60,12 @@ class InstanceWatch:
         self._is_chosen = is_chosen
         self._about = {"domain": link.domain}
 
-    async def wait_end(self, stub: VerifiedStub, *others: Callable[[], Awaitable[HostError]]) -> HostError | None:
+    async def wait_end(
+        self, stub: VerifiedStub, update: Update, *others: Callable[[], Awaitable[HostError | None]]
+    ) -> HostError | None:
         """Wait until the running instance has to end; returns why it failed, None when another may follow it at once.
 
-        `others` return when and why it has to end besides.
+        `update` is called when there is another version; `others` return when and why it has to end besides.
         """
         reason: HostError | None = None
 
@@ -69,7 +80,7 @@ class InstanceWatch:
             nursery.start_soon(end_after, self._wait_idle)
             nursery.start_soon(end_after, self._link.need.wait_recalled)
             if not self._is_chosen:
-                nursery.start_soon(end_after, partial(self.wait_outdated, stub))
+                nursery.start_soon(end_after, partial(self.wait_outdated, stub, update))
                 # A proof holds for a day: then a new instance proves itself anew.
                 nursery.start_soon(end_after, partial(trio.sleep, REAUTHENTICATE_SECONDS))
         return reason
@@ -82,18 +93,19 @@ class InstanceWatch:
                 logger.info("the link to %s is idle and is closed", link.domain, extra=self._about)
                 return
 
-    async def wait_outdated(self, stub: VerifiedStub) -> PeerError | None:
-        """Ask for newer documents in time, until the stub is revoked, has expired, or another one is to run.
+    async def wait_outdated(self, stub: VerifiedStub, update: Update = _stays) -> PeerError | None:
+        """Ask for newer documents in time, until the stub is revoked, has expired, or another one has taken over.
 
         Returns:
             Why no other may run, None when one may.
         """
-        documents, domain = self._documents, self._link.domain
+        documents, domain, need = self._documents, self._link.domain, self._link.need
         while True:
             # A trust that the operator takes back counts no longer than this; what has not ended is not asked for.
             until_news = documents.seconds_until_refresh(domain)
             with trio.move_on_after(max(LEAST_REFRESH_SECONDS, min(until_news, TRUST_LOOK_SECONDS))) as quiet:
-                await self._news.wait_due()
+                await self._wait_news()
+            is_asked = need.is_looked_at()
             if quiet.cancelled_caught and until_news > TRUST_LOOK_SECONDS and not documents.is_forgotten(domain):
                 continue
             try:
@@ -103,10 +115,19 @@ class InstanceWatch:
                 if self._counts_without_news(exc):
                     continue
                 return PeerError(Code.BROKEN_TRUST, "the stub may not run any more", domain=domain)
-            why = code.word if code is not None else self._replaced_because(stub, trust)
-            if why:
-                logger.info("the stub of %s is replaced: %s", domain, why, extra=self._about)
-                return None if code is None else PeerError(code, "the stub may not run any more", domain=domain)
+            if code is not None:
+                logger.info("the stub of %s is stopped: %s", domain, code.word, extra=self._about)
+                return PeerError(code, "the stub may not run any more", domain=domain)
+            if (is_asked or _is_offered_another(stub, trust.live)) and await update():
+                return None
+            if not self._link.is_live and has_moved(stub, trust):
+                logger.info("the stub of %s is replaced: its endpoints are others now", domain, extra=self._about)
+                return None
+
+    async def _wait_news(self) -> None:
+        """Wait until failed lines or the operator justify asking, or others have fetched newer documents."""
+        renewed = partial(self._documents.wait_renewed, self._link.domain)
+        await first_of(self._news.wait_due, self._link.need.wait_looked_at, renewed)
 
     def _counts_without_news(self, exc: TransportError | PeerError) -> bool:
         """True when what we know counts although there are no news: the operator has not taken back the trust."""
@@ -120,13 +141,9 @@ class InstanceWatch:
         logger.info("the stub of %s is stopped: the operator took back its trust", domain, extra=self._about)
         return False
 
-    def _replaced_because(self, stub: VerifiedStub, trust: DomainTrust) -> str:
-        """Say why another instance takes over, "" when none does. While a line holds, a moved endpoint is no reason."""
-        if DEFAULT in trust.live.stubs and _is_superseded(stub, trust.live):
-            return "there is a newer one"
-        if not self._link.is_live and has_moved(stub, trust):
-            return "its endpoints are others now"
-        return ""
+
+def _is_offered_another(stub: VerifiedStub, live: Live) -> bool:
+    return DEFAULT in live.stubs and _is_superseded(stub, live)
 
 
 def _is_superseded(stub: VerifiedStub, live: Live) -> bool:

@@ -13,19 +13,25 @@ from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_status import StubStatus
+from federation.flow_table import FlowMode
 from federation.link_records import Recording
 from federation.traces import Traces
 from policy.core.gate import Gate
+from policy.core.obligations import Instead
 from protofly.errors import Code
 from protofly.limits import MAX_HOPS
 from protofly.message import Message
 
 
 class Refusal(NamedTuple):
-    """The reason why a message was not taken, with the facts that its sender may know."""
+    """The reason why a message was not taken, with the facts that its sender may know.
+
+    `instead`: what a policy wants to happen in place of a refusal.
+    """
 
     code: Code
     value: dict[str, object] | None = None
+    instead: Instead | None = None
 
 
 class Identified(NamedTuple):
@@ -66,18 +72,20 @@ class OurNames:
         return self.aliases | {self.domain}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class BorderRules:
     """The rules for every message between our domain and another one.
 
     Attributes:
         ours: Our names.
         gate: Judges.
-        identify: Checks assertions; None without identity providers.
+        identify: Checks assertions; None without identity providers. Another one counts from the next message on, if
+            the era of the gate changes as well.
         interworking: Knows legacy addresses, and the stubs behind them.
         listed_aliases: Aliases of a domain that the operator lists.
         max_hops: Nodes that a message may pass.
         ids: Makes the ids by which both sides record a message.
+        flows: Whether what messages of links have in common is decided once.
     """
 
     ours: OurNames
@@ -87,6 +95,7 @@ class BorderRules:
     listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
     max_hops: int = MAX_HOPS
     ids: MessageIds = field(default_factory=lambda: MessageIds(token_bytes(8)))
+    flows: FlowMode = "on"
 
 
 @dataclass(frozen=True, slots=True)

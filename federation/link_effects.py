@@ -9,6 +9,7 @@ from typing import Protocol
 
 import trio
 
+from federation.core.carrier import Carrier
 from federation.core.link_machine import (
     NAME_STREAM,
     RELIEVED,
@@ -28,6 +29,7 @@ from federation.core.link_machine import (
     Signal,
     SpeaksFor,
     Stalled,
+    Switched,
     WentDown,
 )
 from federation.core.outbound_queue import OutboundMessage
@@ -73,6 +75,7 @@ class LinkEffects:
         self._observer = observer
         self._traces = traces
         self._came_up = trio.Event()
+        self._switched = trio.Event()
         self.has_traced = False
         self._performers: dict[type, Callable[..., object]] = {
             Delivered: self._delivered,
@@ -82,6 +85,7 @@ class LinkEffects:
             EndCarrier: lambda action, _now: action.carrier.end(),
             Probe: self._probe,
             CameUp: self._carrier_up,
+            Switched: self._is_switched,
             SpeaksFor: lambda action, _now: link.inward.carrier_proved(action.event.carrier, action.event.domains),
             WentDown: self._carrier_down,
             Stalled: lambda action, _now: link.events.stalled(action.detail),
@@ -94,6 +98,12 @@ class LinkEffects:
         """Wait until a carrier is up."""
         while not self._link.machine.carriers:
             await self._came_up.wait()
+
+    async def wait_carried_by_another(self, carrier: Carrier) -> None:
+        """Wait until messages do not go by this carrier."""
+        while self._link.machine.carriers and self._link.machine.carriers[0] is carrier:
+            self._switched = trio.Event()
+            await self._switched.wait()
 
     def perform(self, actions: Iterable[LinkAction], now: float) -> None:
         """Do what the machine decided, in order; `now` is when it did, in monotonic seconds."""
@@ -137,11 +147,16 @@ class LinkEffects:
         self._mark_way()
         self._observer.on_live(self._link.domain)
 
+    def _is_switched(self, _action: Switched, _now: float) -> None:
+        self._switched.set()
+        self._mark_way()
+
     def _carrier_down(self, down: WentDown, _now: float) -> None:
         self._link.inward.carrier_lost(down.carrier)
         self._link.events.went_down(down.carrier.direction, waiting=down.waiting, detail=down.detail)
         self._mark_way()
         if down.was_active:
+            self._switched.set()
             self._link.senders.look_again()
         if down.was_last:
             self._observer.on_lost(self._link.domain)

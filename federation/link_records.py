@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+from federation.core.border import id_of_ours
 from federation.core.link_machine import Outcome
 from federation.core.outbound_queue import OutboundMessage
 from federation.decision_records import decision_record
@@ -20,6 +21,7 @@ from policy.core.recorded_facts import FactsRecorder
 from protofly.errors import Code
 from protofly.message import Message
 from protofly.records import GateFacts, MessageRecord, Record, StubEvent, envelope_digest
+from protofly.trace_context import traceparent_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,11 @@ class Recording:
 
 
 class LinkRecords:
-    """The audit records of the link to one domain, or of its guests."""
+    """The audit records of the link to one domain, or of its guests.
+
+    Attributes:
+        way: Another object as soon as messages go another way.
+    """
 
     def __init__(self, domain: str, recording: Recording) -> None:
         our_domain = recording.our_domain
@@ -50,9 +56,11 @@ class LinkRecords:
         self.record = recording.record
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
+        self.way = object()
 
     def carried(self, *, channel: str, peer_node: str, stub_version: str) -> None:
         """From now on messages go this way."""
+        self.way = object()
         for template in (self._out, self._in):
             template.channel = channel or None
             template.peer_node = peer_node or None
@@ -112,6 +120,8 @@ class LinkRecords:
         if pending.handed_seconds:
             entry.d_peer_us = int((now - pending.handed_seconds) * 1e6)
         entry.d_total_us = int((now - pending.accepted_seconds) * 1e6)
+        if message.peek.trace:
+            entry.trace_id = traceparent_of(message.trace)
 
     def kept_back(
         self,
@@ -128,6 +138,7 @@ class LinkRecords:
         entry: MessageRecord = self._out.__copy__()
         entry.channel = entry.peer_node = entry.stub_ver = None
         digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
+        msg_id = id_of_ours(message, msg_id)
         self._judged(entry, facts, verdict, msg_id, digest)
         entry.outcome, entry.outcome_code, entry.d_policy_us = outcome, code.word, policy_us
         if outcome == "denied":
@@ -160,6 +171,8 @@ class LinkRecords:
         entry.rule_id = verdict.rule_id or None
         entry.reason = verdict.step
         entry.facts = self.facts_of(facts)
+        if message.peek.trace:
+            entry.trace_id = traceparent_of(message.trace)
 
     def refused(self, message: Message, msg_id: bytes, code: Code, now: float, size_bytes: int) -> None:
         """A message of the peer's was turned away before our gate saw it; `now` is seconds since the Unix epoch."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import trio
 
 
@@ -16,6 +18,7 @@ class Need:
         self.asked_by = ""
         self._arisen = trio.Event()
         self._recalled = trio.Event()
+        self._looked_at = trio.Event()
 
     @property
     def has_arisen(self) -> bool:
@@ -36,7 +39,32 @@ class Need:
         self._recalled = trio.Event()
         await self._recalled.wait()
 
+    def look(self) -> None:
+        """The operator has changed which versions of the stub may run: the running one is to look."""
+        self._looked_at.set()
+
+    def is_looked_at(self) -> bool:
+        """True once after `look`."""
+        is_looked_at, self._looked_at = self._looked_at.is_set(), trio.Event()
+        return is_looked_at
+
+    async def wait_looked_at(self) -> None:
+        """Wait for `look`."""
+        await self._looked_at.wait()
+
     async def wait(self) -> None:
         """Wait until a carrier is needed; the next wait is for the next need."""
         await self._arisen.wait()
         self._arisen = trio.Event()
+
+
+async def first_of(*waits: Callable[[], Awaitable[object]]) -> None:
+    """Wait until one of these returns."""
+
+    async def wait(one: Callable[[], Awaitable[object]]) -> None:
+        await one()
+        nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for one in waits:
+            nursery.start_soon(wait, one)

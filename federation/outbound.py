@@ -10,7 +10,15 @@ from secrets import token_hex
 
 from msgspec.structs import replace
 
-from federation.core.border import BareBorder, OutwardBorder, Speaker, check_speaks_for, hops_of, refusal_abroad
+from federation.core.border import (
+    BareBorder,
+    OutwardBorder,
+    Speaker,
+    check_speaks_for,
+    hops_of,
+    named_abroad,
+    refusal_abroad,
+)
 from federation.core.carried import cleaned_forward
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.link_counts import LinkCount
@@ -21,6 +29,7 @@ from federation.link_records import LinkRecords
 from federation.outward_flow import FlowTerms
 from policy.core.engine import Facts
 from policy.core.gate import Step, Verdict
+from policy.core.obligations import Instead
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -58,7 +67,8 @@ class Outbound:
         self._machine = machine
         self._records = records
         self._border = border
-        self._link_class = rules.gate.class_of(domain)
+        self.link_class = rules.gate.class_of(domain)
+        """The trust class of the domain."""
         self._our_domains = rules.ours.domains
         self._we = Speaker(self._our_domains)
         self._is_legacy = rules.interworking.admission(domain) is not None
@@ -99,7 +109,7 @@ class Outbound:
             *who,
             roles,
             message.verdict,
-            self._link_class,
+            self.link_class,
         )
         verdict = rules.gate.judge(facts)
         policy_us = int((time.monotonic() - started) * 1e6)
@@ -107,7 +117,7 @@ class Outbound:
             code = verdict.code or Code.POLICY
             self._machine.counters[LinkCount.DENIED] += 1
             self._records.kept_back(facts, verdict, rules.ids.next(now), code, outcome="denied", policy_us=policy_us)
-            return Refusal(code, verdict.details_for_sender)
+            return Refusal(code, verdict.details_for_sender, verdict.instead)
         if verdict.decision.shadow:
             self._records.decided(facts, verdict)
         msg_id = rules.ids.next(now)
@@ -130,20 +140,27 @@ class Outbound:
             return None
         size, now, to = len(message.raw), time.time(), self._domain
         facts = Facts("out", message, domain_of(message.from_), to, to, size, 0, now, session_roles=roles)
-        facts = replace(facts, auth=message.verdict, link_class=self._link_class)
+        facts = replace(facts, auth=message.verdict, link_class=self.link_class)
         settled = rules.gate.settle(facts) if facts.from_domain in self._our_domains else None
         if settled is None:
             return None
         return FlowTerms(settled, rules, border, records.facts_of(facts))
 
-    def refusal(self, request: Message, code: Code, detail: str, started: float) -> OutboundMessage | None:
+    def refusal(
+        self, request: Message, code: Code, detail: str, started: float, instead: Instead | None = None
+    ) -> OutboundMessage | None:
         """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate.
 
-        None when it expects no answer, or none can be given now.
+        With `instead`, the answer is a policy's. None when it expects none, or none can be given now.
         """
         if not request.expects_reply:
             return None
-        reply = refusal_abroad(request, code, detail, node=self._rules.ours.node, our_domains=self._our_domains)
+        node, ours = self._rules.ours.node, self._our_domains
+        if instead is None:
+            reply = refusal_abroad(request, code, detail, node=node, our_domains=ours)
+        else:
+            answer = codec.response(request, instead.code, description=instead.description or None)
+            reply = named_abroad(request, answer, node, ours)
         now = time.time()
         try:
             return self._made_ready(reply, self._rules.ids.next(now), _OWN_WORDS, now, started)

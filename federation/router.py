@@ -14,7 +14,6 @@ from secrets import token_hex
 import trio
 
 from federation.core.auth import Claims
-from federation.core.carrier import LinkPort
 from federation.core.link_machine import LinkMachine
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
@@ -22,6 +21,7 @@ from federation.domain_link import DomainLink
 from federation.link_context import LinkContext, Refusal
 from federation.outward_flow import OutwardFlow
 from federation.paused_senders import PausedSenders
+from federation.visitors import Visitors, greeting, may_talk
 from policy.core.engine import Facts
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
@@ -47,6 +47,9 @@ class Federation:
         supervise: Runs the stub of one link for as long as it is needed; started once per link.
         max_links: Links at once. A peer that the settings name for itself gets its own in any case: whatever number of
             domains others have, they do not cut it off.
+
+    Attributes:
+        context: What the next link gets.
     """
 
     def __init__(
@@ -58,16 +61,17 @@ class Federation:
         supervise: Callable[[DomainLink], Awaitable[None]],
         max_links: int = MAX_LINKS,
     ) -> None:
-        self._context = context
+        self.context = context
         self._rules = context.rules
         self._wake = context.bus.wake
         self._stub_addresses = stub_addresses
         self.decisions = decisions
         self._supervise = supervise
-        self._max_links = max_links
+        self.max_links = max_links
         self._links: dict[str, DomainLink] = {}
-        self.is_draining = False
-        """True when the node stops: other nodes are not admitted any more."""
+        self.is_ours: Callable[[str], bool] = _always
+        """Whether this node is to have the link to a domain; set before anything runs, where nodes share links."""
+        self.visitors = Visitors(context, decisions)
         self.barred_messages = 0
         """Messages of ours to domains that we do not talk to: refused before there is a link."""
         self._dirty: set[DomainLink] = set()
@@ -82,6 +86,8 @@ class Federation:
             for number in count(1):
                 await trio.sleep(TICK_SECONDS)
                 is_for_all = number % TICKS_OF_QUIET_LINKS == 0
+                if is_for_all and self.is_ours is not _always:
+                    self.open_lasting()  # links of nodes that have died may be ours by now
                 await self._tick([link for link in self._links.values() if is_for_all or _is_owed(link.machine)])
 
     async def _tick(self, links: list[DomainLink]) -> None:
@@ -89,7 +95,7 @@ class Federation:
         while links:
             unfinished = []
             for link in links:
-                if link.tick(self._context.clock.monotonic()):
+                if link.tick(self.context.clock.monotonic()):
                     unfinished.append(link)
                     await trio.sleep(PAUSE_SECONDS)
             links = unfinished
@@ -100,7 +106,9 @@ class Federation:
         Those are interworking stubs, and stubs that the settings keep connected.
         """
         node = self._rules.ours.node
-        for domain in (*self._rules.interworking.domains, *sorted(self._context.terms.connected)):
+        for domain in (*self._rules.interworking.domains, *sorted(self.context.terms.connected)):
+            if not self.is_ours(domain) or self.is_live(domain):
+                continue
             try:
                 (self._links.get(domain) or self._open(domain, greeting(node, node))).need.arise()
             except PeerError as exc:
@@ -191,28 +199,20 @@ class Federation:
         link = self._links.get(domain)
         return link.senders if link is not None and link.queue.is_congested and not link.senders.is_slow else None
 
-    def admit(self, claims: Claims) -> LinkPort:
+    def admit(self, claims: Claims) -> DomainLink:
         """Another node has proved its domain: give it the link of that domain.
 
         Raises:
-            PeerError: AUTH_POLICY when our policy does not talk to that domain, OVERLOAD when there are too many links,
-                DRAINING when this node stops.
+            PeerError: As `Visitors.check`; OVERLOAD when there are too many links.
         """
+        self.visitors.check(claims)
         domain = claims.iss
-        if self.is_draining:
-            raise PeerError(Code.DRAINING, "this node stops", domain=domain)
-        if self._rules.interworking.admission(domain) is not None:
-            raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
-        if domain in self._context.terms.chosen:
-            raise PeerError(Code.AUTH_POLICY, "this domain speaks through the stub chosen here only", domain=domain)
         probe = greeting(claims.node, self._rules.ours.node)
         try:
             link = self._links.get(domain) or self._open(domain, probe)
         except PeerError as exc:
             code = Code.AUTH_POLICY if exc.code in (Code.DOMAIN_BLOCKED, Code.POLICY) else exc.code
             raise PeerError(code, exc.detail, domain=domain) from exc
-        if not may_talk(self.decisions, domain, probe, is_visit=True):
-            raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
         if len(link.machine.carriers) >= CARRIERS_PER_DOMAIN:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
         return link
@@ -227,10 +227,10 @@ class Federation:
         if not may_talk(self.decisions, domain, message):
             raise PeerError(Code.DOMAIN_BLOCKED, "our policy does not talk to this domain", domain=domain)
         is_named = self.decisions.gate.names(domain)  # they are as many as the operator wrote
-        if len(self._links) >= self._max_links and not self._drop_idle() and not is_named:
+        if len(self._links) >= self.max_links and not self._drop_idle() and not is_named:
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)
         stub_url = self._stub_addresses.of(domain)
-        link = DomainLink(domain, token_hex(16), stub_url, self._context, touched=self._touched)
+        link = DomainLink(domain, token_hex(16), stub_url, self.context, touched=self._touched)
         link.need.asked_by = message.from_
         self._links[domain] = link
         assert self._nursery is not None
@@ -271,26 +271,11 @@ class Federation:
         return False
 
 
+def _always(_domain: str) -> bool:
+    """A node alone has every link."""
+    return True
+
+
 def _is_owed(machine: LinkMachine) -> bool:
     """True when messages wait or are under way, or replies are expected: then time may be up for some of them."""
     return machine.queue.waiting > 0 or machine.queue.under_way > 0 or len(machine.replies) > 0
-
-
-def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:
-    """Decides whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
-
-    Args:
-        decisions: Judges, and records denials.
-        domain: The foreign domain.
-        message: The first one, or a greeting when there is none yet.
-        is_visit: It comes to us; otherwise somebody here wants to go there.
-    """
-    from_domain, link_class = domain_of(message.from_), decisions.gate.class_of(domain)
-    facts = Facts("peer", message, from_domain, domain, domain, len(message.raw), 0, time.time(), link_class=link_class)
-    group, source = ("visits", domain) if is_visit else ("first contacts", message.from_)
-    return decisions.judge(facts, group=group, source=source).permitted
-
-
-def greeting(sender: str, node: str) -> Message:
-    """Make what the gate `peer` judges when there is no message yet: a domain comes to us, or we look it up."""
-    return Message(None, "open", sender, node, b"", b"{}")

@@ -1,49 +1,30 @@
-"""One deployment of a domain's stub after the other: package, worker, instance, to the end of the instance."""
+"""One deployment of a domain's stub after the other: package, worker, instance, to the end of the instance.
+
+What runs is followed from one version to the next: a newer one takes over while messages go on (`stub_succession`), and
+one that fails here within its first ten minutes gives way to the version before it (`stub_releases`).
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import Final
+from collections.abc import Awaitable, Callable
 
 import trio
 
-from federation.address_feed import AddressFeed, OurAddresses, hears_addresses
+from catalogue_client.core.state import FailedModule
 from federation.core.contact_trouble import Side
 from federation.core.stub_lifecycle import StubState
+from federation.core.stub_release import ReleaseAction, ReleaseEvent
 from federation.core.stub_status import StepTimes
 from federation.document_news import DocumentNews
-from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
-from federation.hosted_stub import HostedStub, StubObserver, host
+from federation.hosted_stub import StubObserver
+from federation.instance_run import InstanceRun, Instances, StubSources
 from federation.instance_watch import InstanceWatch
-from federation.line_patience import LinePatience
-from federation.stub_host import StubHost
 from federation.stub_life import StubLife
-from federation.stub_provider import Package, StubProvider
-from policy.core.gate import Gate
+from federation.stub_provider import Package
+from federation.stub_succession import StubSuccession
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
-from sandbox.host import StubProcess
-
-DRAIN_SECONDS: Final = 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class StubSources:
-    """Where stubs come from, and what runs them; all links of a node share it.
-
-    Stubs of the operator that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
-    `forbidden` says why the operator does not let the stub of a domain run here; None: it may.
-    """
-
-    documents: DomainDocuments
-    provider: StubProvider
-    host: StubHost
-    gate: Gate
-    addresses: OurAddresses
-    forbidden: Callable[[str], str | None] = lambda _domain: None
 
 
 class StubDeployment(StubObserver):
@@ -54,26 +35,31 @@ class StubDeployment(StubObserver):
         life: Gets each step.
         news: Is notified of lines that fail, and asks for newer documents where they justify it.
         sources: Where it comes from.
+        nursery: Runs its instances.
+
+    Attributes:
+        instances: Of the link.
     """
 
-    def __init__(self, link: DomainLink, life: StubLife, news: DocumentNews, sources: StubSources) -> None:
+    def __init__(
+        self, link: DomainLink, life: StubLife, news: DocumentNews, sources: StubSources, nursery: trio.Nursery
+    ) -> None:
         self._link = link
         self._life = life
         self._news = news
         self._sources = sources
         self._is_chosen = link.domain in sources.host.terms.chosen
         self._watch = InstanceWatch(link, sources.documents, news, is_chosen=self._is_chosen)
-        self._feed = AddressFeed(link.domain, sources.gate, sources.addresses)
-        self._instance_began = 0.0
-        self._patience = LinePatience(link)
+        self.instances = Instances(link, life, sources, nursery, self)
+        self._succession = StubSuccession(link, life, sources, self.instances)
 
     async def run(self) -> None:
-        """Deploy the stub, and run one instance until it is needed no more or another one is to follow.
+        """Deploy the stub, and run it until it is needed no more or is to be deployed anew.
 
         Raises:
             TransportError: What is needed could not be had, or the instance got no line and there is another stub.
             PeerError: What its domain publishes is refused, before it ran or while it did.
-            StubFaultError: The instance failed.
+            StubFaultError: The instance failed, and no version before it goes on.
         """
         link, times = self._link, StepTimes()
         link.stub.times = times
@@ -83,20 +69,17 @@ class StubDeployment(StubObserver):
         if not self._is_chosen:
             await self._news.ask_if_due()
         package = await self._package(times)
-        began = time.perf_counter()
-        process = await self._sources.host.start_worker(package)
-        start_seconds = time.perf_counter() - began
-        times.add("start", start_seconds)
-        self._life.records.started(process.pid, start_seconds)
-        link.stub.worker_pid = process.pid
+        self._sources.provider.releases.begin(package.stub, is_beside=False)
+        first = await self.instances.make(package, times)
+        self._life.started()
+        self.instances.start(first)
+        self.instances.take_in(first)
+        following: InstanceRun | None = first
         try:
-            refusal = await self._run_instance(package, process)
+            while following is not None:
+                following = await self._follow(following)
         finally:
-            link.stub.worker_pid = None
-            process.close()
-            self._life.records.stopped(process.pid)
-        if refusal is not None:
-            raise refusal
+            self.instances.stop()
 
     async def _package(self, times: StepTimes) -> Package:
         link, sources = self._link, self._sources
@@ -105,52 +88,94 @@ class StubDeployment(StubObserver):
         finally:
             for name, milliseconds in times.steps:
                 link.events.stepped(name, milliseconds / 1000)
-        sources.host.interworking.verified(package.stub.manifest)
-        link.stub_verified()
+        self.instances.verified(package)
         self._life.verified(package.stub)
-        for name, milliseconds in times.steps:
-            if name == "compile":
-                self._life.records.compiled(milliseconds / 1000)
+        self._life.compiled(times)
         return package
 
-    async def _run_instance(self, package: Package, process: StubProcess) -> HostError | None:
-        """Run one instance to its end; returns why it may not run any more, None when it may."""
-        self._sources.host.describe(package, self._link)
-        self._life.started()
-        instance = self._sources.host.instance(package, process, self._link)
-        self._instance_began, self._patience = time.perf_counter(), LinePatience(self._link)
-        try:
-            reason = await host(instance, self._link, self, partial(self._until_end, package))
-        except StubFaultError:
-            if not self._patience.was_live:
-                self._sources.provider.start_failed(package.stub)
-            raise
-        if isinstance(reason, TransportError):
-            self._sources.provider.start_failed(package.stub)
-        return reason
+    async def _follow(self, run: InstanceRun) -> InstanceRun | None:
+        """Follow an instance to its end; returns the one that has taken over, None when none has.
 
-    async def _until_end(self, package: Package, hosted: HostedStub) -> HostError | None:
-        more = [self._patience.wait_lost] if package.has_alternatives else []
+        Raises:
+            HostError: As `run`.
+        """
+        following: InstanceRun | None = None
+
+        async def update() -> bool:
+            nonlocal following
+            if self._sources.host.interworking.admission(self._link.domain) is not None:
+                return await self._succession.is_due(run)  # its legacy side may take only one: another follows it
+            following = await self._succession.replace(run)
+            return following is not None
+
+        more: list[Callable[[], Awaitable[HostError | None]]] = [run.ended.wait]
+        if run.package.has_alternatives:
+            more.append(run.patience.wait_lost)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._life.records.sum_up_often)
-            if hears_addresses(package.stub):
-                nursery.start_soon(self._feed.run, hosted)
-            reason = await self._watch.wait_end(package.stub, *more)
+            nursery.start_soon(self._prove_in_time, run)
+            reason = await self._watch.wait_end(run.package.stub, update, *more)
             nursery.cancel_scope.cancel()
-        if isinstance(reason, TransportError):
-            return reason
+        if following is not None:
+            run.end()
+        elif run.ended.is_set():
+            await self._failed(run)
+        elif isinstance(reason, TransportError):
+            await self._give_way(run, reason)
+        else:
+            await self._drain(run, reason)
+        return following
+
+    async def _drain(self, run: InstanceRun, reason: HostError | None) -> None:
         self._life.draining()
-        hosted.drain()
-        await trio.sleep(DRAIN_SECONDS)
-        return reason
+        run.end()
+        await run.ended.wait()
+        if reason is not None:
+            raise reason
+
+    async def _prove_in_time(self, run: InstanceRun) -> None:
+        """A version on trial has proved itself once it has carried for long enough."""
+        stub, releases = run.package.stub, self._sources.provider.releases
+        if not await run.wait_live():
+            return
+        if await releases.happened(stub, ReleaseEvent.LIVE) is ReleaseAction.ROLL_BACK:
+            self._life.rolled_back(stub, "it is live, and the version after it got no line")
+        seconds = releases.seconds_until_proved(stub)
+        if seconds is not None:
+            await trio.sleep(seconds)
+            await releases.prove(stub)
+            self._life.records.release("proved", stub)
+
+    async def _failed(self, run: InstanceRun) -> None:
+        """The instance has ended by itself: raise why, unless the version before it goes on."""
+        failure, stub, releases = run.failure, run.package.stub, self._sources.provider.releases
+        if not isinstance(failure, StubFaultError):
+            if failure is not None:
+                raise failure
+            return
+        event = ReleaseEvent.NO_LINE if failure.code is Code.STUB_FAILED else ReleaseEvent.FAULT
+        action = await releases.happened(stub, event, run.why_it_failed)
+        if action is ReleaseAction.ROLL_BACK:
+            self._life.rolled_back(stub, f"{failure.code.word} {failure.detail}", failure)
+            return
+        if not run.patience.was_live:
+            releases.start_failed(stub)
+        raise failure
+
+    async def _give_way(self, run: InstanceRun, reason: TransportError) -> None:
+        """The instance got no line for too long: another stub, or the version before it, is tried."""
+        stub, releases = run.package.stub, self._sources.provider.releases
+        run.stop()
+        await run.ended.wait()
+        await releases.happened(stub, ReleaseEvent.NO_LINE, FailedModule(code=reason.code.word, detail=reason.detail))
+        releases.start_failed(stub)
+        raise reason
 
     # What the instance reports.
 
     def reported(self, text: str) -> None:
         """See `StubObserver`."""
         state = self._life.reported(text)
-        if state is not None:
-            self._patience.reported(state)
         if state is StubState.LIVE:
             self._proved()
         elif state is StubState.DISCONNECTED and (detail := self._link.machine.detail):
@@ -161,14 +186,12 @@ class StubDeployment(StubObserver):
     def _proved(self) -> None:
         times = self._link.stub.times
         if not any(name == "authenticate" for name, _ in times.steps):
-            seconds = time.perf_counter() - self._instance_began
+            seconds = time.perf_counter() - self.instances.began_seconds
             times.add("authenticate", seconds)
             self._link.events.stepped("authenticate", seconds)
-        self._feed.begin()
         self._news.line_proved()
 
     def line_failed(self, reason: str) -> None:
         """See `StubObserver`."""
-        self._patience.line_failed()
         self._link.events.met(Side.LINE, reason)
         self._news.line_failed()

@@ -9,16 +9,21 @@ from __future__ import annotations
 import logging
 import random
 import time
+from typing import Final
 
 from federation.core.contact_trouble import Side
 from federation.core.link_counts import LinkCount
 from federation.core.stub_lifecycle import Restart, StubLifecycle, StubState
+from federation.core.stub_status import StepTimes
 from federation.domain_link import DomainLink
 from federation.stub_records import StubRecords
-from protofly.errors import StubFaultError
+from protofly.errors import Code, StubFaultError
 from protofly.stub import VerifiedStub
 
 logger = logging.getLogger("federation")
+
+ROLL_BACK_SECONDS: Final = 10.0
+"""For how long the version before one that failed may take to be live again."""
 
 
 class StubLife:
@@ -58,6 +63,36 @@ class StubLife:
             self._link.stub.started_sha256 = stub.module_sha256
             self._lifecycle.replaced()
             self.records.verified(stub)
+
+    def compiled(self, times: StepTimes) -> None:
+        """Record how long it was compiled, if it was."""
+        for name, milliseconds in times.steps:
+            if name == "compile":
+                self.records.compiled(milliseconds / 1000)
+
+    def took_over(self, stub: VerifiedStub) -> None:
+        """A newer version carries in the place of the one that ran; its life begins live, with a clean record."""
+        self._link.stub.started_sha256 = stub.module_sha256
+        self._lifecycle.replaced()
+        self.records.release("took-over", stub)
+        self.reported(StubState.LIVE.value)
+
+    def rolled_back(self, stub: VerifiedStub, detail: str, fault: StubFaultError | None = None) -> None:
+        """A version is not tried again here, and the one before it goes on, with a clean record.
+
+        Args:
+            stub: The version that failed; with a missing line the one that goes on.
+            detail: What was wrong.
+            fault: What ended it, if it was the one of the link.
+        """
+        about = {"domain": self._link.domain, "code": Code.STUB_ROLLED_BACK.word}
+        logger.error("stub rolled back: %s %s of %s: %s", stub.name, stub.version, stub.domain, detail, extra=about)
+        self._link.events.met(Side.STUB, f"{Code.STUB_ROLLED_BACK.word}: {stub.version}: {detail}")
+        if fault is not None:
+            self._count(fault)
+            self._lifecycle.replaced()
+            self._link.queue.awaited_until = self._link.now() + ROLL_BACK_SECONDS
+        self.records.release("rolled-back", stub, detail)
 
     def started(self) -> None:
         """Its worker runs, and an instance of it is given its first event."""

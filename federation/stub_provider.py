@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 import trio
 
 from catalogue_client.client import CatalogueClient
-from catalogue_client.core.selection import fitting_stubs
-from catalogue_client.core.state import DomainTrust
+from catalogue_client.core.state import DomainTrust, FailedModule
 from federation.chosen_stubs import ChosenStubs, InstanceTerms
+from federation.core.stub_release import ReleaseAction, ReleaseEvent
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
-from protofly.documents import StubReference
-from protofly.errors import HostError, PeerError, TransportError
+from federation.stub_releases import Candidate, StubReleases
+from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.stub import VerifiedStub
 from sandbox.core.module_check import inspect_module
 from sandbox.core.scripts import code_sha256
@@ -32,10 +32,8 @@ from stubs_cache.core.entry import keys_of_stub
 
 logger = logging.getLogger("federation")
 
-STUB_TRIES = 3
-"""Stubs of one domain that are tried in one deployment; a domain may offer many."""
-_FAILED_DOMAINS = 1000
-"""Domains of which failed starts are remembered; the oldest is forgotten first."""
+_OF_OUR_SETTINGS = frozenset({Code.STUB_CONFIGURATION, Code.STUB_NEEDS_MORE})
+"""Why a module is not run here although nothing is wrong with it."""
 SWEEP_SECONDS = 3_600.0
 """How often the cache is looked through for what nobody uses. Source: trust and hosts, section 3.1 (Istio)."""
 
@@ -44,7 +42,7 @@ SWEEP_SECONDS = 3_600.0
 class Package:
     """A stub that may run, its machine code, and the terms of its instances.
 
-    `has_alternatives`: its domain offers other stubs that this node would try.
+    `has_alternatives`: there are other stubs that this node would try, of its domain or the version before it.
     """
 
     stub: VerifiedStub
@@ -62,6 +60,9 @@ class StubProvider:
         cache: Keeps modules and machine code on disk.
         sandbox: Compiles.
         chosen: What the operator says about stubs.
+
+    Attributes:
+        releases: What newer versions do here.
     """
 
     def __init__(
@@ -80,7 +81,7 @@ class StubProvider:
         self._sandbox = sandbox
         self._code_names: dict[str, str] = {}  # of the modules that were started last: what they were compiled from
         self._compiling: weakref.WeakValueDictionary[str, trio.Lock] = weakref.WeakValueDictionary()
-        self._failed_starts: dict[str, set[str]] = {}
+        self.releases = StubReleases(client, documents, cache.get_module, time.monotonic)
 
     async def package(self, domain: str, times: StepTimes, *, asked_by: str = "") -> Package:
         """Everything that is needed to run the stub of `domain`; `asked_by` is whose message needs it.
@@ -105,12 +106,6 @@ class StubProvider:
         )
         return package
 
-    def start_failed(self, stub: VerifiedStub) -> None:
-        """Note that an instance failed at its start, or got no line: another stub of its domain is tried first."""
-        if stub.domain not in self._failed_starts and len(self._failed_starts) >= _FAILED_DOMAINS:
-            del self._failed_starts[next(iter(self._failed_starts))]
-        self._failed_starts.setdefault(stub.domain, set()).add(stub.manifest_sha256)
-
     async def _published(self, domain: str, times: StepTimes, asked_by: str) -> Package:
         trust = await self._documents.trust_of(domain, is_refresh=False, times=times, asked_by=asked_by)
         try:
@@ -125,33 +120,46 @@ class StubProvider:
     async def _first_that_runs(self, trust: DomainTrust, times: StepTimes) -> Package:
         """Try the stubs that a domain offers, one after the other; raises what the first one met if none can be run."""
         failures: list[PeerError | TransportError] = []
-        candidates = self._candidates(trust)
-        for reference in candidates:
+        tried: set[str] = set()
+        while candidates := [one for one in self.releases.candidates(trust) if one.manifest_sha256 not in tried]:
+            candidate = candidates[0]
+            tried.add(candidate.manifest_sha256)
             try:
-                stub = await self._client.fetch_stub(trust, reference, cached=self._cache.get_module, on_step=times.add)
-                await self._keep(trust, stub)
-                package = await self._prepared(stub, times)
-                return replace(package, has_alternatives=len(candidates) > 1)
+                package = await self._runnable(trust, candidate, times)
+                return replace(package, has_alternatives=len(self.releases.candidates(trust)) > 1)
             except (PeerError, TransportError) as failure:
                 failures.append(failure)
                 logger.warning(
                     "the stub %s of %s cannot be run: %s",
-                    reference.name,
+                    candidate.reference.name,
                     trust.domain,
                     failure,
                     extra={"domain": trust.domain},
                 )
         raise failures[0]
 
-    def _candidates(self, trust: DomainTrust) -> list[StubReference]:
-        """The stubs that are tried, in order. When all have failed at their start, the first one is first again."""
-        fitting = fitting_stubs(trust.live)[:STUB_TRIES]
-        failed = self._failed_starts.get(trust.domain, set())
-        failed &= {one.manifest_sha256 for one in fitting}  # what is not offered any more is forgotten
-        if len(failed) == len(fitting):
-            self._failed_starts.pop(trust.domain, None)
-            return fitting
-        return sorted(fitting, key=lambda one: one.manifest_sha256 in failed)
+    async def _runnable(self, trust: DomainTrust, candidate: Candidate, times: StepTimes) -> Package:
+        cached, reference = self._cache.get_module, candidate.reference
+        if candidate.is_predecessor:
+            stub = await self._client.fetch_predecessor(trust, reference.name, cached)
+        else:
+            stub = await self._client.fetch_stub(trust, reference, cached=cached, on_step=times.add)
+        await self._keep(trust, stub)
+        try:
+            return await self._prepared(stub, times)
+        except PeerError as exc:
+            if not await self._is_rolled_back(stub, exc):
+                raise
+            package = await self._prepared(await self._client.fetch_stub(trust, reference, cached=cached), times)
+            logger.warning("%s of %s stays at %s", stub.name, trust.domain, package.stub.version)
+            return package
+
+    async def _is_rolled_back(self, stub: VerifiedStub, exc: PeerError) -> bool:
+        """True when the module of a newer version cannot run here at all, so that the version before it goes on."""
+        if exc.code in _OF_OUR_SETTINGS or not self.releases.begin(stub, is_beside=False):
+            return False
+        why = FailedModule(code=exc.code.word, detail=exc.detail)
+        return await self.releases.happened(stub, ReleaseEvent.FAULT, why) is ReleaseAction.ROLL_BACK
 
     async def _prepared(self, stub: VerifiedStub, times: StepTimes) -> Package:
         """Judge and compile a verified stub.

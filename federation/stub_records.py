@@ -19,6 +19,8 @@ _ENDED_FROM_OUTSIDE: Final = frozenset({"deadline", "died"})
 """Faults of the worker process, and not of the code in it: our own deadline, or the kernel, has ended it."""
 
 _Name = Literal["verified", "compiled", "started", "stopped", "state", "fault", "killed", "circuit", "summary"]
+ReleaseName = Literal["updating", "took-over", "turned-down", "rolled-back", "proved"]
+"""What happens to a newer version: started beside the old one, it carries in its place, or does not, or no more."""
 
 
 class StubRecords:
@@ -44,17 +46,26 @@ class StubRecords:
         """It was compiled; that took so long."""
         self._record(self._event("compiled", seconds))
 
-    def started(self, pid: int, seconds: float) -> None:
-        """It has a worker process, after so long."""
+    def started(self, pid: int, seconds: float, module_sha256: str) -> None:
+        """A module has a worker process, after so long."""
         event = self._event("started", seconds)
-        event.pid = pid
+        event.pid, event.stub_ver = pid, module_sha256
         self._record(event)
 
-    def stopped(self, pid: int) -> None:
-        """The worker process is gone; what its exchanges were like is summed up before."""
+    def stopped(self, pid: int, module_sha256: str) -> None:
+        """The worker process of a module is gone; what its exchanges were like is summed up before."""
         self.sum_up()
         event = self._event("stopped")
-        event.pid = pid
+        event.pid, event.stub_ver = pid, module_sha256
+        self._record(event)
+
+    def release(self, name: ReleaseName, stub: VerifiedStub, detail: str = "") -> None:
+        """Something happened to a version; `detail` says what was wrong."""
+        event = self._event(name)
+        event.stub_ver = stub.module_sha256
+        event.detail = f"{stub.name} {stub.version} {detail}".strip()[:DETAIL_CHARS]
+        self._stub.update = f"{name} {event.detail}"
+        event.code = Code.STUB_ROLLED_BACK.word if name == "rolled-back" else None
         self._record(event)
 
     def state(self, state: str, detail: str) -> None:
@@ -94,7 +105,7 @@ class StubRecords:
         event.detail, event.trap = detail[:DETAIL_CHARS] or None, trap[:DETAIL_CHARS] or None
         self._record(event)
 
-    def _event(self, name: _Name, seconds: float | None = None) -> StubEvent:
+    def _event(self, name: _Name | ReleaseName, seconds: float | None = None) -> StubEvent:
         meters = self._stub.meters
         return StubEvent(
             ts_us=int(time.time() * 1e6),

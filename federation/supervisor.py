@@ -13,7 +13,8 @@ import trio
 from federation.core.contact_trouble import Side
 from federation.document_news import DocumentNews
 from federation.domain_link import DomainLink
-from federation.stub_deployment import StubDeployment, StubSources
+from federation.instance_run import StubSources
+from federation.stub_deployment import StubDeployment
 from federation.stub_life import StubLife
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 
@@ -30,19 +31,23 @@ class StubSupervisor:
 
     def __init__(self, link: DomainLink, sources: StubSources) -> None:
         self._link = link
+        self._sources = sources
         self._interworking = sources.host.interworking
         self._life = StubLife(link)
         self._news = DocumentNews(link.domain, sources.documents, link.now)
-        self._deployment = StubDeployment(link, self._life, self._news, sources)
 
     async def run(self) -> None:
         """Deploy whenever the link is needed and nobody carries it; until cancelled."""
+        async with trio.open_nursery() as nursery:
+            await self._run(StubDeployment(self._link, self._life, self._news, self._sources, nursery))
+
+    async def _run(self, deployment: StubDeployment) -> None:
         link = self._link
         while True:
             await link.need.wait()
             if link.is_live or link.is_idle:
                 continue
-            pause_seconds = self._held_back() or await self._try()
+            pause_seconds = self._held_back() or await self._try(deployment)
             if pause_seconds:
                 link.machine.refuse_until = link.now() + pause_seconds
                 with trio.move_on_after(pause_seconds):
@@ -57,10 +62,10 @@ class StubSupervisor:
             self._answer_all(Code.CIRCUIT_OPEN, "the stub crashed too often")
         return pause_seconds
 
-    async def _try(self) -> float:
+    async def _try(self, deployment: StubDeployment) -> float:
         """One deployment, from first step to the end of the stub; returns how long to wait before the next."""
         try:
-            await self._deployment.run()
+            await deployment.run()
         except TransportError as exc:
             return self._unreached(exc)
         except StubFaultError as exc:

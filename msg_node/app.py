@@ -9,13 +9,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
-import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
 import trio
 
 from federation.decision_records import DecisionRecords
+from federation.instance_run import StubSources
+from federation.link_acceptor import LinkAcceptor
+from federation.link_context import LinkContext
 from federation.router import Federation
 from federation.supervisor import StubSupervisor
 from msg_node.admin.admin_messages import AdminMessages
@@ -27,7 +29,11 @@ from msg_node.admin.core.admin_service import ADMIN
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.metrics import MEDIA_TYPE
-from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.admin.policy_deployment import Policies, PolicyDeployment
+from msg_node.admin.shared_restrictions import SharedRestrictions
+from msg_node.bus.bus import Bus
+from msg_node.bus.core.gathering import Gathering
+from msg_node.bus.gathered_looks import gather_looks
 from msg_node.connectors.listener import Listener
 from msg_node.freed_memory import return_freed_memory
 from msg_node.node import Node
@@ -37,23 +43,28 @@ from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
 from msg_node.settings.weakenings import insecure_switches
+from msg_node.storage.policy_store import PolicyStore
+from msg_node.storage.quota_keeper import QuotaKeeper
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import build_alarms
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.bus import build_bus
-from msg_node.wiring.cluster import HeldName, held_name, rows_of
+from msg_node.wiring.cluster import HeldName, held_name
 from msg_node.wiring.discovery import build_discovery
 from msg_node.wiring.federation import build_acceptor, build_link_context, build_supervision
 from msg_node.wiring.foundation import Foundation, build_foundation
 from msg_node.wiring.mqtt import build_mqtt
 from msg_node.wiring.nodes import build_nodes, connect_links
-from msg_node.wiring.reloading import ReadSettings, Reloadable, Reloading
+from msg_node.wiring.reloadable import Reloadable
+from msg_node.wiring.reloading import ReadSettings, Reloading
 from msg_node.wiring.trust import build_trust
 from policy.core.gate import Gate
 from protofly.errors import SettingsError
 from protofly.limits import STATE_RETRY_SECONDS
+from protofly.records import address_key, hash_address
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
+from stubs_cache.store import load_secret
 
 logger = logging.getLogger("msg_node")
 
@@ -87,10 +98,11 @@ async def serve(
     for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
     settings.node.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    gate = meaning.build_gate(settings)
+    policies = meaning.policies_in_force(settings)
+    gate = meaning.build_gate(settings, policies.compiled)
     sandbox = sandbox or Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp)
     async with held_name(settings, lambda: gate.policies.revision) as name:
-        node = _build(settings, sandbox, gate, name)
+        node = _build(settings, sandbox, gate, policies, name)
         node.reloading = _reloading(node, read_settings or (lambda: settings))
         node.expiries.renew = renew
         return await _serve(node, on_ready)
@@ -101,6 +113,10 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
     settings = node.settings
     administered = _administered(node)
     node.administration = Administration(administered)
+    if node.name is not None:
+        node.restrictions = SharedRestrictions(administered, node.name.shared.read)
+        node.name.notices.follow(node.name.shared.channel, node.restrictions.heard)
+        node.shared_trust = node.name.trust(node.trust.store)
     node.alarm_watch = build_alarms(administered, records=node.records, expiries=node.expiries)
     if settings.admin is not None:
         from msg_node.admin.admin_site import AdminSite  # with its templates, which other nodes need not carry
@@ -111,9 +127,14 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
         node.site.serve_metrics(partial(node_metrics, node), MEDIA_TYPE)
         node.site.serve_readiness(node.problems, node.expiries.warnings)
     listeners = await _listen(settings)
-    drain = Drain(node.bus, node.federation, settings.node.drain_seconds)
+    drain = drain_of(node)
     with node.log.following(logging.getLogger()):
         return await _run(node, listeners, drain, on_ready)
+
+
+def drain_of(node: Node) -> Drain:
+    """What stops the node, in the time that the settings give it then."""
+    return Drain(node.bus, node.federation, lambda: node.current.get().node.drain_seconds)
 
 
 async def _run(
@@ -125,6 +146,7 @@ async def _run(
         if node.name is not None:
             services.start_soon(node.name.keeper.run, partial(node.bus.fence, STATE_RETRY_SECONDS), node.bus.unfence)
         await services.start(node.records.run)
+        await services.start(QuotaKeeper(node.gate.quotas, node.settings.node.data_dir).run)
         node.policies.record_start()
         await services.start(node.sandbox.run)
         await services.start(node.resolver.run)
@@ -138,21 +160,31 @@ async def _run(
             traffic.cancel_scope.cancel()
         lost = drain.give_up()
         services.cancel_scope.cancel()
+    if node.spans is not None:
+        await trio.to_thread.run_sync(node.spans.close)
     return lost
 
 
 async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traffic: trio.Nursery) -> None:
     """Start everything that messages pass, in the order in which one part needs another."""
+    if node.shared_trust is not None:
+        await traffic.start(node.shared_trust.run)
     await traffic.start(node.federation.run)
     if node.cluster is not None:
         await traffic.start(node.cluster.run)
     await traffic.start(node.trust.provider.run_sweeper, node.federation.running_stubs)
-    traffic.start_soon(node.bus.send_queues.run)
+    queues = node.bus.send_queues
+    traffic.start_soon(queues.run)
+    if (seconds := node.settings.node.gather_seconds) > 0:
+        traffic.start_soon(gather_looks, Gathering(seconds), lambda: queues.taken)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(return_freed_memory)
     traffic.start_soon(node.reloading.tls.run)
     traffic.start_soon(node.alarm_watch.run)
     await traffic.start(node.administration.run)
+    if node.name is not None and node.restrictions is not None:
+        traffic.start_soon(node.restrictions.run)
+        await traffic.start(node.name.notices.run)
     await traffic.start(AdminSocket(node.settings.node.data_dir, node.administration).run)
     most_bytes = node.settings.limits.frame_bytes // 2  # there is more to a message than its value
     node.bus.inquiries.connect(ADMIN, AdminMessages(node.administration, node.state.sessions, most_bytes))
@@ -202,6 +234,7 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         dialler=node.dialler,
         resolver=node.resolver,
         documents=node.trust.documents,
+        stubs=node.trust.chosen,
         aliases=node.trust.aliases,
         federation=node.federation,
         levels=node.levels,
@@ -211,6 +244,10 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         traffic=node.traffic,
         state=node.state,
         bus=node.bus,
+        identity=node.backends.identity,
+        borders=(node.federation.context.rules, node.bus.from_sessions.guests.rules),
+        own_gate=node.steps.gate,
+        terms=node.trust.terms,
         node_url=node.bus.options.node,
     )
     return Reloading(parts, read)
@@ -226,15 +263,21 @@ def _administered(node: Node) -> Administered:
         gate=node.gate,
         resolver=node.resolver,
         trust_store=node.trust.store,
+        documents=node.trust.documents,
         log=node.log,
         levels=node.levels,
         store=node.store,
         record=node.records.append,
+        pseudonym=partial(hash_address, key=address_key(load_secret(node.settings.node.data_dir / "secret"))),
         status=partial(node_status, node),
         summary=partial(node_summary, node),
         traffic=node.traffic,
         alarms=node.alarms,
         plan_reload=node.reloading.plan,
+        changing=node.reloading.changing,
+        policies=node.policies,
+        policy_store=PolicyStore(node.settings.node.data_dir),
+        gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
     )
 
 
@@ -256,38 +299,33 @@ def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object
     return ready
 
 
-def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | None) -> Node:
+def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies, name: HeldName | None) -> Node:
     """Make everything and connect it, from the ground up; nothing runs yet."""
-    foundation = build_foundation(settings, rows_of(settings, name))
+    foundation = build_foundation(settings, name)
     records, site = foundation.records, foundation.site
     cache = _stubs_cache(foundation)
     # Judging: the gates, and what records their decisions.
     gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
-    policies = PolicyDeployment(gate, files=settings.policy.files, mode=settings.policy.mode, record=records.append)
+    deployment = PolicyDeployment(gate, policies, records.append)
     # Other domains: how they are found, and what is believed about them.
     discovery = build_discovery(settings, decisions, foundation.node_url)
     trust = build_trust(foundation, discovery, gate, cache, sandbox)
     # Messages: on the bus, over links, from runtimes.
-    backends = Backends(settings, foundation.state, foundation.key)
+    backends = Backends(settings, foundation.state, foundation.key, name)
     inventory, cluster = StubInventory(), build_nodes(foundation, name)
-    bus, taps = build_bus(foundation, decisions, backends, inventory, cluster)
+    built = build_bus(foundation, decisions, backends, inventory, cluster)
+    bus, taps = built.bus, built.taps
+    deployment.on_deployed = lambda: bus.from_sessions.judge_by(built.steps.stack(foundation.current.get()))
     backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
     links = build_link_context(foundation, decisions, trust, bus, taps, backends.identify)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox)
     backends.connect_stubs(bus, trust.provider, supervision.host)
-    federation = Federation(
-        links,
-        decisions,
-        foundation.stub_addresses,
-        supervise=lambda link: StubSupervisor(link, supervision).run(),
-        max_links=settings.limits.links,
-    )
+    federation = _federation(foundation, decisions, links, supervision)
     joined = connect_links(bus, federation, cluster)
     inventory.connect(federation.hosted_stubs)
-    acceptor = build_acceptor(foundation, trust, federation)
-    options, context = meaning.listener_options(settings), meaning.server_context(settings)
-    listener = Listener(bus, context=context, acceptor=acceptor, options=options)
+    acceptor = build_acceptor(foundation, trust, federation, cluster)
+    listener = _listener(settings, bus, acceptor)
     return Node(
         current=foundation.current,
         settings=settings,
@@ -301,6 +339,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         cluster=joined,
         records=records,
         traffic=foundation.traffic,
+        spans=foundation.spans,
         sandbox=sandbox,
         resolver=discovery.resolver,
         cache=cache,
@@ -309,13 +348,32 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, name: HeldName | No
         mqtt=build_mqtt(settings, listener.reception, foundation.node_url),
         site=site,
         gate=gate,
-        policies=policies,
+        steps=built.steps,
+        policies=deployment,
         expiries=watch_node(foundation.current.get, site.publisher if site is not None else None),
         dialler=discovery.dialler,
         trust=trust,
         acceptor=acceptor,
-        started_at=time.time(),
     )
+
+
+def _federation(
+    foundation: Foundation, decisions: DecisionRecords, links: LinkContext, supervision: StubSources
+) -> Federation:
+    """Make all links to other domains."""
+    return Federation(
+        links,
+        decisions,
+        foundation.stub_addresses,
+        supervise=lambda link: StubSupervisor(link, supervision).run(),
+        max_links=foundation.settings.limits.links,
+    )
+
+
+def _listener(settings: Settings, bus: Bus, acceptor: LinkAcceptor | None) -> Listener:
+    """Make what takes connections of runtimes and links."""
+    context, options = meaning.server_context(settings), meaning.listener_options(settings)
+    return Listener(bus, context=context, acceptor=acceptor, options=options)
 
 
 def _stubs_cache(foundation: Foundation) -> StubsCache:

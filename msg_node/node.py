@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.connectors.listener import Listener
 from msg_node.node_state import NodeState
@@ -30,6 +32,7 @@ from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import CurrentSettings
 from msg_node.wiring.nodes import JoinedNode
 from msg_node.wiring.reloading import Reloading
+from msg_node.wiring.session_steps import SessionSteps
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
 from sandbox.host import Sandbox
@@ -37,6 +40,8 @@ from stubs_cache.cache import StubsCache
 
 if TYPE_CHECKING:
     from msg_node.admin.admin_site import AdminSite
+    from msg_node.admin.span_export import SpanExport
+    from msg_node.cluster.shared_trust import SharedTrust
     from msg_node.connectors.mqtt import MqttBinding
 
 
@@ -56,6 +61,7 @@ class Node:
     cluster: JoinedNode | None
     records: RecordsWriter
     traffic: Traffic
+    spans: SpanExport | None
     sandbox: Sandbox
     resolver: Resolver
     cache: StubsCache
@@ -64,12 +70,13 @@ class Node:
     mqtt: MqttBinding | None
     site: Site | None
     gate: Gate
+    steps: SessionSteps
     policies: PolicyDeployment
     expiries: ExpiryWatch
     dialler: Dialler
     trust: Trust
     acceptor: LinkAcceptor | None
-    started_at: float
+    started_at: float = field(default_factory=time.time)
     log: LogTail = field(default_factory=LogTail)
     levels: LogLevels = field(default_factory=LogLevels)
     reloading: Reloading = field(init=False)
@@ -77,10 +84,12 @@ class Node:
     alarm_watch: AlarmWatch = field(init=False)
     alarms: Alarms = field(default_factory=Alarms)
     admin_site: AdminSite | None = None
+    restrictions: SharedRestrictions | None = None
+    shared_trust: SharedTrust | None = None
 
     def problems(self) -> list[str]:
         """Describe what keeps this node from doing all its work."""
-        problems = ["draining: the node stops"] if self.federation.is_draining else []
+        problems = ["draining: the node stops"] if self.federation.visitors.is_draining else []
         if self.store.statistics().last_error:
             problems.append(f"state: {self.store.statistics().last_error}")
         if self.name is not None:

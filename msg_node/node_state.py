@@ -126,7 +126,7 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
     guests = Guests(rules.guest_addresses, owners.count, own.domains)
     holders = Holders(owners, listeners, sessions, own)
     held = HeldBySessions(owners, listeners, expulsions, leases, registry)
-    owners.watched = (delivery.parking.queues.names(), delivery.inboxes.owners())
+    owners.arrivals.watched = (delivery.parking.queues.names(), delivery.inboxes.owners())
     return NodeState(
         own=own,
         domains=own.domains,

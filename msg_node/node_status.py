@@ -44,7 +44,7 @@ def node_status(node: Node) -> dict[str, object]:
         "backends": node.backends.status(),
         "site": _site(node),
         "state": msgspec.to_builtins(node.store.statistics()),
-        **({} if node.cluster is None else {"cluster": node.cluster.bus.statistics()}),
+        **({} if node.cluster is None else {"cluster": node.cluster.statistics()}),
         "delivery": node.state.delivery.statistics(),
         "twin": node.state.twin.statistics(),
         "discovery": msgspec.to_builtins(node.resolver.statistics()),
@@ -57,8 +57,9 @@ def node_status(node: Node) -> dict[str, object]:
         "expiries": node.expiries.status(),
         "profile": node.settings.compat.profile or "none",
         "insecure": list(insecure_switches(node.settings)),
-        "middleware": list(active_steps(node.settings)),
+        "middleware": list(active_steps(node.current.get(), has_policies=node.gate.has_policies)),
         "policy_revision": node.gate.policies.revision,
+        "policies": node.policies.facts(),
         "policy_faults": {"count": node.gate.policies.faults, "last": node.gate.policies.last_fault},
         "links": [
             {**link_status(link), "discovery": msgspec.to_builtins(node.resolver.explain(link.domain))}
@@ -83,6 +84,7 @@ def node_summary(node: Node) -> dict[str, object]:
         "stored_requests": len(node.state.delivery.parking),
         "records": {"state": records.state.value, "waiting": records.waiting, "lost": records.lost},
         "policy_revision": node.gate.policies.revision,
+        "policies": node.policies.facts(),
         "restrictions": len(list(node.state.restrictions)),
         "alarms": [f"{one.alarm.word} {one.subject}".strip() for one in node.alarms.raised()],
         "problems": [*node.problems(), *(text for link in links if (text := link_problem(link)))],
@@ -157,13 +159,16 @@ def _put_node(figures: Figures, node: Node) -> None:
     figures.put(Gauge.INFO, 1, node.version)
     figures.put(Gauge.UPTIME, time.time() - node.started_at)
     figures.put(Gauge.MEMORY, rss_kib() * 1024)
-    figures.put(Gauge.DRAINING, node.federation.is_draining)
+    figures.put(Gauge.DRAINING, node.federation.visitors.is_draining)
     figures.put(Gauge.SESSIONS, live, "live")
     figures.put(Gauge.SESSIONS, len(node.state.sessions) - live, "parked")
     figures.put(Gauge.RUNTIME_QUEUED, sum(port.queue.queued for port in node.bus.send_queues.ports.values()))
     figures.put(Gauge.STORED_REQUESTS, len(node.state.delivery.parking))
     figures.put(Gauge.RECORDS_WAITING, records.waiting)
     figures.put(Gauge.RECORDS_LOST, records.lost)
+    if node.spans is not None:
+        spans = node.spans.figures
+        figures.gauges[Gauge.SPANS] = {"exported": spans.exported, "failed": spans.failed, "left_out": spans.left_out}
     figures.put(Gauge.STATE_FAILURES, node.store.statistics().failures)
     for one in node.expiries.judged():
         figures.gauges[Gauge.EXPIRY][one.term.title] = one.term.ends_at - time.time()

@@ -21,7 +21,7 @@ from protofly.errors import Code, PeerError
 
 VERSION = "0.1.0"
 """Of the program."""
-_OFF = ("msg-node.{}/pep", "msg-node.{}/peers", "idm.{}", "qos.{}", "qos-broker.{}")
+_OFF = ("msg-node.{}/peers", "idm.{}", "qos.{}", "qos-broker.{}")
 """Services of the address plan that are off unless the settings make them."""
 
 

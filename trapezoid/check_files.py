@@ -16,9 +16,10 @@ from msg_node.settings.admin import AdminSettings
 from msg_node.settings.model import ListenSettings, Settings, SiteSettings
 from msg_node.storage.certificates import CertificateFile, check_key_of, check_names, read_certificate
 from msg_node.storage.file_checks import FileError, check_private_folder, check_state_file, check_writable_folder
+from msg_node.storage.sealing import read_state_keys
 from trapezoid.findings import Finding, Level, remark
 
-_STATE_FILES = ("secret", "state.sqlite", "trust.sqlite", "tokens.sqlite", "guids.sqlite", LOCK_NAME)
+_STATE_FILES = ("secret", "state.sqlite", "trust.sqlite", "tokens.sqlite", "guids.sqlite", "users.sqlite", LOCK_NAME)
 
 
 def check_data_dir(folder: Path) -> str | Finding:
@@ -33,6 +34,15 @@ def check_data_dir(folder: Path) -> str | Finding:
 def check_spool(folder: Path) -> str:
     """Check that files can be written there. Raises FileError."""
     return f"{folder}{'' if check_writable_folder(folder) else ' (will be created)'}"
+
+
+def check_state_keys(file: Path, data_dir: Path) -> str | Finding:
+    """Check the keys that encrypt the state, and that they are not kept beside it. Raises FileError."""
+    keys = read_state_keys(file)
+    if file.resolve().is_relative_to(data_dir.resolve()):
+        text = "lies in `node.data_dir`, beside what it encrypts: who copies the folder has both"
+        return remark(Level.WARNING, "state-key-beside", text, file=str(file), action="move it elsewhere")
+    return f"state encrypted with the key {keys.ids[0]}, of {len(keys.ids)}"
 
 
 def check_bind(settings: Settings, bound: ListenSettings | SiteSettings | AdminSettings) -> str:

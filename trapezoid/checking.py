@@ -23,10 +23,13 @@ from msg_node.settings.profiles import members_set_otherwise
 from msg_node.settings.push import PushSettings
 from msg_node.settings.registries import BackendSettings, backend_context
 from msg_node.settings.sessions import build_credentials
-from msg_node.storage.file_checks import FileError, read_file
+from msg_node.settings.traces import TracesSettings
+from msg_node.storage.file_checks import FileError, check_writable_folder, read_file
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring import meaning
 from msg_node.wiring.identity import keys_in_file
+from msg_node.wiring.traces import span_target
+from policy.files import read_policies
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
 from trapezoid.check_cluster import check_engine
@@ -36,6 +39,7 @@ from trapezoid.check_files import (
     check_data_dir,
     check_own_certificate,
     check_spool,
+    check_state_keys,
     check_token,
 )
 from trapezoid.check_publication import check_documents, check_publication
@@ -76,6 +80,8 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     yield "node.data_dir", lambda: check_data_dir(settings.node.data_dir)
     if settings.storage.engine:
         yield "storage", lambda: check_engine(settings)
+    elif (keys := settings.storage.key_file) is not None:
+        yield "storage", lambda: check_state_keys(keys, settings.node.data_dir)
     yield "records.spool_dir", lambda: check_spool(settings.spool_dir)
     yield "listen", lambda: check_bind(settings, listen)
     if listen.certificate is not None:
@@ -126,6 +132,8 @@ def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:
         yield "push", lambda: _check_push(push)
     if mqtt is not None:
         yield "mqtt", lambda: _check_broker(mqtt)
+    if settings.traces is not None:
+        yield "traces", partial(_check_traces, settings.traces)
     if settings.interworking:
         yield "interworking", lambda: _check_interworking(settings)
 
@@ -223,6 +231,17 @@ def _check_broker(mqtt: MqttSettings) -> str | Finding:
     return f"{mqtt.host}:{mqtt.port}, {found}"
 
 
+def _check_traces(traces: TracesSettings) -> str:
+    """Check the files of the export of spans. Does not connect to the collector."""
+    target = span_target(traces)
+    if target.ca_file is not None:
+        _check_authorities(target.ca_file)
+    if target.file is not None:
+        check_writable_folder(target.file.parent)
+    places = [*([str(target.file)] if target.file is not None else []), *filter(None, [target.endpoint])]
+    return f"{target.share:.2%} of the messages between domains, to {' and '.join(places)}"
+
+
 def _check_authorities(ca_file: Path | None) -> str:
     if ca_file is None:
         return "system certificate authorities"
@@ -235,9 +254,14 @@ def _check_authorities(ca_file: Path | None) -> str:
 
 
 def _check_policies(settings: Settings) -> str:
-    policies = meaning.build_gate(settings).policies
-    files = len(settings.policy.files)
-    return f"{_counted(files, 'file')}, revision {policies.revision}{', tests passed' if files else ''}"
+    policies = meaning.policies_in_force(settings)
+    meaning.build_gate(settings, policies.compiled)
+    files = len(policies.files)
+    what = f"{_counted(files, 'file')}, revision {policies.compiled.revision}{', tests passed' if files else ''}"
+    if not policies.active.bundle:
+        return what
+    read_policies(settings.policy.files)
+    return f"{policies.place}: {what}; not the files of the settings"
 
 
 def _counted(number: int, noun: str) -> str:

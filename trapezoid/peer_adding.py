@@ -17,6 +17,7 @@ from msg_node.wiring.peer_stubs import stub_choice
 from protofly.address import valid_domain
 from protofly.documents import SigningKey
 from protofly.errors import Code, HostError, SettingsError
+from protofly.stub import VerifiedStub
 from trapezoid.findings import Level
 from trapezoid.peer_entry import EntryOptions, entry_text
 from trapezoid.peer_stubs import approve_choice, check_choice
@@ -74,8 +75,13 @@ def _connected(settings: Settings, peer: PeerSettings) -> float:
         raise first_error(group) from None
 
 
-async def connect_once(settings: Settings, peer: PeerSettings) -> float:
+async def connect_once(settings: Settings, peer: PeerSettings, stub: VerifiedStub | None = None) -> float:
     """Try the stub that an entry chooses; returns the seconds until it was live.
+
+    Args:
+        settings: With the entry.
+        peer: The entry.
+        stub: What it chooses, if that was read already.
 
     Raises:
         HostError: See `try_stub`.
@@ -87,7 +93,7 @@ async def connect_once(settings: Settings, peer: PeerSettings) -> float:
     return await try_stub(
         settings,
         Candidate(
-            stub=read_choice(choice),
+            stub=stub or read_choice(choice),
             configuration=choice.configuration,
             identity=identity,
             allows_plaintext=peer.insecure_plaintext,

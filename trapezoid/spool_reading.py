@@ -18,7 +18,8 @@ import msgspec
 import zstandard
 
 from protofly.errors import PeerError, SettingsError
-from protofly.record_segments import MANIFEST_SUFFIX, OPEN_SUFFIX, SEALED_SUFFIX, SegmentName
+from protofly.record_blocks import lines_in
+from protofly.record_segments import MANIFEST_SUFFIX, OPEN_SUFFIX, SEALED_SUFFIXES, SegmentName
 from protofly.records import Kind, decode_manifest, frame_end
 
 SEGMENT_BYTES_MAX: Final = 1 << 30
@@ -81,7 +82,7 @@ def segments_in(spool: Path, kinds: frozenset[Kind]) -> list[Segment]:
     except OSError as exc:
         raise SettingsError(f"records spool {spool}: {exc.strerror}") from exc
     for text in names:
-        for suffix in (OPEN_SUFFIX, SEALED_SUFFIX):  # sealed wins: the other name may be gone by now
+        for suffix in (OPEN_SUFFIX, *SEALED_SUFFIXES):  # sealed wins: the other name may be gone by now
             name = SegmentName.parse(text.removesuffix(suffix)) if text.endswith(suffix) else None
             if name is not None and name.kind in kinds:
                 found[name] = spool / text
@@ -96,7 +97,8 @@ def lines_of(segment: Segment, remarks: Remarks, *, start: int = 0) -> Iterator[
     try:
         data = _regular_bytes(path, SEGMENT_BYTES_MAX)
     except FileNotFoundError:  # sealed in this moment: the same bytes under its final name
-        path = path.with_name(f"{segment.name}{SEALED_SUFFIX}")
+        sealed = [path.with_name(f"{segment.name}{suffix}") for suffix in SEALED_SUFFIXES]
+        path = next((one for one in sealed if one.exists()), sealed[0])
         try:
             data = _regular_bytes(path, SEGMENT_BYTES_MAX)
         except OSError as exc:
@@ -114,7 +116,7 @@ def lines_of(segment: Segment, remarks: Remarks, *, start: int = 0) -> Iterator[
             remarks.note(path, "damaged frame")
             raw = b""
         position = end
-        for text in raw.splitlines():
+        for text in _lines_in(raw, path, remarks):
             line = _line_in(text)
             if line is None:
                 remarks.note(path, "a line is not a record")
@@ -122,6 +124,13 @@ def lines_of(segment: Segment, remarks: Remarks, *, start: int = 0) -> Iterator[
                 yield position, line
     if position < len(data) and not segment.is_open:
         remarks.note(path, f"torn at byte {position}")
+
+
+def _lines_in(raw: bytes, path: Path, remarks: Remarks) -> Iterator[bytes]:
+    try:
+        yield from lines_in(raw)
+    except PeerError:
+        remarks.note(path, "damaged block")
 
 
 def _decompressed(decompressor: zstandard.ZstdDecompressor, frame: bytes) -> bytes:

@@ -51,15 +51,28 @@ class StubMark(msgspec.Struct, frozen=True, kw_only=True):
     manifest_sha256: str
     permissions: Permissions
     approved: list[str] = []
-    """Payload hashes of manifests whose permissions the operator approved."""
+    """Payload hashes of manifests that the operator approved."""
+    module_sha256: str = ""
+    """Of its module, "" for marks of earlier versions of this program."""
+    previous_sha256: str = ""
+    """The manifest that was accepted before and did not fail, "" for none."""
+    is_proved: bool = True
+    """This one has run here for long enough, or has no predecessor; until then that one may go on in its place."""
 
 
 class HeldUpdate(msgspec.Struct, frozen=True, kw_only=True):
-    """An update that wants more than was granted; it waits for the operator."""
+    """An update that wants more than was granted, or is one that the settings hold; it waits for the operator."""
 
     manifest_sha256: str
     serial: int
     excess: list[str]
+
+
+class FailedModule(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a module is not tried again here: the code of the error, and what it said."""
+
+    code: str
+    detail: str = ""
 
 
 class TrustState(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,6 +90,8 @@ class TrustState(msgspec.Struct, frozen=True, kw_only=True):
     newest_issued: float = 0.0
     stubs: dict[str, StubMark] = {}
     held: dict[str, HeldUpdate] = {}
+    failed_modules: dict[str, FailedModule] = {}
+    """Modules that failed here, by SHA-256, oldest first."""
     replaced: TrustState | None = None
     """Of a retrusted domain of which no root was accepted yet: what was remembered before, to undo it."""
 
@@ -90,6 +105,32 @@ def retrusted(before: TrustState | None, domain: str, fingerprint: str) -> Trust
     """Forget a domain, and believe only the key set named here next. A second word replaces the first."""
     replaced = before.replaced if before is not None and before.is_pending else before
     return TrustState(domain=domain, level=TrustLevel.PINNED, fingerprints=[fingerprint], replaced=replaced)
+
+
+def have_same_keys(one: TrustState, other: TrustState) -> bool:
+    """True if two memories of a domain follow the same key sets, one of them perhaps further than the other."""
+    return all(first == second for first, second in zip(one.fingerprints, other.fingerprints, strict=False))
+
+
+def raised(ours: TrustState, theirs: TrustState) -> TrustState | None:
+    """Our marks of a domain with those of another node of ours that has seen more of it; None if it has not.
+
+    Only one that has followed the same key sets is believed, and no word of an operator is overridden. What stubs may
+    do stays as it was granted here.
+    """
+    if ours.is_pending or theirs.is_pending or theirs.fingerprints[: len(ours.fingerprints)] != ours.fingerprints:
+        return None
+    if (theirs.root_version, theirs.live_serial) <= (ours.root_version, ours.live_serial):
+        return None
+    return msgspec.structs.replace(
+        ours,
+        root=theirs.root,
+        root_version=theirs.root_version,
+        fingerprints=theirs.fingerprints,
+        live_serial=theirs.live_serial,
+        live_sha256=theirs.live_sha256,
+        newest_issued=max(ours.newest_issued, theirs.newest_issued),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,14 @@ import msgspec
 
 from catalogue_client.core.state import DomainTrust, HeldUpdate, StubMark, TrustState
 from catalogue_client.core.trust import check_serial, open_envelope
+from catalogue_client.core.updates import (
+    AUTOMATIC,
+    UpdateRule,
+    check_module_may_run,
+    following_mark,
+    held_update,
+    may_go_on,
+)
 from protofly import limits
 from protofly.clock_skew import off_by
 from protofly.documents import (
@@ -85,6 +93,7 @@ class ManifestRules:
     our_domain: str
     policy: PermissionsPolicy
     now: float
+    updates: UpdateRule = AUTOMATIC
 
 
 class PermissionsHeldError(PeerError):
@@ -119,13 +128,13 @@ def accept_manifest(
     seen = (mark.serial, mark.manifest_sha256) if mark else (0, "")
     check_serial(manifest.serial, digest, seen, what=f"manifest of {manifest.name}", domain=state.domain)
     _check_manifest(manifest, trust.live, rules)
+    check_module_may_run(state, manifest, rules.updates)
     excess = held_permissions(manifest, digest, state, rules.policy)
+    if mark is None or digest not in mark.approved:
+        excess += held_update(mark, manifest, rules.updates)
     if excess:
         raise PermissionsHeldError(manifest, excess, _hold(state, manifest, digest, excess))
-    approved = mark.approved if mark else []
-    accepted = StubMark(
-        serial=manifest.serial, manifest_sha256=digest, permissions=manifest.permissions, approved=approved
-    )
+    accepted = following_mark(state, manifest, digest)
     held = {name: update for name, update in state.held.items() if name != manifest.name}
     return manifest, msgspec.structs.replace(state, stubs={**state.stubs, manifest.name: accepted}, held=held)
 
@@ -136,15 +145,23 @@ def is_newest_mark(state: TrustState, stub: VerifiedStub) -> bool:
     return mark is not None and mark.manifest_sha256 == stub.manifest_sha256 and stub.name not in state.held
 
 
-def accept_previous(state: TrustState, trust: DomainTrust, name: str, rules: ManifestRules) -> tuple[Manifest, bytes]:
-    """The manifest that was accepted before and may go on while its successor is held or cannot be had.
+def accept_previous(
+    state: TrustState, trust: DomainTrust, name: str, rules: ManifestRules, *, digest: str = ""
+) -> tuple[Manifest, bytes]:
+    """The manifest that was accepted before and may go on while its successor is held, failed here, or cannot be had.
+
+    Args:
+        state: What is remembered.
+        trust: Has the manifests of the cache.
+        name: Of the stub.
+        rules: As for its successor.
+        digest: Of the predecessor of a version on trial; "" for the one that `may_go_on`.
 
     Raises:
         PeerError: PERMISSIONS_HELD if there is none in the cache; REVOKED, DOCUMENT_EXPIRED and others if it must not
             go on.
     """
-    mark = state.stubs.get(name)
-    accepted = mark.manifest_sha256 if mark else ""
+    accepted = digest or may_go_on(state, name)
     raw = dict(trust.manifests).get(accepted)
     if raw is None:
         raise PeerError(Code.PERMISSIONS_HELD, f"{name} has no version that may go on", domain=state.domain)
@@ -153,6 +170,7 @@ def accept_previous(state: TrustState, trust: DomainTrust, name: str, rules: Man
         raise PeerError(Code.CACHE_TAMPERED, f"cached manifest of {name}", domain=state.domain)
     manifest = _signed_manifest(envelope, trust.root, trust.live)
     _check_manifest(manifest, trust.live, rules)
+    check_module_may_run(state, manifest, rules.updates)
     return manifest, raw
 
 

@@ -131,11 +131,18 @@ def check_form(token: bytes, expected: Expected, *, now: float) -> UnverifiedTok
         raise PeerError(Code.AUTH_BINDING, "the token is for another connection", domain=blame)
     if claims.nonce != expected.nonce:
         raise PeerError(Code.AUTH_NONCE, "the token answers another challenge", domain=blame)
-    if abs(now - claims.iat) > TOKEN_SKEW_SECONDS or not 0 < claims.exp - claims.iat <= TOKEN_SKEW_SECONDS:
+    _check_times(claims, now)
+    return unverified
+
+
+def _check_times(claims: Claims, now: float) -> None:
+    if not 0 < claims.exp - claims.iat <= TOKEN_SKEW_SECONDS:
+        detail = f"a token is valid for 1 to {TOKEN_SKEW_SECONDS:.0f} s, this one for {claims.exp - claims.iat}"
+        raise PeerError(Code.AUTH_STALE, detail, domain=claims.iss)
+    if abs(now - claims.iat) > TOKEN_SKEW_SECONDS:
         side = "before" if now > claims.iat else "after"
         detail = f"the token was made {side} our now, by {off_by(abs(now - claims.iat))}"
-        raise PeerError(Code.AUTH_STALE, detail, domain=blame)
-    return unverified
+        raise PeerError(Code.AUTH_STALE, detail, domain=claims.iss)
 
 
 def check_signature(
@@ -256,7 +263,7 @@ def new_claims(issuer: Issuer, request: TokenRequest, nonce: str, *, now: float,
         cb=request.binding,
         iat=issued,
         exp=issued + int(TOKEN_SECONDS),
-        jti=base64url(random_bytes[32:48]),
+        jti=base64url(random_bytes[32:]),
         stub=request.stub,
         doms=issuer.domains,
     )

@@ -89,7 +89,7 @@ class AwaitedReplies:
     def denied(self, reply: Message, code: Code, value: object, now: float) -> Message | None:
         """A reply of the domain did not pass our gate: returns the answer in its place, if one is still expected."""
         request = mirrored(reply, "read")
-        return self._refusal(request, code, value=value) if self._transactions.answered(request, now) else None
+        return self._refusal(request, code, "", value) if self._transactions.answered(request, now) else None
 
     def receipts(self, gone: Iterable[OutboundMessage], now: float) -> list[Message]:
         """Receipts for those of the messages that the far end answers for whose senders asked for one."""
@@ -102,25 +102,22 @@ class AwaitedReplies:
 
     def failed(self, sent: OutboundMessage, code: Code, detail: str, now: float) -> Message | None:
         """A message of ours ended here: returns the answer to its sender, if it still waits for one."""
-        was_open = self._transactions.answered(sent.message, now)
-        if was_open or not self._awaits_one(sent.message, tracking_of(sent.message)):
-            return self._refusal(sent.message, code, detail)
+        message = sent.message
+        was_open = self._transactions.answered(message, now)
+        if was_open or (message.expects_reply and not self._awaits_one(message, tracking_of(message))):
+            return self._refusal(message, code, detail)
         return None
 
     def expire(self, now: float, *, detail: str = "", value: object = None) -> list[Message]:
         """Answers to some of the requests whose time is over. `detail` says what is wrong with the link, if known."""
         requests = self._transactions.expired(now)
         self._counters[LinkCount.TIMEOUTS] += len(requests)
-        answers = (self._refusal(request, Code.GATEWAY_TIMEOUT, detail, value) for request in requests)
-        return [answer for answer in answers if answer is not None]
+        return [self._refusal(request, Code.GATEWAY_TIMEOUT, detail, value) for request in requests]
 
     def abandon(self, code: Code, detail: str, now: float) -> list[Message]:
         """Answers to all requests that have no reply yet: nobody waits for one any longer."""
-        answers = (self._refusal(request, code, detail) for request in self._transactions.abandon(now))
-        return [answer for answer in answers if answer is not None]
+        return [self._refusal(request, code, detail) for request in self._transactions.abandon(now)]
 
-    def _refusal(self, message: Message, code: Code, detail: str = "", value: object = None) -> Message | None:
-        if not message.expects_reply:
-            return None
+    def _refusal(self, message: Message, code: Code, detail: str, value: object = None) -> Message:
         shown = msgspec.UNSET if value is None else value
         return codec.refusal(message, code, source=self._node, detail=detail, value=shown)

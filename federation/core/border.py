@@ -33,7 +33,7 @@ _TRACE = b'"trace":"mn:'
 _OWN_TRACE = b'"mn:'
 TRAILER = b"," + _TRACE
 _ID_BYTES = 16
-_TRAILER_BYTES = len(TRAILER) + 2 * _ID_BYTES
+TRAILER_BYTES = len(TRAILER) + 2 * _ID_BYTES
 """The trailer of a node like ours up to the end of the id, which is written in hexadecimal digits."""
 _KNOWN_SENDERS = 1024
 
@@ -109,7 +109,7 @@ class Speaker:
         Raises:
             PeerError: BAD_HEADER when it is no address.
         """
-        return bool(self.never) and (address.domain_of(text) in self.never or host_of(text) in self.never)
+        return address.domain_of(text) in self.never or host_of(text) in self.never
 
     def may_use(self, text: str) -> bool:
         """True when this side may use an address as a sender.
@@ -199,7 +199,7 @@ class OutwardBorder:
         check_hops(hops, self._node, max_hops=self._max_hops)
         if self._stub in hops:
             raise PeerError(Code.LOOP, "the message has passed this stub before")
-        foreign_trace = bytes(message.peek.trace) if not bytes(message.peek.trace).startswith(_OWN_TRACE) else b""
+        foreign_trace = _trace_of_sender(message)
         body = codec.without_members(message.body, _OUTWARD_FLAGS)
         via = b'"via":' + msgspec.json.encode([*hops, self._node, self._stub])
         if foreign_trace:
@@ -255,6 +255,14 @@ def aged_crossing(wire: bytes, ttl_seconds: float) -> tuple[bytes, bytes]:
     return codec.without_members(body, trailer), codec.with_body(message, body).raw
 
 
+class KnownHops(NamedTuple):
+    """What `via` named when it was judged last: as it stands in a body, how a text with it ends, how many it names."""
+
+    via: bytes
+    end: bytes
+    number: int
+
+
 class InwardBorder:
     """Checks and cleans messages that come from one linked domain.
 
@@ -264,6 +272,7 @@ class InwardBorder:
         max_hops: Entries that `via` may have.
 
     Attributes:
+        known_hops: Those that were judged last, of whatever message.
         hops_crossed: Entries of `via` of the message that crossed last.
         known_senders: Need no other check, unless they name a source.
     """
@@ -272,9 +281,7 @@ class InwardBorder:
         self._node = node
         self._max_hops = max_hops
         self.speaker = speaker
-        self._known_via = b""
-        self._known_end = b""
-        self._known_hops = 0
+        self.known_hops = KnownHops(b"", b"", 0)
         self.known_senders: set[str] = set()
         self.hops_crossed = 0
 
@@ -297,12 +304,11 @@ class InwardBorder:
         Raises:
             PeerError: LOOP, HOP_LIMIT, or BAD_BODY when it is no list of addresses.
         """
-        if via != self._known_via:
+        if via != self.known_hops.via:
             hops = _hops(via) if via else []
             check_hops(hops, self._node, max_hops=self._max_hops)
-            self._known_via, self._known_hops = via, len(hops)
-            self._known_end = b'","via":' + via + b"}}" if via else b""
-        self.hops_crossed = self._known_hops
+            self.known_hops = KnownHops(via, b'","via":' + via + b"}}" if via else b"", len(hops))
+        self.hops_crossed = self.known_hops.number
 
     def cross(self, message: Message) -> tuple[Message, bytes]:
         """Take the trailer and the flags off; `hops_crossed` is then what its `via` had.
@@ -328,7 +334,7 @@ class InwardBorder:
         last object of the text; within a text, or deeper, it would have left something open. None where that object is
         not the body (`takes_members`), and for everything else.
         """
-        found = _trailer(raw, self._known_end)
+        found = trailer(raw, self.known_hops.end)
         if found is None:
             return None
         start, msg_id = found
@@ -338,12 +344,12 @@ class InwardBorder:
             return None
         if not inner.takes_members or not _is_clean(inner):
             return None
-        self.hops_crossed = self._known_hops
+        self.hops_crossed = self.known_hops.number
         return inner, msg_id
 
     def _cross_unmarked(self, message: Message) -> tuple[Message, bytes] | None:
         """Take off the trailer of another node like ours, where it stands at the end and nothing else is to be done."""
-        found = _trailer(message.body, self._known_end[:-1])
+        found = trailer(message.body, self.known_hops.end[:-1])
         if found is None:
             return None
         start, msg_id = found
@@ -378,13 +384,13 @@ def _with_members(message: Message, members: bytes) -> tuple[bytes, bytes]:
     return shorter if shorter != b"{}" else b"", codec.with_body(message, longer).raw
 
 
-def _trailer(text: bytes, end: bytes) -> tuple[int, bytes] | None:
+def trailer(text: bytes, end: bytes) -> tuple[int, bytes] | None:
     """Where the trailer of another node like ours begins in a text that ends with it, and the id in it.
 
     `end` is what follows the id, b"" if that is not known.
     """
     id_end = len(text) - len(end)
-    start = id_end - _TRAILER_BYTES
+    start = id_end - TRAILER_BYTES
     if start < 1 or not end or not text.endswith(end) or not text.startswith(TRAILER, start):
         return None
     try:
@@ -418,6 +424,21 @@ def id_carried(message: Message) -> bytes:
     return msg_id if len(msg_id) == _ID_BYTES else derived_id(message, trace)
 
 
+def _trace_of_sender(message: Message) -> bytes:
+    """The `trace` that the sender of a message of ours gave, b"" if there is none."""
+    trace = bytes(message.peek.trace)
+    return b"" if trace.startswith(_OWN_TRACE) else trace
+
+
+def id_of_ours(message: Message, msg_id: bytes) -> bytes:
+    """The id under which a message of ours is recorded: `msg_id`, or what its sender's trace gives.
+
+    It is the same for a message that crosses and for one that is kept back, so that its sender can find both.
+    """
+    trace = _trace_of_sender(message)
+    return derived_id(message, trace) if trace else msg_id
+
+
 def derived_id(message: Message, trace: bytes) -> bytes:
     """Id for a message whose `trace` was given by somebody else: both sides derive the same one."""
     parts = (trace, message.from_.encode(), message.to.encode(), message.id or b"")
@@ -426,7 +447,11 @@ def derived_id(message: Message, trace: bytes) -> bytes:
 
 def refusal_abroad(request: Message, code: Code, detail: str, *, node: str, our_domains: frozenset[str]) -> Message:
     """Answer a request of another domain, in the name that it asked, or of our node where that name is not ours."""
-    reply = codec.refusal(request, code, source=node, detail=detail)
+    return named_abroad(request, codec.refusal(request, code, source=node, detail=detail), node, our_domains)
+
+
+def named_abroad(request: Message, reply: Message, node: str, our_domains: frozenset[str]) -> Message:
+    """A reply of ours to another domain, in the name that was asked, or of our node where that name is not ours."""
     try:
         is_ours = address.domain_of(request.to) in {"", *our_domains}  # a user by GUID has no domain and was asked here
     except PeerError:

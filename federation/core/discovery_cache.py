@@ -64,8 +64,8 @@ class _Place:
     locations: tuple[Location, ...]
     refresh_at: float
     expires_at: float
+    valid_at: float
     index: int = 0
-    valid_at: float = 0.0
     block: _Block | None = None
 
 
@@ -184,9 +184,9 @@ class DiscoveryCache:
         return self._proved if place.valid_at else self._unproved
 
     def _put(self, domain: str, place: _Place) -> None:
+        """Last in its table, which does not have the domain."""
         table = self._table(place)
         table[domain] = place
-        table.move_to_end(domain)
         most = self.max_domains if place.valid_at else self.max_negative_domains
         while len(table) > most:
             table.popitem(last=False)

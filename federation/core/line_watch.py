@@ -80,4 +80,3 @@ class LineWatch:
     def reset(self) -> None:
         """Nothing is owed, nobody can be asked, or no carrier is up: watch anew."""
         self.silent_since = self._owed_since = None
-        self._was_probed = False

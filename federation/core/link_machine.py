@@ -29,6 +29,7 @@ import msgspec
 
 from federation.core.awaited_replies import AwaitedReplies, LinkNames
 from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierProved, CarrierUp, Convicted, Refused
+from federation.core.carrier_order import CarrierOrder
 from federation.core.line_watch import LineWatch, Sight
 from federation.core.link_counts import LinkCount
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue, QueueLimits
@@ -53,6 +54,17 @@ class Tick(msgspec.Struct, frozen=True, gc=False):
 
 class CannotProbe(msgspec.Struct, frozen=True, gc=False):
     """The carrier in use has no way to ask for a sign of life."""
+
+
+class TakeOver(msgspec.Struct, frozen=True, gc=False):
+    """Messages are to go by `new`, once nothing is under way by `old`, which gets no more of them.
+
+    `is_now`: at once; what is under way goes again, with its numbers. Without effect unless `old` carries.
+    """
+
+    old: Carrier
+    new: Carrier
+    is_now: bool = False
 
 
 class NewStream(msgspec.Struct, frozen=True, gc=False):
@@ -136,6 +148,12 @@ class CameUp(msgspec.Struct, frozen=True, gc=False):
     event: CarrierUp
 
 
+class Switched(msgspec.Struct, frozen=True, gc=False):
+    """Messages go by another carrier from now on, although the one before is still up."""
+
+    carrier: Carrier
+
+
 class SpeaksFor(msgspec.Struct, frozen=True, gc=False):
     """A carrier speaks for these domains now."""
 
@@ -194,6 +212,7 @@ LinkEvent = (
     | CarrierDown
     | Tick
     | CannotProbe
+    | TakeOver
     | NewStream
     | GiveUp
     | StopWaiting
@@ -208,6 +227,7 @@ LinkAction = (
     | EndCarrier
     | Probe
     | CameUp
+    | Switched
     | SpeaksFor
     | WentDown
     | Stalled
@@ -244,7 +264,7 @@ class LinkMachine:
         self.queue = OutboundQueue(stream, limits)
         self.replies = AwaitedReplies(names, doubt_until=doubt_until, counters=self.counters)
         self.streams = PeerStreams()
-        self.carriers: list[Carrier] = []
+        self.carriers = CarrierOrder()
         self.peer_node = ""
         self.state = "created"
         self.detail = ""
@@ -259,11 +279,14 @@ class LinkMachine:
             CarrierUp: self._carrier_up,
             CarrierProved: lambda event, _now: [SpeaksFor(event)],
             CarrierDown: self._carrier_down,
+            TakeOver: lambda event, now: (
+                self._switch_if_clear(now, is_now=event.is_now) if self.carriers.designate(event.old, event.new) else []
+            ),
             Tick: self._tick,
             CannotProbe: self._cannot_probe,
             NewStream: self._new_stream,
             GiveUp: self._give_up,
-            StopWaiting: self._stop_waiting,
+            StopWaiting: lambda event, now: [*map(Answer, self.replies.abandon(event.code, event.detail, now))],
             StubVerified: self._stub_verified,
         }
 
@@ -322,8 +345,7 @@ class LinkMachine:
         carrier = event.carrier
         if carrier not in self.carriers:
             return []
-        was_active = carrier is self.carriers[0]
-        self.carriers.remove(carrier)
+        was_active = self.carriers.lose(carrier)
         waiting, detail = self.queue.under_way + self.queue.waiting, self.detail
         if was_active:
             self._watch.reset()
@@ -334,6 +356,17 @@ class LinkMachine:
             return [down, Pump(self.carriers[0])]
         self.state = "disconnected"
         return [down]
+
+    def _switch_if_clear(self, now: float, *, is_now: bool = False) -> list[LinkAction]:
+        """Have the successor carry as soon as nothing is under way: its messages follow, and overtake nothing."""
+        if self.carriers.successor is None or (self.queue.under_way and not is_now):
+            return []
+        if self.queue.under_way:
+            self.queue.carrier_lost(now)
+        self.carriers.promote()
+        self._watch.reset()
+        self._is_carried_again()
+        return [Switched(self.carriers[0]), Pump(self.carriers[0]), RELIEVED]
 
     def _is_carried_again(self) -> None:
         if self._watch.is_stalled:
@@ -356,6 +389,8 @@ class LinkMachine:
                 actions += map(Answer, receipts)
         if queue.is_exhausted and not queue.under_way:
             actions.append(NAME_STREAM)
+        elif self.carriers.successor is not None:
+            actions += self._switch_if_clear(now)
         elif queue.waiting and self.carriers:
             actions.append(Pump(self.carriers[0]))
         return actions
@@ -367,11 +402,14 @@ class LinkMachine:
 
     def _refused(self, event: Refused, now: float) -> list[LinkAction]:
         message = self.queue.refused(event.number)
-        return [] if message is None else self._end(message, "rejected", event.code, event.detail, now)
+        if message is None:
+            return []
+        return [*self._end(message, "rejected", event.code, event.detail, now), *self._switch_if_clear(now)]
 
     def _convicted(self, event: Convicted, now: float) -> list[LinkAction]:
         message = event.message
-        return [Quarantine(message), *self._end(message, "trapped", Code.QUARANTINED, "", now)]
+        ended = self._end(message, "trapped", Code.QUARANTINED, "", now)
+        return [Quarantine(message), *ended, *self._switch_if_clear(now)]
 
     def _end(self, message: OutboundMessage, outcome: _Failed, code: Code, detail: str, now: float) -> list[LinkAction]:
         self.counters[outcome] += 1
@@ -452,14 +490,12 @@ class LinkMachine:
 
     def _give_up(self, event: GiveUp, now: float) -> list[LinkAction]:
         self.detail = event.detail
-        return [
+        ended = [
             action
             for message in self.queue.abandon()
             for action in self._end(message, "rejected", event.code, event.detail, now)
         ]
-
-    def _stop_waiting(self, event: StopWaiting, now: float) -> list[LinkAction]:
-        return list(map(Answer, self.replies.abandon(event.code, event.detail, now)))
+        return [*ended, *self._switch_if_clear(now)]
 
     def _stub_verified(self, event: StubVerified, now: float) -> list[LinkAction]:
         return [

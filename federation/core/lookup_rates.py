@@ -31,8 +31,14 @@ class LookupRates:
             is_peer: The settings name the domain.
             now: Seconds of any clock.
         """
-        wait_seconds = self._bucket(asked_by).take(0, now) if asked_by else 0.0
-        return wait_seconds if wait_seconds or is_peer else self._total.take(0, now)
+        bucket = self._bucket(asked_by) if asked_by else None
+        wait_seconds = 0.0 if bucket is None else bucket.take(0, now)
+        if wait_seconds or is_peer:
+            return wait_seconds
+        wait_seconds = self._total.take(0, now)
+        if wait_seconds and bucket is not None:
+            bucket.give_back(0)
+        return wait_seconds
 
     def _bucket(self, asked_by: str) -> RateBucket:
         bucket = self._askers.setdefault(asked_by, RateBucket(_ASKER_RATE))

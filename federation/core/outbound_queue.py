@@ -89,11 +89,17 @@ class OutboundQueue:
 
     Args:
         stream: 32 hex digits that name our sequence of message numbers.
+
+    Attributes:
+        awaited_until: Monotonic seconds. Until then one carrier follows another: as many messages may wait as while one
+            is live. Senders pause as they do without a carrier; this is for what they have sent already.
+        is_carried: A carrier is up.
+        limits: Bounds of the queue; others count for what comes from then on.
     """
 
     def __init__(self, stream: str, limits: QueueLimits | None = None) -> None:
         self.stream = stream
-        self._limits = limits or QueueLimits()
+        self.limits = limits or QueueLimits()
         self._waiting: deque[OutboundMessage] = deque()
         self._waiting_bytes = 0
         self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers
@@ -102,6 +108,7 @@ class OutboundQueue:
         self._next_number = 1
         self._one_at_a_time = 0
         self._overdue: list[OutboundMessage] = []
+        self.awaited_until = 0.0
         self.is_carried = False
 
     @property
@@ -122,13 +129,13 @@ class OutboundQueue:
     def is_congested(self) -> bool:
         """True when senders should pause: half of what may be queued, or may wait for a carrier, is there."""
         if not self.is_carried:
-            limits = self._limits
+            limits = self.limits
             fresh, fresh_bytes = len(self._waiting) - self._kept, self._waiting_bytes - self._kept_bytes
             return fresh * 2 > limits.waiting_messages or fresh_bytes * 2 > limits.waiting_bytes
         queued = len(self._waiting) + len(self._under_way)
         return (
-            queued * 2 > self._limits.in_flight_messages
-            or (self._waiting_bytes + self._under_way_bytes) * 2 > self._limits.in_flight_bytes
+            queued * 2 > self.limits.in_flight_messages
+            or (self._waiting_bytes + self._under_way_bytes) * 2 > self.limits.in_flight_bytes
         )
 
     @property
@@ -138,7 +145,7 @@ class OutboundQueue:
             return False
         if self._one_at_a_time:
             return not self._under_way
-        limits = self._limits
+        limits = self.limits
         return len(self._under_way) < limits.in_flight_messages and self._under_way_bytes < limits.in_flight_bytes
 
     @property
@@ -158,8 +165,8 @@ class OutboundQueue:
 
         While no carrier is live only a few may wait; while one is live the bound is the window that may be under way.
         """
-        limits = self._limits
-        if self.is_carried:
+        limits = self.limits
+        if self.is_carried or pending.accepted_seconds < self.awaited_until:
             max_messages, max_bytes = limits.in_flight_messages, limits.in_flight_bytes
         else:
             max_messages, max_bytes = limits.waiting_messages + self._kept, limits.waiting_bytes + self._kept_bytes
@@ -176,7 +183,7 @@ class OutboundQueue:
 
         No more are taken from `messages`: they may be made as they are asked for.
         """
-        limits = self._limits
+        limits = self.limits
         if not self.is_carried or self.is_congested or limits.in_flight_bytes < 2 * CROSSING_BYTES:
             return 0
         waiting, seconds = self._waiting, limits.waiting_seconds
@@ -201,11 +208,11 @@ class OutboundQueue:
             now: Monotonic seconds.
         """
         batch: list[OutboundMessage] = []
-        waiting, limits = self._waiting, self._limits
+        waiting, limits = self._waiting, self.limits
         if not self.may_take:
             return batch
         if self._one_at_a_time:
-            max_messages = 0 if self._under_way else 1
+            max_messages = min(max_messages, 1)  # nothing is under way, else it could take nothing
         max_messages = min(max_messages, limits.in_flight_messages - len(self._under_way))
         budget = min(max_bytes, limits.in_flight_bytes - self._under_way_bytes)
         taken = 0
@@ -280,7 +287,7 @@ class OutboundQueue:
     def carrier_lost(self, now: float) -> None:
         """Whatever was under way waits again, in front, in its old order, with time to be handed over again."""
         for pending in self._under_way:
-            pending.deadline_seconds = max(pending.deadline_seconds, now + self._limits.waiting_seconds)
+            pending.deadline_seconds = max(pending.deadline_seconds, now + self.limits.waiting_seconds)
         self._waiting.extendleft(reversed(self._under_way))
         self._waiting_bytes += self._under_way_bytes
         self._under_way.clear()

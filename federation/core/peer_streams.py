@@ -31,6 +31,10 @@ class PeerStreams:
         if len(self._heard) > STREAMS_REMEMBERED:
             del self._heard[next(iter(self._heard))]
 
+    def all(self) -> dict[str, int]:
+        """How far each stream that is remembered was seen through."""
+        return dict(self._heard)
+
     def newest(self) -> tuple[str, int]:
         """The stream that was heard last, and how far: what a new stub instance has to know to resume it."""
         return next(reversed(self._heard.items()), ("", 0))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class PeerTerms:
-    """Domains, named in full, by what holds for their links.
+    """Domains, named in full, by what holds for their links. All links share it: what is set holds for all of them.
 
     Attributes:
         chosen: The operator chose their stub; what they publish does not count, and they cannot connect to us.

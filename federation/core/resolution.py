@@ -152,24 +152,19 @@ class Resolution:
 
     def _follow_alias(self, question: Question, answer: Answer) -> None:
         alias = next((record for record in answer.services if record.priority == 0), None)
-        if alias is None:
+        if alias is None or not alias.target:  # an alias to the root declines the service, as any record does
             return
-        if not alias.target:
-            self._fail(
-                DiscoveryStep.SVCB, Code.SERVICE_DECLINED, f"{question} points to the root: no such service", answer
-            )
-        elif alias.target in self._aliases:
-            self._fail(DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN, f"{question} is an alias in a circle")
+        if alias.target in self._aliases:
+            self._fail(f"{question} is an alias in a circle")
         elif len(self._aliases) > limits.DNS_ALIAS_STEPS:
-            self._fail(DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN, f"more than {limits.DNS_ALIAS_STEPS} aliases")
+            self._fail(f"more than {limits.DNS_ALIAS_STEPS} aliases")
         else:
             self._aliases.append(alias.target)
             self._service = Question(alias.target, RecordKind.SVCB)
             self._open.append(self._service)
 
-    def _fail(self, step: DiscoveryStep, code: Code, detail: str, answer: Answer | None = None) -> None:
-        life = answer.ttl_seconds if answer else None
-        self._failure = Failure(self._domain, step, code, detail, life_seconds=life)
+    def _fail(self, detail: str) -> None:
+        self._failure = Failure(self._domain, DiscoveryStep.SVCB, Code.NO_SUCH_DOMAIN, detail)
 
     def _targets(self) -> tuple[tuple[str, int], ...] | Failure:
         """Hosts and ports to try, in order; a refused one refuses the set that it came in."""

@@ -52,7 +52,7 @@ class StubGrant:
             text = f"{needs.call_ms} ms of CPU for one call, and may have {most.cpu_milliseconds}"
             raisable = needs.call_ms <= CPU_BACKSTOP_SECONDS * MILLISECONDS_PER_SECOND
             raise _needs_more(manifest, text, "grant.call_ms" if raisable else "")
-        return most.lowered_to(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms or None)
+        return most.lowered_to(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms)
 
     def permissions(self, stub: VerifiedStub) -> Grants:
         """The permissions of an instance: those that its manifest asks for and this grant does not withhold."""

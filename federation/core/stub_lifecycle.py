@@ -172,7 +172,6 @@ class StubLifecycle:
         """
         if self._live_since is not None and now - self._live_since >= limits.RESTART_MAX_SECONDS:
             self._in_a_row = 0
-        self._live_since = None
         self._recent.append(now)
         if self._is_probing or self._is_crashing_too_often(now):
             self._circuit_until = self._next_start = now + limits.CIRCUIT_OPEN_SECONDS
@@ -219,7 +218,6 @@ class StubLifecycle:
         self._close_circuit()
         self._in_a_row = 0
         self._next_start = 0.0
-        self._live_since = None
 
     def draining(self) -> None:
         """No more messages will be handed over."""

@@ -63,10 +63,10 @@ class StubStatus:
         module_sha256: Hex digest of the module that was verified last, "" before there was one.
         version: What its manifest says.
         ranges: The legacy addresses that it speaks for, if it is an interworking stub.
-        signature: True when the last package that we were offered passed every check.
         state: A word of the specification, "" while there has been no deployment: of the deployment (`deploying`,
             `deployed`, `deployment-failed`), then of the connection, or one of this node's own.
         detail: The reason, for operators.
+        update: What happened to a newer version last, "" if there was none.
         worker_pid: Its worker process, while there is one.
         started_sha256: Digest of the module that was started last, "" before there was one.
         description: What operators are shown of it.
@@ -81,9 +81,9 @@ class StubStatus:
     module_sha256: str = ""
     version: str = ""
     ranges: str = ""
-    signature: Literal["valid", "unverified"] = "unverified"
     state: str = ""
     detail: str = ""
+    update: str = ""
     worker_pid: int | None = None
     started_sha256: str = ""
     description: dict[str, object] = field(default_factory=dict)
@@ -107,14 +107,19 @@ class StubStatus:
         """When it came into its state, in seconds since the Unix epoch; 0 while it has none."""
         return self.states[-1][0] if self.states else 0.0
 
+    @property
+    def signature(self) -> Literal["valid", "unverified"]:
+        """Whether the last package that was offered passed every check."""
+        return "valid" if self.module_sha256 else "unverified"
+
     def verified(self, *, module_sha256: str, version: str, ranges: str = "") -> None:
         """A package of it passed every check."""
-        self.module_sha256, self.version, self.signature = module_sha256, version, "valid"
+        self.module_sha256, self.version = module_sha256, version
         self.ranges = ranges
 
     def refused(self) -> None:
         """A package that was offered did not pass: none is left that could run."""
-        self.module_sha256, self.version, self.signature, self.ranges = "", "", "unverified", ""
+        self.module_sha256, self.version, self.ranges = "", "", ""
 
     def line(self) -> dict[str, str]:
         """Its line of the inventory: members of the specification, and two of our own.

@@ -17,7 +17,7 @@ from msg_node.kernel.answers import described
 from msg_node.kernel.links import HasLinks
 from msg_node.kernel.resources import key_or_refuse, object_of_events, text_of
 from msg_node.kernel.results import answer_each
-from msg_node.kernel.service import ServiceResult
+from msg_node.kernel.service import Durability, ServiceResult
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -89,6 +89,10 @@ class ForeignObjects:
         unheard = self._state.listeners.take_unheard()
         if unheard:
             self._forget(unheard)
+
+    def heard_elsewhere(self, key: str) -> None:
+        """Only other nodes of our domain listen to a key from now on: they see to it, and unsubscribe."""
+        self._remote.forget(key)
 
     def _forget(self, keys: Iterable[str]) -> None:
         targets = self._state.listeners.targets
@@ -168,4 +172,5 @@ class ForeignObjects:
         session = self._state.sessions.get(sid)
         if session is not None and session.dialect.reads_desc:
             reply = described(reply)
-        self._apply(sid, ServiceResult(replies=[reply], changes=self._state.take_changes()))
+        changes = self._state.take_changes()
+        self._apply(sid, ServiceResult(replies=[reply], changes=changes, durability=Durability.REQUIRED))

@@ -9,15 +9,15 @@ from starlette.requests import Request
 
 from protofly.errors import Code, PeerError
 
-REQUEST_BYTES: Final = 64 << 10
+FORM_BYTES: Final = 64 << 10
 
 
-async def body_of(request: Request) -> bytes:
+async def body_of(request: Request, most_bytes: int = FORM_BYTES) -> bytes:
     """Read a body. Raises PeerError TOO_LARGE or TIMEOUT."""
     body = bytearray()
     async with aclosing(request.stream()) as chunks:
         async for chunk in chunks:
             body += chunk
-            if len(body) > REQUEST_BYTES:
-                raise PeerError(Code.TOO_LARGE, f"a request has at most {REQUEST_BYTES} bytes")
+            if len(body) > most_bytes:
+                raise PeerError(Code.TOO_LARGE, f"a request has at most {most_bytes} bytes")
     return bytes(body)

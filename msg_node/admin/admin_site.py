@@ -28,7 +28,7 @@ from msg_node.admin.admin_body import body_of
 from msg_node.admin.admin_token import AdminToken
 from msg_node.admin.administration import Administration
 from msg_node.admin.console import Console
-from msg_node.admin.core.operations import OPERATIONS, AdminRequest, Operation, error_facts
+from msg_node.admin.core.operations import OPERATIONS, REQUEST_BYTES, AdminRequest, Operation, error_facts
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.settings.admin import token_file
 from msg_node.settings.model import Settings
@@ -106,7 +106,7 @@ class AdminSite:
         if request.headers.get("content-type", "").partition(";")[0].strip().lower() != JSON:
             raise PeerError(Code.BAD_BODY, f"the body is to be {JSON}")
         try:
-            asked = _decoder.decode(await body_of(request))
+            asked = _decoder.decode(await body_of(request, REQUEST_BYTES))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise PeerError(Code.BAD_BODY, f"no request: {exc}") from exc
         return _json({"result": await self._administration.perform(asked, actor)})

@@ -24,14 +24,13 @@ import msgspec
 import trio
 
 from msg_node.admin.administration import Actor, Administration
-from msg_node.admin.core.operations import AdminRequest, error_facts
+from msg_node.admin.core.operations import REQUEST_BYTES, AdminRequest, error_facts
 from protofly.errors import Code, HostError, SettingsError
 
 logger = logging.getLogger("msg_node")
 
 SOCKET_NAME: Final = "admin.sock"
 CLIENTS: Final = 16
-REQUEST_BYTES: Final = 64 << 10
 IDLE_SECONDS: Final = 60.0
 _CREDENTIALS: Final = "3i"
 _decoder = msgspec.json.Decoder(AdminRequest)

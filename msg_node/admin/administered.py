@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import trio
 
 from catalogue_client.trust_store import TrustStore
+from federation.domain_documents import DomainDocuments
 from federation.resolver import Resolver
 from federation.router import Federation
 from msg_node.admin.core.alarms import Alarms
@@ -15,10 +16,13 @@ from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
+from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.tables import BusTables
 from msg_node.settings.model import Settings
+from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.state_store import StateStore
+from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
 from protofly.records import Record
 
@@ -35,15 +39,21 @@ class Administered:
         gate: Its gates.
         resolver: Finds other domains.
         trust_store: What is stored about other domains.
+        documents: What other domains publish.
         log: The last lines of its log.
         levels: Levels of loggers that hold for a time.
         store: Where its tables become durable.
         record: Takes audit records.
+        pseudonym: Makes a keyed hash of what names a person, for records.
         status: Makes what `/status` shows.
         summary: Makes the short form of it.
         traffic: What records say about the last hour.
         alarms: Which alarms are raised.
         plan_reload: Reads and checks changed settings. Raises SettingsError.
+        changing: Held while a change of settings or policies is planned and applied.
+        policies: Which policies are in force.
+        policy_store: Bundles of policies.
+        gate_with: Makes a gate like this one, with other policies, to be asked what it would say. Raises SettingsError.
         stop: The node is to stop.
     """
 
@@ -54,13 +64,19 @@ class Administered:
     gate: Gate
     resolver: Resolver
     trust_store: TrustStore
+    documents: DomainDocuments
     log: LogTail
     levels: LogLevels
     store: StateStore
     record: Callable[[Record], None]
+    pseudonym: Callable[[str], str]
     status: Callable[[], object]
     summary: Callable[[], object]
     traffic: Traffic
     alarms: Alarms
     plan_reload: Callable[[], Awaitable[Plan]]
+    changing: trio.Lock
+    policies: PolicyDeployment
+    policy_store: PolicyStore
+    gate_with: Callable[[CompiledPolicies], Gate]
     stop: trio.Event = field(default_factory=trio.Event)

@@ -18,9 +18,9 @@ from typing import Final, Literal
 
 import trio
 
-from msg_node.admin import changes, partner_views, views
+from msg_node.admin import changes, partner_views, policy_changes, views
 from msg_node.admin.administered import Administered
-from msg_node.admin.changes import Arguments, shown
+from msg_node.admin.changes import Arguments, recorded, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
 from msg_node.admin.core.pages import Row, page_of
 from msg_node.admin.core.plan import Plan
@@ -65,7 +65,6 @@ _FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
     "status": lambda node, _arguments: node.status(),
     "summary": lambda node, _arguments: node.summary(),
     "partner": partner_views.partner,
-    "evaluate": partner_views.evaluate,
 }
 
 
@@ -113,6 +112,8 @@ class Administration:
         if operation.changes:
             return await self._change(operation, request, actor)
         arguments = read_arguments(operation, request.arguments)
+        if (question := policy_changes.QUESTIONS.get(operation.name)) is not None:
+            return await question(self._node, arguments)
         if (facts := _FACTS.get(operation.name)) is not None:
             return facts(self._node, arguments)
         if operation.name == "log":
@@ -122,21 +123,38 @@ class Administration:
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        if operation.name not in policy_changes.PLANNERS:
+            return await self._planned(operation, request, actor)
+        async with self._node.changing:
+            return await self._planned(operation, request, actor)
+
+    async def _planned(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        """Plan a change, and make it unless it is only tried."""
         try:
             arguments = read_arguments(operation, request.arguments)
-            if operation.name == "reload":
-                plan = await self._node.plan_reload()
+            by = f"{actor.name} by {actor.way}"
+            if (planner := policy_changes.PLANNERS.get(operation.name)) is not None:
+                plan = await planner(self._node, arguments, by)
             else:
-                plan = changes.PLANNERS[operation.name](self._node, arguments, f"{actor.name} by {actor.way}")
+                plan = changes.PLANNERS[operation.name](self._node, arguments, by)
+            if plan.store is not None and not request.dry_run:
+                with trio.CancelScope(shield=True):  # what is on the disk is applied as well
+                    await trio.to_thread.run_sync(plan.store)
         except HostError as exc:
-            self._record(operation.name, actor, request.arguments, error=exc)
+            self._record(
+                operation.name, actor, self._recorded(operation, request.arguments), error=_nameless(operation, exc)
+            )
             raise
         result = {"operation": operation.name, "before": plan.before, "after": plan.after, "dry_run": request.dry_run}
         if not request.dry_run:
-            self._record(operation.name, actor, arguments, plan)
-            logger.warning("%s by %s: %s %s", actor.name, actor.way, operation.name, shown(arguments))
+            shown_arguments = self._recorded(operation, arguments)
+            self._record(operation.name, actor, shown_arguments, plan)
+            logger.warning("%s by %s: %s %s", actor.name, actor.way, operation.name, shown(shown_arguments))
             plan.apply()
             await self._store()
+            if plan.finish is not None:
+                plan.finish()
+                await self._store()
         return result
 
     async def _ended(self, restriction: Restriction) -> None:
@@ -162,6 +180,14 @@ class Administration:
             detail = f"the change is in force, but is not stored, and ends with this process: {errors[0].detail}"
             raise HostError(Code.STORAGE, detail)
 
+    def _recorded(self, operation: Operation, arguments: Mapping[str, object]) -> dict[str, object]:
+        """The arguments of a request as a record has them: nothing that may name a person whom it is about."""
+        if operation.is_personal:
+            public = {one.name for one in operation.arguments if not one.is_personal}
+            hashed = self._node.pseudonym
+            arguments = {name: value if name in public else hashed(str(value)) for name, value in arguments.items()}
+        return recorded(arguments)
+
     def _record(
         self,
         operation: str,
@@ -183,3 +209,8 @@ class Administration:
         if error is not None:
             event.code, event.detail = error.code.word, error.detail[:_DETAIL_CHARS]
         self._node.record(event)
+
+
+def _nameless(operation: Operation, error: HostError) -> HostError:
+    """An error as a record has it: without its text, where that may name a person."""
+    return HostError(error.code) if operation.is_personal else error

@@ -6,18 +6,23 @@ message sees half of a change; the caller has it made durable, and recorded.
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import Final, TypedDict
 
 import msgspec
 
+from catalogue_client.core.state import FailedModule, TrustState
+from catalogue_client.core.updates import failed, readmitted
+from catalogue_client.core.verify import approve
 from federation.domain_link import DomainLink, close_link
 from msg_node.admin.administered import Administered
 from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.plan import Plan
+from msg_node.admin.erasing import erase_person
 from msg_node.kernel.restrictions import Restricted, Restriction
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.requests.core.recipients import is_domain
@@ -25,6 +30,8 @@ from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 
 LEVEL_SECONDS: Final = 600.0
+RECORDED_CHARS: Final = 1024
+"""A longer argument is recorded by its digest."""
 
 Arguments = Mapping[str, Value]
 
@@ -44,25 +51,37 @@ def block(node: Administered, arguments: Arguments, by: str) -> Plan:
         raise PeerError(Code.BAD_BODY, f"{pattern} is our own domain")
     aliases = known_aliases(restriction, node.settings(), node.federation.links, node.trust_store)
     restriction = msgspec.structs.replace(restriction, aliases=aliases)
-    covers, guests_here = restriction.covers, node.state.guests
     before = node.state.restrictions.find(Restricted.PEER, pattern)
-    links = [link.domain for link in node.federation.links if covers(link.domain)]
-    guests = [sid for domain in guests_here.domains() if covers(domain) for sid in guests_here.of(domain)]
-    queues = [one for one in node.state.delivery.parking.queues.names() if is_domain(one) and covers(one)]
-    after = {"restriction": restriction, "links": links, "guests": len(guests), "queues": queues}
-    return Plan(before, after, partial(_cut_off, node, restriction, links, guests, queues))
+    affected = _affected(node, restriction)
+    after = {"restriction": restriction, **affected, "guests": len(affected["guests"])}
+    return Plan(before, after, partial(_restrict, node, restriction))
 
 
-def _cut_off(
-    node: Administered, restriction: Restriction, links: list[str], guests: list[int], queues: list[str]
-) -> None:
+class _Affected(TypedDict):
+    """What of a domain is here."""
+
+    links: list[str]
+    guests: list[int]
+    queues: list[str]
+
+
+def _affected(node: Administered, restriction: Restriction) -> _Affected:
+    covers, guests = restriction.covers, node.state.guests
+    return {
+        "links": [link.domain for link in node.federation.links if covers(link.domain)],
+        "guests": [sid for domain in guests.domains() if covers(domain) for sid in guests.of(domain)],
+        "queues": [one for one in node.state.delivery.parking.queues.names() if is_domain(one) and covers(one)],
+    }
+
+
+def _cut_off(node: Administered, restriction: Restriction) -> None:
     reason = restriction.reason or "the operator has blocked this domain"
-    node.state.restrictions.set(restriction)
     node.gate.cut_off(blocked_names(node.state.restrictions, node.settings().peer))
-    for domain in links:
+    affected = _affected(node, restriction)
+    for domain in affected["links"]:
         node.federation.cut_off(domain, Code.DOMAIN_BLOCKED, reason)
-    node.bus.runtimes.remove(guests)
-    for queue in queues:
+    node.bus.runtimes.remove(affected["guests"])
+    for queue in affected["queues"]:
         node.bus.parked_actions.outbox.fail(queue, Code.DOMAIN_BLOCKED)
     node.bus.send_queues.wake()
 
@@ -80,16 +99,22 @@ def close_links(node: Administered, arguments: Arguments, _by: str) -> Plan:
 
 
 def refresh(node: Administered, arguments: Arguments, _by: str) -> Plan:
-    """Forget that a domain could not be found, and start its stub anew unless its link is up."""
+    """Ask a domain for its documents now; start its stub anew unless its link is up."""
     domain = str(arguments["domain"])
     link = next((one for one in node.federation.links if one.domain == domain), None)
 
+    is_live = link is not None and link.is_live
+
     def apply() -> None:
         node.resolver.forget_failures()
-        if link is not None and not link.is_live:
+        node.documents.ask_again(domain)
+        if link is not None and is_live:
+            link.need.look()
+        elif link is not None:
             node.federation.restart(domain)
 
-    return Plan({"discovery": node.resolver.explain(domain).state}, {"discovery": "asked again when needed"}, apply)
+    after = {"discovery": "asked now" if is_live else "asked again when needed"}
+    return Plan({"discovery": node.resolver.explain(domain).state}, after, apply)
 
 
 # Runtimes.
@@ -98,8 +123,7 @@ def refresh(node: Administered, arguments: Arguments, _by: str) -> Plan:
 def kick(node: Administered, arguments: Arguments, by: str) -> Plan:
     """End the sessions of a runtime, and keep it from opening others for a time."""
     key = _runtime_key(arguments)
-    holder = node.state.sessions.by_runtime(key)
-    sids = sorted({one.sid for one in node.state.sessions.displaced(key)} | ({holder} if holder is not None else set()))
+    sids = _sessions_of(node, key)
     has_ban = "ban" in arguments
     if not sids and not has_ban:
         raise PeerError(Code.NOT_REGISTERED, f"{key} has no session")
@@ -110,10 +134,20 @@ def kick(node: Administered, arguments: Arguments, by: str) -> Plan:
     def apply() -> None:
         if restriction is not None:
             node.state.restrictions.set(restriction)
-        node.bus.runtimes.remove(sids)
-        node.bus.send_queues.wake()
+        _end_sessions(node, key)
 
     return Plan({"sessions": sids}, {"sessions": [], "restriction": restriction}, apply)
+
+
+def _sessions_of(node: Administered, runtime_key: str) -> list[int]:
+    sessions = node.state.sessions
+    holder = sessions.by_runtime(runtime_key)
+    return sorted({one.sid for one in sessions.displaced(runtime_key)} | ({holder} if holder is not None else set()))
+
+
+def _end_sessions(node: Administered, runtime_key: str) -> None:
+    node.bus.runtimes.remove(_sessions_of(node, runtime_key))
+    node.bus.send_queues.wake()
 
 
 def unban(node: Administered, arguments: Arguments, _by: str) -> Plan:
@@ -148,17 +182,68 @@ def forbid_stub(node: Administered, arguments: Arguments, by: str) -> Plan:
     """Let the stub of a domain not run here; its own node may still connect to us."""
     domain = str(arguments["domain"])
     restriction = _restriction(Restricted.STUB, domain, arguments, by)
-
-    def apply() -> None:
-        node.state.restrictions.set(restriction)
-        _restart(node, domain)
-
-    return Plan(node.state.restrictions.find(Restricted.STUB, domain), restriction, apply)
+    return Plan(
+        node.state.restrictions.find(Restricted.STUB, domain), restriction, partial(_restrict, node, restriction)
+    )
 
 
 def allow_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let a forbidden stub run again."""
     return _lifting(node, Restricted.STUB, str(arguments["domain"]))
+
+
+def approve_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
+    """Let versions of the stub of a domain run that were held, or have failed here."""
+    state, domain = _trust_in(node, arguments), str(arguments["domain"])
+    held = {name: update.excess for name, update in state.held.items()}
+    if not held and not state.failed_modules:
+        raise PeerError(Code.NOT_REGISTERED, f"no version of the stub of {domain} is held or has failed here")
+    following = readmitted(state)
+    for name in held:
+        following = approve(following, name)
+
+    def store() -> None:
+        node.trust_store.replace_now(state, following)
+
+    before = {"held": held, "failed": state.failed_modules}
+    return Plan(before, {"held": {}, "failed": {}}, partial(_look_at_versions, node, domain), store)
+
+
+def roll_back_stub(node: Administered, arguments: Arguments, by: str) -> Plan:
+    """Have the version before the running one go on, and do not try the running one again."""
+    state, domain = _trust_in(node, arguments), str(arguments["domain"])
+    link = _link_of(node, arguments)
+    running = link.stub.module_sha256
+    name, mark = next(((name, one) for name, one in state.stubs.items() if one.module_sha256 == running), ("", None))
+    why = FailedModule(code="operator", detail=f"{arguments.get('reason', '')} ({by})".strip())
+    following = state if mark is None else failed(state, name, mark.manifest_sha256, why)
+    if following == state:
+        detail = f"the stub of {domain} runs no newer version than the one that was accepted first"
+        raise PeerError(Code.NOT_REGISTERED, detail)
+
+    def store() -> None:
+        node.trust_store.replace_now(state, following)
+
+    before = {"version": link.stub.version, "module": running}
+    return Plan(before, {"failed": following.failed_modules}, partial(_look_at_versions, node, domain), store)
+
+
+def _trust_in(node: Administered, arguments: Arguments) -> TrustState:
+    state = node.trust_store.load(str(arguments["domain"]))
+    if state is None:
+        raise PeerError(Code.NOT_REGISTERED, f"nothing is remembered of {arguments['domain']}")
+    return state
+
+
+def _look_at_versions(node: Administered, domain: str) -> None:
+    """Have the stub of a domain look which of its versions may run; one that is held back starts at once."""
+    link = next((one for one in node.federation.links if one.domain == domain), None)
+    if link is None:
+        return
+    if link.stub.worker_pid is not None:
+        link.need.look()
+    elif not link.is_live:
+        node.federation.restart(domain)
 
 
 def _restart(node: Administered, domain: str) -> None:
@@ -188,11 +273,31 @@ def log_level(node: Administered, arguments: Arguments, _by: str) -> Plan:
 def lift(node: Administered, what: Restricted, subject: str) -> None:
     """End a restriction, and let go on what it held back."""
     node.state.restrictions.lift(what, subject)
+    lifted(node, what, subject)
+
+
+def _restrict(node: Administered, restriction: Restriction) -> None:
+    node.state.restrictions.set(restriction)
+    enforce(node, restriction)
+
+
+def enforce(node: Administered, restriction: Restriction) -> None:
+    """End what a restriction forbids that is in force since now."""
+    if restriction.what is Restricted.PEER:
+        _cut_off(node, restriction)
+    elif restriction.what is Restricted.RUNTIME:
+        _end_sessions(node, restriction.subject)
+    else:
+        _restart(node, restriction.subject)
+
+
+def lifted(node: Administered, what: Restricted, subject: str) -> None:
+    """Let go on what a restriction held back that has ended."""
     if what is Restricted.PEER:
         node.gate.cut_off(blocked_names(node.state.restrictions, node.settings().peer))
         node.federation.open_lasting()
     elif what is Restricted.STUB:
-        node.federation.restart(subject)
+        _restart(node, subject)
 
 
 def _lifting(node: Administered, what: Restricted, subject: str) -> Plan:
@@ -222,6 +327,18 @@ def shown(facts: object) -> str | None:
     return None if facts is None else msgspec.json.encode(facts).decode()
 
 
+def recorded(arguments: Mapping[str, object]) -> dict[str, object]:
+    """The arguments of a request as a record has them: files, and what is long, by their digest."""
+    return {name[:RECORDED_CHARS]: _recorded(name, value) for name, value in arguments.items()}
+
+
+def _recorded(name: str, value: object) -> object:
+    raw = msgspec.json.encode(value)
+    if name != "files" and len(raw) <= RECORDED_CHARS:
+        return value
+    return f"{len(raw)} bytes, sha256 {hashlib.sha256(raw).hexdigest()}"
+
+
 PLANNERS: Final[Mapping[str, Planner]] = {
     "peer block": block,
     "peer unblock": unblock,
@@ -229,10 +346,13 @@ PLANNERS: Final[Mapping[str, Planner]] = {
     "peer refresh": refresh,
     "kick": kick,
     "unban": unban,
+    "erase": erase_person,
     "stub drain": drain_stub,
     "stub restart": restart_stub,
     "stub forbid": forbid_stub,
     "stub allow": allow_stub,
+    "stub approve": approve_stub,
+    "stub roll-back": roll_back_stub,
     "drain": drain,
     "log level": log_level,
 }

@@ -11,57 +11,32 @@ another site sends. Forms also carry a word of the log-in, and have to come from
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 import trio
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
 from msg_node.admin.admin_access import AdminAccess
 from msg_node.admin.admin_body import body_of
-from msg_node.admin.administration import Actor, Administration
+from msg_node.admin.administration import Administration
+from msg_node.admin.console_context import HEADERS, MOST_ROWS, Arguments, ConsoleContext, Form, redirect
+from msg_node.admin.console_policies import PolicyPages
 from msg_node.admin.core.console_sessions import LIFE_SECONDS, ConsoleSessions, LogIn
-from msg_node.admin.core.operations import AdminRequest
-from msg_node.connectors.http_line import remote_of
 from protofly.errors import Code, HostError, PeerError
 
 COOKIE: Final = "trapezoid-console"
 SECURE_COOKIE: Final = f"__Host-{COOKIE}"
 """With this name browsers take a cookie over TLS only, and from no other host."""
-HEADERS: Final = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": (
-        "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self'; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "same-origin",  # without any, browsers send forms with the origin "null"
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
 _RANDOM_BYTES: Final = 32
 _ROWS: Final = 100
-_MOST_ROWS: Final = 1000
+_AFTER_DIGITS: Final = 18
 _FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "console.svg": "image/svg+xml"}
-_GATES: Final = ("", "local", "out", "in", "peer")
 _TERMS: Final = ("", "15m", "2h", "1d", "7d")
-_PAGES: Final = (
-    ("/", "Overview"),
-    ("/partners", "Partners"),
-    ("/sessions", "Sessions"),
-    ("/policies", "Policies"),
-    ("/decisions", "Decisions"),
-)
-
-Form = Mapping[str, str]
-Arguments = Mapping[str, object]
-_NONE: Final[Arguments] = {}
 _Page = Callable[[Request, LogIn], Awaitable[Response]]
 _Posted = Callable[[Request, LogIn, Form], Awaitable[Response]]
 
@@ -77,17 +52,11 @@ class Console:
 
     def __init__(self, access: AdminAccess, administration: Administration, *, is_secure: bool) -> None:
         self._access = access
-        self._administration = administration
+        self._context = ConsoleContext(administration)
+        self._policies = PolicyPages(self._context)
         self._is_secure = is_secure
         self._cookie = SECURE_COOKIE if is_secure else COOKIE
         self._log_ins = ConsoleSessions()
-        self._pages = Environment(
-            loader=PackageLoader("msg_node.admin", "console_pages"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
 
     def routes(self) -> list[Route]:
         """All routes of the console."""
@@ -101,8 +70,11 @@ class Console:
             Route("/partners/{domain}", shown(self._partner)),
             Route("/partners/{domain}/{change:path}", posted(self._change_partner), methods=["POST"]),
             Route("/sessions", shown(self._sessions)),
-            Route("/policies", shown(self._policies)),
-            Route("/policies", posted(self._evaluate), methods=["POST"]),
+            Route("/policies", shown(self._policies.show)),
+            Route("/policies", posted(self._policies.evaluate), methods=["POST"]),
+            Route("/policies/bundles/{bundle}", shown(self._policies.bundle)),
+            Route("/policies/bundles", posted(self._policies.add), methods=["POST"]),
+            Route("/policies/{change}", posted(self._policies.change), methods=["POST"]),
             Route("/decisions", shown(self._decisions)),
             *(Route(f"/{name}", _file(name, kind)) for name, kind in _FILES.items()),
         ]
@@ -114,11 +86,11 @@ class Console:
             self._access.check_way(request)
             log_in = self._log_in_of(request)
             if log_in is None:
-                return _redirect("/login")
+                return redirect("/login")
             try:
                 return await page(request, log_in)
             except HostError as error:
-                return self._refused(log_in, error)
+                return self._context.refused(log_in, error)
 
         return show
 
@@ -128,14 +100,14 @@ class Console:
             _check_origin(request)
             log_in = self._log_in_of(request)
             if log_in is None:
-                return _redirect("/login")
+                return redirect("/login")
             form = await _form_of(request)
             if not log_in.is_right(form.get("csrf", "")):
                 raise PeerError(Code.POLICY, "this form is not of a page that this log-in was shown")
             try:
                 return await take(request, log_in, form)
             except HostError as error:
-                return self._refused(log_in, error)
+                return self._context.refused(log_in, error)
 
         return receive
 
@@ -145,7 +117,7 @@ class Console:
 
     async def _login_page(self, request: Request) -> Response:
         self._access.check_way(request)
-        return self._render("login.html", log_in=None, error="")
+        return self._context.render("login.html", log_in=None, error="")
 
     async def _log_in(self, request: Request) -> Response:
         self._access.check_way(request)
@@ -154,10 +126,10 @@ class Console:
         try:
             self._access.actor_with(form.get("token", "").strip(), request)
         except PeerError as error:
-            return self._render("login.html", status=error.code.status, log_in=None, error=error.detail)
+            return self._context.render("login.html", status=error.code.status, log_in=None, error=error.detail)
         cookie, csrf = secrets.token_urlsafe(_RANDOM_BYTES), secrets.token_urlsafe(_RANDOM_BYTES)
         self._log_ins.open(cookie, csrf, self._access.token.digest, trio.current_time())
-        response = _redirect("/")
+        response = redirect("/")
         response.set_cookie(
             self._cookie, cookie, max_age=int(LIFE_SECONDS), secure=self._is_secure, httponly=True, samesite="strict"
         )
@@ -165,68 +137,43 @@ class Console:
 
     async def _log_out(self, request: Request, _log_in: LogIn, _form: Form) -> Response:
         self._log_ins.close(request.cookies.get(self._cookie, ""))
-        response = _redirect("/login")
+        response = redirect("/login")
         response.delete_cookie(self._cookie, secure=self._is_secure, httponly=True, samesite="strict")
         return response
 
     # Pages.
 
     async def _overview(self, request: Request, log_in: LogIn) -> Response:
-        facts = await self._ask(request, "summary")
-        restrictions = await self._ask(request, "restrictions")
-        latencies = await self._ask(request, "latencies", {"limit": _ROWS})
-        return self._render(
+        facts = await self._context.ask(request, "summary")
+        restrictions = await self._context.ask(request, "restrictions")
+        latencies = await self._context.ask(request, "latencies", {"limit": _ROWS})
+        return self._context.render(
             "overview.html", log_in=log_in, facts=facts, restrictions=restrictions.rows, latencies=latencies.rows
         )
 
     async def _partners(self, request: Request, log_in: LogIn) -> Response:
-        page = await self._ask(request, "peers", _paging(request))
-        latencies = await self._ask(request, "latencies", {"limit": _MOST_ROWS})
+        page = await self._context.ask(request, "peers", _paging(request))
+        latencies = await self._context.ask(request, "latencies", {"limit": MOST_ROWS})
         of_domain = {row["domain"]: row for row in latencies.rows}
-        return self._render(
+        return self._context.render(
             "partners.html", log_in=log_in, page=page, where=_where(request), latencies=of_domain, path="/partners"
         )
 
     async def _partner(self, request: Request, log_in: LogIn) -> Response:
-        partner = await self._ask(request, "partner", request.path_params)
-        return self._render("partner.html", log_in=log_in, partner=partner, terms=_TERMS)
+        partner = await self._context.ask(request, "partner", request.path_params)
+        return self._context.render("partner.html", log_in=log_in, partner=partner, terms=_TERMS)
 
     async def _sessions(self, request: Request, log_in: LogIn) -> Response:
-        page = await self._ask(request, "sessions", _paging(request))
-        return self._render("sessions.html", log_in=log_in, page=page, where=_where(request), path="/sessions")
-
-    async def _policies(self, request: Request, log_in: LogIn) -> Response:
-        return await self._policies_with(request, log_in, {}, None)
+        page = await self._context.ask(request, "sessions", _paging(request))
+        return self._context.render("sessions.html", log_in=log_in, page=page, where=_where(request), path="/sessions")
 
     async def _decisions(self, request: Request, log_in: LogIn) -> Response:
-        page = await self._ask(request, "denials", _paging(request))
-        return self._render("decisions.html", log_in=log_in, page=page, where=_where(request), path="/decisions")
+        page = await self._context.ask(request, "denials", _paging(request))
+        return self._context.render(
+            "decisions.html", log_in=log_in, page=page, where=_where(request), path="/decisions"
+        )
 
     # Forms.
-
-    async def _evaluate(self, request: Request, log_in: LogIn, form: Form) -> Response:
-        names = ("from", "to", "type", "body", "gate", "roles")
-        asked = {name: form[name].strip() for name in names if form.get(name, "").strip()}
-        try:
-            verdict = await self._ask(request, "evaluate", asked)
-        except HostError as error:
-            verdict = {"error": error.detail or error.code.description}
-        return await self._policies_with(request, log_in, form, verdict)
-
-    async def _policies_with(
-        self, request: Request, log_in: LogIn, form: Form, verdict: Mapping[str, object] | None
-    ) -> Response:
-        page = await self._ask(request, "policies", {"limit": _MOST_ROWS})
-        facts = await self._ask(request, "summary")
-        return self._render(
-            "policies.html",
-            log_in=log_in,
-            page=page,
-            revision=facts["policy_revision"],
-            form=form,
-            verdict=verdict,
-            gates=_GATES,
-        )
 
     async def _change_partner(self, request: Request, log_in: LogIn, form: Form) -> Response:
         """Show what a change of a partner would do, and make it once it is confirmed."""
@@ -239,10 +186,10 @@ class Console:
         if operation == "peer block":
             arguments |= {name: form[name] for name in ("for", "reason") if form.get(name)}
         is_confirmed = form.get("confirmed") == "yes"
-        result = await self._ask(request, operation, arguments, is_dry_run=not is_confirmed)
+        result = await self._context.ask(request, operation, arguments, is_dry_run=not is_confirmed)
         if is_confirmed:
-            return _redirect("/" if domain.startswith("*") else f"/partners/{quote(domain, safe='')}")
-        return self._render(
+            return redirect("/" if domain.startswith("*") else f"/partners/{quote(domain, safe='')}")
+        return self._context.render(
             "confirm.html",
             log_in=log_in,
             operation=operation,
@@ -251,23 +198,6 @@ class Console:
             arguments=arguments,
             result=result,
         )
-
-    # What several of them need.
-
-    async def _ask(
-        self, request: Request, operation: str, arguments: Arguments = _NONE, *, is_dry_run: bool = False
-    ) -> Any:
-        actor = Actor(f"console at {remote_of(request.scope)}", "https")
-        asked = AdminRequest(operation=operation, arguments=dict(arguments), dry_run=is_dry_run)
-        return await self._administration.perform(asked, actor)
-
-    def _refused(self, log_in: LogIn, error: HostError) -> Response:
-        return self._render("refused.html", status=error.code.status, log_in=log_in, error=error)
-
-    def _render(self, template: str, *, log_in: LogIn | None, status: int = 200, **facts: object) -> Response:
-        csrf = "" if log_in is None else log_in.csrf
-        text = self._pages.get_template(template).render(csrf=csrf, pages=_PAGES, is_known=log_in is not None, **facts)
-        return HTMLResponse(text, status_code=status, headers=HEADERS)
 
 
 _PARTNER_CHANGES: Final = {
@@ -289,10 +219,6 @@ def _file(name: str, media_type: str) -> Callable[[Request], Awaitable[Response]
         return Response(content, media_type=media_type, headers=HEADERS | {"Cache-Control": "max-age=3600"})
 
     return serve
-
-
-def _redirect(path: str) -> RedirectResponse:
-    return RedirectResponse(path, status_code=303, headers=HEADERS)
 
 
 def _check_origin(request: Request) -> None:
@@ -322,5 +248,6 @@ def _where(request: Request) -> str:
 def _paging(request: Request) -> Arguments:
     """Filter and page that an address names."""
     after = request.query_params.get("after", "0")
-    found: dict[str, object] = {"limit": _ROWS, "after": int(after) if after.isascii() and after.isdigit() else 0}
+    is_number = after.isascii() and after.isdigit() and len(after) <= _AFTER_DIGITS
+    found: dict[str, object] = {"limit": _ROWS, "after": int(after) if is_number else 0}
     return {**found, "where": _where(request)} if _where(request) else found

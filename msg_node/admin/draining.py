@@ -64,22 +64,22 @@ class Drain:
     Args:
         bus: Of the node.
         federation: Its links.
-        seconds: Time for everything.
+        seconds: Time for everything, asked when it begins.
     """
 
-    def __init__(self, bus: Bus, federation: Federation, seconds: float) -> None:
+    def __init__(self, bus: Bus, federation: Federation, seconds: Callable[[], float]) -> None:
         self._bus = bus
         self._federation = federation
-        self._seconds = seconds
+        self._ask_seconds = seconds
         self._unread = 0
 
     async def run(self) -> None:
         """Stop the traffic; returns when nothing is left to do, or the time is over. Once."""
         bus, federation = self._bus, self._federation
-        began = trio.current_time()
-        federation.is_draining = True
+        began, seconds = trio.current_time(), self._ask_seconds()
+        federation.visitors.is_draining = True
         bus.refuse_new(DRAIN_RETRY_SECONDS)
-        await self._wait_until(self._has_settled, began + self._seconds * REPLIES_SHARE)
+        await self._wait_until(self._has_settled, began + seconds * REPLIES_SHARE)
         if bus.runtimes.live_sessions:
             await self._wait_for_calm()
         bus.answer_rest()
@@ -88,7 +88,7 @@ class Drain:
         self._unread = bus.runtimes.finish()
         connections = bus.send_queues.connections
         await self._wait_until(lambda: not connections, trio.current_time() + CLOSE_SECONDS)
-        await self._wait_until(lambda: not self._unsent(), began + self._seconds)
+        await self._wait_until(lambda: not self._unsent(), began + seconds)
         for carrier in [carrier for link in federation.links for carrier in link.machine.carriers]:
             carrier.drain()
         links = federation.links

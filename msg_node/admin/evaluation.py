@@ -36,10 +36,12 @@ def explained(explanation: Explanation) -> dict[str, object]:
     applied = {True: "applies", False: "does not apply", None: "indeterminate"}
     return {
         "permitted": verdict.permitted,
+        "decision": "permit" if verdict.permitted else "deny",
         "decided_by": verdict.step.value,
         "rule": verdict.rule_id,
         "code": verdict.code.word if verdict.code else "",
         "revision": verdict.revision,
+        "obligations": [f"{one.name} = {_value_text(one.value)}" for one in verdict.decision.obligations],
         "peer_entry": str(explanation.peer_entry),
         "values": [f"{name} = {_value_text(value)}" for name, value in explanation.values.items()],
         "rules": [

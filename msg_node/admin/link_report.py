@@ -29,6 +29,7 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "carried_by": link.machine.carried_by,
         "worker_pid": link.stub.worker_pid,
         "stub": link.stub.description,
+        "update": link.stub.update,
         "usage": link.stub.meters.totals(),
         "cache": "hit" if link.stub.times.is_warm else "miss",
         "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.stub.times.steps],

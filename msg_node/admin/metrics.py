@@ -52,6 +52,11 @@ class Gauge(Enum):
     LINK_UNDER_WAY = "link_under_way_messages", "Messages without an acknowledgement, by domain.", "domain"
     RECORDS_WAITING = "records_waiting", "Audit records that are not written yet."
     RECORDS_LOST = "records_lost", "Audit records that were lost since the start."
+    SPANS = (
+        "spans",
+        "Spans since the start, by result; `left_out` counts messages.",
+        "result",
+    )
     STATE_FAILURES = "state_failures", "Commits of the state that failed since the start."
     EXPIRY = "expiry_seconds", "Seconds until a document or certificate expires.", "what"
     ALARMS = "alarms", "Alarms that are raised, by their name.", "alarm"

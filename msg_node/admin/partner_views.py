@@ -17,6 +17,7 @@ from msg_node.admin.core.traffic import OTHER, Stage, Window
 from msg_node.admin.evaluation import explained, facts_at
 from msg_node.admin.link_report import link_status
 from msg_node.settings.model import PeerSettings
+from policy.core.gate import Gate
 from policy.core.model import HOOKS, Hook
 from protofly import codec
 from protofly.address import domain_of
@@ -133,8 +134,8 @@ def _text(condition: object) -> str:
     return msgspec.json.encode(condition).decode()
 
 
-def evaluate(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
-    """Ask a gate whether a message would pass it now; nothing is sent, counted or recorded.
+def evaluate_at(node: Administered, gate: Gate, arguments: Mapping[str, Value]) -> dict[str, object]:
+    """Ask a gate whether a message would pass it; nothing is sent, counted or recorded.
 
     Raises:
         PeerError: BAD_BODY, BAD_HEADER, NAME_INVALID: it is no message.
@@ -150,7 +151,7 @@ def evaluate(node: Administered, arguments: Mapping[str, Value]) -> dict[str, ob
     [message] = codec.decode(raw)
     hook = _hook(node, str(arguments.get("gate", "")), domain_of(message.from_), domain_of(message.to))
     roles = frozenset(str(arguments.get("roles", "")).replace(",", " ").split())
-    return {"gate": hook, **explained(node.gate.explain(facts_at(node.gate, message, hook, roles, now=time.time())))}
+    return {"gate": hook, **explained(gate.explain(facts_at(gate, message, hook, roles, now=time.time())))}
 
 
 def _object(text: str) -> bytes:

@@ -10,12 +10,16 @@ import logging
 import os
 import pwd
 import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Literal
 
+from msg_node.settings.policy import PolicySettings
+from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, PolicyStore, compile_files
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
+from policy.core.model import Mode
+from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import PolicyEvent, Record
 
@@ -24,72 +28,133 @@ logger = logging.getLogger("msg_node")
 DETAIL_CHARS = 256
 
 
+Cause = Literal["start", "reload", "activation", "roll-back"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """Policies that are, or can be, in force.
+
+    Attributes:
+        compiled: They themselves.
+        active: Which bundle they are of, and which were before it.
+        files: Names of their files.
+        mode: As the settings say: what the rules decide is enforced, or only reported.
+    """
+
+    compiled: CompiledPolicies
+    active: ActivePolicies
+    files: tuple[str, ...]
+    mode: Literal["enforce", "report"]
+
+    @property
+    def place(self) -> str:
+        """Where they come from, for people."""
+        return f"bundle {self.active.bundle}" if self.active.bundle else "the files of the settings"
+
+
+def policies_of(settings: PolicySettings, store: PolicyStore, active: ActivePolicies) -> Policies:
+    """Read, test and compile policies: a bundle, or the files of the settings. Blocks.
+
+    Args:
+        settings: Their mode, and the files.
+        store: Has the bundles.
+        active: What is, or is to be, in force.
+
+    Raises:
+        SettingsError: Something cannot be read or used.
+        PeerError: POLICY_INVALID: a bundle that could be used when it was added cannot be any more.
+    """
+    mode = Mode(settings.mode)
+    if not active.bundle:
+        return Policies(
+            read_policies(settings.files, mode=mode), active, tuple(map(str, settings.files)), settings.mode
+        )
+    files = store.read(active.bundle).files
+    names = tuple(f"{active.bundle}/{name}" for name in files)
+    return Policies(compile_files(files, mode), active, names, settings.mode)
+
+
 class PolicyDeployment:
     """The policies of one node.
 
     Args:
         gate: Has those of the start already.
-        files: As the settings name them.
+        policies: These.
         record: Takes the events.
+
+    Attributes:
+        in_force: Those in force.
+        on_deployed: Called when others are.
     """
 
-    def __init__(
-        self,
-        gate: Gate,
-        *,
-        files: Sequence[Path],
-        mode: Literal["enforce", "report"],
-        record: Callable[[Record], None],
-    ) -> None:
+    def __init__(self, gate: Gate, policies: Policies, record: Callable[[Record], None]) -> None:
         self._gate = gate
-        self._files = tuple(files)
-        self._mode: Literal["enforce", "report"] = mode
+        self.in_force = policies
         self._record = record
-        self._actor = _user()
+        self._user = _user()
+        self.on_deployed: Callable[[], None] = lambda: None
 
     def record_start(self) -> None:
         """The node is up, with the policies that it read."""
-        self._record(self._deployed("start", None, self._gate.policies))
+        self._record(self._deployed("start", None, self._user))
 
     def refused(self, error: SettingsError) -> None:
         """Settings or policies that were to come cannot be used; those in force stay."""
-        event = self._event("refused", "reload", self._gate.policies)
+        event = self._event("refused", "reload", self._gate.policies, self._user)
         event.code, event.detail = error.code.word, error.detail[:DETAIL_CHARS]
         self._record(event)
 
-    def deploy(self, policies: CompiledPolicies, files: Sequence[Path], mode: Literal["enforce", "report"]) -> None:
-        """Put policies in force that were read from these files."""
+    def deploy(self, policies: Policies, cause: Cause = "reload", by: str = "") -> None:
+        """Put policies in force; `by` is who asked for it, the user of this process without it."""
         before = self._gate.policies
-        self._files, self._mode = tuple(files), mode
-        self._gate.replace(policies)
-        self._record(self._deployed("reload", before, policies))
-        logger.info("policies of revision %s are in force", policies.revision)
+        self.in_force = policies
+        self._gate.replace(policies.compiled)
+        self.on_deployed()
+        self._record(self._deployed(cause, before, by or self._user))
+        logger.info("policies of revision %s are in force, from %s", policies.compiled.revision, policies.place)
 
-    def _deployed(
-        self, cause: Literal["start", "reload"], before: CompiledPolicies | None, after: CompiledPolicies
-    ) -> PolicyEvent:
-        event = self._event("deployed", cause, before)
+    def facts(self) -> dict[str, object]:
+        """What is in force, and since when, for operators."""
+        active = self.in_force.active
+        newest = active.activations[-1] if active.activations else None
+        return {
+            "revision": self.in_force.compiled.revision,
+            "source": "bundle" if active.bundle else "settings",
+            "bundle": active.bundle,
+            "mode": self.in_force.mode,
+            "files": list(self.in_force.files),
+            "by": "" if newest is None else newest.by,
+            "since": None if newest is None else newest.at,
+            "roll_back_to": None if active.before is None else active.before or FILES_OF_SETTINGS,
+        }
+
+    def _deployed(self, cause: Cause, before: CompiledPolicies | None, actor: str) -> PolicyEvent:
+        after = self.in_force.compiled
+        event = self._event("deployed", cause, before, actor)
         event.after = after.revision
         event.diff_sha256 = change_sha256(before, after)
-        event.rules = sum(len(policy.rules) for policy_set in after.sets for policy in policy_set.policies)
+        event.rules = count_rules(after)
         event.reads = tuple(sorted(after.facts_read))
         return event
 
     def _event(
-        self,
-        event: Literal["deployed", "refused"],
-        cause: Literal["start", "reload"],
-        before: CompiledPolicies | None,
+        self, event: Literal["deployed", "refused"], cause: Cause, before: CompiledPolicies | None, actor: str
     ) -> PolicyEvent:
         return PolicyEvent(
             ts_us=time.time_ns() // 1000,
             event=event,
             cause=cause,
-            actor=self._actor,
-            mode=self._mode,
-            files=tuple(map(str, self._files)),
+            actor=actor,
+            mode=self.in_force.mode,
+            files=self.in_force.files,
             before=None if before is None else before.revision,
         )
+
+
+def count_rules(policies: CompiledPolicies) -> int:
+    """Count the rules of all sets."""
+    return sum(len(policy.rules) for policy_set in policies.sets for policy in policy_set.policies)
 
 
 def change_sha256(before: CompiledPolicies | None, after: CompiledPolicies) -> str:

@@ -85,6 +85,7 @@ def stubs(node: Administered) -> Iterator[Row]:
             "version": stub.version,
             "package": stub.module_sha256,
             "signature": stub.signature,
+            "update": stub.update,
             "worker_pid": stub.worker_pid,
             "states": list(stub.states),
             "usage": stub.meters.totals(),
@@ -112,11 +113,13 @@ def _trust_of(node: Administered, domain: str) -> dict[str, object]:
     try:
         state = node.trust_store.load(domain)
     except PeerError as exc:
-        return {"trust": exc.code.word, "root": 0, "serial": 0, "held": []}
+        return {"trust": exc.code.word, "root": 0, "serial": 0, "held": [], "failed": []}
     if state is None:
-        return {"trust": "", "root": 0, "serial": 0, "held": []}
+        return {"trust": "", "root": 0, "serial": 0, "held": [], "failed": []}
     held = [f"{name}: {', '.join(update.excess)}" for name, update in state.held.items()]
-    return {"trust": state.level.value, "root": state.root_version, "serial": state.live_serial, "held": held}
+    failed = [f"{sha256}: {one.code} {one.detail}".strip() for sha256, one in state.failed_modules.items()]
+    facts = {"trust": state.level.value, "root": state.root_version, "serial": state.live_serial}
+    return {**facts, "held": held, "failed": failed}
 
 
 def _link_state(link: DomainLink | None) -> str:
@@ -124,7 +127,7 @@ def _link_state(link: DomainLink | None) -> str:
 
 
 def quotas(node: Administered) -> Iterator[Row]:
-    """Bounds of the whole node that the settings name, with what is taken of them."""
+    """Bounds of the whole node, and quotas of peers, that the settings name; with what is taken of them."""
     limits, state = node.settings().limits, node.state
     parking = state.delivery.parking
     taken = {
@@ -134,6 +137,17 @@ def quotas(node: Administered) -> Iterator[Row]:
     }
     for name, (used, most) in taken.items():
         yield {"bound": name, "taken": used, "most": most, "share": round(used / most, 4)}
+    now = time.time()
+    for name, bucket in node.gate.quotas:
+        counted, quota = bucket.counted, bucket.quota
+        is_now = now < counted.until
+        for unit, used, limit in (
+            ("messages", counted.messages, quota.messages),
+            ("bytes", counted.bytes, quota.bytes),
+        ):
+            if limit is not None:
+                used = used if is_now else 0
+                yield {"bound": f"peer {name}, {unit}", "taken": used, "most": limit, "share": round(used / limit, 4)}
 
 
 def queues(node: Administered) -> Iterator[Row]:

@@ -73,6 +73,7 @@ class _State:
     asked_at: float = float("-inf")
     succeeded_at: float = float("-inf")
     is_asking: bool = False
+    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     failures: int = 0
     error: str = "not asked yet"
     keys: int = 0
@@ -82,6 +83,7 @@ class IssuerKeyring:
     """Fetches keys.
 
     Args:
+        fetcher: None where there are no sources.
         on_keys: Called with an issuer and its keys, each time they were fetched; none when they are too old to be kept.
         clock: Seconds since some moment.
 
@@ -91,7 +93,7 @@ class IssuerKeyring:
 
     def __init__(
         self,
-        fetcher: Fetcher,
+        fetcher: Fetcher | None,
         sources: Iterable[KeySource],
         *,
         on_keys: Callable[[str, Sequence[VerificationKey]], None],
@@ -101,7 +103,28 @@ class IssuerKeyring:
         self._on_keys = on_keys
         self._clock = clock
         self._states = {source.issuer: _State(source) for source in sources}
+        self._nursery: trio.Nursery | None = None
         self.fetches = 0
+
+    def follow(self, fetcher: Fetcher | None, sources: Iterable[KeySource]) -> frozenset[str]:
+        """Fetch from these places from now on; what is fetched from a place as before goes on.
+
+        Returns:
+            Issuers whose keys were fetched from a place that is not one of these.
+        """
+        self._fetcher = fetcher
+        wanted = {source.issuer: source for source in sources}
+        gone = [state for issuer, state in self._states.items() if wanted.get(issuer) != state.source]
+        for state in gone:
+            del self._states[state.source.issuer]
+            state.scope.cancel()
+            state.fetched.set()  # nobody has to wait for it
+        for issuer, source in wanted.items():
+            if issuer not in self._states:
+                self._states[issuer] = _State(source)
+                if self._nursery is not None:
+                    self._nursery.start_soon(self._keep, self._states[issuer])
+        return frozenset(state.source.issuer for state in gone)
 
     def want(self, issuer: str) -> None:
         """A token names a key of this issuer that we do not have. Never blocks; unknown issuers are none of ours."""
@@ -123,9 +146,11 @@ class IssuerKeyring:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep keys fresh until cancelled."""
         async with trio.open_nursery() as nursery:
+            self._nursery = nursery
             for state in self._states.values():
                 nursery.start_soon(self._keep, state)
             task_status.started()
+            await trio.sleep_forever()  # others may follow
 
     def status(self) -> list[dict[str, object]]:
         """Report the state of each provider for operators."""
@@ -135,12 +160,13 @@ class IssuerKeyring:
         ]
 
     async def _keep(self, state: _State) -> None:
-        while True:
-            pause_seconds = await self._renew(state)
-            with trio.move_on_after(pause_seconds):
-                await state.wanted.wait()
-                await trio.sleep(max(0.0, state.asked_at + KEYS_ASKED_AGAIN_SECONDS - self._clock()))
-            state.wanted = trio.Event()
+        with state.scope:
+            while True:
+                pause_seconds = await self._renew(state)
+                with trio.move_on_after(pause_seconds):
+                    await state.wanted.wait()
+                    await trio.sleep(max(0.0, state.asked_at + KEYS_ASKED_AGAIN_SECONDS - self._clock()))
+                state.wanted = trio.Event()
 
     async def _renew(self, state: _State) -> float:
         """Ask once; how long to leave the provider alone then."""
@@ -206,6 +232,7 @@ class IssuerKeyring:
         return jwks_url
 
     async def _get(self, url: str, source: KeySource) -> Fetched:
+        assert self._fetcher is not None, "there is one where there are sources"
         return await self._fetcher.fetch(
             url, domain=source.host, max_bytes=KEYS_DOCUMENT_BYTES, deadline_seconds=KEYS_FETCH_SECONDS
         )

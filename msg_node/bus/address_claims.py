@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import trio
@@ -55,7 +56,7 @@ class _Promise:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Keys that one submission owns from now on (True) or no more, in order."""
+    """Keys that one submission owns from now on (True) or no more, in order; none for a report of earlier steps."""
 
     keys: dict[str, bool]
     promise: _Promise | None
@@ -73,6 +74,7 @@ class AddressClaims:
         directory: See above.
         held: Runtime addresses that are claimed for sessions here.
         on_lost: Called with addresses that another node owns.
+        on_claimed: Called with addresses that are ours from now on.
     """
 
     def __init__(self, store: StateStore, directory: Directory, node: str) -> None:
@@ -82,10 +84,13 @@ class AddressClaims:
         self._runtimes: dict[str, str] = {}
         self._of_runtime: Counter[str] = Counter()
         self._steps: list[_Step] = []
+        self._claiming: list[_Step] = []
+        self._is_refused = False
         self._wanted = trio.Event()
         self._called_back: Callable[[], None] = _nothing
         self.held: set[str] = set()
         self.on_lost: Callable[[Sequence[str]], None] = _ignore
+        self.on_claimed: Callable[[Collection[str]], None] = _ignore
 
     @property
     def on_called_back(self) -> Callable[[], None]:
@@ -95,6 +100,16 @@ class AddressClaims:
     @on_called_back.setter
     def on_called_back(self, called_back: Callable[[], None]) -> None:
         self._called_back = self._store.on_called_back = called_back
+
+    @property
+    def is_settled(self) -> bool:
+        """True if everything that was submitted is durable and claimed."""
+        return self._store.is_settled and not self._steps and not self._claiming
+
+    @property
+    def is_failing(self) -> bool:
+        """True while rows or claims were refused the last time."""
+        return self._store.is_failing or self._is_refused
 
     def restored(self, sessions: Collection[Session]) -> None:
         """Sessions were restored before anything runs; their claims are made by `restart`."""
@@ -119,13 +134,17 @@ class AddressClaims:
     ) -> None:
         """See `StateStore.submit`."""
         keys = self._keys_of(changes)
-        if not keys:
+        under_way = self._steps or self._claiming
+        if not keys and (changes or not under_way):
             self._store.submit(changes, on_durable, on_failed, is_awaited=is_awaited)
             return
         promise = _Promise(on_durable, on_failed)
         self._store.submit(changes, promise.kept, promise.broken, is_awaited=is_awaited)
-        self._steps.append(_Step(keys, promise))
-        self._wanted.set()
+        if keys:
+            self._steps.append(_Step(keys, promise))
+            self._wanted.set()
+        else:
+            under_way.append(_Step(keys, promise))  # a report of what came before it: true if those claims hold
 
     def release(self, keys: Collection[str]) -> None:
         """End claims behind which there are no rows."""
@@ -138,11 +157,11 @@ class AddressClaims:
         while True:
             await self._wanted.wait()
             self._wanted = trio.Event()
-            steps, self._steps = self._steps, []
+            self._claiming, self._steps = self._steps, []
             try:
-                await self._perform(steps)
+                await self._perform(self._claiming)
             except HostError as exc:
-                await self._try_again_later(steps, exc)
+                await self._try_again_later(exc)
 
     async def _perform(self, steps: Sequence[_Step]) -> None:
         last: dict[str, bool] = {}
@@ -155,20 +174,23 @@ class AddressClaims:
             await self.directory.release(released)
         lost = {key for key in claimed if owners[key].node != self._node}
         self.held |= self._of_runtime.keys() & (owners.keys() - lost)
+        self.on_claimed(owners.keys() - lost)
+        self._claiming, self._is_refused = [], False
         for step in steps:
             if step.promise is not None:
-                _settle(step.promise, lost & step.keys.keys())
+                _settle(step, step.promise, lost)
         if lost:
             self.on_lost(sorted(lost))
         self._called_back()
 
-    async def _try_again_later(self, steps: Sequence[_Step], error: HostError) -> None:
+    async def _try_again_later(self, error: HostError) -> None:
         logger.error("cluster: addresses cannot be claimed; trying again: %s", error)
+        steps, self._claiming, self._is_refused = self._claiming, [], True
+        self._steps[:0] = [_Step(step.keys, None) for step in steps if step.keys]
         for step in steps:
             if step.promise is not None:
                 step.promise.broken(error)
         self._called_back()
-        self._steps[:0] = [_Step(step.keys, None) for step in steps]
         self._wanted.set()
         await trio.sleep(STATE_RETRY_SECONDS)
 
@@ -206,9 +228,11 @@ class AddressClaims:
         self._of_runtime[runtime_key] += 1
 
 
-def _settle(promise: _Promise, lost: Collection[str]) -> None:
-    if lost:
+def _settle(step: _Step, promise: _Promise, lost: AbstractSet[str]) -> None:
+    if lost & step.keys.keys():
         promise.broken(HostError(Code.ADDRESS_TAKEN, "another node has this address"))
+    elif lost and not step.keys:
+        promise.broken(HostError(Code.STATE_UNAVAILABLE, "another node has an address that was claimed before"))
     else:
         promise.kept()
 
@@ -217,5 +241,5 @@ def _nothing() -> None:
     """Nobody waits."""
 
 
-def _ignore(_: Sequence[str]) -> None:
+def _ignore(_: Collection[str]) -> None:
     """Nobody holds anything."""

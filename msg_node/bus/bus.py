@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from federation.flow_table import FlowMode
 from federation.guest_border import GuestBorder
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
@@ -28,7 +29,7 @@ from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtimes import Runtimes
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
-from msg_node.bus.session_flows import FLOWS, FlowMode
+from msg_node.bus.session_flows import FLOWS
 from msg_node.bus.session_traffic import Checks, Destinations, SessionDelivery, SessionTraffic
 from msg_node.bus.sweeper import Sweeper
 from msg_node.bus.user_routing import UserRouting
@@ -168,7 +169,9 @@ def make_bus(
     # What changes nothing: where a message goes, and what the node itself has to say.
     here = Router(state, serves=services.serves, services=services.keys)
     nodes = None if options.nodes is None else options.nodes.routing
-    router: Decisions = here if nodes is None else ClusterRouter(here, nodes, state.domains)
+    router: Decisions = (
+        here if nodes is None or options.nodes is None else ClusterRouter(here, nodes, options.nodes.places, state)
+    )
     own = OwnMessages(router, send_queues, nodes)
     # Steps: what they do to connections, what they store, what follows from them.
     requests, absences = LocalRequests(), Absences(state, send_queues)
@@ -195,6 +198,7 @@ def make_bus(
     if options.nodes is not None:
         options.nodes.routing.connect(refusals, parked_actions.take_found)
         options.nodes.moves.connect(services.sessions, effects, own)
+        options.nodes.work.connect(parked_actions)
         from_nodes = NodeTraffic(state, options.nodes, services.observers, here, destinations, refusals)
     return Bus(
         options=options,

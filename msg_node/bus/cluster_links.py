@@ -1,22 +1,47 @@
 """Links to other domains and to the other nodes of our own, for those who send over links.
 
-A node of our own stands in place of a domain under its name with a mark (`msg_node.kernel.links.node_name`). Everything
-else is handed to the links of other domains. Source: design, section 6.
+A node of our own stands in place of a domain under its name with a mark (`msg_node.kernel.links.node_name`). What is
+for another domain goes to the node that has its link (`msg_node.bus.link_places`); until that is known it waits,
+bounded per sender. Source: design, section 6.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+import trio
+
+from federation.core.transactions import ONE_REPLY, Transactions, tracking_of
 from federation.link_context import Refusal
 from federation.outward_flow import OutwardFlow
+from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
+from msg_node.bus.core.tables import BusTables
+from msg_node.bus.link_places import LinkPlaces
+from msg_node.bus.refusals import Refusals
 from msg_node.bus.send_queues import Links
-from msg_node.cluster.core.node_contents import Passed
+from msg_node.cluster.core.node_contents import LINK_UP, Passed, key_content
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.links import node_name
+from protofly import codec
 from protofly.address import domain_of
+from protofly.errors import Code, HostError
+from protofly.lifetime import aged, ttl_of
+from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
 
 _NO_ROLES: frozenset[str] = frozenset()
+_SETTLED: Final = True
+LOOK_SECONDS: Final = 1.0
+MORE_SECONDS: Final = 2.0
+"""So much longer than the node with the link is waited for its answer: it gives one in time unless it has died."""
+
+
+Permits = Callable[[str, Message], Refusal | None]
+"""A refusal when we do not talk to the domain that a message is for: then its link is not looked for."""
 
 
 class ClusterLinks:
@@ -25,43 +50,161 @@ class ClusterLinks:
     Args:
         links: Those to other domains.
         node_bus: That between our nodes.
-        domains: Our domain and its aliases.
+        state: Which session speaks for an address, and which domains are ours.
+        places: Which node has which link.
+        refusals: Answer what waited in vain.
+        permits: See `Permits`.
     """
 
-    def __init__(self, links: Links, node_bus: NodeBus, domains: frozenset[str]) -> None:
+    def __init__(
+        self,
+        links: Links,
+        node_bus: NodeBus,
+        state: BusTables,
+        places: LinkPlaces,
+        refusals: Refusals,
+        permits: Permits,
+    ) -> None:
         self._links = links
         self._node_bus = node_bus
-        self._domains = domains
+        self._state = state
+        self._domains = state.domains
+        self._places = places
+        self._refusals = refusals
+        self._permits = permits
+        self._waiting: AwaitedPlaces[bool] = AwaitedPlaces()
+        self.clock: Callable[[], float] = time.monotonic
+        self._open = Transactions()
+        places.on_settled = self._settled
+
+    async def run(self) -> None:
+        """Answer requests that a node took along when it died, until cancelled."""
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            for request in self._open.expired(self.clock()):
+                if self._state.holders.speaker_of(request.from_key):  # and not at another node by now
+                    self.refuse(request, Refusal(Code.GATEWAY_TIMEOUT))
+            self._refusals.send_queues.wake()
+
+    def came(self, reply: Message) -> None:
+        """A reply has come from another node."""
+        self._open.replied(reply, self.clock())
+
+    def returned(self, message: Message) -> None:
+        """A message has come back, and is answered here."""
+        self._open.answered(message, self.clock())
 
     def send(self, domain: str, message: Message, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
         """See `OutboundLinks`."""
-        node = node_name(domain)
-        if not node:
+        if self._places.has(domain):
             return self._links.send(domain, message, roles)
-        sender = domain_of(message.from_)
-        passed = Passed(message, roles, is_from_abroad=sender != "" and sender not in self._domains)
-        code = self._node_bus.send(node, passed.encode())
-        return None if code is None else Refusal(code)
+        node = node_name(domain)
+        if node:
+            origin = self._sender_of(message) if message.is_action and not self._is_from_abroad(message) else None
+            return self._pass_on(node, Passed(message, roles, self._is_from_abroad(message), sender=origin))
+        return self._send_elsewhere(domain, message, roles)
+
+    def forward(self, passed: Passed) -> Refusal | None:
+        """Send what another node of ours has for another domain, whose link it believes here."""
+        domain = passed.domain
+        if not passed.is_rerouted or self._places.has(domain):
+            return self.send(domain, passed.message, passed.roles)
+        return Refusal(Code.NOT_CONNECTED)  # it goes no further: nodes do not know yet where the link is
 
     def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
         """See `Links`: what goes to a node of our own is judged there, each message by itself."""
-        return None if node_name(domain) else self._links.flow(domain, message, roles)
+        return self._links.flow(domain, message, roles) if self._places.has(domain) else None
 
     def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
-        """See `OutboundLinks`."""
-        return None if node_name(domain) else self._links.reach(domain, message, roles)
+        """See `OutboundLinks`. Where another node has the link, what is kept here goes there (`WorkMoves`)."""
+        if node_name(domain):
+            return None
+        if self._places.has(domain):
+            return self._links.reach(domain, message, roles)
+        refusal = self._permits(domain, message)
+        if refusal is None:
+            self._places.look_again(domain)
+        return refusal
 
     def is_live(self, domain: str) -> bool:
-        """See `OutboundLinks`."""
+        """See `OutboundLinks`; a link that another node has is not up here."""
         node = node_name(domain)
-        return node in self._node_bus.connected if node else self._links.is_live(domain)
+        if node:
+            return node in self._node_bus.connected
+        return self._places.has(domain) and self._links.is_live(domain)
 
     def congested_link(self, domain: str) -> Congestible | None:
         """See `Links`."""
-        node = node_name(domain)
-        return self._node_bus.congested(node) if node else self._links.congested_link(domain)
+        node = node_name(domain) or self._places.node_of(domain)
+        if not node or self._places.has(domain):
+            return self._links.congested_link(domain)
+        return self._node_bus.congested(node)
 
     def flush(self) -> None:
         """See `Links`."""
         self._links.flush()
         self._node_bus.flush()
+
+    def _send_elsewhere(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
+        node = self._places.node_of(domain)
+        if not node:
+            return self._wait(domain, message, roles)
+        refusal = self._pass_on(node, Passed(message, roles, domain=domain))
+        if refusal is None:
+            if tracking_of(message) is ONE_REPLY:
+                ttl_seconds = ttl_of(message) or REQUEST_TTL_SECONDS
+                self._open.started(message, self.clock(), ttl_seconds + MORE_SECONDS)
+        elif refusal.code is Code.NOT_CONNECTED:
+            self._places.look_again(domain)
+        return refusal
+
+    def _pass_on(self, node: str, passed: Passed) -> Refusal | None:
+        code = self._node_bus.send(node, passed.encode())
+        return None if code is None else Refusal(code)
+
+    def _wait(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
+        """Keep a message until it is known which node has the link."""
+        refusal = self._permits(domain, message)
+        if refusal is not None:
+            return refusal
+        sid = self._state.holders.speaker_of(message.from_key) or 0
+        waiting = WaitingMessage(message, sid, roles, self.clock())
+        if not self._waiting.has_room(waiting):
+            return Refusal(Code.OVERLOAD)
+        if self._waiting.wait(domain, waiting):
+            self._places.want(domain)
+        return None
+
+    def _settled(self, domain: str, error: HostError | None) -> None:
+        """Send what waited, or refuse it."""
+        for waiting in self._waiting.conclude(domain, _SETTLED, 0.0):
+            message = aged(waiting.message, self.clock() - waiting.since)
+            if message is None:
+                refusal: Refusal | None = Refusal(Code.TIMEOUT)
+            elif error is not None:
+                refusal = Refusal(error.code)
+            else:
+                refusal = self.send(domain, message, waiting.roles)
+            if refusal is not None:
+                self.refuse(waiting.message, refusal)
+        self._refusals.send_queues.wake()
+
+    def refuse(self, message: Message, refusal: Refusal) -> None:
+        """Answer a message that was taken and came to nothing, wherever its sender is."""
+        if message.expects_reply:
+            value = msgspec.UNSET if refusal.value is None else refusal.value
+            self._refusals.answer(codec.refusal(message, refusal.code, source=self._refusals.node, value=value))
+
+    def announce(self, domain: str) -> None:
+        """Have other nodes know that a link is up (again): the other domain may have forgotten what they listen to."""
+        for node in self._node_bus.connected:
+            self._node_bus.keep(node, key_content(LINK_UP, domain))
+
+    def _is_from_abroad(self, message: Message) -> bool:
+        sender = domain_of(message.from_)
+        return sender != "" and sender not in self._domains
+
+    def _sender_of(self, message: Message) -> tuple[str, str] | None:
+        """Runtime and credential of the session that an action comes from."""
+        session = self._state.sessions.get(self._state.holders.speaker_of(message.from_key) or 0)
+        return None if session is None else (session.runtime_key, session.proof.credential)

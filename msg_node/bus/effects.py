@@ -25,7 +25,7 @@ from msg_node.kernel.changes import Change
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.identifiers import SEED_BYTES
 from msg_node.kernel.registrations import StatusChange
-from msg_node.kernel.service import Asked, Bind, Event, ServiceResult
+from msg_node.kernel.service import Asked, Bind, Durability, Event, ServiceResult
 from msg_node.requests.parked_actions import ParkedActions
 from msg_node.storage.state_store import OnDurable, OnFailed
 from protofly.errors import HostError
@@ -54,11 +54,22 @@ class _Promise:
 
     def broken(self, error: HostError) -> None:
         for result, answer in self._steps:
-            self._effects.leave_refused(result, answer, error)
+            if result.changes or result.durability is Durability.REQUIRED:
+                self._effects.leave_refused(result, answer, error)
+            else:
+                self._effects.leave(result, answer)
 
 
 class Store(Protocol):
     """Where changes become durable; see `StateStore`."""
+
+    @property
+    def is_settled(self) -> bool:
+        """See `StateStore.is_settled`."""
+
+    @property
+    def is_failing(self) -> bool:
+        """See `StateStore.is_failing`."""
 
     on_called_back: Callable[[], None]
 
@@ -146,7 +157,7 @@ class Effects:
         """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
         if result.effects or result.notices or result.news:
             self._connections.perform(result)
-        if not result.changes:
+        if not result.changes and not self._has_to_wait(result.durability):
             self.leave(result, answer)
             self._settle()
             return
@@ -154,6 +165,12 @@ class Effects:
         self._changes += result.changes
         if not self._is_gathering:
             self._submit()
+
+    def _has_to_wait(self, durability: Durability) -> bool:
+        """Whether replies that report earlier changes wait until these are durable."""
+        if durability is Durability.NONE or (durability is Durability.PREFERRED and self._store.is_failing):
+            return False
+        return bool(self._steps) or not self._store.is_settled
 
     def _submit(self) -> None:
         """Have committed what has gathered."""
@@ -202,10 +219,10 @@ class Effects:
         return bool(result.news or result.changes)
 
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
-        """Send refusals in place of replies whose step could not be made durable."""
+        """Send refusals in place of replies whose step could not be made durable; refusals stay as they are."""
         logger.error("state cannot be stored: %s", error)
         self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
-        replies = [not_stored(reply, error.code) if reply.is_response else reply for reply in result.replies]
+        replies = [not_stored(reply, error.code) if _promises(reply) else reply for reply in result.replies]
         for asked in result.inquiries:
             replies += self._services.refused(asked, error)
         result.replies, result.inquiries = replies, ()
@@ -235,6 +252,11 @@ class Effects:
         self._parked_actions.settle()
         self._foreign.forget_unheard()
         self._send_queues.wake()
+
+
+def _promises(reply: Message) -> bool:
+    """True for replies that grant something or report what is."""
+    return reply.is_response and not bytes(reply.peek.code).startswith((b"4", b"5"))
 
 
 def _is_awaited(result: ServiceResult) -> bool:

@@ -6,6 +6,9 @@ The clock is read once per batch. Source: message specification, sections 18.4 a
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from itertools import islice
+from typing import Final
 
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.bus.core.admission import check_passable
@@ -28,7 +31,10 @@ from msg_node.bus.session_traffic import Destinations
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
-from protofly.message import Message
+from protofly.message import NO_PEEK, Message
+
+_NOTED: Final = frozenset({"response", "unsubscribe", "forward", "delete"})
+"""Types of which more is looked at than where they go."""
 
 
 class LinkTraffic:
@@ -37,6 +43,9 @@ class LinkTraffic:
     Args:
         observers: Follows who may observe what.
         own: Sends what services reply: over the link again.
+
+    Attributes:
+        on_live: Called with a domain whose link is up (again).
     """
 
     def __init__(
@@ -54,6 +63,7 @@ class LinkTraffic:
         self._foreign = destinations.foreign
         self._users = destinations.users
         self._nodes = destinations.nodes
+        self.on_live: Callable[[str], None] = _ignore
 
     def refuse_requests(self, retry_seconds: float) -> None:
         """The node stops: refuse new requests from now on."""
@@ -68,20 +78,56 @@ class LinkTraffic:
         now = time.time()
         number = self._links.number(domain)
         codes: list[Code | None] = []
-        for message in messages:
-            try:
-                readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
-                code = self._take(domain, number, readable, now)
-                is_parked = code is not None and self._parked_actions.parks(code, readable, number, frozenset())
-                codes.append(None if is_parked else code)
-            except PeerError as exc:
-                codes.append(exc.code)
-        self._send_queues.wake()
+        while (taken := len(codes)) < len(messages):
+            message = messages[taken]
+            run = 0
+            if taken + 1 < len(messages) and messages[taken + 1].to is message.to:
+                run = self._take_run(number, messages, taken, now)
+                codes += [None] * run
+            if not run:
+                codes.append(self._take_one(domain, number, message, now))
+        self._send_queues.end_turn(now, len(codes))
         return codes
+
+    def _take_one(self, domain: str, number: int, message: Message, now: float) -> Code | None:
+        try:
+            readable = as_found(message) if message.from_.startswith(REGISTRIES) else message
+            code = self._take(domain, number, readable, now)
+            is_parked = code is not None and self._parked_actions.parks(code, readable, number, frozenset())
+        except PeerError as exc:
+            return exc.code
+        return None if is_parked else code
+
+    def _take_run(self, number: int, messages: list[Message], start: int, now: float) -> int:
+        """Take messages of one flow, which share their header as objects, where all they need is one recipient of ours.
+
+        Returns how many; the next one goes the whole way. Within a run nothing changes that decides about it: what is
+        delivered changes queues only.
+        """
+        like = messages[start]
+        to, from_, type_ = like.to, like.from_, like.type
+        if type_ in _NOTED or self._parked_actions.is_used or SUBSCRIPTION in to or from_.startswith(REGISTRIES):
+            return 0
+        run = []
+        for message in islice(messages, start, None):
+            is_alike = message.to is to and message.from_ is from_ and message.type is type_
+            if not is_alike or message.peek is not NO_PEEK or (message.id is None) != (like.id is None):
+                break
+            run.append(message)
+        try:
+            decision = self._router.decide(like, number, now) if len(run) > 1 else None
+        except PeerError:
+            return 0
+        if type(decision) is not Deliver:
+            return 0
+        sids = self._guests.without_transit(to, decision.numbers)
+        blockers = self._send_queues.link_blockers
+        return self._send_queues.run_to_listener(sids[0], run, blockers) if len(sids) == 1 else 0
 
     def link_is_live(self, domain: str) -> None:
         """A link is up (again): renew what we listen to there, hand over what waits for it."""
         self._foreign.link_is_live(domain)
+        self.on_live(domain)
         self._parked_actions.outbox.link_is_live(domain, time.time())
 
     def is_wanted(self, domain: str) -> bool:
@@ -128,3 +174,7 @@ class LinkTraffic:
         if decision is SERVE_SESSION:
             return Code.NO_SUCH_SERVICE
         return decision.code if type(decision) is Refuse else None
+
+
+def _ignore(_domain: str) -> None:
+    """Nobody else needs to know."""

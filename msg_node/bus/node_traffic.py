@@ -13,21 +13,28 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from federation.link_context import Refusal
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.core.subscriptions import Listeners
+from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.router import DROP, Decision, Decisions, Deliver, Refuse
 from msg_node.bus.core.tables import BusTables
+from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.session_traffic import Destinations
+from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.core.node_contents import (
+    ABROAD,
+    ACTION,
     ANSWER,
     HEARD,
+    LINK_UP,
     MESSAGE,
     QUESTION,
     RESET,
@@ -40,8 +47,9 @@ from msg_node.cluster.core.node_contents import (
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.links import is_node
 from msg_node.kernel.resources import Shape, shape_of
+from msg_node.requests.core.parked import Sender
 from protofly import codec
-from protofly.address import canonical_key
+from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
@@ -53,9 +61,11 @@ class Interest:
 
     Attributes:
         bus: Where it is said; set once, before anything runs.
+        on_unheard: Called with a key to which only other nodes listen from now on.
     """
 
     def __init__(self, state: BusTables) -> None:
+        self.on_unheard: Callable[[str], None] = _ignore
         self._state = state
         self._listeners: Listeners = state.listeners
         self._heard_at: dict[str, set[str]] = {}
@@ -100,11 +110,17 @@ class Interest:
             self._listeners.index.discard(self._state.links.of_node(node), key)
 
     def _changed(self, key: str, is_heard: bool) -> None:
+        if not is_heard and self._listeners.index.targets(key):
+            self.on_unheard(key)
         if not _is_said(key):
             return
         content = key_content(HEARD if is_heard else UNHEARD, key)
         for node in self.bus.connected:
             self.bus.keep(node, content)
+
+
+def _ignore(_key: str) -> None:
+    """Nobody remembers anything of it."""
 
 
 def _is_said(key: str) -> bool:
@@ -121,16 +137,20 @@ class NodeParts:
         interest: Who listens to what, here and there.
         moves: Sessions that come from other nodes, or go there.
         questions: To other nodes, and of theirs.
+        work: Parked requests and reports that follow their recipients.
+        places: Which node has the link to which other domain.
     """
 
     routing: NodeRouting
     interest: Interest
     moves: SessionMoves
     questions: NodeQuestions
+    work: WorkMoves
+    places: LinkPlaces
 
     def connect(self, bus: NodeBus) -> None:
         """Set where other nodes are reached; once, before anything runs."""
-        self.routing.bus = self.interest.bus = self.questions.bus = bus
+        self.routing.bus = self.interest.bus = self.questions.bus = self.work.bus = bus
 
 
 class NodeTraffic:
@@ -142,6 +162,9 @@ class NodeTraffic:
         router: Decides about what is here, and looks nowhere else.
         destinations: Where messages go.
         refusals: Answer what comes to nothing.
+
+    Attributes:
+        links: Those of the domain; set once, before anything runs.
     """
 
     def __init__(
@@ -165,6 +188,8 @@ class NodeTraffic:
         self._foreign = destinations.foreign
         self._parked_actions = destinations.parked_actions
         self._requests = destinations.requests
+        self.links: ClusterLinks
+        parts.interest.on_unheard = self._foreign.heard_elsewhere
 
     def met(self, node: str, *, is_new: bool) -> None:
         """See `NodeBusUser`."""
@@ -188,10 +213,11 @@ class NodeTraffic:
         for content in contents:
             if content[:1] in (QUESTION, ANSWER):
                 continue  # who asked waits no longer than a moment
-            if content[:1] != MESSAGE:
+            if content[:1] not in (MESSAGE, ACTION, ABROAD):
                 self._interest.lost_word(node)
                 continue
             message = decode_passed(content).message
+            self.links.returned(message)
             self._routing.forget(message.to_key)
             self._refusals.undelivered(message, Code.NOT_CONNECTED)
         self._send_queues.wake()
@@ -204,6 +230,12 @@ class NodeTraffic:
         kind = content[:1]
         if kind == MESSAGE:
             self._route(decode_passed(content), number, now)
+        elif kind == ACTION:
+            self._take_action(decode_passed(content), number, now)
+        elif kind == ABROAD:
+            self._send_abroad(decode_passed(content))
+        elif kind == LINK_UP:
+            self._foreign.link_is_live(key_of(content))
         elif kind == HEARD:
             self._interest.heard(node, key_of(content))
         elif kind == UNHEARD:
@@ -220,6 +252,11 @@ class NodeTraffic:
     def _route(self, passed: Passed, number: int, now: float) -> None:
         """Let a message go on to those who are here."""
         message = passed.message
+        if message.is_response:
+            self.links.came(message)
+            if self._foreign.is_answer(message):
+                self._foreign.answered(message, domain_of(message.from_))
+                return
         try:
             self._follow(message, number)
             code = self._to_here(passed, self._router.decide(message, number, now, may_park=False), number, now)
@@ -227,6 +264,23 @@ class NodeTraffic:
             code = exc.code
         if code is not None and message.expects_reply:
             self._refusals.answer(codec.refusal(message, code, source=self._refusals.node))
+
+    def _send_abroad(self, passed: Passed) -> None:
+        """Send a message over a link of ours; while the link does not keep up, the other node is not read."""
+        refusal = self.links.forward(passed)
+        if refusal is not None:
+            self.links.refuse(passed.message, refusal)
+        elif (link := self.links.congested_link(passed.domain)) is not None and not link.is_slow:
+            self._send_queues.link_blockers.add(link)
+
+    def _take_action(self, passed: Passed, number: int, now: float) -> None:
+        """Take an action whose recipient is here, or was until now: then it is parked, and goes on to where that is."""
+        message = passed.message
+        try:
+            sender = Sender(*(passed.sender or ("", "")))
+            self._parked_actions.take(message, number, now, roles=passed.roles, sender=sender)
+        except PeerError as exc:
+            self._refusals.refuse_later(number, message, Refusal(exc.code))
 
     def _follow(self, message: Message, number: int) -> None:
         """Follow a message by which an observer may come or go; the other node has asked whether it may."""

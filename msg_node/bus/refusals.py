@@ -44,8 +44,14 @@ class Refusals:
             return
         self.send_queues.counters[NodeCount.REFUSED.of(refusal.code.word)] += 1
         if message.expects_reply or is_refusal_sent(message, refusal.code):
-            code, value, has_desc = refusal.code, refusal.value, port.line.dialect.reads_desc
-            reply = session_refusal(message, code, value, source=self.node, has_desc=has_desc)
+            has_desc = port.line.dialect.reads_desc
+            if refusal.instead is not None and refusal.instead.code:
+                status, description = refusal.instead.code, refusal.instead.description or None
+                extra = {"source": self.node}
+                reply = codec.response(message, status, description=description, extra=extra, has_desc=has_desc)
+            else:
+                code, value = refusal.code, refusal.value
+                reply = session_refusal(message, code, value, source=self.node, has_desc=has_desc)
             self.send_queues.enqueue(port, reply)
 
     def refuse_later(self, number: int, message: Message, refusal: Refusal) -> None:

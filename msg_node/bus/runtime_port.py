@@ -7,13 +7,14 @@ specification, sections 5 and 20.9.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import trio
 
+from federation.flow_table import FLOWS_PER_SESSION, FlowTable
 from msg_node.bus.core.message_queue import DROPPABLE, MessageQueue, QueueBounds
-from msg_node.bus.flow_table import FlowTable
+from msg_node.bus.session_flow import SessionFlow
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.session import Line
@@ -148,6 +149,19 @@ class RuntimeQueue:
         if len(waiting.messages) >= FLUSH_MESSAGES:
             self.flush()
         return None
+
+    def enqueue_run(self, messages: Sequence[Message]) -> int:
+        """Take messages of one flow, none of which is a reply or counts its time, up to the first without room.
+
+        Returns:
+            How many; whether the next one is refused, `enqueue` says.
+        """
+        taken = self._waiting.take_run(messages)
+        if taken and messages[0].expects_reply:
+            self._remember_asked(messages[0].to_key)
+        if len(self._waiting.messages) >= FLUSH_MESSAGES:
+            self.flush()
+        return taken
 
     def wait_for_answer(self) -> None:
         """Take nothing but answers until `go_on`: others come behind the one that says that the runtime is back."""
@@ -298,7 +312,7 @@ class RuntimePort:
         self.heard_at = now
         self.pings_unanswered = 0
         self.without_session_since = now
-        self.flows = FlowTable()
+        self.flows: FlowTable[SessionFlow] = FlowTable(FLOWS_PER_SESSION)
 
     @property
     def connection(self) -> int:

@@ -1,4 +1,4 @@
-"""Where messages leave the bus: a queue per connected runtime and per foreign domain, all flushed once per round.
+"""Where messages leave the bus: a queue per connected runtime and per foreign domain, flushed once per round or turn.
 
 Putting a message into a queue is a plain call; one write per destination follows in the same scheduler round. A
 congested destination slows down its senders. Source: design, section 3; message specification, sections 20.8 and 20.9.
@@ -6,7 +6,8 @@ congested destination slows down its senders. Source: design, section 3; message
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -28,6 +29,10 @@ from protofly.message import Message
 from protofly.records import Record
 
 _DELIVERED: Final = NodeCount.DELIVERED  # looked up once: it is counted for each message
+
+
+LONELY_SECONDS: Final = 0.0005
+"""A turn that begins so long after the one before it is mostly the only one of its scheduler round."""
 
 
 class Records(Protocol):
@@ -68,6 +73,7 @@ class SendQueues:
         counters: Those of the bus.
         ports: The live connections by session.
         connections: All of them by number.
+        taken: Messages that readers have taken in, since the start.
         links: Those to other domains; set once, before anything runs.
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
@@ -86,6 +92,9 @@ class SendQueues:
         self.connections: dict[int, RuntimePort] = {}
         self._unwritten: set[RuntimeQueue] = set()
         self._dirty = trio.Event()
+        self.taken = 0
+        self._turn_ended = 0.0
+        self._is_flushing = False
         self.link_blockers: set[Congestible] = set()
 
     def closed(self, port: RuntimePort) -> None:
@@ -177,6 +186,24 @@ class SendQueues:
         self.counters[NodeCount.UNHEARD] += 1  # events need no listener
         return None
 
+    def run_to_listener(self, number: int, run: Sequence[Message], blockers: set[Congestible]) -> int:
+        """Queue messages of one flow, which pass no gate on their way, for one runtime.
+
+        Returns:
+            How many it was given. The next one is for `to_listeners`, which says why it is not taken either.
+        """
+        port = self.ports.get(number)
+        if port is None or port.guest_of:
+            return 0
+        queue = port.queue
+        taken = queue.enqueue_run(run if run[0].verdict is None else [codec.as_delivered(one) for one in run])
+        if taken:
+            self._unwritten.add(queue)
+            if queue.is_congested and not queue.is_slow:
+                blockers.add(queue)
+            self.counters[_DELIVERED] += taken
+        return taken
+
     def _to_link(self, number: int, message: Message, roles: frozenset[str], blockers: set[Congestible]) -> Code | None:
         """Queue for another domain, or for another node of ours, for which senders pause when it does not keep up."""
         domain = self._state.links.domain(number)
@@ -236,12 +263,30 @@ class SendQueues:
         """Have everything that was queued written in this scheduler round."""
         self._dirty.set()
 
+    def end_turn(self, began: float, taken: int) -> None:
+        """A reader has done what it read: write what was queued, at once if no other had its turn just before.
+
+        Where turns follow each other, one write per destination for all of a round is worth more than the change of
+        tasks that it costs. `began` is seconds since the Unix epoch, `taken` how many messages it was.
+        """
+        self.taken += taken
+        if began - self._turn_ended > LONELY_SECONDS and not self._is_flushing:
+            self._flush()
+        else:
+            self._dirty.set()
+        self._turn_ended = time.time()
+
     async def run(self) -> None:
         """Once per scheduler round, give every destination its block."""
         while True:
             await self._dirty.wait()
             self._dirty = trio.Event()
-            queues, self._unwritten = self._unwritten, set()
-            for queue in queues:
-                queue.flush()
-            self.links.flush()
+            self._flush()
+
+    def _flush(self) -> None:
+        self._is_flushing = True  # what is expired is answered meanwhile
+        queues, self._unwritten = self._unwritten, set()
+        for queue in queues:
+            queue.flush()
+        self.links.flush()
+        self._is_flushing = False

@@ -24,6 +24,7 @@ from msg_node.kernel.service import (
     Asked,
     Caller,
     CloseCode,
+    Durability,
     Event,
     Inquiry,
     Service,
@@ -105,7 +106,7 @@ class SessionRequests:
         """Refuse a message to `mn:/session`."""
         refusal = _reply(message, _refusal(error), has_desc=line.dialect.reads_desc)
         step = self._session_service.refused(message, line.connection, error)
-        return self._result([] if message.is_response else [refusal], step)
+        return self._result([] if message.is_response else [refusal], step, Durability.NONE)
 
     def _session_verb(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         service = self._session_service
@@ -151,7 +152,9 @@ class SessionRequests:
             one.sid: self._announcements.status(one.runtime, "draining", resource=other_node_url) for one in sessions
         }
 
-    def _result(self, replies: list[Message], step: SessionStep) -> ServiceResult:
+    def _result(
+        self, replies: list[Message], step: SessionStep, durability: Durability = Durability.REQUIRED
+    ) -> ServiceResult:
         registered = self._announcements.of_changes(step.status_changes)
         return ServiceResult(
             replies=replies,
@@ -160,6 +163,7 @@ class SessionRequests:
             effects=step.effects,
             notices=step.notices,
             news=step.news,
+            durability=durability,
         )
 
 
@@ -286,7 +290,9 @@ class Services:
             notifications = self._announcements.of_changes(answer.status_changes) + [
                 self._announcements.event(event) for event in answer.events
             ]
-        return ServiceResult(replies, notifications, changes=self._state.take_changes())
+        changes = self._state.take_changes()
+        durability = answer.durability if message.type == "read" else Durability.REQUIRED
+        return ServiceResult(replies, notifications, changes=changes, durability=durability)
 
     def _caller(self, number: int) -> Caller:
         if number < 0:

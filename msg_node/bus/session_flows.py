@@ -13,15 +13,16 @@ one.
 from __future__ import annotations
 
 import logging
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
+from federation.flow_table import FlowMode
 from msg_node.addresses.core.observers import SUBSCRIPTION
 from msg_node.bus.core.router import Decisions, ToDomain
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.flow_table import Flow
 from msg_node.bus.middleware import Stack
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
+from msg_node.bus.session_flow import SessionFlow
 from msg_node.kernel.directories import OWN
 from protofly import codec
 from protofly.errors import Code
@@ -35,9 +36,6 @@ RUN_MESSAGES: Final = 64
 _ELSEWHERE: Final = frozenset({"subscribe", "unsubscribe"})
 """Types of which more is noted than their destination."""
 
-FlowMode = Literal["on", "verify", "off"]
-"""Whether flows are used; "verify": every message goes the whole way, and is compared with what a flow would do."""
-
 
 class SessionFlows:
     """Takes messages of flows.
@@ -48,13 +46,14 @@ class SessionFlows:
 
     Attributes:
         router: Decides about each message on the whole way.
+        judge: What each message passes before it leaves; None: nothing.
     """
 
     def __init__(self, state: BusTables, router: Decisions, stack: Stack, refusals: Refusals) -> None:
         self.router: Decisions = router
         self._twin = state.twin
         self._source_of = state.senders.source_of
-        self._judge = stack.judge_abroad
+        self.judge = stack.judge_abroad
         self._refuse = refusals.refuse
         self._send_queues = refusals.send_queues
         self._turn = 0
@@ -73,13 +72,13 @@ class SessionFlows:
         if message is None or flow is None:
             return 0
         run, decode = [message], flow.text.decode
-        if self._judge is None:
+        if self.judge is None:
             for index in range(start + 1, min(start + RUN_MESSAGES, len(frames))):
                 message = decode(frames[index])
                 if message is None:
                     break
                 run.append(message)
-        elif (refusal := self._judge(message, flow.sid, flow.roles, flow.decision.domain, now)) is not None:
+        elif (refusal := self.judge(message, flow.sid, flow.roles, flow.decision.domain, now)) is not None:
             self._refuse(port, message, refusal)
             return 1
         return self._send(port, flow, run, now)
@@ -104,7 +103,7 @@ class SessionFlows:
             flow.turn = self._turn
         return message
 
-    def _is_current(self, flow: Flow, port: RuntimePort, now: float) -> bool:
+    def _is_current(self, flow: SessionFlow, port: RuntimePort, now: float) -> bool:
         """True if the functions of the whole way decide what they decided when the flow was made."""
         like, sid = flow.like, flow.sid
         if port.sid != sid or port.guest_of or port.roles != flow.roles or self._twin.watches:
@@ -114,7 +113,7 @@ class SessionFlows:
         decision = self.router.decide(like, sid, now)
         return type(decision) is ToDomain and decision == flow.decision
 
-    def _send(self, port: RuntimePort, flow: Flow, run: list[Message], now: float) -> int:
+    def _send(self, port: RuntimePort, flow: SessionFlow, run: list[Message], now: float) -> int:
         """Give messages to the link; what its flow does not take the link judges like any other."""
         links, domain = self._send_queues.links, flow.decision.domain
         taken = flow.outward.send(run, now)
@@ -141,13 +140,13 @@ class SessionFlows:
         outward = None if text is None else self._send_queues.links.flow(decision.domain, message, port.roles)
         if text is not None and outward is not None:
             like = Message(message.id, message.type, message.from_, to, b"", b"")
-            port.flows.keep(Flow(text, like, sid, port.roles, decision, outward))
+            port.flows.keep(SessionFlow(text, like, sid, port.roles, decision, outward), like)
 
 
 class _Expected(NamedTuple):
     """A message of a flow, and how many its link had sent before."""
 
-    flow: Flow
+    flow: SessionFlow
     message: Message
     sent: int
 
@@ -173,7 +172,7 @@ class VerifiedFlows(SessionFlows):
             self._compare(*expected)
 
     @staticmethod
-    def _compare(flow: Flow, message: Message, sent: int) -> None:
+    def _compare(flow: SessionFlow, message: Message, sent: int) -> None:
         is_alike = codec.decode(message.raw) == [message]
         difference = flow.outward.difference(message, sent) if is_alike else "it is read in another way"
         if difference:

@@ -17,11 +17,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
 import trio
 
+from msg_node.addresses.core.allocation import is_below_any
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.core.moved_session import Asked, MovedSession, find_wanted, move_in, move_out
 from msg_node.bus.core.tables import BusTables
@@ -126,6 +128,8 @@ class SessionMoves:
         self._own: OwnMessages
         self._wanted, self._coming = trio.open_memory_channel[Callable[[], Awaitable[None]]](MOVES_AT_ONCE)
         claims.on_lost = self.lost
+        claims.on_claimed = state.owners.confirm
+        state.owners.awaits_claims = True
 
     def connect(self, sessions: SessionRequests, effects: Effects, own: OwnMessages) -> None:
         """Set who ends sessions here; once, before anything runs."""
@@ -223,10 +227,11 @@ class SessionMoves:
     def lost(self, keys: Sequence[str]) -> None:
         """Other nodes own addresses that memory has here: end what is bound to them."""
         for key in keys:
-            sid, owner = self._state.sessions.by_runtime(key), self._state.owners.owner(key)
+            sid, owner = self._state.sessions.by_runtime(key), self._state.owners.claimant(key)
             if sid is not None:
                 self._effects.apply(self._sessions.move_out(sid, now=time.time()), self._own.send)
             elif owner is not None:
+                self._state.listeners.remove_where(owner, partial(is_below_any, bases={key}))
                 self._state.owners.release({owner}, key)
         self._effects.store_rest()
 

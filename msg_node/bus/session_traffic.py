@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from federation.guest_border import GuestBorder
+from federation.guest_border import DeniedError, GuestBorder
 from federation.link_context import Refusal
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.foreign_objects import ForeignObjects
@@ -51,7 +51,7 @@ from msg_node.requests.local_requests import LocalRequests
 from msg_node.requests.parked_actions import ParkedActions
 from protofly import codec
 from protofly.errors import Code, PeerError
-from protofly.limits import BROKEN_FRAMES_IN_A_ROW
+from protofly.limits import BROKEN_FRAMES_IN_A_ROW, POLICY_REDIRECTS
 from protofly.message import Message
 from wire.core.websocket import PROTOCOL_ERROR
 
@@ -88,7 +88,8 @@ class SessionDelivery:
     def __init__(self, state: BusTables, destinations: Destinations, stack: Stack, *, node: str) -> None:
         self._state = state
         self._twin = state.twin
-        self._judge = stack.judge
+        self.judge = stack.judge
+        """Asked about each message before it is delivered; None: nobody is."""
         self._node = node
         self._send_queues = destinations.send_queues
         self._to_listeners = destinations.send_queues.to_listeners
@@ -122,7 +123,7 @@ class SessionDelivery:
             domain = decision.domain
         else:
             domain = "" if type(decision) is Deliver else _domain_of(decision)
-        judge = self._judge
+        judge = self.judge
         if judge is not None and (refusal := judge(message, sid, port.roles, domain, now)) is not None:
             return refusal
         if self._twin.watches:
@@ -207,6 +208,9 @@ class SessionTraffic:
         delivery: Performs decisions.
         refusals: Answers what is refused.
         runtimes: Serves requests about sessions.
+
+    Attributes:
+        guests: Judges what runtimes of other domains send.
     """
 
     def __init__(
@@ -219,7 +223,7 @@ class SessionTraffic:
         effects: Effects,
     ) -> None:
         self._admission = checks.admission
-        self._guests = checks.guests
+        self.guests = checks.guests
         self._observers = checks.observers
         self._flows = flows
         self._delivery = delivery
@@ -232,6 +236,10 @@ class SessionTraffic:
     def refuse_requests(self, retry_seconds: float) -> None:
         """The node stops: refuse new requests from now on."""
         self._flows.router = DrainingRouter(self._flows.router, retry_seconds)
+
+    def judge_by(self, stack: Stack) -> None:
+        """Have other steps asked from the next message on."""
+        self._delivery.judge, self._flows.judge = stack.judge, stack.judge_abroad
 
     def fence(self, retry_seconds: float | None) -> None:
         """Refuse what promises anything; with None, go on."""
@@ -253,7 +261,7 @@ class SessionTraffic:
         if queue.is_congested and not queue.is_slow:
             port.blockers.add(queue)  # by the answers to what it asked, which it has to read first
         self._counters[NodeCount.FRAMES_IN] += taken
-        self._send_queues.wake()
+        self._send_queues.end_turn(now, taken)
         return taken
 
     def _take_turn(self, port: RuntimePort, frames: list[bytes], now: float) -> int:
@@ -297,11 +305,40 @@ class SessionTraffic:
                 decision = self._flows.router.decide(admitted, sid, now)
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
-                    self._refuse(port, admitted, refusal)
+                    self._not_taken(port, admitted, refusal, now)
                 elif type(decision) is ToDomain:
                     self._flows.notice(port, admitted, decision)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))
+
+    def _not_taken(self, port: RuntimePort, message: Message, refusal: Refusal, now: float) -> None:
+        """Refuse a message, or do what a policy says instead."""
+        left = refusal if refusal.instead is None else self._redirected(port, message, refusal, now)
+        if left is not None:
+            self._refuse(port, message, left)
+
+    def _redirected(self, port: RuntimePort, message: Message, refusal: Refusal, now: float) -> Refusal | None:
+        """Route a message anew that a policy sends elsewhere, as if it had been sent there: it is judged again.
+
+        Each rule does that once for a message.
+
+        Returns:
+            Why nobody was given it.
+
+        Raises:
+            PeerError: The same.
+        """
+        sid, followed = port.sid, set[str]()
+        assert sid is not None
+        asked: Refusal | None = refusal
+        while asked is not None and asked.instead is not None and (to := asked.instead.address):
+            if to in followed or len(followed) == POLICY_REDIRECTS:
+                return Refusal(Code.LOOP)
+            followed.add(to)
+            message = codec.with_recipient(message, to)
+            decision = self._flows.router.decide(message, sid, now)
+            asked = self._delivery.perform(port, message, decision, now)
+        return asked
 
     def _about_session(self, port: RuntimePort, message: Message, now: float) -> None:
         if message.to_key == SESSION_KEY:
@@ -322,9 +359,13 @@ class SessionTraffic:
         try:
             self._admission.check_guest(message, sid, domain, port.queue, now=now)
         except PeerError as exc:
-            self._guests.refused(domain, message, exc.code, now)
+            self.guests.refused(domain, message, exc.code, now)
             raise
-        entered = self._guests.enter(domain, message, now)
+        try:
+            entered = self.guests.enter(domain, message, now)
+        except DeniedError as exc:
+            self._refuse(port, message, Refusal(exc.code, None, exc.instead))
+            return
         admitted = entered.message
         try:
             is_response = admitted.type == "response"

@@ -44,7 +44,7 @@ class Sweeper:
         self._foreign = foreign
         self._refusals = refusals
         self._connections = refusals.send_queues.connections
-        self._ping_seconds = ping_seconds
+        self.ping_seconds = ping_seconds
 
     async def run(self) -> None:
         """End what has expired, ping silent runtimes, close those that do not read; until cancelled."""
@@ -72,6 +72,6 @@ class Sweeper:
 
     async def _look_after_ports(self) -> None:
         for number, port in enumerate(list(self._connections.values()), 1):
-            port.check(time.time(), ping_seconds=self._ping_seconds)
+            port.check(time.time(), ping_seconds=self.ping_seconds)
             if number % PORTS_AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()

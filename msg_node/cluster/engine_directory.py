@@ -1,14 +1,12 @@
 """The directory in the engine that nodes of one domain share.
 
 Each change is one transaction that names the epoch under which the node holds its name: who has lost it claims nothing
-any more. Claims that end are announced by NOTIFY; a connection of its own listens. After that one was lost, everything
-that was looked up counts no more, since something may have been missed. See docs/adr/0028.
+any more. Claims that end are announced. When an announcement may have been missed, everything that was looked up counts
+no more. See docs/adr/0028.
 """
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
@@ -17,16 +15,12 @@ import trio
 from psycopg.rows import TupleRow
 
 from msg_node.cluster.directory import NO_CLAIMS, Claim
+from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
-from msg_node.storage.engine_errors import EngineError
-
-logger = logging.getLogger("msg_node")
 
 CHANNEL: Final = "trapezoid_claim"
 PAYLOAD_BYTES: Final = 7_000
 """Longest key that fits into a notification; after a longer one everything is looked up anew."""
-NOTIFY_SECONDS: Final = 0.5
-RETRY_SECONDS: Final = 1.0
 _HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
 _CLAIM: Final = """INSERT INTO trapezoid_claim (digest, key, node)
     SELECT sha256(key), key, %s FROM unnest(%b::bytea[]) AS wanted (key) ORDER BY 1
@@ -48,18 +42,17 @@ class EngineDirectory:
 
     Args:
         engine: For claims; this directory alone uses it.
-        announcements: For listening; this directory alone uses it.
+        notices: Where claims that end are announced.
         node: Our name.
         epoch: Under which we hold it.
     """
 
-    def __init__(self, engine: Engine, announcements: Engine, node: str, epoch: int) -> None:
+    def __init__(self, engine: Engine, notices: EngineNotices, node: str, epoch: int) -> None:
         self._engine = engine
-        self._announcements = announcements
         self._held = (node, epoch)
         self._limiter = trio.CapacityLimiter(1)
-        self._must_stop = threading.Event()
         self.on_ended: Callable[[Collection[str] | None], None] = _ignore
+        notices.follow(CHANNEL, self._heard)
 
     async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
         """See `Directory`."""
@@ -77,28 +70,13 @@ class EngineDirectory:
         """See `Directory`."""
         return await trio.to_thread.run_sync(self._restart, keys, limiter=self._limiter)
 
-    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Listen for claims that end, until cancelled."""
-        token = trio.lowlevel.current_trio_token()
-
-        def ended(keys: Collection[str] | None) -> None:
-            token.run_sync_soon(self._notify, keys)
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._listen_in_thread, ended)
-            task_status.started()
-            try:
-                await trio.sleep_forever()
-            finally:
-                self._must_stop.set()
-
-    def _notify(self, keys: Collection[str] | None) -> None:
-        self.on_ended(keys)
-
-    async def _listen_in_thread(self, ended: Callable[[Collection[str] | None], None]) -> None:
-        with trio.CancelScope(shield=True):  # `_must_stop` is what ends it, soon
-            await trio.to_thread.run_sync(self._listen_until_stopped, ended, limiter=trio.CapacityLimiter(1))
+    async def close(self) -> None:
+        """Close the connection, when nothing is asked any more."""
+        with trio.CancelScope(shield=True):
             await trio.to_thread.run_sync(self._engine.close, limiter=self._limiter)
+
+    def _heard(self, keys: Collection[str] | None) -> None:
+        self.on_ended(None if keys is None or "" in keys else keys)
 
     # In threads.
 
@@ -129,28 +107,6 @@ class EngineDirectory:
             kept = [key.encode() for key in keys]
             _announce(connection, connection.execute(_RELEASE_OTHERS, (self._held[0], kept)).fetchall())
         return self._claim(keys, NO_CLAIMS) if keys else {}
-
-    def _listen_until_stopped(self, ended: Callable[[Collection[str] | None], None]) -> None:
-        while not self._must_stop.is_set():
-            try:
-                self._listen(ended)
-            except (EngineError, psycopg.Error) as exc:
-                logger.warning("cluster: changes of owners are not heard: %s", exc)
-                self._announcements.close()
-                ended(None)
-                self._must_stop.wait(RETRY_SECONDS)
-        self._announcements.close()
-
-    def _listen(self, ended: Callable[[Collection[str] | None], None]) -> None:
-        connection = self._announcements.open()
-        connection.execute(f"LISTEN {CHANNEL}")
-        ended(None)  # what was looked up before is not announced to us
-        while not self._must_stop.is_set():
-            keys = [one.payload for one in connection.notifies(timeout=NOTIFY_SECONDS, stop_after=100)]
-            if "" in keys:
-                ended(None)
-            elif keys:
-                ended(keys)
 
 
 def _announce(connection: psycopg.Connection[TupleRow], rows: list[TupleRow]) -> None:

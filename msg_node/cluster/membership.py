@@ -40,6 +40,7 @@ class Membership:
         self._rows: dict[str, NameRow] = {}
         self._seen_at: dict[str, float] = {}
         self._addresses: dict[str, str] = {}
+        self._listening: set[str] = set()
         self._read_at = clock()
 
     def addresses(self) -> Mapping[str, str]:
@@ -53,6 +54,17 @@ class Membership:
             return False  # it is us who see nothing
         row = self._rows.get(node)
         return row is None or not row.is_held or now - self._seen_at[node] > SILENT_SECONDS
+
+    def dead(self) -> list[tuple[str, NameRow]]:
+        """The other names of nodes that listened for us and have died, or have been left for as long as a lease."""
+        now = self._clock()
+        if now - self._read_at > SILENT_SECONDS:
+            return []
+        return [
+            (name, row)
+            for name, row in self._rows.items()
+            if name in self._listening and now - self._seen_at[name] > SILENT_SECONDS
+        ]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look at the names once per beat, until cancelled."""
@@ -79,7 +91,6 @@ class Membership:
             if row != self._rows.get(name):
                 self._seen_at[name] = self._clock()  # after the answer: it may have been renewed since we asked
         self._rows = {name: row for name, (row, _) in rows.items()}
-        self._addresses = {
-            name: facts.bus for name, (row, facts) in rows.items() if name != self._node and row.is_held and facts.bus
-        }
+        self._listening = {name for name, (_, facts) in rows.items() if name != self._node and facts.bus}
+        self._addresses = {name: rows[name][1].bus for name in self._listening if rows[name][0].is_held}
         self._read_at = now

@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from msg_node.cluster.core.lease import LEASE_SECONDS, NameRow
+from msg_node.cluster.core.published import Published
 from msg_node.storage.engine import Engine
 
 _TAKE_NEW: Final = """INSERT INTO trapezoid_node (name, epoch, instance, facts) VALUES (%s, 1, %s, %s)
@@ -39,6 +40,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         policy: Revision of its policies, "" without any.
         limits: Digest of its limits.
         bus: Where other nodes reach it, "" when it is none of several.
+        published: What it adds to the `live` document.
     """
 
     version: str = ""
@@ -48,6 +50,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     policy: str = ""
     limits: str = ""
     bus: str = ""
+    published: Published = Published()
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

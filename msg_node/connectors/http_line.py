@@ -18,7 +18,7 @@ import logging
 import math
 import ssl
 import time
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from email.utils import formatdate
 from typing import Any, Final
 from urllib.parse import unquote
@@ -51,8 +51,11 @@ _TOO_MANY_REQUESTS: Final = (
     b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: %d\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 )
 
-Judge = Callable[[], float]
-"""Asked for each request before anything is done for it: 0.0, or after how many seconds it may come again."""
+Judge = Callable[[str], float]
+"""Asked for each request, with the address of its client, before anything is done for it: 0.0, or after how many
+seconds it may come again."""
+ClientOf = Callable[[Iterable[tuple[bytes, bytes]]], str]
+"""The address of the client of a request, by the fields of its header; raises PeerError PROXY_HEADER."""
 
 
 class HttpApplication:
@@ -77,39 +80,51 @@ class HttpApplication:
         line: ByteChannel,
         head: bytes,
         *,
-        remote: str,
+        client_of: ClientOf,
         certificate: PeerCertificate | None = None,
         on_known: Callable[[], None] = lambda: None,
-        judge: Judge = lambda: 0.0,
+        judge: Judge = lambda _remote: 0.0,
     ) -> None:
         """Serve requests, the first of which begins with `head`, until the client goes or is not to be served.
 
         Args:
             line: The connection.
             head: What was read from it already.
-            remote: Address of the client.
+            client_of: Who the client of a request is; one that it refuses is answered, and ends the line.
             certificate: Its verified certificate.
             on_known: To be called when the client is no stranger any more.
             judge: Which requests are refused with 429, which ends the line.
         """
-        known = {_REMOTE: remote, _CERTIFICATE: certificate, _ON_KNOWN: on_known, _LINE: line}
+        known = {_CERTIFICATE: certificate, _ON_KNOWN: on_known, _LINE: line}
         http = _HttpLine(line, head, self._backlog_bytes)
         served = 0
         while (request := await http.next_request()) is not None:
-            wait_seconds = judge()
+            try:
+                client = client_of(request.headers)
+            except PeerError as exc:
+                await http.write(refusal_of(exc))
+                break
+            wait_seconds = judge(client)
             if wait_seconds > 0.0:
                 await http.write(_TOO_MANY_REQUESTS % max(math.ceil(wait_seconds), 1))
                 break
             served += 1
             http.begin(request, self.request_seconds, is_last=served >= _REQUESTS_PER_LINE)
             try:
-                await self._app(_scope_of(request) | known, http.receive, http.send)
+                await self._app(_scope_of(request) | known | {_REMOTE: client}, http.receive, http.send)
             except Exception:  # a defect of ours may cost this request, never the node
-                logger.exception("a request of %s failed", remote)
+                logger.exception("a request of %s failed", client)
             if not await http.finish():
                 break
         if not http.has_gone:
             await _linger(line)
+
+
+def refusal_of(error: PeerError) -> bytes:
+    """The whole answer to a request that is refused before it is read."""
+    text = f"{error.code.word}: {error.detail}\n".encode()
+    head = f"HTTP/1.1 {error.code.status} Refused\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}\r\n"
+    return head.encode() + b"Connection: close\r\n\r\n" + text
 
 
 def _scope_of(request: h11.Request) -> dict[str, Any]:

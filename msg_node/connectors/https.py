@@ -92,7 +92,7 @@ class HttpsBinding:
     def __init__(self, reception: Reception, options: HttpsOptions) -> None:
         self._reception = reception
         self._poll_seconds = options.poll_seconds
-        self._queue = QueueBounds(options.queue_messages, reception.queue.bytes)
+        self._queue_messages = options.queue_messages
         self._sessions: dict[str, HttpSession] = {}  # by digest of their tokens
         self._per_address: Counter[str] = Counter()
         self._ended: list[HttpSession] = []
@@ -184,7 +184,8 @@ class HttpsBinding:
             raise PeerError(Code.OVERLOAD, "too many sessions")
         session = HttpSession(remote, self._end)
         offered = Offered(bearer, certificate_of(request.scope))
-        queue = ExpectingQueue(session, counters=self._reception.bus.counters, bounds=self._queue)
+        bounds = QueueBounds(self._queue_messages, self._reception.queue.bytes)
+        queue = ExpectingQueue(session, counters=self._reception.bus.counters, bounds=bounds)
         session.port = self._reception.welcome_as(ExpectingPort, queue, Dialect.HTTPS, offered)
         session.port.on_opened = partial(_meet, session, request)
         self._per_address[remote] += 1

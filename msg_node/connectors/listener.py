@@ -12,6 +12,7 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Collection
+from functools import partial
 from typing import Final, NamedTuple
 
 import trio
@@ -21,9 +22,11 @@ from federation.link_acceptor import LinkAcceptor
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.half_open import HalfOpen, Newcomer
+from msg_node.connectors.http_line import ClientOf, refusal_of
 from msg_node.connectors.https import HttpsBinding, HttpsOptions
 from msg_node.connectors.matrix import REASON_HEADER, Matrix
 from msg_node.connectors.polling import PollingConnection
+from msg_node.connectors.proxies import NO_PROXIES, Proxies, fields_of, read_client
 from msg_node.connectors.reception import ANY_ORIGIN, OnOpened, Reception
 from msg_node.connectors.socketio import SocketIo
 from msg_node.connectors.websocket import WebSocketChannel, serve_messages
@@ -34,7 +37,7 @@ from msg_node.kernel.proof import Offered
 from msg_node.kernel.session import Dialect
 from protofly.counters import Counters
 from protofly.errors import PeerError, TransportError
-from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS
+from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS, UNOPENED_PER_SECOND
 from wire.byte_channel import ByteChannel
 from wire.core.websocket import POLICY, TRY_AGAIN_LATER, ServerWebSocket
 
@@ -54,12 +57,16 @@ class ListenerOptions(NamedTuple):
         queue: What may wait for one runtime.
         origins: Web origins whose pages may connect as runtimes; `*` is any.
         https: How runtimes over HTTP are served; None: not at all.
+        unopened_per_second: Connections of one address that may stay without a session or proof.
+        proxies: In front of the listener.
     """
 
     max_bytes: int = FRAME_BYTES
     queue: QueueBounds = QueueBounds()
     origins: Collection[str] = (ANY_ORIGIN,)
     https: HttpsOptions | None = HttpsOptions()
+    unopened_per_second: float = UNOPENED_PER_SECOND
+    proxies: Proxies = NO_PROXIES
 
 
 class Listener:
@@ -72,6 +79,7 @@ class Listener:
 
     Attributes:
         context: TLS of the next connection.
+        proxies: Those in front, for the next connection.
     """
 
     def __init__(
@@ -83,9 +91,10 @@ class Listener:
         options: ListenerOptions = ListenerOptions(),  # noqa: B008 - frozen
     ) -> None:
         self.context = context
+        self.proxies = options.proxies
         self._acceptor = acceptor
         self.counters = Counters(NodeCount)
-        self.half_open = HalfOpen(self.counters)
+        self.half_open = HalfOpen(self.counters, options.unopened_per_second)
         self.reception = Reception(bus, options.max_bytes, options.queue, options.origins, self.counters)
         self._matrix = Matrix(self.reception)
         self._https = None if options.https is None else HttpsBinding(self.reception, options.https)
@@ -105,36 +114,59 @@ class Listener:
 
     async def _serve(self, stream: trio.SocketStream) -> None:
         try:
-            remote = str(stream.socket.getpeername()[0])
+            remote, port = stream.socket.getpeername()[:2]
         except OSError:  # reset before we looked
             stream.socket.close()
             return
-        newcomer = Newcomer(self.half_open, remote)
+        is_of_proxy = self.proxies.include(remote)
+        key = f"{remote} port {port}" if is_of_proxy else remote
+        newcomer = Newcomer(self.half_open, key, is_client=not is_of_proxy)
         try:
             if not newcomer.is_refused:
                 with newcomer.scope:
-                    await self._serve_newcomer(stream, newcomer, remote)
-        except TransportError as exc:
+                    await self._serve_newcomer(stream, newcomer, remote, self.proxies)
+        except PeerError as exc:
+            self.counters[NodeCount.PROXY_HEADERS] += 1
+            logger.warning("a connection of the proxy %s is refused: %s", remote, exc)
+        except (TransportError, OSError) as exc:
             self.counters[NodeCount.FAILED_HANDSHAKES] += 1
             logger.debug("handshake with %s failed: %s", remote, exc)
         except Exception:  # a defect of ours may cost this connection, never the node
             self.counters[NodeCount.INTERNAL_ERRORS] += 1
             logger.exception("the connection of %s is closed", remote)
         finally:
-            newcomer.opened()
+            newcomer.ended()
             stream.socket.close()
 
-    async def _serve_newcomer(self, stream: trio.SocketStream, newcomer: Newcomer, remote: str) -> None:
+    async def _serve_newcomer(
+        self, stream: trio.SocketStream, newcomer: Newcomer, remote: str, proxies: Proxies
+    ) -> None:
         line = None
         with trio.move_on_after(HANDSHAKE_SECONDS) as handshake:
-            line, head = await self._meet(stream, newcomer)
+            if proxies.begin_with_header and proxies.include(remote):
+                newcomer.phase = "no PROXY header"
+                remote = await read_client(stream.socket, remote)
+                newcomer.comes_from(remote)
+                newcomer.phase = "no TLS"
+            if not newcomer.is_refused:
+                line, head = await self._meet(stream, newcomer)
         if line is None:
             if handshake.cancelled_caught:
                 self.counters[NodeCount.SLOW_HANDSHAKES] += 1
                 self.counters[NodeCount.SLOW_HANDSHAKES_BY_PHASE.of(newcomer.phase)] += 1
             return
         async with line:
-            await self._receive(line, head, newcomer, remote)
+            try:
+                client_of = partial(proxies.client_of, remote)
+                client = client_of(fields_of(head)) if proxies.networks else remote
+            except PeerError as exc:
+                line.send_nowait(refusal_of(exc))
+                await line.aclose()
+                raise
+            if client != remote:
+                newcomer.comes_from(client)
+            if not newcomer.is_refused:
+                await self._receive(line, head, newcomer, client, client_of)
             await line.aclose()
 
     async def _meet(self, stream: trio.SocketStream, newcomer: Newcomer) -> tuple[ByteChannel, bytes]:
@@ -154,18 +186,24 @@ class Listener:
             raise
         return line, head
 
-    async def _receive(self, line: ByteChannel, head: bytes, newcomer: Newcomer, remote: str) -> None:
+    async def _receive(
+        self, line: ByteChannel, head: bytes, newcomer: Newcomer, client: str, client_of: ClientOf
+    ) -> None:
         """Answer the first request and serve what it asks for."""
         arrival = _arrival_in(head)
         certificate = read_certificate(line.peer_certificate) if line.peer_certificate else None
         if arrival.entry is EntryPoint.ENGINE_IO and arrival.parameters.get("transport") != "websocket":
             polling = PollingConnection(
-                self._socket_io, line, remote=remote, certificate=certificate, on_known=newcomer.opened
+                self._socket_io,
+                line,
+                client_of=client_of,
+                certificate=certificate,
+                on_known=newcomer.opened,
             )
             await polling.serve(head)
             return
         if arrival.entry is EntryPoint.HTTPS and self._https is not None:
-            await self._https.serve(line, head, remote=remote, certificate=certificate, on_known=newcomer.opened)
+            await self._https.serve(line, head, client_of=client_of, certificate=certificate, on_known=newcomer.opened)
             return
         websocket = ServerWebSocket(max_bytes=self.reception.max_bytes)
         websocket.receive(head)
@@ -174,7 +212,7 @@ class Listener:
                 websocket.receive(b"")
         elif self._may_enter(websocket, arrival):
             try:
-                await self._serve_websocket(line, websocket, arrival, certificate, newcomer, remote)
+                await self._serve_websocket(line, websocket, arrival, certificate, newcomer, client)
             except trio.Cancelled:
                 if newcomer.scope.cancel_called:  # and not the whole node
                     self._say_why(websocket, newcomer)

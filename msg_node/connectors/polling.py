@@ -15,6 +15,7 @@ import trio
 from msg_node.connectors.core import engine_io
 from msg_node.connectors.core.engine_io import Trouble
 from msg_node.connectors.engine_session import EngineSession
+from msg_node.connectors.http_line import ClientOf
 from msg_node.connectors.socketio import SocketIo
 from msg_node.kernel.certificates import PeerCertificate
 from msg_node.kernel.dialects import Arrival, EntryPoint, arrival_at
@@ -43,7 +44,7 @@ class PollingConnection:
     """One HTTP connection, which may carry requests of any session; also the `Poll` of the GET that hangs on it.
 
     Args:
-        remote: Address of the client.
+        client_of: Who the client of a request is.
         on_known: Called when the client is no stranger any more.
     """
 
@@ -52,13 +53,13 @@ class PollingConnection:
         sessions: SocketIo,
         line: ByteChannel,
         *,
-        remote: str,
+        client_of: ClientOf,
         certificate: PeerCertificate | None,
         on_known: Callable[[], None],
     ) -> None:
         self._sessions = sessions
         self._line = line
-        self._remote = remote
+        self._client_of = client_of
         self._certificate = certificate
         self._on_known = on_known
         self._http = HttpServing(max_bytes=sessions.payload_bytes, check_head=self._check_head)
@@ -126,6 +127,7 @@ class PollingConnection:
             raise _RefusedError(404, b"only /socket.io/ here\n", kind=_TEXT)
         if request.method == "OPTIONS":
             return
+        self._client_of(request.fields)
         trouble = self._sessions.judge(request.method, arrival.parameters, is_upgrade=False)
         if trouble is not None:
             raise _RefusedError(400, trouble.body())
@@ -175,7 +177,7 @@ class PollingConnection:
     def _begin(self, request: HttpRequest) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         offered = Offered(token.strip() if scheme.lower() == "bearer" else "", self._certificate)
-        begun = self._sessions.begin_polling(self._remote, offered)
+        begun = self._sessions.begin_polling(self._client_of(request.fields), offered)
         if begun is None:
             raise _RefusedError(503, Trouble.FORBIDDEN.body())
         session, greeting = begun

@@ -85,7 +85,7 @@ class SocketIo:
         if entry is None:
             self.reception.counters[NodeCount.TOO_MANY_POLLING_SESSIONS] += 1
             return None
-        self._begin(session, offered, partial(self._half_open.leave, entry))
+        self._begin(session, offered, partial(self._half_open.opened, entry))
         self._polling[network] += 1
         self._nursery.start_soon(self._keep, session, network, entry)
         session.say(engine_io.CONNECTED)

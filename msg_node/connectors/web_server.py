@@ -29,9 +29,10 @@ import trio
 
 from msg_node.connectors.core.address_rates import AddressRates
 from msg_node.connectors.http_line import Asgi, HttpApplication, read_first_head
+from msg_node.connectors.proxies import NO_PROXIES, Fields, Proxies, read_client
 from msg_node.kernel.counts import SiteCount
 from protofly.counters import Counters
-from protofly.errors import SettingsError, TransportError
+from protofly.errors import Code, PeerError, SettingsError, TransportError
 from protofly.limits import (
     HANDSHAKE_SECONDS,
     WEB_BACKLOG_BYTES,
@@ -133,6 +134,7 @@ class WebServer:
     Attributes:
         counters: What was refused, and why.
         context: TLS of the next connection.
+        proxies: Those in front, for the next connection.
     """
 
     def __init__(self, app: Asgi, listener: WebListener, bounds: WebBounds = WebBounds()) -> None:
@@ -141,18 +143,17 @@ class WebServer:
         )
         self._listener = listener
         self.context = listener.context
+        self.proxies = NO_PROXIES
         self._table: PendingTable[trio.CancelScope] = PendingTable(
             most=bounds.connections, most_per_address=bounds.connections_per_address
         )
-        self._requests = AddressRates(
-            per_second=bounds.requests_per_second, burst_seconds=WEB_BURST_SECONDS, groups=_ADDRESSES_REMEMBERED
-        )
-        self._arrivals = AddressRates(
-            per_second=bounds.requests_per_second * _CONNECTIONS_PER_REQUEST,
-            burst_seconds=WEB_BURST_SECONDS,
-            groups=_ADDRESSES_REMEMBERED,
-        )
+        self._requests, self._arrivals = _rates_of(bounds)
         self.counters = Counters(SiteCount)
+
+    def bound(self, bounds: WebBounds) -> None:
+        """Let other bounds count from now on, but for the time of a body; every address has its whole burst again."""
+        self._table.bound(most=bounds.connections, most_per_address=bounds.connections_per_address)
+        self._requests, self._arrivals = _rates_of(bounds)
 
     @property
     def open_connections(self) -> int:
@@ -180,18 +181,24 @@ class WebServer:
                 await trio.sleep(_EXHAUSTED_PAUSE_SECONDS)
             return
         remote = str(address[0])
-        group = address_group(remote)
-        entry = self._enter(group)
+        if self.proxies.include(remote):  # whose it is will be known; until then it is one of nobody else
+            entry = self._enter(f"{remote} port {address[1]}", trio.CancelScope())
+        else:
+            entry = self._enter_client(remote, trio.CancelScope())
         if entry is None:
             sock.close()
         else:
             connections.start_soon(self._serve, sock, remote, entry, drains)
 
-    def _enter(self, group: str) -> Pending[trio.CancelScope] | None:
+    def _enter_client(self, remote: str, scope: trio.CancelScope) -> Pending[trio.CancelScope] | None:
+        group = address_group(remote)
         if self._arrivals.take(group, trio.current_time()) > 0.0:
             self.counters[SiteCount.TOO_OFTEN] += 1
             return None
-        entry, displaced = self._table.enter(group, trio.CancelScope())
+        return self._enter(group, scope)
+
+    def _enter(self, group: str, scope: trio.CancelScope) -> Pending[trio.CancelScope] | None:
+        entry, displaced = self._table.enter(group, scope)
         if entry is None:
             self.counters[SiteCount.TOO_MANY] += 1
         if displaced is not None:
@@ -202,9 +209,19 @@ class WebServer:
     async def _serve(
         self, sock: trio.socket.SocketType, remote: str, entry: Pending[trio.CancelScope], drains: trio.Nursery
     ) -> None:
+        proxies = self.proxies
+        place: Pending[trio.CancelScope] | None = entry
         try:
-            with entry.holder:
-                await self._serve_requests(trio.SocketStream(sock), remote, entry.address, drains)
+            with entry.holder as scope:
+                if proxies.begin_with_header and proxies.include(remote):
+                    remote = await self._client_behind(sock, remote)
+                    self._table.leave(entry)
+                    place = self._enter_client(remote, scope)
+                if place is not None:
+                    await self._serve_requests(trio.SocketStream(sock), remote, proxies, drains)
+        except PeerError as exc:
+            self.counters[SiteCount.PROXY_HEADERS] += 1
+            logger.warning("a connection of the proxy %s is refused: %s", remote, exc)
         except (TransportError, OSError) as exc:  # also of a socket that was reset before we looked
             self.counters[SiteCount.FAILED_HANDSHAKES] += 1
             logger.debug("handshake with %s failed: %s", remote, exc)
@@ -212,10 +229,19 @@ class WebServer:
             self.counters[SiteCount.INTERNAL_ERRORS] += 1
             logger.exception("the connection of %s is closed", remote)
         finally:
-            self._table.leave(entry)
+            if place is not None:
+                self._table.leave(place)
             sock.close()
 
-    async def _serve_requests(self, stream: trio.SocketStream, remote: str, group: str, drains: trio.Nursery) -> None:
+    async def _client_behind(self, sock: trio.socket.SocketType, proxy: str) -> str:
+        """Read the PROXY header of a connection. Raises PeerError PROXY_HEADER, also when it does not come in time."""
+        with trio.move_on_after(HANDSHAKE_SECONDS):
+            return await read_client(sock, proxy)
+        raise PeerError(Code.PROXY_HEADER, "the PROXY header does not come in time")
+
+    async def _serve_requests(
+        self, stream: trio.SocketStream, remote: str, proxies: Proxies, drains: trio.Nursery
+    ) -> None:
         line = None
         with trio.move_on_after(HANDSHAKE_SECONDS):
             line, head = await read_first_head(stream, drain_nursery=drains, context=self.context)
@@ -223,10 +249,29 @@ class WebServer:
             self.counters[SiteCount.SLOW_HANDSHAKES] += 1
             return
         async with line:
-            await self._application.serve(line, head, remote=remote, judge=partial(self._judge, group))
+            client_of = partial(self._client_of, proxies, remote)
+            await self._application.serve(line, head, client_of=client_of, judge=self._judge)
             await line.aclose()
 
-    def _judge(self, group: str) -> float:
-        wait_seconds = self._requests.take(group, trio.current_time())
+    def _client_of(self, proxies: Proxies, remote: str, fields: Fields) -> str:
+        try:
+            return proxies.client_of(remote, fields)
+        except PeerError as exc:
+            self.counters[SiteCount.PROXY_HEADERS] += 1
+            logger.warning("a request over the proxy %s is refused: %s", remote, exc)
+            raise
+
+    def _judge(self, client: str) -> float:
+        wait_seconds = self._requests.take(address_group(client), trio.current_time())
         self.counters[SiteCount.REQUESTS_TOO_OFTEN] += wait_seconds > 0.0
         return wait_seconds
+
+
+def _rates_of(bounds: WebBounds) -> tuple[AddressRates, AddressRates]:
+    """Of requests, and of connections."""
+    per_second = bounds.requests_per_second
+    requests, connections = (
+        AddressRates(per_second=rate, burst_seconds=WEB_BURST_SECONDS, groups=_ADDRESSES_REMEMBERED)
+        for rate in (per_second, per_second * _CONNECTIONS_PER_REQUEST)
+    )
+    return requests, connections

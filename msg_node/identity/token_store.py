@@ -58,8 +58,8 @@ class TokenStore:
             except sqlite3.Error as exc:
                 raise self._error(exc) from exc
 
-    def keep(self, mark: TokenMark, *, now: float) -> None:
-        """Remember a mark; one that is there never goes back.
+    def keep(self, mark: TokenMark, *, now: float) -> bool:
+        """Remember a mark; one that is there never goes back. Returns True: nobody else raises marks here.
 
         Raises:
             HostError: STORAGE.
@@ -72,6 +72,7 @@ class TokenStore:
                     self._database.execute(_OVER, (now,))
             except sqlite3.Error as exc:
                 raise self._error(exc) from exc
+        return True
 
     def _error(self, exc: Exception) -> HostError:
         return HostError(Code.STORAGE, f"{self._path}: {exc}")

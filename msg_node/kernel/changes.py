@@ -36,12 +36,18 @@ class Table(Enum):
     PUSH_TARGETS = "push_targets"
     EXPULSIONS = "expulsions"
     RESTRICTIONS = "restrictions"
+    GIVEN_PARKED = "given_parked"
+    GIVEN_INBOX = "given_inbox"
 
     __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
 
 
 LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
 """Tables of small rows that come and go in great numbers: the store keeps them as logs."""
+
+
+SHARED = frozenset({Table.RESTRICTIONS, Table.GIVEN_PARKED, Table.GIVEN_INBOX})
+"""Tables whose rows belong to the domain: where several nodes share an engine, each of them reads and writes all."""
 
 
 NewRow = msgspec.Struct | msgspec.Raw

@@ -13,7 +13,7 @@ from protofly.guid_record import Flaw
 
 _SESSION_EVENTS: Final = ("closed", "expired", "lost", "opened", "re-opened", "refused", "taken-over")
 _ACTION_STATUSES: Final = ("cancelled", "completed", "delivered", "expired", "failed", "pending")
-_HANDSHAKE_PHASES: Final = ("half a request", "no TLS", "no request")
+_HANDSHAKE_PHASES: Final = ("half a request", "no PROXY header", "no TLS", "no request")
 
 
 class NodeCount(Counted):
@@ -71,7 +71,9 @@ class NodeCount(Counted):
     FAILED_HANDSHAKES = "failed handshakes", "connections that failed before their first request"
     SLOW_HANDSHAKES = "slow handshakes", "connections that sent no whole request in time"
     SLOW_HANDSHAKES_BY_PHASE = "slow handshakes, {}", "the same, by what was missing", _HANDSHAKE_PHASES
+    PROXY_HEADERS = "refused proxy headers", "connections of proxies that did not say whose they are"
     TOO_MANY_HALF_OPEN = "too many half-open", "connections that were refused: too many without a session"
+    TOO_MANY_UNOPENED = "too many unopened", "connections that were refused: too many of the address opened no session"
     DISPLACED_HALF_OPEN = "displaced half-open", "connections without a session that made room for others"
     WITHOUT_A_SESSION = "without a session", "connections that were closed since no session was opened in time"
     BROKEN_CONNECTIONS = "broken connections", "WebSockets that broke the protocol"
@@ -125,7 +127,8 @@ class GlobalRegistryCount(Counted):
 class LoginCount(Counted):
     """Session tokens: `backends.tokens` in the status."""
 
-    LOGINS = "logins", "tokens that were issued for an assertion"
+    LOGINS = "logins", "tokens that were issued for an assertion or a password"
+    WRONG_PASSWORDS = "wrong passwords", "passwords that were not right, or of no user"
     REFRESHED = "refreshed", "tokens that were renewed"
     RENEWED_TWICE = "renewed twice", "logins that ended since one of their tokens was renewed twice"
     REVOKED = "revoked", "logins that were revoked"
@@ -156,6 +159,7 @@ class SiteCount(Counted):
     TOO_MANY = "too many connections", "connections that were refused: too many are open"
     DISPLACED = "displaced connections", "connections that made room for those of other addresses"
     TOO_OFTEN = "connections too often", "connections that were refused: too many from one address"
+    PROXY_HEADERS = "refused proxy headers", "connections and requests of proxies that did not say whose they are"
     REQUESTS_TOO_OFTEN = "requests too often", "requests that were refused: too many from one address"
     FAILED_HANDSHAKES = "failed handshakes", "connections that failed before their first request"
     SLOW_HANDSHAKES = "slow handshakes", "connections that sent no whole request in time"

@@ -60,6 +60,7 @@ _DEAR: Final = ("multipleOf", "uniqueItems", "unevaluatedItems", "unevaluatedPro
 _DEAR_PARTS: Final = 20
 _PATTERN_CHARS_A_PART: Final = 10
 _ATTRIBUTE_LEVELS: Final = 32
+_INDEX_DIGITS: Final = 9
 
 
 class DataSchema:
@@ -271,13 +272,20 @@ def _at(source: Schema, pointer: str) -> object:
     found: object = source
     for step in pointer.split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, list) and name.isdecimal() and int(name) < len(found):
-            found = found[int(name)]
+        if isinstance(found, list):
+            index = int(name) if _is_index(name) else len(found)
+            found = found[index] if index < len(found) else None
         elif isinstance(found, dict):
             found = found.get(name)
         else:
             return None
     return found
+
+
+def _is_index(name: str) -> bool:
+    """True if this may number an element: RFC 6901, section 4, with as many digits as any list of a schema needs."""
+    is_number = name.isascii() and name.isdigit() and len(name) <= _INDEX_DIGITS
+    return is_number and (name == "0" or not name.startswith("0"))
 
 
 def _escaped(name: str) -> str:

@@ -87,6 +87,9 @@ class OwnerDirectory(Protocol):
     def owner_above(self, key: str, /) -> tuple[int, str] | None:
         """Owner and key of the nearest owned address above."""
 
+    def claimant(self, key: str, /) -> int | None:
+        """The session that owns an address, or has claimed it and may be refused yet."""
+
     def owned(self, sid: int, /) -> Sequence[OwnedAddress]:
         """Addresses that a session owns, oldest first."""
 
@@ -98,6 +101,13 @@ class OwnerDirectory(Protocol):
 
     def claim(self, sid: int, url: str, /) -> bool:
         """Give a session an address that its runtime made itself; False when it is another's."""
+
+
+class HolderDirectory(Protocol):
+    """Finds who answers for an address."""
+
+    def speaker_of(self, key: str, /) -> int | None:
+        """The session that owns an address, or one above it; None when no session of ours does."""
 
 
 class ListenerDirectory(Protocol):

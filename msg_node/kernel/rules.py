@@ -17,6 +17,8 @@ class Rules:
 
     Attributes:
         learns: An address of ours that nobody owns may be used as `from`, and is then reachable for an hour.
+        shares_domain: Other nodes serve the domain too: an address that nobody owns here may be somebody's there, so
+            nobody speaks as one, reports it or registers it who does not own it.
         resolves_users: Messages to a user go to the live hyperties that the registry has for that user.
         echoes: Runtimes of dialect A get copies of what they send to addresses that they listen to themselves.
         reporter_only: Observers of an object hear its reporter, and each other by the rules of `core/objects` only.
@@ -31,6 +33,7 @@ class Rules:
     """
 
     learns: bool = True
+    shares_domain: bool = False
     resolves_users: bool = False
     echoes: bool = False
     reporter_only: bool = True

@@ -8,10 +8,15 @@ since it would let `runtime://a.example.evil` in. `*` alone covers everything. S
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
+from typing import Final
 
 from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
+
+PART_MARK: Final = re.compile(r"[/#?]")
+"""What separates an address from its parts, which belong to the same owner. Source: RFC 3986, sections 3.3 to 3.5."""
 
 _OWNERS = frozenset({"subscription", "status", "inbox"})
 
@@ -75,15 +80,15 @@ def _prefix_key(prefix: str) -> str:
 def runtime_part(key: str) -> str:
     """The runtime address in front of a canonical key: `runtime://a.example/rt/sm` -> `runtime://a.example/rt`.
 
-    "" for other schemes.
+    `rt#1` and `rt?x` are parts of `rt` as well. "" for other schemes.
     """
     if not key.startswith("runtime:/"):
         return ""
     start = key.find("/", 10) if key.startswith("//", 8) else 8  # runtime://authority/id, or runtime:/id
     if start == -1:
         return ""
-    end = key.find("/", start + 1)
-    return key if end == -1 else key[:end]
+    end = PART_MARK.search(key, start + 1)
+    return key if end is None else key[: end.start()]
 
 
 def agent_of(key: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Generic, Literal, NamedTuple, TypeVar, cast
 
 import msgspec
@@ -74,10 +74,24 @@ class Event(msgspec.Struct, frozen=True):
     type: str = "update"
 
 
+class Durability(Enum):
+    """When replies leave that report earlier changes, which may be on their way to the disk.
+
+    NONE: at once; they report nothing that is stored.
+    PREFERRED: when these changes are durable; at once while the disk refuses, so that reads go on.
+    REQUIRED: when these changes are durable; refused if they cannot be stored.
+    """
+
+    NONE = "none"
+    PREFERRED = "preferred"
+    REQUIRED = "required"
+
+
 class Answer(msgspec.Struct, frozen=True):
     """The answer of a service. UNSET leaves `value` out, "" takes the default `description` of the code.
 
-    `members` are further ones of the body, such as other spellings that runtimes read.
+    `members` are further ones of the body, such as other spellings that runtimes read. `durability`: that of an answer
+    to a read; any other answer requires it.
     """
 
     code: int = 200
@@ -87,6 +101,7 @@ class Answer(msgspec.Struct, frozen=True):
     status_changes: Sequence[StatusChange] = ()
     events: Sequence[Event] = ()
     members: Mapping[str, object] | None = None
+    durability: Durability = Durability.PREFERRED
 
 
 _Question = TypeVar("_Question", bound=msgspec.Struct)
@@ -275,6 +290,7 @@ class ServiceResult(msgspec.Struct):
         effects: To be done at once, in order.
         notices: To be queued at once, before anything is closed.
         news: For the audit records.
+        durability: When the replies leave without `changes`.
     """
 
     replies: Sequence[Message] = ()
@@ -284,3 +300,4 @@ class ServiceResult(msgspec.Struct):
     effects: Sequence[Effect] = ()
     notices: Sequence[Notice] = ()
     news: Sequence[SessionNews] = ()
+    durability: Durability = Durability.NONE

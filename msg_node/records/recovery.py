@@ -14,7 +14,7 @@ import fcntl
 import hashlib
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -24,10 +24,14 @@ from msgspec import Struct
 
 from msg_node.records.segment import FILE_MODE, FOLDER_MODE, publish_segment, replace_file, sync_folder
 from protofly.errors import PeerError, SettingsError
+from protofly.record_blocks import BLOCK_MAGIC, read_block
 from protofly.record_segments import (
+    BLOCKS_SUFFIX,
+    BLOCKS_VERSION,
+    LINES_VERSION,
     MANIFEST_SUFFIX,
     OPEN_SUFFIX,
-    SEALED_SUFFIX,
+    SEALED_SUFFIXES,
     TEMPORARY_SUFFIX,
     SegmentFacts,
     SegmentFile,
@@ -181,7 +185,7 @@ def recover(spool: Path, *, signer: Signer | None, crash: Crash | None = None) -
 
 def _segments(spool: Path) -> Iterator[tuple[Path, SegmentName]]:
     for path in spool.iterdir():
-        for suffix in (OPEN_SUFFIX, SEALED_SUFFIX, MANIFEST_SUFFIX):
+        for suffix in (OPEN_SUFFIX, *SEALED_SUFFIXES, MANIFEST_SUFFIX):
             name = SegmentName.parse(path.name.removesuffix(suffix)) if path.name.endswith(suffix) else None
             if name is not None:
                 yield path, name
@@ -190,7 +194,7 @@ def _segments(spool: Path) -> Iterator[tuple[Path, SegmentName]]:
 def _is_unfinished(path: Path, name: SegmentName) -> bool:
     if path.name.endswith(OPEN_SUFFIX):
         return True
-    return path.name.endswith(SEALED_SUFFIX) and not path.with_name(f"{name}{MANIFEST_SUFFIX}").exists()
+    return path.name.endswith(SEALED_SUFFIXES) and not path.with_name(f"{name}{MANIFEST_SUFFIX}").exists()
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,21 +217,21 @@ def _seal_recovered(
 ) -> SegmentManifest | None:
     crash, now_us = sealing.crash, time.time_ns() // 1000
     data = path.read_bytes() if path.exists() else b""
-    whole_bytes, lines = _whole_frames(data)
-    if not lines and crash is None:
+    whole_bytes, frames = _whole_frames(data)
+    if not frames and crash is None:
         path.unlink()
         sync_folder(spool)
         return None
-    if not lines:
+    if not frames:
         data = frame_compressor().compress(b"")
         whole_bytes = len(data)
         replace_file(path, data)
     elif whole_bytes < len(data):
         _cut(path, whole_bytes)
-    opened_us = lines[0].ts_us if lines or crash is None else min(crash.from_us, now_us)
+    opened_us = frames[0].times_us[0] if frames or crash is None else min(crash.from_us, now_us)
     unsigned = make_manifest(
         name,
-        _facts(lines, chain.links.get(name.kind), name, opened_us),
+        _facts(frames, chain.links.get(name.kind), name, SegmentFacts(1, opened_us, _version(path, frames))),
         file=SegmentFile(
             size_bytes=whole_bytes,
             sha256=hashlib.sha256(data[:whole_bytes]).hexdigest(),
@@ -253,32 +257,70 @@ class _Line(Struct):
 _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 
 
-def _whole_frames(data: bytes) -> tuple[int, list[_Line]]:
-    """Length of the undamaged beginning, and its lines. A frame counts only when its checksum and lines are good."""
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    """What a frame holds that is not empty."""
+
+    version: int
+    first_seq: int
+    last_seq: int
+    times_us: Sequence[int]
+    policy_revs: Collection[str | None]
+    stub_vers: Collection[str | None]
+
+
+def _frame_of(content: bytes) -> _Frame | None:
+    """None for one without records. Raises msgspec.DecodeError, PeerError: it is damaged."""
+    if content.startswith(BLOCK_MAGIC):
+        block = read_block(content)
+        first, records = block.header.first_seq, block.header.records
+        words = block.words("policy_rev"), block.words("stub_ver")
+        return _Frame(BLOCKS_VERSION, first, first + records - 1, block.numbers("ts_us"), *words)
+    lines = _decode_lines(content)
+    if not lines:
+        return None
+    revisions, versions = {line.policy_rev for line in lines}, {line.stub_ver for line in lines}
+    times_us = [line.ts_us for line in lines]
+    return _Frame(LINES_VERSION, lines[0].seq, lines[-1].seq, times_us, revisions, versions)
+
+
+def _whole_frames(data: bytes) -> tuple[int, list[_Frame]]:
+    """Length of the undamaged beginning, and its frames. One counts only when its checksum and content are good."""
     decompressor = zstandard.ZstdDecompressor()
-    position, lines = 0, []
+    position, frames = 0, list[_Frame]()
     while (end := frame_end(data, position)) is not None:
         frame = data[position:end]
         try:
             if zstandard.frame_content_size(frame) > FRAME_BYTES_MAX:
                 break
-            lines += _decode_lines(decompressor.decompress(frame))
-        except (zstandard.ZstdError, msgspec.DecodeError):
+            found = _frame_of(decompressor.decompress(frame))
+        except (zstandard.ZstdError, msgspec.DecodeError, PeerError):
             break
+        if found is not None and frames and found.version != frames[0].version:
+            break
+        frames += [found] if found is not None else []
         position = end
-    return position, lines
+    return position, frames
 
 
-def _facts(lines: list[_Line], before: ChainLink | None, name: SegmentName, opened_us: int) -> SegmentFacts:
-    """Summarize the lines of a segment. A gap before it or inside it counts as lost."""
+def _version(path: Path, frames: list[_Frame]) -> int:
+    """Schema version of a segment; of an empty one as its file is named."""
+    if frames:
+        return frames[0].version
+    return BLOCKS_VERSION if path.name.endswith(BLOCKS_SUFFIX) else LINES_VERSION
+
+
+def _facts(frames: list[_Frame], before: ChainLink | None, name: SegmentName, facts: SegmentFacts) -> SegmentFacts:
+    """Add the records of a segment to its facts. A gap before it or inside it counts as lost."""
     follows = before is not None and before.boot == name.boot and before.segno == name.segno - 1
-    own_seq = lines[0].seq if lines else 1
+    own_seq = frames[0].first_seq if frames else 1
     first_seq = before.last_seq + 1 if before is not None and follows else own_seq
-    facts = SegmentFacts(first_seq=first_seq, opened_us=opened_us)
-    if not lines:
+    facts.first_seq = first_seq
+    if not frames:
         return facts
-    facts.add([line.ts_us for line in lines], {line.policy_rev for line in lines}, {line.stub_ver for line in lines})
-    facts.lost_records = max(0, lines[-1].seq - first_seq + 1 - len(lines))
+    for frame in frames:
+        facts.add(frame.times_us, frame.policy_revs, frame.stub_vers)
+    facts.lost_records = max(0, frames[-1].last_seq - first_seq + 1 - facts.records)
     return facts
 
 

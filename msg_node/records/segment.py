@@ -1,8 +1,9 @@
 """One segment of record files: frames go in, a sealed file with its manifest comes out. Plain blocking file work.
 
 Life: `<kind>-<node>-<boot>-<number>.open` grows by checksummed Zstandard frames → synced, hashed, renamed to
-`.jsonl.zst`, folder synced → `.manifest.json` by temporary name, sync and rename, last. A file with its final name
-never changes again; a segment without manifest is not finished. Every step can be repeated after a failure.
+`.jsonl.zst` or `.blocks.zst`, folder synced → `.manifest.json` by temporary name, sync and rename, last. A file with
+its final name never changes again; a segment without manifest is not finished. Every step can be repeated after a
+failure.
 
 Source: pipeline study, section 8.1.
 """
@@ -16,7 +17,6 @@ from pathlib import Path
 from protofly.record_segments import (
     MANIFEST_SUFFIX,
     OPEN_SUFFIX,
-    SEALED_SUFFIX,
     TEMPORARY_SUFFIX,
     SegmentFacts,
     SegmentFile,
@@ -25,6 +25,7 @@ from protofly.record_segments import (
     encode_manifest,
     frame_compressor,
     make_manifest,
+    sealed_suffix,
     sign_manifest,
 )
 from protofly.records import Closure, SegmentManifest
@@ -54,18 +55,18 @@ class OpenSegment:
         """Size of the file up to its last whole frame."""
         return self._whole_bytes
 
-    def write_frame(self, lines: bytes) -> None:
-        """Append one frame, whole or not at all. Raises OSError; then the call may be repeated."""
-        frame = self._compressor.compress(lines)
+    def write_frames(self, *contents: bytes) -> None:
+        """Append a frame for each of these, all or none. Raises OSError; then the call may be repeated."""
+        frames = b"".join(map(self._compressor.compress, contents))
         self._is_synced = False
         try:
-            _write_at(self._descriptor, frame, self._whole_bytes)
+            _write_at(self._descriptor, frames, self._whole_bytes)
         except OSError:
             os.ftruncate(self._descriptor, self._whole_bytes)
             raise
-        self._sha256.update(frame)
-        self._whole_bytes += len(frame)
-        self.raw_bytes += len(lines)
+        self._sha256.update(frames)
+        self._whole_bytes += len(frames)
+        self.raw_bytes += sum(map(len, contents))
 
     def sync(self) -> None:
         """Put what was written on the disk. Raises OSError."""
@@ -105,7 +106,7 @@ def publish_segment(spool: Path, name: SegmentName, manifest: SegmentManifest) -
     """Rename a synced segment to its final name, then write its manifest. Raises OSError; may be repeated."""
     open_path = spool / f"{name}{OPEN_SUFFIX}"
     if open_path.exists():
-        open_path.rename(spool / f"{name}{SEALED_SUFFIX}")
+        open_path.rename(spool / f"{name}{sealed_suffix(manifest.schema_version)}")
         sync_folder(spool)
     replace_file(spool / f"{name}{MANIFEST_SUFFIX}", encode_manifest(manifest))
 

@@ -18,11 +18,12 @@ from math import inf
 from pathlib import Path
 
 from msg_node.records.recovery import Chain, last_crash, newest_boot, note_run, note_written, recover
-from msg_node.records.stream import ENCODING_ERRORS, Stream, encodable
+from msg_node.records.stream import Stream
 from protofly import limits
 from protofly.errors import MisuseError, SettingsError
-from protofly.record_segments import Signer
-from protofly.records import RECORD_TYPES, Closure, Kind, Record, hash_address, hash_addresses_in
+from protofly.record_encoding import ENCODING_ERRORS, encodable, encoding_of
+from protofly.record_segments import SegmentName, Signer
+from protofly.records import RECORD_TYPES, Closure, Kind, Record, hash_address
 from protofly.remembered import remembered
 
 logger = logging.getLogger("msg_node.records")
@@ -38,6 +39,8 @@ class SegmentOptions:
     segment_seconds: float = limits.SEGMENT_SECONDS
     idle_seconds: float = limits.RECORD_IDLE_SECONDS
     """After so long without messages an empty segment says that there were none."""
+    has_blocks: bool = True
+    """Messages are written in columns (version 2), which pipelines from before cannot read."""
     address_key: bytes | None = None
     """Secret for `hash_address`, 16 to 64 bytes; None writes addresses, and texts of others, as they are."""
 
@@ -77,7 +80,10 @@ class SegmentWriter:
         except OSError as exc:
             raise SettingsError(f"records spool {self.spool}: {exc.strerror}") from exc
         for kind, record_type in RECORD_TYPES.items():
-            self._streams[record_type] = Stream(kind, self.spool, self._node, self._boot)
+            name = SegmentName(kind, self._node, self._boot, 0)
+            hashed = None if self._options.address_key is None else self._hash
+            encoding = encoding_of(name, has_blocks=self._options.has_blocks, hashed=hashed)
+            self._streams[record_type] = Stream(self.spool, name, encoding)
 
     def seconds_until_due(self) -> float:
         """Time until a segment has to be sealed for its age; infinite without one."""
@@ -107,32 +113,12 @@ class SegmentWriter:
         """Cut a batch into frames, which wait for `write_next`."""
         by_type: dict[type[Record], list[Record]] = {record_type: [] for record_type in self._streams}
         for record in batch:
-            record.v = record.schema_version
-            record.node = self._node
-            record.boot = self._boot
             by_type[record.__class__].append(record)
         for record_type, records in by_type.items():
-            if self._options.address_key is not None:
-                self._hide_addresses(record_type, records)
+            stream = self._streams[record_type]
+            stream.encoding.prepare(records)
             for start in range(0, len(records), limits.RECORD_FRAME_RECORDS):
-                frame = records[start : start + limits.RECORD_FRAME_RECORDS]
-                self._frames.append((self._streams[record_type], frame))
-
-    def _hide_addresses(self, record_type: type[Record], records: list[Record]) -> None:
-        hashed = self._hash
-        for member in record_type.address_members:
-            for record in records:
-                address = getattr(record, member)
-                if address is not None:
-                    setattr(record, member, hashed(address))
-        for member in record_type.free_members:
-            for record in records:
-                setattr(record, member, None)
-        for member in record_type.text_members:
-            for record in records:
-                text = getattr(record, member)
-                if text is not None:
-                    setattr(record, member, hash_addresses_in(text, hashed))
+                self._frames.append((stream, records[start : start + limits.RECORD_FRAME_RECORDS]))
 
     def write_next(self) -> tuple[type[Record], int, int] | None:
         """Write the oldest frame that waits.
@@ -169,7 +155,7 @@ class SegmentWriter:
         for stream in self._streams.values():
             is_idle = stream.kind is Kind.MESSAGE and stream.idle_seconds >= self._options.idle_seconds
             if (is_stopping and stream.has_unreported_losses) or is_idle:
-                stream.open_segment().write_frame(b"")
+                stream.open_segment().write_frames(b"")
                 if is_idle:
                     self._seal(stream, "time")
             segment = stream.segment

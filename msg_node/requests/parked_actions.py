@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from os import urandom
 
 from msg_node.kernel.counts import NodeCount
@@ -22,8 +23,6 @@ from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import (
     given_id,
     repeated_reply,
-    status_reply,
-    waiting_report,
     wants_seconds,
 )
 from msg_node.requests.core.delivery_status import CANCELLED, EXPIRED, Status
@@ -96,24 +95,40 @@ class ParkedActions:
 
     # Requests in.
 
-    def take(self, message: Message, asker: int, now: float, *, roles: frozenset[str], queue: str = "") -> None:
+    def take(
+        self,
+        message: Message,
+        asker: int,
+        now: float,
+        *,
+        roles: frozenset[str],
+        queue: str = "",
+        sender: Sender | None = None,
+    ) -> None:
         """Take an action of a session of ours, for an agent of ours or of another domain.
 
-        `queue` says which where the address of the message does not. A repetition of a request that is open, or ended
-        lately, is answered like that one.
+        A repetition of a request that is open, or ended lately, is answered like that one.
+
+        Args:
+            message: As its sender wrote it.
+            asker: The session, or the number of the node of ours that has it.
+            now: Seconds since the Unix epoch.
+            roles: Those of the session.
+            queue: The recipient, where the address of the message does not say it.
+            sender: The origin, where another node has the session.
 
         Raises:
             PeerError: Why it is refused.
         """
-        sender = self._sender(asker)
+        sender = sender or self._sender(asker)
         entry = self._parking.repeats(message, sender, now)
         if entry is not None:
             self.recorder.report_again(entry)
             return
         result = self.recorder.recent.about(message, sender, now)
         if result is not None:
-            self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
-            self._send_queues.reply_to(asker, repeated_reply(message, *result))
+            reply = repeated_reply(message, *result)
+            self.recorder.report_end_again(reply, partial(self.recorder.senders.reply_to, asker))
             return
         queue = queue or self.outbox.domain_of(message) or recipient_of(self._state, message, asker)
         self._submit(self._submission(message, queue, sender, asker, roles=roles), now)
@@ -148,14 +163,12 @@ class ParkedActions:
         if request_id:
             entry = self._parking.find(domain, request_id)
             if entry is not None:
-                self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
-                if entry not in self._parking.owed:
-                    self._send_queues.links.send(domain, status_reply(entry, waiting_report(entry)))
+                self.recorder.report_again(entry)
                 return
             finished = self._parking.finished.find(domain, request_id)
             if finished is not None:
-                self.recorder.counters[NodeCount.REPEATED_REQUESTS] += 1
-                self._send_queues.links.send(domain, repeated_reply(message, request_id, finished.word))
+                reply = repeated_reply(message, request_id, finished.word)
+                self.recorder.report_end_again(reply, partial(self.recorder.senders.repeat_abroad, domain, reply))
                 return
         queue = queue or recipient_of(self._state, message, number)
         submission = self._submission(message, queue, Sender("", domain=domain), number)
@@ -243,8 +256,7 @@ class ParkedActions:
 
     def settle(self) -> None:
         """Go on with what services and sessions changed: addresses with a new owner, requests that were cancelled."""
-        if self._state.owners.arrived:
-            arrived, self._state.owners.arrived = self._state.owners.arrived, []
+        if arrived := self._state.owners.arrivals.take():
             now = time.time()
             for key in arrived:
                 self.agents.hand_over(key, now)

@@ -14,7 +14,7 @@ from itertools import count
 from secrets import randbits
 
 from msg_node.kernel.counts import NodeCount
-from msg_node.kernel.service import ServiceResult
+from msg_node.kernel.service import Durability, ServiceResult
 from msg_node.requests.core.delivery_messages import status_reply, waiting_report
 from msg_node.requests.core.delivery_status import Status, StatusReport
 from msg_node.requests.core.outbound import OutboundQueues
@@ -57,6 +57,7 @@ class RequestRecorder:
         self.senders = Senders(state, send_queues, url=self.url, apply=apply, ids=self.ids)
         self.recent = RecentResults()
         self.on_parked: Callable[[str], None] = lambda _queue: None
+        self._unreported: set[ParkedRequest] = set()  # parked; their replies wait for the commit
 
     def park(self, entries: Iterable[ParkedRequest]) -> None:
         """Store requests, and answer senders that wait for a reply that theirs is parked."""
@@ -71,7 +72,9 @@ class RequestRecorder:
                 continue
             reply = status_reply(entry, waiting_report(entry))
             answer = partial(self._parked, entry)
-            self._apply(ServiceResult(replies=[reply], changes=self._state.take_changes()), answer)
+            self._unreported.add(entry)
+            changes = self._state.take_changes()
+            self._apply(ServiceResult(replies=[reply], changes=changes, durability=Durability.REQUIRED), answer)
         self.commit()
 
     def park_owed(self) -> None:
@@ -97,8 +100,13 @@ class RequestRecorder:
     def report_again(self, entry: ParkedRequest) -> None:
         """Answer a repetition of an open request: how it stands, unless the reply to the first one is still to come."""
         self.counters[NodeCount.REPEATED_REQUESTS] += 1
-        if entry not in self._parking.owed:
+        if entry not in self._parking.owed and entry not in self._unreported:
             self.senders.send_to_sender(entry, status_reply(entry, waiting_report(entry)))
+
+    def report_end_again(self, reply: Message, send: Callable[[Message], None]) -> None:
+        """Answer a repetition of a request that has ended, when this end is durable; `send` takes the reply."""
+        self.counters[NodeCount.REPEATED_REQUESTS] += 1
+        self._apply(ServiceResult(replies=[reply], durability=Durability.REQUIRED), send)
 
     def commit(self) -> None:
         """Have stored what has changed and no reply waits for."""
@@ -108,9 +116,10 @@ class RequestRecorder:
 
     def _parked(self, entry: ParkedRequest, reply: Message) -> None:
         """Send the reply that a request is parked, or that it could not be stored: then it ends."""
+        self._unreported.discard(entry)
         if bytes(reply.peek.code).startswith(b"5"):
             self.withdraw(entry)
         if entry.sender.domain:
             self._send_queues.links.send(entry.sender.domain, reply)
         else:
-            self._send_queues.reply_to(entry.asker, reply)
+            self.senders.reply_to(entry.asker, reply)

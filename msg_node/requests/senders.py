@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from msg_node.kernel.service import ServiceResult
+from msg_node.kernel.links import is_node
+from msg_node.kernel.service import Durability, ServiceResult
 from msg_node.requests.core.delivery_messages import (
     abroad_event,
     inbox_event,
@@ -65,10 +66,15 @@ class Senders:
 
     def send_to_sender(self, entry: ParkedRequest, message: Message) -> bool:
         """Send an answer to the sender of a request; False when it is not connected."""
-        result = ServiceResult(replies=[message])
+        durability = Durability.PREFERRED if entry.is_stored else Durability.NONE
+        result = ServiceResult(replies=[message], durability=durability)
         if entry.sender.domain:
             result.changes = self._state.take_changes()
             self._apply(result, partial(self.send_abroad, entry.sender.domain))
+            return True
+        if is_node(entry.asker):
+            result.changes = self._state.take_changes()
+            self._apply(result, partial(self.reply_to, entry.asker))
             return True
         sid = entry.asker if entry.asker in self._send_queues.ports else self._live_session_of(entry)
         if not sid:
@@ -128,7 +134,8 @@ class Senders:
             count += 1
         changes = self._state.take_changes()
         for sid, events in pushed.items():
-            self._apply(ServiceResult(replies=events, changes=changes), partial(self._send_queues.reply_to, sid))
+            result = ServiceResult(replies=events, changes=changes, durability=Durability.REQUIRED)
+            self._apply(result, partial(self._send_queues.reply_to, sid))
             changes = []
         if changes:
             self._apply(ServiceResult(changes=changes), to_nobody)
@@ -148,9 +155,21 @@ class Senders:
             return 0
         return sid
 
+    def reply_to(self, asker: int, message: Message) -> None:
+        """Send a reply to a session, or to another node of ours, which has the session that asks."""
+        if is_node(asker):
+            self.send_abroad(self._state.links.domain(asker), message)
+        else:
+            self._send_queues.reply_to(asker, message)
+
     def send_abroad(self, domain: str, message: Message) -> None:
         """Queue for another domain; what its link refuses, it asks again."""
         self._send_queues.links.send(domain, message)
+
+    def repeat_abroad(self, domain: str, end: Message, message: Message) -> None:
+        """Queue for another domain how a request ended, but no refusal in place of it: that would be another end."""
+        if message is end:
+            self.send_abroad(domain, end)
 
 
 def to_nobody(_message: Message) -> None:

@@ -70,6 +70,7 @@ def build_rules(settings: Settings) -> Rules:
     """The switches that the cores read."""
     return Rules(
         learns=settings.routing.learn,
+        shares_domain=bool(settings.cluster.listen),
         resolves_users=settings.routing.users,
         echoes=settings.compat.echo,
         reporter_only=settings.routing.reporter_only,

@@ -101,6 +101,20 @@ class TokenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = limits.LOGIN_SECONDS
 
 
+class PasswordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Local users who log in with a password (`trapezoid user`), for domains without an identity provider."""
+
+    memory_kib: Annotated[
+        Annotated[int, Meta(ge=19_456, le=1_048_576)], Meta(description="Memory that one check of a password takes.")
+    ] = 65_536
+    passes: Annotated[
+        Annotated[int, Meta(ge=1, le=20)], Meta(description="Passes over that memory; at least 2 below 46 MiB.")
+    ] = 3
+    checks: Annotated[
+        Annotated[int, Meta(ge=1, le=16)], Meta(description="Checks side by side; others wait their turn.")
+    ] = 1
+
+
 class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Identities of users: which assertions in messages are believed. See `docs/identity-and-guids.md`."""
 
@@ -110,6 +124,7 @@ class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     ] = ()
     provider: Annotated[tuple[ProviderSettings, ...], Meta(description="Identity providers that we believe.")] = ()
     tokens: TokenSettings | None = None
+    passwords: PasswordSettings | None = None
 
 
 def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
@@ -119,8 +134,10 @@ def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
             yield ("identity", "demand"), f"{domain!r} is not a domain"
     if identity.demand and not identity.provider:
         yield ("identity", "demand"), "needs a [[identity.provider]], or nothing ever passes"
-    if identity.tokens is not None and not identity.provider:
-        yield ("identity", "tokens"), "needs a [[identity.provider]], or nobody can ever log in"
+    if identity.tokens is not None and not identity.provider and identity.passwords is None:
+        yield ("identity", "tokens"), "needs a [[identity.provider]] or [identity.passwords], or nobody can ever log in"
+    if identity.passwords is not None and identity.tokens is None:
+        yield ("identity", "passwords"), "needs [identity.tokens]: a log-in gives a token"
     seen: set[str] = set()
     for index, provider in enumerate(identity.provider):
         for key, text in _provider_problems(provider, is_first=provider.issuer not in seen):

@@ -35,12 +35,14 @@ from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.mqtt import mqtt_problems
 from msg_node.settings.peer_stubs import peer_stub_problems
 from msg_node.settings.profiles import apply_profile
+from msg_node.settings.proxies import proxy_problems
 from msg_node.settings.publish import endpoint_problems
 from msg_node.settings.push import push_problems
-from msg_node.settings.rates import rate_problems
+from msg_node.settings.rates import quota_problems, rate_problems
 from msg_node.settings.registries import backend_problems
 from msg_node.settings.sessions import session_problems
 from msg_node.settings.storage import storage_problems
+from msg_node.settings.traces import traces_problems
 from protofly.address import valid_domain
 from protofly.documents import is_fingerprint
 from protofly.errors import PeerError, SettingsError
@@ -271,9 +273,11 @@ def _check_together(settings: Settings, source: _Source) -> None:
     for place, text in (
         *session_problems(settings),
         *admin_problems(settings),
+        *traces_problems(settings),
         *address_problems(settings),
         *twin_problems(settings),
         *middleware_problems(settings),
+        *proxy_problems(settings),
         *mqtt_problems(settings),
         *storage_problems(settings.storage),
         *cluster_problems(settings),
@@ -363,7 +367,7 @@ def _check_peer(peer: PeerSettings, path: KeyPath, settings: Settings, source: _
             ipaddress.ip_network(text)
         except ValueError as exc:
             source.complain((*path, "allow_addresses"), str(exc))
-    for place, text in rate_problems(peer.rate, (*path, "rate")):
+    for place, text in (*rate_problems(peer.rate, (*path, "rate")), *quota_problems(peer.quota, (*path, "quota"))):
         source.complain(place, text)
     _check_aliases(peer, (*path, "aliases"), settings, source)
     if peer.connect and not peer.well_known_url:

@@ -73,10 +73,15 @@ class MiddlewareSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     schema: SchemaSettings = SchemaSettings()
 
 
-def active_steps(settings: Settings) -> tuple[StepName, ...]:
-    """The steps that have something to do, in order."""
-    wanted = _configured(settings)
-    return tuple(name for name in settings.middleware.order if name in wanted)
+def active_steps(settings: Settings, *, has_policies: bool) -> tuple[StepName, ...]:
+    """The steps that have something to do, in order.
+
+    Policies in force are always asked, wherever they are from: last, where the order does not name their step.
+    """
+    wanted = _configured(settings) - {"authorisation"} | ({"authorisation"} if has_policies else frozenset())
+    order = settings.middleware.order
+    rest: tuple[StepName, ...] = ("authorisation",) if has_policies and "authorisation" not in order else ()
+    return (*(name for name in order if name in wanted), *rest)
 
 
 def middleware_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:

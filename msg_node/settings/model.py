@@ -26,11 +26,13 @@ from msg_node.settings.identity import Algorithm, GlobalRegistrySettings, Identi
 from msg_node.settings.interworking import InterworkingSettings
 from msg_node.settings.middleware import MiddlewareSettings
 from msg_node.settings.policy import PolicySettings
+from msg_node.settings.proxies import ListenProxiedSettings, ProxiedSettings
 from msg_node.settings.publish import PublishSettings
 from msg_node.settings.push import PushSettings
-from msg_node.settings.rates import TypeRateSettings
+from msg_node.settings.rates import QuotaSettings, TypeRateSettings
 from msg_node.settings.registries import CatalogueSettings, QosSettings, RegistrySettings
 from msg_node.settings.storage import StorageSettings
+from msg_node.settings.traces import TracesSettings
 from protofly import limits
 
 Port = Annotated[int, Meta(ge=0, le=65_535)]
@@ -60,9 +62,18 @@ class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         NonNegative,
         Meta(description="Time in which a node that stops answers requests under way and hands over its messages."),
     ] = limits.DRAIN_SECONDS
+    gather_seconds: Annotated[
+        float,
+        Meta(
+            ge=0.0,
+            le=0.01,
+            description="Where more than a thousand messages a second come one by one, how long a busy node waits for "
+            "further input, to do the work for several at once; 0: never.",
+        ),
+    ] = 0.001
 
 
-class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ListenSettings(ListenProxiedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`) connect."""
 
     host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
@@ -86,9 +97,16 @@ class ListenSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             description="Web origins whose pages may connect as runtimes, such as `https://app.a.example`; `*` is any."
         ),
     ] = ("*",)
+    unopened_per_second: Annotated[
+        Rate,
+        Meta(
+            description="Connections of one address, or of one /64 of IPv6, that open no session and prove no domain; "
+            "further ones are closed at once. Behind a proxy that is not in `trusted_proxies`, all have its address."
+        ),
+    ] = limits.UNOPENED_PER_SECOND
 
 
-class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SiteSettings(ProxiedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The node's own HTTP site: `.well-known`, catalogue, health and status."""
 
     host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
@@ -112,7 +130,7 @@ class SiteSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     connections: Annotated[PositiveInt, Meta(description="Maximum number of connections.")] = limits.WEB_CONNECTIONS
     connections_per_address: Annotated[
         PositiveInt,
-        Meta(description="Connections of one address, or of one /64 of IPv6. Behind a proxy, all have its address."),
+        Meta(description="Connections of one address, or of one /64 of IPv6; those of proxies count in all only."),
     ] = limits.WEB_CONNECTIONS_PER_ADDRESS
     requests_per_second: Annotated[
         Rate, Meta(description="Requests of one address, five seconds' worth at once; further ones get 429.")
@@ -187,6 +205,13 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["counted", "strict"],
         Meta(description="Queue full: `counted` loses records and counts them, `strict` takes no more messages."),
     ] = "counted"
+    segment_format: Annotated[
+        Literal["columns", "lines"],
+        Meta(
+            description="How messages are written: in `columns` (schema version 2), or in JSON `lines` (version 1), "
+            "which pipelines from before version 2 read, too."
+        ),
+    ] = "columns"
     hash_addresses: Annotated[
         bool, Meta(description="Write keyed hashes in place of addresses, and no words of others.")
     ] = True
@@ -481,6 +506,18 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     endpoint: Annotated[
         str, Meta(description="URL of the domain's node, the only place that this stub may connect to.")
     ] = ""
+    updates: Annotated[
+        Literal["auto", "hold", "pinned"],
+        Meta(
+            description="Newer versions of the stub that the domain publishes: `auto` runs them once they are "
+            "verified, `hold` runs the first one and keeps each later one back until `trapezoid node stub approve`, "
+            "`pinned` runs only `modules`."
+        ),
+    ] = "auto"
+    modules: Annotated[
+        tuple[str, ...],
+        Meta(description="SHA-256 of modules that are approved: with `pinned` the only ones, with `hold` beforehand."),
+    ] = ()
     configuration: Annotated[
         dict[str, Any],
         Meta(description="Table of settings for the stub of the domain, as the stub's page explains them; no secrets."),
@@ -531,6 +568,9 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     rate: Annotated[
         tuple[TypeRateSettings, ...], Meta(description="Rates of single types besides, per direction.")
     ] = ()
+    quota: Annotated[
+        tuple[QuotaSettings, ...], Meta(description="Volumes per hour, day or month besides, per direction.")
+    ] = ()
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -566,6 +606,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     identity: IdentitySettings = IdentitySettings()
     compat: CompatSettings = CompatSettings()
     log: LogSettings = LogSettings()
+    traces: TracesSettings | None = None
     debug: DebugSettings = DebugSettings()
     peer: tuple[PeerSettings, ...] = ()
     interworking: tuple[InterworkingSettings, ...] = ()

@@ -59,6 +59,7 @@ def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str
     if len(msgspec.json.encode(plain_values(peer.configuration))) > STUB_CONFIGURATION_BYTES:
         yield "configuration", f"has more than {STUB_CONFIGURATION_BYTES:,} bytes"
     yield from _script_problems(peer)
+    yield from _update_problems(peer)
     if peer.stub is None and not peer.unsigned_stub:
         if peer.endpoint:
             yield "endpoint", "goes with `stub` or `unsigned_stub`"
@@ -70,6 +71,17 @@ def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str
     if any(one.domain == peer.domain for one in settings.interworking):
         yield "stub", "an [[interworking]] entry speaks of the stub that the domain publishes"
     yield from (("endpoint", text) for text in _endpoint_problems(peer))
+
+
+def _update_problems(peer: PeerSettings) -> Iterator[tuple[str, str]]:
+    if any(not _SHA256.fullmatch(one) for one in peer.modules):
+        yield "modules", "64 small hex digits each: `trapezoid node stubs --json` shows what runs"
+    if peer.updates == "pinned" and not peer.modules:
+        yield "updates", "`pinned` needs `modules`: nothing could run"
+    if peer.updates == "auto" and peer.modules:
+        yield "modules", 'goes with `updates = "hold"` or `"pinned"`'
+    if peer.updates != "auto" and (peer.stub is not None or peer.unsigned_stub):
+        yield "updates", "a stub that you choose is not updated: leave this out"
 
 
 def _script_problems(peer: PeerSettings) -> Iterator[tuple[str, str]]:

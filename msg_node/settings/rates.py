@@ -6,13 +6,15 @@ Source: feature row BU-26; trust and hosts, section 5.3, rule 8.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from policy.core.quotas import Quota
 from policy.core.rates import UNLIMITED, RateLimit, TypeRate
 
 Rate = Annotated[float, Meta(gt=0.0)]
+Volume = Annotated[int, Meta(gt=0)]
 TypeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Problem = tuple[tuple[str | int, ...], str]
 """Where in the settings, and what is wrong."""
@@ -28,6 +30,34 @@ class TypeRateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     messages_per_second: Annotated[Rate | None, Meta(description="Messages per second; absent: unlimited.")] = None
     bytes_per_second: Annotated[Rate | None, Meta(description="Bytes per second; absent: unlimited.")] = None
     burst_seconds: Annotated[Rate, Meta(description="How many seconds' worth of both may come at once.")] = 2.0
+
+
+class QuotaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What may pass in an hour, a day or a month of UTC, in addition to the rates; each direction by itself."""
+
+    per: Annotated[Literal["hour", "day", "month"], Meta(description="The period, of UTC.")]
+    messages: Annotated[Volume | None, Meta(description="Messages in it; absent: unlimited.")] = None
+    bytes: Annotated[Volume | None, Meta(description="Bytes in it; absent: unlimited.")] = None
+    types: Annotated[
+        tuple[TypeName, ...], Meta(description="Only messages of these types count, in lower case; absent: all.")
+    ] = ()
+
+
+def quotas_of(entries: Sequence[QuotaSettings]) -> tuple[Quota, ...]:
+    """The same for the gate."""
+    return tuple(Quota(per=one.per, messages=one.messages, bytes=one.bytes, types=one.types) for one in entries)
+
+
+def quota_problems(entries: Sequence[QuotaSettings], place: tuple[str | int, ...]) -> Iterator[Problem]:
+    """Check the entries at a place against each other."""
+    seen = set[tuple[str, ...]]()
+    for index, entry in enumerate(entries):
+        if entry.messages is None and entry.bytes is None:
+            yield (*place, index), "`messages` or `bytes` says what the quota is"
+        name = (entry.per, *sorted(entry.types))
+        if name in seen:
+            yield (*place, index), f"two quotas per {entry.per} for the same types"
+        seen.add(name)
 
 
 def rate_limit(messages_per_second: float | None, bytes_per_second: float | None, burst_seconds: float) -> RateLimit:

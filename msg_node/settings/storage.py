@@ -15,6 +15,7 @@ from msgspec import Meta, Struct
 
 from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.file_checks import FileError, read_private
+from msg_node.storage.sealing import StateKeys, read_state_keys
 
 if TYPE_CHECKING:
     from msg_node.settings.model import Settings
@@ -45,6 +46,13 @@ class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     ca_file: Annotated[Path | None, Meta(description="PEM file with the authorities of its certificate.")] = None
     certificate: Annotated[Path | None, Meta(description="PEM file with our client certificate.")] = None
     key: Annotated[Path | None, Meta(description="PEM file with its private key, mode 0600.")] = None
+    key_file: Annotated[
+        Path | None,
+        Meta(
+            description="File of `trapezoid keys state`, mode 0600, outside `data_dir`: its first key encrypts "
+            "`state.sqlite`, all of them open it. Not with `engine`."
+        ),
+    ] = None
 
 
 def storage_problems(storage: StorageSettings) -> Iterator[tuple[tuple[str | int, ...], str]]:
@@ -54,6 +62,8 @@ def storage_problems(storage: StorageSettings) -> Iterator[tuple[tuple[str | int
         if given or storage.tls != "verify-full":
             yield ("storage", (given or ["tls"])[0]), "goes with `engine`"
         return
+    if storage.key_file is not None:
+        yield ("storage", "key_file"), "encrypts the state file; an engine encrypts its own (docs/cluster.md)"
     yield from _engine_problems(storage.engine)
     if (storage.certificate is None) != (storage.key is None):
         yield ("storage",), "`certificate` and `key` come together"
@@ -124,6 +134,16 @@ def engine_options(settings: Settings) -> EngineOptions | None:
         certificate=storage.certificate,
         key=storage.key,
     )
+
+
+def state_keys(settings: Settings) -> StateKeys | None:
+    """The keys that encrypt the state file; None for plain text.
+
+    Raises:
+        FileError: The file with the keys cannot be used.
+    """
+    path = settings.storage.key_file
+    return None if path is None else read_state_keys(path)
 
 
 def _password(path: Path) -> str:

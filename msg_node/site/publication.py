@@ -233,14 +233,13 @@ class LiveSigner:
         """Ids of the signing keys."""
         return [key.key_id for key in self._keys]
 
-    def sign(self, *, now: float) -> SignedLive:
-        """Make and sign a document for `now`, Unix seconds. Raises SettingsError. Blocks for the disk."""
-        publication = self._folder.load()
-        options = self._options
-        document = Live(
+    def draft(self, *, now: float) -> Live:
+        """What a document says that is made `now`, Unix seconds; its serial is still missing. Raises SettingsError."""
+        publication, options = self._folder.load(), self._options
+        return Live(
             spec="rmn-live/1",
             domain=publication.domain,
-            serial=self._next_serial(now),
+            serial=0,
             issued=datetime.fromtimestamp(int(now), UTC),
             expires=datetime.fromtimestamp(int(now + options.life_seconds), UTC),
             root=RootReference(version=publication.root_version, sha256=publication.root_sha256),
@@ -252,19 +251,36 @@ class LiveSigner:
             revoked=publication.revoked,
             contact=options.contact,
         )
+
+    def sign(self, draft: Live, *, now: float, above: int = 0) -> SignedLive:
+        """Sign a document under a serial of its own, which is greater than `above`.
+
+        Raises:
+            SettingsError: Readers would refuse it, or a file cannot be written. Blocks for the disk.
+        """
+        document = msgspec.structs.replace(draft, serial=self._next_serial(now, above))
         _check_readable(document)
         envelope = sign_document(document, self._keys)
         if len(envelope) > limits.LIVE_BYTES:
             raise SettingsError(f"the live document has {len(envelope):,} bytes; readers take {limits.LIVE_BYTES:,}")
-        _replace(self._serial_file.with_name(LIVE_NAME), envelope)
-        return SignedLive(envelope, document)
+        signed = SignedLive(envelope, document)
+        self.keep(signed)
+        return signed
 
-    def _next_serial(self, now: float) -> int:
+    def keep(self, live: SignedLive) -> None:
+        """Write a document into the data folder, for `check` and `keys expiry`. Raises SettingsError."""
+        _replace(self._serial_file.with_name(LIVE_NAME), live.envelope)
+
+    def has_signed(self, live: SignedLive) -> bool:
+        """True if a document carries the signatures of exactly our keys; they are not verified."""
+        return {one.key_id for one in decode_envelope(live.envelope).signatures} == set(self.key_ids)
+
+    def _next_serial(self, now: float, above: int) -> int:
         try:
             last = int(self._serial_file.read_text())
         except (FileNotFoundError, ValueError):
             last = 0
-        serial = max(last + 1, int(now) // _SECONDS_PER_SERIAL)
+        serial = max(last + 1, above + 1, int(now) // _SECONDS_PER_SERIAL)
         _replace(self._serial_file, str(serial).encode("ascii"))
         return serial
 

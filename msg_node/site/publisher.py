@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
+import msgspec
 import trio
 
 from msg_node.settings.model import Settings
 from msg_node.settings.publish import published_endpoints
 from msg_node.site.catalogue_objects import CatalogueObjects
 from msg_node.site.publication import LiveOptions, LiveSigner, Publication, SignedLive, SiteFolder
+from msg_node.site.shared_live import LiveOfDomain, is_behind, joint_endpoint
+from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.key_files import load_online_keys
-from protofly.documents import SigningKey
+from protofly.documents import Live, SigningKey
 from protofly.errors import MisuseError, SettingsError
 
 logger = logging.getLogger("msg_node.site.site")
@@ -20,6 +24,9 @@ logger = logging.getLogger("msg_node.site.site")
 LOOK_SECONDS = 5.0
 """How often the publication folder is looked at for a new index: one stat."""
 SERIAL_NAME = "live-serial"
+ATTEMPTS: Final = 5
+"""How often a node tries to be the one that signs, when others are faster, before it looks again later."""
+_ACTED_ON: Final = ("root", "endpoints", "stubs", "mode", "node_keys", "revoked")
 
 
 class Publisher:
@@ -27,6 +34,7 @@ class Publisher:
 
     Attributes:
         objects: What its catalogue holds.
+        shared: What the nodes of a domain share of it; set before anything runs, None for a node alone.
     """
 
     def __init__(self, folder: SiteFolder, signer: LiveSigner, *, cache_seconds: float) -> None:
@@ -37,6 +45,7 @@ class Publisher:
         self.publication: Publication | None = None
         self.live: SignedLive | None = None
         self.objects = CatalogueObjects(folder, lambda: self.publication)
+        self.shared: LiveOfDomain | None = None
 
     @property
     def live_key_ids(self) -> list[str]:
@@ -44,14 +53,59 @@ class Publisher:
         return self._signer.key_ids
 
     def refresh(self, *, now: float) -> bool:
-        """Sign a new `live` if it is time or the publication changed; true if one was signed. Raises SettingsError."""
+        """Have a new `live` if it is time or something changed; true if there is one.
+
+        Raises:
+            SettingsError: It cannot be made.
+            EngineError: The nodes of the domain cannot agree on one.
+        """
+        if self.shared is not None:
+            return self._agree(self.shared, now)
         changed_at = self.folder.changed_at()
         if self.live is not None and changed_at == self._changed_at and now < self.live.resign_at():
             return False
         publication = self.folder.load()
-        self.live = self._signer.sign(now=now)
+        self.live = self._signer.sign(self._signer.draft(now=now), now=now)
         self.publication, self._changed_at = publication, changed_at
         return True
+
+    def _agree(self, shared: LiveOfDomain, now: float) -> bool:
+        """Take the document of the domain, or put a new one in its place."""
+        changed_at, before = self.folder.changed_at(), self.live
+        if before is None or changed_at != self._changed_at:
+            self.publication, self._changed_at = self.folder.load(), changed_at
+        for _ in range(ATTEMPTS):
+            newest = shared.read()
+            draft = self._joint_draft(shared, newest, now)
+            if newest is None or now >= newest.resign_at() or not self._says(newest, draft):
+                signed = self._signer.sign(draft, now=now, above=0 if newest is None else newest.document.serial)
+                if not shared.replace(signed, newest):
+                    continue  # another node was faster
+                newest = signed
+            self.live = newest
+            is_new = before is None or before.envelope != newest.envelope
+            if is_new:
+                self._signer.keep(newest)
+            return is_new
+        return False
+
+    def _joint_draft(self, shared: LiveOfDomain, newest: SignedLive | None, now: float) -> Live:
+        """What the document has to say: our publication, unless another node has a newer one, and all nodes."""
+        draft, nodes = self._signer.draft(now=now), shared.nodes()
+        if newest is not None and is_behind(draft, newest.document):
+            known = newest.document
+            draft = msgspec.structs.replace(draft, root=known.root, stubs=known.stubs, revoked=known.revoked)
+        keys = dict(draft.node_keys)
+        for one in nodes:
+            keys |= one.keys
+        endpoints = [joint_endpoint(draft.endpoints[0], nodes), *draft.endpoints[1:]]
+        return msgspec.structs.replace(draft, endpoints=endpoints, node_keys=keys)
+
+    def _says(self, live: SignedLive, draft: Live) -> bool:
+        """True if a document says all of a draft that readers act on, in our keys' names."""
+        document = live.document
+        same = all(getattr(document, name) == getattr(draft, name) for name in _ACTED_ON)
+        return same and self._signer.has_signed(live)
 
     def cache_control(self, *, now: float) -> str:
         """Return the `Cache-Control` of `live`: as set, and never past the time at which a new one is due."""
@@ -71,7 +125,7 @@ class Publisher:
             try:
                 if await trio.to_thread.run_sync(lambda: self.refresh(now=time.time())):
                     logger.info("signed live document %d", self.live.document.serial if self.live else 0)
-            except SettingsError as exc:
+            except (SettingsError, EngineError) as exc:
                 logger.error("the old publication stays: %s", exc.detail)
 
 

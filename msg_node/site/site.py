@@ -24,6 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from msg_node.connectors.http_line import remote_of
+from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.settings.model import Settings, SiteSettings
 from msg_node.site.pages import JSON, published_routes
@@ -98,6 +99,15 @@ class Site:
         if self.server is not None:
             self.server.context = context
 
+    def follow(self, settings: SiteSettings) -> None:
+        """Let other bounds and another token of `/status` count from now on; its address and its URL stay."""
+        before, self._settings = self._settings, settings
+        if self.server is None:
+            return
+        self.server.proxies = Proxies.of(settings)
+        if _bounds_of(settings) != _bounds_of(before):
+            self.server.bound(_bounds_of(settings))
+
     @property
     def publisher(self) -> Publisher | None:
         """The publisher of the site, None if it publishes nothing."""
@@ -125,15 +135,8 @@ class Site:
             settings.host, settings.port, certificate=settings.certificate, key=settings.key, named="site"
         )
         self.url = listener.url
-        self.server = WebServer(
-            self.make_app(),
-            listener,
-            WebBounds(
-                connections=settings.connections,
-                connections_per_address=settings.connections_per_address,
-                requests_per_second=settings.requests_per_second,
-            ),
-        )
+        self.server = WebServer(self.make_app(), listener, _bounds_of(settings))
+        self.server.proxies = Proxies.of(settings)
         async with trio.open_nursery() as nursery:
             if self._publisher is not None:
                 nursery.start_soon(self._publisher.run)
@@ -182,6 +185,14 @@ class Site:
         elif (reason := self._why_not_local(request)) is not None:
             return PlainTextResponse(f"{reason}: set `site.status_token_sha256`\n", status_code=403)
         return None
+
+
+def _bounds_of(settings: SiteSettings) -> WebBounds:
+    return WebBounds(
+        connections=settings.connections,
+        connections_per_address=settings.connections_per_address,
+        requests_per_second=settings.requests_per_second,
+    )
 
 
 def _has_token(request: Request, token_sha256: str) -> bool:

@@ -56,17 +56,20 @@ class Engine:
 
     Args:
         options: Nothing is opened yet.
+
+    Attributes:
+        options: How it is reached.
     """
 
     def __init__(self, options: EngineOptions) -> None:
-        self._options = options
+        self.options = options
         self._connection: psycopg.Connection[TupleRow] | None = None
         self._warnings: list[str] = []
 
     @property
     def place(self) -> str:
         """The engine for people."""
-        return self._options.place
+        return self.options.place
 
     @contextmanager
     def transaction(self) -> Iterator[psycopg.Connection[TupleRow]]:
@@ -95,8 +98,8 @@ class Engine:
         if self._connection is None or self._connection.closed:
             connection = self._connect()
             try:
-                _check_server(connection, self._options)
-                _make_schema(connection, self._options)
+                _check_server(connection, self.options)
+                _make_schema(connection, self.options)
             except psycopg.Error as exc:
                 connection.close()
                 raise self._error(exc, connection) from exc
@@ -135,7 +138,7 @@ class Engine:
             self._warnings.append(notice.message_primary or "a warning")
 
     def _connect(self) -> psycopg.Connection[TupleRow]:
-        options = self._options
+        options = self.options
         tls: dict[str, Any] = _tls(options)
         try:
             return psycopg.connect(
@@ -218,9 +221,14 @@ def _check_server(connection: psycopg.Connection[TupleRow], options: EngineOptio
 def _make_schema(connection: psycopg.Connection[TupleRow], options: EngineOptions) -> None:
     """Make the tables in a database that has none; refuse those of another domain or a newer program."""
     if _schema_of(connection) is None:
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_SCHEMA_LOCK,))
-            _create_tables(connection, options)
+        # Locked outside of the transaction: inside it, the engine goes on to miss a table that it has missed before.
+        connection.execute("SELECT pg_advisory_lock(%s)", (_SCHEMA_LOCK,))
+        try:
+            with connection.transaction():
+                _create_tables(connection, options)
+        finally:
+            if not connection.closed:
+                connection.execute("SELECT pg_advisory_unlock(%s)", (_SCHEMA_LOCK,))
     version, domain = _schema_of(connection) or (0, "")
     if version > SCHEMA_VERSION:
         action = "update this program"

@@ -1,14 +1,20 @@
-"""The rows of one node in the engine: read and written like the state file, on the condition of the node's epoch."""
+"""The rows of one node in the engine: read and written like the state file, on the condition of the node's epoch.
+
+Rows of some tables (`SHARED`) belong to the domain. They stand under no node's name; what a node writes of them is
+announced to the others (`SHARED_CHANNEL`) with its transaction.
+"""
 
 from __future__ import annotations
 
+import threading
 from itertools import islice
 from typing import Final
 
 import msgspec
+import psycopg
 from psycopg.rows import TupleRow
 
-from msg_node.kernel.changes import Table
+from msg_node.kernel.changes import SHARED, Table
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.state_file import NO_TEXT, Rows, refuse_unwritable
@@ -21,9 +27,18 @@ _PUT: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     SELECT %s, kind, sha256(key), key, row FROM unnest(%b::text[], %b::bytea[], %b::bytea[])
         WITH ORDINALITY AS put (kind, key, row, place) ORDER BY place
     ON CONFLICT (node, kind, digest) DO UPDATE SET row = excluded.row"""
-_LOAD: Final = "SELECT kind, key, row FROM trapezoid_row WHERE node = %s ORDER BY number"
+_LOAD: Final = "SELECT kind, key, row FROM trapezoid_row WHERE node IN (%s, %s) ORDER BY number"
+_OF_KIND: Final = "SELECT key, row FROM trapezoid_row WHERE node = %s AND kind = %s ORDER BY number"
 
-_Put = tuple[str, bytes, bytes]
+DOMAIN: Final = ""
+"""In place of a node's name, for rows of the domain."""
+SHARED_CHANNEL: Final = "trapezoid_shared"
+"""Where names of tables are announced whose shared rows have changed."""
+_ANNOUNCE: Final = "SELECT pg_notify(%s, kind) FROM unnest(%s::text[]) AS changed (kind)"
+
+_Gone = list[tuple[str, bytes]]
+_Put = list[tuple[str, bytes, bytes]]
+_SHARED_KINDS: Final = frozenset(table.value for table in SHARED)
 
 
 class EngineRows:
@@ -52,7 +67,7 @@ class EngineRows:
             connection.execute(_HOLD, self._held)
         with self._engine.transaction() as connection:
             connection.execute("SET LOCAL statement_timeout = 0")  # a million rows take longer than a usual statement
-            found: list[TupleRow] = connection.execute(_LOAD, (node,), binary=True).fetchall()
+            found: list[TupleRow] = connection.execute(_LOAD, (node, DOMAIN), binary=True).fetchall()
         for kind, key, row in found:
             if kind in kinds:  # others are of a newer version, which will want them back
                 kinds[kind][key.decode()] = row
@@ -77,26 +92,68 @@ class EngineRows:
                 raise
             self._commit(gone, put)
 
-    def _commit(self, gone: list[tuple[str, bytes]], put: list[_Put]) -> None:
+    def _commit(self, gone: _Gone, put: _Put) -> None:
         node, _ = self._held
+        changed = {kind for kind, *_ in (*gone, *put)}
+        shared = sorted(changed & _SHARED_KINDS)
         with self._engine.transaction() as connection:
             connection.execute(_HOLD, self._held)
-            if gone:
-                kinds, keys = map(list, zip(*gone, strict=True))
-                connection.execute(_DELETE, (node, kinds, keys))
-            items = iter(put)
-            while some := list(islice(items, ROWS_AT_A_TIME)):
-                connection.execute(_PUT, (node, *map(list, zip(*some, strict=True))))
+            if changed - _SHARED_KINDS:
+                own = [one for one in gone if one[0] not in _SHARED_KINDS]
+                _write(connection, node, own, [one for one in put if one[0] not in _SHARED_KINDS])
+            if shared:
+                of_domain = [one for one in gone if one[0] in _SHARED_KINDS]
+                _write(connection, DOMAIN, of_domain, [one for one in put if one[0] in _SHARED_KINDS])
+                connection.execute(_ANNOUNCE, (SHARED_CHANNEL, shared))
+
+    def scrub(self) -> None:
+        """Nothing to do: the engine reuses the space of removed rows by itself (autovacuum)."""
 
     def close(self) -> None:
         """Close the connection."""
         self._engine.close()
 
 
-def _texts(rows: Rows) -> tuple[list[tuple[str, bytes]], list[_Put]]:
+class SharedRows:
+    """Reads rows of the domain, for any thread.
+
+    Args:
+        engine: Its connection belongs to this alone.
+
+    Attributes:
+        channel: Where names of tables are announced whose rows have changed.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._lock = threading.Lock()
+        self.channel = SHARED_CHANNEL
+
+    def read(self, kind: str) -> dict[str, bytes]:
+        """All rows of one table, as they are now. Raises EngineError."""
+        with self._lock, self._engine.transaction() as connection:
+            found: list[TupleRow] = connection.execute(_OF_KIND, (DOMAIN, kind), binary=True).fetchall()
+        return {key.decode(): row for key, row in found}
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._engine.close()
+
+
+def _write(connection: psycopg.Connection[TupleRow], node: str, gone: _Gone, put: _Put) -> None:
+    if gone:
+        kinds, keys = map(list, zip(*gone, strict=True))
+        connection.execute(_DELETE, (node, kinds, keys))
+    items = iter(put)
+    while some := list(islice(items, ROWS_AT_A_TIME)):
+        connection.execute(_PUT, (node, *map(list, zip(*some, strict=True))))
+
+
+def _texts(rows: Rows) -> tuple[_Gone, _Put]:
     """Rows that are gone, and rows with their text."""
-    gone: list[tuple[str, bytes]] = []
-    put: list[_Put] = []
+    gone: _Gone = []
+    put: _Put = []
     for table, of_table in rows.items():
         for key, row in of_table.items():
             name = key.encode()

@@ -26,6 +26,7 @@ def open_private_database(path: Path, schema: str) -> sqlite3.Connection:
             undo.callback(database.close)
             database.execute("PRAGMA journal_mode=WAL")
             database.execute("PRAGMA synchronous=FULL")
+            database.execute("PRAGMA secure_delete=ON")
             database.executescript(schema)
         except (sqlite3.Error, OSError) as exc:
             raise HostError(Code.STORAGE, f"{path}: {exc}") from exc

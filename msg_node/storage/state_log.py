@@ -17,6 +17,7 @@ from itertools import islice
 import msgspec
 
 from msg_node.kernel.changes import NewRow, Table
+from msg_node.storage.sealing import Sealer, UnsealedError
 from protofly.errors import Code, HostError
 
 DEAD_ROWS = 65_536
@@ -35,9 +36,13 @@ class StateLog:
     Args:
         connection: The state file.
         table: One of `changes.LOGGED`.
+
+    Attributes:
+        sealer: Seals what is written, and opens what is read; None for a file in plain text.
     """
 
     def __init__(self, connection: sqlite3.Connection, table: Table) -> None:
+        self.sealer: Sealer | None = None
         self._connection = connection
         self._table = table
         self._name = f"{table.value}_log"
@@ -75,7 +80,9 @@ class StateLog:
         count = 0
         for (text,) in self._connection.execute(f"SELECT changes FROM {self._name} ORDER BY number"):  # noqa: S608 - a name of ours
             try:
-                changes = _decode(text)
+                changes = _decode(text if self.sealer is None else self.sealer.open(text, self._name))
+            except UnsealedError as exc:
+                raise HostError(Code.STORAGE, f"state log {self._table.value}: {exc}") from exc
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError) as exc:
                 raise HostError(Code.STORAGE, f"state log {self._table.value} cannot be read") from exc
             count += len(changes)
@@ -99,10 +106,19 @@ class StateLog:
         self._append(rows)
         changes, left = self._counts
         if changes - left > DEAD_ROWS + DEAD_SHARE * max(0, left):
-            self._write_anew()
+            self.write_anew()
 
-    def _write_anew(self) -> None:
-        rows = self._read()
+    def write_anew(self) -> None:
+        """Drop all changes that have no meaning any more.
+
+        Raises:
+            HostError: STORAGE, when the log cannot be read.
+            sqlite3.Error: The file cannot be written.
+        """
+        self.replace(self._read())
+
+    def replace(self, rows: Mapping[str, msgspec.Raw]) -> None:
+        """Write these rows in place of all that is there. Raises sqlite3.Error: the file cannot be written."""
         self._connection.execute(f"DELETE FROM {self._name}")  # noqa: S608 - a name of ours
         self._counts = 0, 0
         self._append_all(rows)
@@ -113,7 +129,10 @@ class StateLog:
             self._append(some)
 
     def _append(self, rows: Mapping[str, NewRow | None]) -> None:
-        self._connection.execute(f"INSERT INTO {self._name} (changes) VALUES (?)", (_encode(rows),))  # noqa: S608 - a name of ours
+        text = _encode(rows)
+        if self.sealer is not None:
+            text = self.sealer.seal(text, self._name)
+        self._connection.execute(f"INSERT INTO {self._name} (changes) VALUES (?)", (text,))  # noqa: S608 - a name of ours
         changes, left = self._counts
         gone = sum([row is None for row in rows.values()])
         self._counts = changes + len(rows), left + len(rows) - 2 * gone

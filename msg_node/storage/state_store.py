@@ -56,6 +56,7 @@ class _Waiting:
     rows: dict[Table, dict[str, NewRow | None]] = field(default_factory=lambda: {table: {} for table in Table})
     waiters: list[tuple[OnDurable, OnFailed | None]] = field(default_factory=list)
     changes: int = 0
+    is_to_scrub: bool = False
 
     def is_empty(self) -> bool:
         return not self.waiters and not self.count()
@@ -70,6 +71,7 @@ class _Waiting:
             self.rows[table].update(rows)
         self.waiters += newer.waiters
         self.changes += newer.changes
+        self.is_to_scrub |= newer.is_to_scrub
 
 
 @dataclass(slots=True)
@@ -95,6 +97,9 @@ class DurableRows(Protocol):
             HostError: STORAGE or STATE_UNAVAILABLE. The same rows are committed again later; rows that can never be
                 written have been removed from `rows`.
         """
+
+    def scrub(self) -> None:
+        """Leave nothing on the disk of rows that were removed. Raises HostError."""
 
     def close(self) -> None:
         """Let the rows go."""
@@ -124,6 +129,7 @@ class StateStore:
         self._has_settled = trio.Event()
         self._settled: list[tuple[_Waiting, HostError | None]] = []
         self._refusal: HostError | None = None
+        self._unsettled = 0  # submissions that nobody was called back for
 
     def load(self) -> dict[Table, dict[str, bytes]]:
         """Read all rows.
@@ -163,11 +169,29 @@ class StateStore:
         for change in changes:
             rows[change.table][change.key] = change.row
         gathering.changes += len(changes)
+        self._unsettled += 1
         gathering.waiters.append((on_durable, on_failed))
         if len(gathering.waiters) == 1:
             self._gathered.set()
         if is_awaited and not self._hurried.is_set():
             self._hurried.set()
+
+    def scrub(self) -> None:
+        """Leave nothing on the disk of what is removed up to now.
+
+        The callbacks of the next submission come after that; it takes as long as to write the whole state.
+        """
+        self._gathering.is_to_scrub = True
+
+    @property
+    def is_settled(self) -> bool:
+        """True if everything that was submitted is durable."""
+        return not self._unsettled and self._refusal is None
+
+    @property
+    def is_failing(self) -> bool:
+        """True while the last commit was refused."""
+        return self._refusal is not None
 
     def statistics(self) -> StoreStatistics:
         """Counters since the start."""
@@ -251,6 +275,7 @@ class StateStore:
     def _call_back(self) -> None:
         settled, self._settled = self._settled, []
         for batch, error in settled:
+            self._unsettled -= len(batch.waiters)
             for on_durable, on_failed in batch.waiters:
                 if error is None:
                     on_durable()
@@ -283,10 +308,14 @@ class StateStore:
                 return
 
     def _commit(self, batch: _Waiting) -> HostError | None:
-        """One transaction, and its result in the statistics and the log."""
+        """One transaction, and its result in the statistics and the log; none if there is nothing to write."""
+        if not self.is_failing and not batch.count():
+            return None  # those who only waited for the commits before
         began_ns = time.monotonic_ns()
         try:
             self._rows.commit(batch.rows)
+            if batch.is_to_scrub:
+                self._rows.scrub()
         except HostError as error:
             self._totals.times.observe((time.monotonic_ns() - began_ns) // 1000)
             with self._lock:
@@ -307,7 +336,7 @@ class StateStore:
     def _keep(self, failed: _Waiting) -> None:
         """Put refused rows in front of newer ones."""
         with self._lock:
-            kept = _Waiting(rows=failed.rows, changes=failed.changes)
+            kept = _Waiting(rows=failed.rows, changes=failed.changes, is_to_scrub=failed.is_to_scrub)
             kept.put_before(self._waiting)
             self._waiting = kept
 

@@ -27,6 +27,7 @@ from msg_node.backends.registry_watch import RegistryWatch
 from msg_node.backends.schemas import SchemaReader
 from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
+from msg_node.identity.mark_keeper import CHANNEL as MARKS_CHANNEL
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
@@ -35,11 +36,11 @@ from msg_node.registries.core.catalogue_service import catalogue_service, withou
 from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.registries.validation import Validation
 from msg_node.requests.core.push_service import PushService
-from msg_node.settings.middleware import active_steps
 from msg_node.settings.model import Settings
 from msg_node.settings.push import PushSettings, origin_of
 from msg_node.settings.registries import BackendSettings
 from msg_node.site.site import Site
+from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
@@ -54,15 +55,25 @@ class Backends:
         validation: Holds changes against schemas; None: nothing does.
     """
 
-    def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
+    def __init__(
+        self, settings: Settings, state: NodeState, node_key: SigningKey, name: HeldName | None = None
+    ) -> None:
         """Make them; nothing is asked yet.
+
+        Args:
+            settings: Loaded and checked.
+            state: The tables of the node.
+            node_key: Signs for the node.
+            name: That of one of several nodes.
 
         Raises:
             SettingsError: A file that the settings name cannot be used.
         """
         self._settings = settings
         self._state = state
-        self._identity = IdentityServices(settings, state, node_key)
+        self.identity = IdentityServices(settings, state, node_key, None if name is None else name.token_marks())
+        if name is not None and self.identity.marks is not None:
+            name.notices.follow(MARKS_CHANNEL, self.identity.marks.heard)
         self._relay = self._registry = None
         if settings.registry is not None:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
@@ -77,12 +88,12 @@ class Backends:
         self._push: WebPush | None = None
         self._schemas: SchemaReader | None = None
         self._stubs: list[ConnectorStub] = []
-        self.validation = Validation(state) if "schema" in active_steps(settings) else None
+        self.validation = Validation(state) if settings.middleware.schema.validate else None
 
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
-        services: dict[str, Service] = {**self._identity.services}
+        services: dict[str, Service] = {**self.identity.services}
         domains = self._settings.own_domains
         catalogue = catalogue_service if self._settings.catalogue.guest_stubs else without_guest_code(domains)
         for domain in domains:
@@ -104,11 +115,11 @@ class Backends:
     @property
     def identify(self) -> Identify | None:
         """Says who sends a message that crosses our border, for links."""
-        return self._identity.identify
+        return self.identity.identify
 
     def connect(self, bus: Bus) -> None:
         """Connect inquiries and news to the bus; once, before anything runs."""
-        self._identity.connect(bus)
+        self.identity.connect(bus)
         if self._push_key is not None and self._settings.push is not None:
             self._push = _push(self._settings.push, self._push_key, self._state, bus)
             bus.parked_actions.recorder.on_parked = self._push.somebody_waits
@@ -170,7 +181,7 @@ class Backends:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
-            await nursery.start(self._identity.run)
+            await nursery.start(self.identity.run)
             if self.validation is not None and self._schemas is not None:
                 await nursery.start(self.validation.run, self._schemas)
             for stub in self._stubs:
@@ -185,7 +196,7 @@ class Backends:
 
     def status(self) -> dict[str, object]:
         """Report the state of each for operators."""
-        status: dict[str, object] = self._identity.status()
+        status: dict[str, object] = self.identity.status()
         if self._registry is not None and self._watch is not None:
             status["registry"] = self._registry.status() | self._watch.counters.as_members()
         if self._push is not None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from functools import partial
+from typing import NamedTuple
 
 from federation.decision_records import DecisionRecords
 from msg_node.admin.core.admin_service import admin_service
+from msg_node.admin.core.pep_service import pep_service
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
@@ -23,6 +25,21 @@ from msg_node.wiring import meaning
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.nodes import ClusterNode
+from msg_node.wiring.session_steps import LocalGate, SessionSteps
+
+
+class BuiltBus(NamedTuple):
+    """The bus with what was made for it.
+
+    Attributes:
+        bus: As other parts use it.
+        steps: Make what messages of sessions pass.
+        taps: Copies for operators, None where the settings want none.
+    """
+
+    bus: Bus
+    steps: SessionSteps
+    taps: Taps | None
 
 
 def build_bus(
@@ -31,8 +48,8 @@ def build_bus(
     backends: Backends,
     inventory: StubInventory,
     cluster: ClusterNode | None = None,
-) -> tuple[Bus, Taps | None]:
-    """Make the bus, with what was stored; nothing runs yet. With it come the taps, where the settings want them.
+) -> BuiltBus:
+    """Make the bus, with what was stored; nothing runs yet.
 
     Args:
         foundation: Settings, tables, stores.
@@ -46,9 +63,10 @@ def build_bus(
     guests = meaning.build_guests(settings, decisions, node, records.append, state, backends.identify)
     send_queues = SendQueues(state, guests=guests, records=records)
     taps = Taps(state, send_queues, node=node) if settings.subscriptions.taps else None
+    steps = SessionSteps(LocalGate(decisions, backends.identify), state, taps, backends.validation)
     judges = Judges(
         guests=guests,
-        stack=meaning.build_stack(settings, decisions, state, backends.identify, taps, backends.validation),
+        stack=steps.stack(settings),
         parks=partial(meaning.parks, decisions.gate),
     )
     options = BusOptions(
@@ -69,7 +87,7 @@ def build_bus(
     backends.connect(bus)
     if registries is not None:
         bus.inquiries.connect(REGISTRIES_OF_NODES, registries.ask)
-    return bus, taps
+    return BuiltBus(bus, steps, taps)
 
 
 def _build_services(
@@ -88,7 +106,7 @@ def _build_services(
     sessions = SessionService(
         state.lifecycle,
         state.own,
-        announced=_announced(settings),
+        announced=lambda: _announced(foundation.current.get()),
         permit=partial(meaning.permit_session, decisions, settings.node.domain, state.restrictions),
         permit_guest=permit_guest,
     )
@@ -103,7 +121,7 @@ def _build_services(
         sessions,
         announcements,
         NodeFacts(foundation.node_url, VERSION, settings.catalogue.guest_stubs),
-        more={"stubs": inventory, "admin": admin_service},
+        more={"stubs": inventory, "admin": admin_service, "pep": pep_service},
         at=at,
     )
 

@@ -12,20 +12,28 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from catalogue_client.trust_store import TrustStore
+from msg_node.cluster.core.published import Published
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
-from msg_node.settings.storage import engine_options
+from msg_node.settings.storage import engine_options, state_keys
 from msg_node.site.publication import SiteFolder
+from msg_node.storage.engine_options import EngineOptions
+from msg_node.storage.key_files import load_online_keys
 from msg_node.storage.state_file import StateFile
 from msg_node.storage.state_store import DurableRows
 from protofly.documents import key_set_fingerprint
 from protofly.errors import PeerError, SettingsError
 
 if TYPE_CHECKING:
+    from msg_node.cluster.engine_notices import EngineNotices
     from msg_node.cluster.lease_keeper import LeaseKeeper
     from msg_node.cluster.names import NodeFacts
+    from msg_node.cluster.shared_trust import SharedTrust
+    from msg_node.identity.engine_token_marks import EngineTokenMarks
+    from msg_node.site.shared_live import LiveOfDomain
     from msg_node.storage.engine import Engine
-    from msg_node.storage.engine_rows import EngineRows
+    from msg_node.storage.engine_rows import EngineRows, SharedRows
 
 _LOG = logging.getLogger("msg_node")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -35,13 +43,54 @@ class HeldName:
     """The name of this node, while its lease is held.
 
     Args:
+        options: How the engine is reached.
         keeper: Holds it.
         rows: The state under that name.
+        shared: Reads the state of the domain.
+        notices: What other nodes announce.
     """
 
-    def __init__(self, keeper: LeaseKeeper, rows: EngineRows) -> None:
+    def __init__(
+        self,
+        options: EngineOptions,
+        keeper: LeaseKeeper,
+        rows: EngineRows,
+        shared: SharedRows,
+        notices: EngineNotices,
+    ) -> None:
+        self.options = options
         self.keeper = keeper
         self.rows = rows
+        self.shared = shared
+        self.notices = notices
+
+    def token_marks(self) -> EngineTokenMarks:
+        """What has become of the session tokens of the domain."""
+        from msg_node.identity.engine_token_marks import EngineTokenMarks
+        from msg_node.storage.engine import Engine
+
+        return EngineTokenMarks(Engine(self.options))
+
+    def live(self, domain: str) -> LiveOfDomain:
+        """What the nodes of the domain share of their `live` document."""
+        from msg_node.cluster.names import Names
+        from msg_node.site.engine_live import EngineLive
+        from msg_node.storage.engine import Engine
+        from msg_node.storage.engine_documents import EngineDocuments
+
+        documents = EngineDocuments(Engine(self.options), self.keeper.name, self.keeper.epoch)
+        return EngineLive(domain, Names(Engine(self.options)), documents)
+
+    def trust(self, store: TrustStore) -> SharedTrust:
+        """What shares trust marks with the other nodes; it follows what they announce."""
+        from msg_node.cluster.shared_trust import SharedTrust
+        from msg_node.storage.engine import Engine
+        from msg_node.storage.engine_documents import TRUST, EngineDocuments
+
+        documents = EngineDocuments(Engine(self.options), self.keeper.name, self.keeper.epoch, TRUST)
+        shared = SharedTrust(store, documents, self.shared.read)
+        self.notices.follow(self.shared.channel, shared.heard)
+        return shared
 
     def problems(self) -> list[str]:
         """Describe what keeps the node from answering for its name."""
@@ -80,13 +129,15 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
         SettingsError: As `open_engine`.
         EngineError: The engine cannot be used, or another process holds the name.
     """
-    leases, states = open_engine(settings), open_engine(settings)
-    if leases is None or states is None:
+    states = open_engine(settings)
+    if states is None:
         yield None
         return
+    from msg_node.cluster.engine_notices import EngineNotices
     from msg_node.cluster.lease_keeper import LeaseKeeper, Wanted
     from msg_node.cluster.names import Names
-    from msg_node.storage.engine_rows import EngineRows
+    from msg_node.storage.engine import Engine
+    from msg_node.storage.engine_rows import EngineRows, SharedRows
 
     own = node_facts(settings, policy=revision())
     wanted = Wanted(
@@ -95,18 +146,26 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
         is_standby=settings.cluster.standby,
         facts=lambda: msgspec.structs.replace(own, policy=revision()),
     )
-    keeper = LeaseKeeper(Names(leases), wanted)
+    options = states.options
+    keeper = LeaseKeeper(Names(Engine(options)), wanted)
+    shared, notices = SharedRows(Engine(options)), EngineNotices(Engine(options))
     try:
         await keeper.take()
         _LOG.info("state in %s; %s", states.place, states.durability())
-        yield HeldName(keeper, EngineRows(states, keeper.name, keeper.epoch))
+        yield HeldName(options, keeper, EngineRows(states, keeper.name, keeper.epoch), shared, notices)
     finally:
+        shared.close()
         await keeper.leave()
 
 
 def rows_of(settings: Settings, name: HeldName | None) -> DurableRows:
-    """The state of this node: under its name in the engine, or in a file. Raises HostError: STORAGE."""
-    return StateFile(settings.node.data_dir / "state.sqlite") if name is None else name.rows
+    """The state of this node: under its name in the engine, or in a file.
+
+    Raises:
+        HostError: STORAGE.
+        SettingsError: The file is sealed, and the keys of the settings are not its own.
+    """
+    return StateFile(settings.node.data_dir / "state.sqlite", state_keys(settings)) if name is None else name.rows
 
 
 def instance_of(data_dir: Path) -> str:
@@ -132,6 +191,21 @@ def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
         policy=policy,
         limits=hashlib.sha256(msgspec.json.encode(settings.limits)).hexdigest()[:16],
         bus=settings.cluster.advertise or settings.cluster.listen,
+        published=_published(settings),
+    )
+
+
+def _published(settings: Settings) -> Published:
+    """What this node adds to `live`; nothing if it publishes nothing or its keys cannot be read."""
+    publish = settings.publish
+    if publish is None:
+        return Published()
+    try:
+        keys = load_online_keys(publish.keys_dir, "node", domain=settings.node.domain)
+    except SettingsError:
+        return Published()  # the publisher says so
+    return Published(
+        url=publish.endpoint_url, pins=publish.endpoint_spki, keys={key.key_id: key.record() for key in keys}
     )
 
 

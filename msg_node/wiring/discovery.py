@@ -12,7 +12,7 @@ from federation.dialler import Dialler
 from federation.logged_fetcher import LoggedFetcher
 from federation.name_client import DnsClient
 from federation.resolver import Resolver
-from federation.router import greeting, may_talk
+from federation.visitors import greeting, may_talk
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning

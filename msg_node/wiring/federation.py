@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from federation.core.outbound_queue import QueueLimits
+from federation.core.auth import Claims
+from federation.core.carrier import LinkPort
 from federation.decision_records import DecisionRecords
 from federation.egress import LineOpener
 from federation.flight_recorder import FlightRecorders
+from federation.instance_run import StubSources
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import BorderRules, Identify, LinkContext, LinkObserver, LocalBus, OurNames
 from federation.link_records import Recording
 from federation.router import Federation
-from federation.stub_deployment import StubSources
 from federation.stub_host import StubHost
 from msg_node.bus.bus import Bus
 from msg_node.bus.taps import Taps
@@ -18,11 +19,11 @@ from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
 from msg_node.registries.stub_leases import StubLeases
-from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 from msg_node.wiring.allocated_addresses import AllocatedAddresses
 from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
+from msg_node.wiring.nodes import ClusterNode
 from msg_node.wiring.recordings import recorded_bytes, recordings_of
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
@@ -36,7 +37,7 @@ def build_supervision(
     settings, state = foundation.settings, foundation.state
     opener = LineOpener(discovery.dialler, discovery.tls_context)
     recorders = FlightRecorders(recordings_of(settings), recorded_bytes(settings))
-    host = StubHost(sandbox, opener, trust.identity, state.interworking, peer_terms(settings), recorders)
+    host = StubHost(sandbox, opener, trust.identity, state.interworking, trust.terms, recorders)
 
     def forbidden(domain: str) -> str | None:
         found = state.restrictions.find(Restricted.STUB, domain)
@@ -66,6 +67,7 @@ def build_link_context(
             state.interworking,
             listed_aliases=trust.aliases.rules.listed,
             max_hops=settings.limits.max_hops,
+            flows=settings.debug.flows,
         ),
         Recording(ours.domain, decisions.gate, foundation.records.append, settings.records.hash_addresses),
         LocalBus(
@@ -81,15 +83,26 @@ def build_link_context(
             on_stub_state=lambda status: bus.effects.publish_events(state_events(status, node, state.listeners)),
             quarantine=Quarantine(settings.node.data_dir / "quarantine").keep,
         ),
-        limits=QueueLimits(
-            settings.limits.waiting_messages, settings.limits.waiting_bytes, settings.limits.waiting_seconds
-        ),
-        terms=peer_terms(settings),
+        limits=meaning.queue_limits(settings),
+        terms=trust.terms,
     )
 
 
-def build_acceptor(foundation: Foundation, trust: Trust, federation: Federation) -> LinkAcceptor | None:
+def build_acceptor(
+    foundation: Foundation, trust: Trust, federation: Federation, cluster: ClusterNode | None
+) -> LinkAcceptor | None:
     """Make the acceptor of links of other domains, None if this node publishes no endpoint."""
+
+    async def admit(claims: Claims) -> LinkPort:
+        if cluster is None:
+            return federation.admit(claims)
+        federation.visitors.check(claims)
+        seen_through = await cluster.parts.places.take(claims.iss)
+        link = federation.admit(claims)
+        for stream, number in seen_through.items():
+            link.machine.streams.heard(stream, number)
+        return link
+
     settings = foundation.settings
     if settings.publish is None:
         return None
@@ -97,5 +110,5 @@ def build_acceptor(foundation: Foundation, trust: Trust, federation: Federation)
         identity=trust.identity,
         endpoints=frozenset({settings.publish.endpoint_url}),
         bindings=meaning.bindings(settings),
-        admit=federation.admit,
+        admit=admit,
     )

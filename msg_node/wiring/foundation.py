@@ -5,34 +5,41 @@ from __future__ import annotations
 import hashlib
 import random
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_bytes
+from typing import TYPE_CHECKING
 
 from federation.core.stub_status import StubAddresses
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.admin.core.traffic import Traffic
-from msg_node.kernel.changes import Journal
+from msg_node.kernel.changes import Journal, Rows, Table
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import NodeState, StateParts, make_state, restore
 from msg_node.records.segment_writer import SegmentOptions
-from msg_node.records.writer import RecordsWriter, WriterOptions
+from msg_node.records.writer import Observe, RecordsWriter, WriterOptions
 from msg_node.registries.core.twin import Twin
 from msg_node.requests.core.delivery_state import DeliveryState
-from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
+from msg_node.sessions.core.transitions import SessionTransitions
 from msg_node.settings.addresses import build_pools, build_rules, kept_objects
 from msg_node.settings.delivery import build_delivery_rules
 from msg_node.settings.interworking import build_interworking
 from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.site.site import Site
-from msg_node.storage.state_store import DurableRows, StateStore
+from msg_node.storage.state_store import StateStore
 from msg_node.wiring import meaning
+from msg_node.wiring.cluster import HeldName, rows_of
+from msg_node.wiring.traces import build_span_export
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
 from protofly.record_segments import Signer
-from protofly.records import address_key
+from protofly.records import Record, address_key
 from stubs_cache.store import load_secret
+
+if TYPE_CHECKING:
+    from msg_node.admin.span_export import SpanExport
 
 
 class CurrentSettings:
@@ -66,6 +73,7 @@ class Foundation:
         site: Our published documents, None when the node serves none.
         records: Writes audit records.
         traffic: What these say about the last hour.
+        spans: Exports spans of messages, None when the settings ask for none.
     """
 
     settings: Settings
@@ -79,30 +87,34 @@ class Foundation:
     site: Site | None
     records: RecordsWriter
     traffic: Traffic
+    spans: SpanExport | None
 
 
-def build_foundation(settings: Settings, rows: DurableRows) -> Foundation:
+def build_foundation(settings: Settings, name: HeldName | None) -> Foundation:
     """Read what is stored, and make what writes; nothing runs yet.
 
     Args:
         settings: Loaded and checked.
-        rows: The state of the node.
+        name: The node's name in the engine that it shares with others; None: it keeps its state itself.
 
     Raises:
         SettingsError: Something that the settings name cannot be used.
         HostError: STORAGE, when the data directory cannot be used.
     """
     data_dir = settings.node.data_dir
-    node_url = f"runtime://{settings.node.domain}/{settings.node.name}"
+    node_url = _node_url(settings)
     secret = load_secret(data_dir / "secret")
-    store = StateStore(rows)
-    stub_addresses = StubAddresses(node_url, hashlib.sha256(b"trapezoid stub addresses\0" + secret).digest())
-    state = _restore_state(settings, store, stub_addresses)
+    store = StateStore(rows_of(settings, name))
+    stub_addresses = _stub_addresses(settings, secret)
+    state = _restore_state(settings, store.load(), stub_addresses, now=time.time())
     site = Site.from_settings(settings) if settings.site is not None else None
+    if name is not None and site is not None and site.publisher is not None:
+        site.publisher.shared = name.live(settings.node.domain)
     published_key = site.node_key if site is not None else None
     # Without a publication nobody can check who we are; then a key of the moment stands in.
     key = published_key or SigningKey.from_seed("unpublished", token_bytes(32))
     traffic = Traffic(meaning.classes(settings))
+    spans = build_span_export(settings)
     return Foundation(
         settings=settings,
         current=CurrentSettings(settings),
@@ -113,24 +125,44 @@ def build_foundation(settings: Settings, rows: DurableRows) -> Foundation:
         store=store,
         state=state,
         site=site,
-        records=_build_records(settings, key, secret, traffic),
+        records=_build_records(settings, key, secret, _observers(traffic, spans)),
         traffic=traffic,
+        spans=spans,
     )
 
 
-def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAddresses) -> NodeState:
+def restored_state(settings: Settings, rows: Mapping[Table, Rows], secret: bytes, *, now: float) -> NodeState:
+    """Restore the tables of a node that does not run, as its start does.
+
+    Args:
+        settings: Loaded and checked.
+        rows: What is stored.
+        secret: Of the data directory.
+        now: Seconds since the Unix epoch.
+
+    Raises:
+        SettingsError: Something that the settings name cannot be used.
+        HostError: STORAGE.
+    """
+    return _restore_state(settings, rows, _stub_addresses(settings, secret), now=now)
+
+
+def _stub_addresses(settings: Settings, secret: bytes) -> StubAddresses:
+    seed = hashlib.sha256(b"trapezoid stub addresses\0" + secret).digest()
+    return StubAddresses(_node_url(settings), seed)
+
+
+def _node_url(settings: Settings) -> str:
+    return f"runtime://{settings.node.domain}/{settings.node.name}"
+
+
+def _restore_state(
+    settings: Settings, rows: Mapping[Table, Rows], stub_addresses: StubAddresses, *, now: float
+) -> NodeState:
     journal = Journal()
-    rules = SessionRules(
-        grace_seconds=settings.sessions.grace_seconds,
-        take_over_grace_seconds=settings.sessions.take_over_grace_seconds,
-        lease_seconds=settings.sessions.lease_seconds,
-        max_sessions=settings.limits.sessions,
-        returns_by_address=settings.compat.return_by_address,
-        second_open_takes_over=settings.compat.take_over,
-    )
     own = OwnNames.of(settings.own_domains, [canonical_key(stub_addresses.node)])
     parts = StateParts(
-        transitions=SessionTransitions(journal, build_credentials(settings), rules),
+        transitions=SessionTransitions(journal, build_credentials(settings), meaning.session_rules(settings)),
         owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,
@@ -144,11 +176,23 @@ def _restore_state(settings: Settings, store: StateStore, stub_addresses: StubAd
         ),
     )
     state = make_state(own, parts)
-    restore(state, store.load(), now=time.time())
+    restore(state, rows, now=now)
     return state
 
 
-def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, traffic: Traffic) -> RecordsWriter:
+def _observers(traffic: Traffic, spans: SpanExport | None) -> Observe:
+    """What sees each batch of records before it is written."""
+    if spans is None:
+        return traffic.observe
+
+    def observe(records: Sequence[Record], now: float) -> None:
+        traffic.observe(records, now)
+        spans.observe(records, now)
+
+    return observe
+
+
+def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, observe: Observe) -> RecordsWriter:
     chosen = settings.records
     options = WriterOptions(
         is_strict=chosen.durability == "strict",
@@ -157,8 +201,9 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, traf
         segments=SegmentOptions(
             segment_bytes=chosen.segment_bytes,
             segment_seconds=chosen.segment_seconds,
+            has_blocks=chosen.segment_format == "columns",
             address_key=address_key(secret) if chosen.hash_addresses else None,
         ),
     )
     signer = Signer(node_key.key_id, node_key.sign)
-    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options, observe=traffic.observe)
+    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options, observe=observe)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import trio
 
@@ -27,9 +27,14 @@ from msg_node.identity.core.assertions import ANY_DOMAIN, ProviderRules
 from msg_node.identity.core.identity_service import ISSUER_KEYS, IdentityService
 from msg_node.identity.core.issued_tokens import IssuedTokens, TokenMark
 from msg_node.identity.core.login_service import TOKEN_MARKS, LoginService
+from msg_node.identity.core.password_login import PASSWORDS, LocalAccounts
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
 from msg_node.identity.core.verdicts import AssertionVerdict, Verdicts
+from msg_node.identity.mark_keeper import MarkKeeper, TokenMarks
+from msg_node.identity.password_check import PasswordCheck
+from msg_node.identity.password_hash import HashCost
 from msg_node.identity.token_store import TokenStore
+from msg_node.identity.user_store import USERS_FILE, UserStore
 from msg_node.kernel.credentials import JWT
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 from msg_node.kernel.service import Service
@@ -38,7 +43,7 @@ from msg_node.node_state import NodeState
 from msg_node.registries.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.registries.core.stub_claims import names_stub_of
 from msg_node.registries.guid_store import GuidStore
-from msg_node.settings.identity import GlobalRegistrySettings, ProviderSettings
+from msg_node.settings.identity import GlobalRegistrySettings, PasswordSettings, ProviderSettings, TokenSettings
 from msg_node.settings.model import Settings
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring import meaning
@@ -54,8 +59,16 @@ class IdentityServices:
     nursery.
     """
 
-    def __init__(self, settings: Settings, state: NodeState, node_key: SigningKey) -> None:
+    def __init__(
+        self, settings: Settings, state: NodeState, node_key: SigningKey, marks: TokenMarks | None = None
+    ) -> None:
         """Make them; nothing is asked yet.
+
+        Args:
+            settings: Loaded and checked.
+            state: Sessions, and who has what.
+            node_key: Signs for the node.
+            marks: Those of the domain, None for a node that keeps its own in a file.
 
         Raises:
             SettingsError: A file that the settings name cannot be used.
@@ -75,28 +88,43 @@ class IdentityServices:
                 verify=settings.global_registry.verify,
                 cache_seconds=settings.global_registry.cache_seconds,
             )
-        providers = settings.identity.provider
-        self._keyring = _keyring(settings, self._took_keys)
-        self._verdicts = Verdicts(
-            [_rules(one, settings.own_domains) for one in providers], wants_keys=self._keyring.want
-        )
+        loaded = load_providers(settings)
+        self._keyring = IssuerKeyring(loaded.fetcher, loaded.sources, on_keys=self._took_keys)
+        self._verdicts = Verdicts(loaded.rules, wants_keys=self._keyring.want)
         state.transitions.credentials.wants_keys = self._keyring.want
-        for provider in providers:
-            if provider.jwks is not None:
-                self._took_keys(provider.issuer, keys_in_file(provider))
-        self._token_store: TokenStore | None = None
-        self._tokens = self._restored_tokens()
-        self._logins = LoginService(state.transitions, self._tokens)
+        for issuer, keys in loaded.keys.items():
+            self._took_keys(issuer, keys)
+        self.marks: MarkKeeper | None = None
+        """Follows what becomes of our tokens; None when the settings want none."""
+        self._tokens: SessionTokens | None = None
+        if settings.identity.tokens is not None:
+            marks = TokenStore(settings.node.data_dir / "tokens.sqlite") if marks is None else marks
+            self._tokens = self._restored_tokens(settings.identity.tokens, marks.load())
+        accounts, chosen = (
+            LocalAccounts(settings.node.domain, frozenset(settings.own_domains)),
+            settings.identity.passwords,
+        )
+        self._logins = LoginService(state.transitions, self._tokens, None if chosen is None else accounts)
+        self._passwords = None if chosen is None else self._password_check(chosen)
+        if self._tokens is not None and marks is not None:
+            self.marks = MarkKeeper(marks, self._logins)
 
-    def _restored_tokens(self) -> SessionTokens | None:
+    def _password_check(self, chosen: PasswordSettings) -> PasswordCheck:
+        """Who checks passwords of local users. Raises HostError: STORAGE."""
+        users = UserStore(self._settings.node.data_dir / USERS_FILE)
+        cost = HashCost(chosen.memory_kib, chosen.passes)
+        return PasswordCheck(
+            users,
+            cost,
+            most=chosen.checks,
+            end_user=lambda user, moment: self._logins.end_user(user, moment, now=time.time()),
+        )
+
+    def _restored_tokens(self, chosen: TokenSettings, marks: list[TokenMark]) -> SessionTokens:
         """Our own tokens, with what had become of them."""
-        chosen = self._settings.identity.tokens
-        if chosen is None:
-            return None
         keys = load_online_keys(chosen.keys_dir, "token")
-        self._token_store = TokenStore(self._settings.node.data_dir / "tokens.sqlite")
-        issued, now = IssuedTokens(), time.time()
-        issued.restore(self._token_store.load(), now=now)
+        issued = IssuedTokens()
+        issued.restore(marks, now=time.time())
         rules = own_rules(self._settings.node.domain, self._settings.own_domains)
         life = TokenLife(chosen.seconds, chosen.login_seconds)
         tokens = SessionTokens(rules, keys, life, issued, believes=self._believes)
@@ -125,19 +153,36 @@ class IdentityServices:
     @property
     def identify(self) -> Identify | None:
         """Says who sends a message that crosses our border; None when there are no identity providers."""
-        return self._identify if self._settings.identity.provider else None
+        identity = self._settings.identity
+        return self._identify if identity.provider or identity.passwords is not None else None
 
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and users found; once, before anything runs."""
         self._bus = bus
         bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
-        if self._tokens is not None and self._token_store is not None:
-            bus.inquiries.connect(TOKEN_MARKS, partial(_keep, self._token_store))
+        if self._tokens is not None and self.marks is not None:
+            bus.inquiries.connect(TOKEN_MARKS, self.marks.keep)
             for login in self._tokens.issued.revoked():  # the node may have died before its sessions knew
                 self._state.transitions.end_login(login, now=time.time())
+        if self._passwords is not None:
+            bus.inquiries.connect(PASSWORDS, self._passwords.ask)
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.record_of = self._global_registry.record
+
+    def follow(self, settings: Settings, loaded: LoadedProviders) -> None:
+        """Believe other providers from now on, for other domains; credentials are those of these settings already.
+
+        Keys that were fetched count on while their place is the same.
+        """
+        self._settings = settings
+        gone = self._keyring.follow(loaded.fetcher, loaded.sources)
+        fetched = {one.issuer: self._verdicts.keys_of(one.issuer) for one in loaded.sources if one.issuer not in gone}
+        self._verdicts.follow(loaded.rules, {**fetched, **loaded.keys})
+        for issuer in settings.sessions.issuer:
+            if not issuer.has_keys:
+                keys = self._verdicts.keys_of(issuer.issuer)
+                self._state.transitions.credentials.set_issuer_keys(issuer.issuer, keys)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for users, and keep keys fresh, until cancelled."""
@@ -147,11 +192,17 @@ class IdentityServices:
                 await nursery.start(self._keyring.run)
                 if self._global_registry is not None:
                     await nursery.start(self._bus.users.run)
+                if self.marks is not None:
+                    nursery.start_soon(self.marks.run)
+                if self._passwords is not None:
+                    nursery.start_soon(self._passwords.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
-            if self._token_store is not None:
-                self._token_store.close()
+            if self.marks is not None:
+                self.marks.close()
+            if self._passwords is not None:
+                self._passwords.close()
 
     def status(self) -> dict[str, object]:
         """Report the state of each for operators."""
@@ -211,6 +262,8 @@ class IdentityServices:
 
     def _believes(self, issuer: str) -> bool:
         """True if an issuer is a provider of identities of our users."""
+        if self._passwords is not None and self._tokens is not None and issuer == self._tokens.rules.issuer:
+            return True  # of our own users
         rules = self._verdicts.providers.get(issuer)
         return rules is not None and not rules.domains.isdisjoint(self._own_or_any)
 
@@ -233,10 +286,6 @@ def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> Provider
     )
 
 
-async def _keep(store: TokenStore, mark: TokenMark) -> None:
-    await trio.to_thread.run_sync(partial(store.keep, mark, now=time.time()))
-
-
 def keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:
     """The keys of a provider that are not fetched.
 
@@ -252,12 +301,42 @@ def keys_in_file(provider: ProviderSettings) -> list[VerificationKey]:
         raise SettingsError(f"provider {provider.issuer}: {provider.jwks}: {exc}") from exc
 
 
-def _keyring(settings: Settings, on_keys: Callable[[str, Sequence[VerificationKey]], None]) -> IssuerKeyring:
-    """Fetches through a dialler of its own: ranges that are open to a provider are open to nobody else."""
+class LoadedProviders(NamedTuple):
+    """The identity providers of some settings.
+
+    Attributes:
+        rules: What each may say.
+        sources: Where keys are fetched.
+        fetcher: Fetches them; None where there is nothing to fetch.
+        keys: Those that are in files.
+    """
+
+    rules: list[ProviderRules]
+    sources: list[KeySource]
+    fetcher: HttpFetcher | None
+    keys: Mapping[str, Sequence[VerificationKey]]
+
+
+def load_providers(settings: Settings) -> LoadedProviders:
+    """Read what the settings name; nothing is fetched yet. Blocks.
+
+    Raises:
+        SettingsError: A file cannot be used.
+    """
     fetched = [one for one in settings.identity.provider if one.jwks is None]
     sources = {
         one.issuer: KeySource.of(one.issuer, discovery_url=one.discovery_url, jwks_url=one.jwks_url) for one in fetched
     }
+    return LoadedProviders(
+        [_rules(one, settings.own_domains) for one in settings.identity.provider],
+        list(sources.values()),
+        _fetcher(settings, fetched, sources) if fetched else None,
+        {one.issuer: keys_in_file(one) for one in settings.identity.provider if one.jwks is not None},
+    )
+
+
+def _fetcher(settings: Settings, fetched: list[ProviderSettings], sources: Mapping[str, KeySource]) -> HttpFetcher:
+    """Fetches through a dialler of its own: ranges that are open to a provider are open to nobody else."""
     allowed = {
         sources[one.issuer].host: tuple(map(ipaddress.ip_network, one.allow_addresses))
         for one in fetched
@@ -265,9 +344,6 @@ def _keyring(settings: Settings, on_keys: Callable[[str, Sequence[VerificationKe
     }
     plaintext = [sources[one.issuer].host for one in fetched if one.insecure_plaintext]
     names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
-    fetcher = HttpFetcher(
-        Dialler(names, allow_addresses=allowed),
-        meaning.client_context(settings),
-        insecure_plaintext=plaintext,
+    return HttpFetcher(
+        Dialler(names, allow_addresses=allowed), meaning.client_context(settings), insecure_plaintext=plaintext
     )
-    return IssuerKeyring(fetcher, sources.values(), on_keys=on_keys)

@@ -6,74 +6,68 @@ import hashlib
 import ssl
 import time
 from collections.abc import Callable
-from functools import partial
+from pathlib import Path
 
 from catalogue_client.core.state import TrustAnchor
+from catalogue_client.core.updates import AUTOMATIC, UpdateRule
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import channel_binding
+from federation.core.outbound_queue import QueueLimits
 from federation.core.resolution import PeerEntry
 from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import UNIDENTIFIED, BorderRules, Identify, OurNames, Refusal
+from federation.link_context import BorderRules, Identify, OurNames
 from federation.link_records import Recording
-from federation.router import greeting
-from msg_node.bus import middleware
+from federation.visitors import greeting
+from msg_node.admin.policy_deployment import Policies, policies_of
 from msg_node.bus.core.message_queue import QueueBounds
-from msg_node.bus.middleware import Stack, Step, make_stack
-from msg_node.bus.taps import Taps
 from msg_node.connectors.https import HttpsOptions
 from msg_node.connectors.listener import ListenerOptions
+from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import web_context
 from msg_node.kernel.restrictions import Restricted, Restrictions
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.node_state import NodeState
-from msg_node.registries.validation import Validation
+from msg_node.sessions.core.transitions import SessionRules
 from msg_node.settings.admin import AdminSettings
-from msg_node.settings.middleware import StepName, active_steps
 from msg_node.settings.model import PeerSettings, Settings, SiteSettings
-from msg_node.settings.rates import rate_limit, type_rates
+from msg_node.settings.rates import quotas_of, rate_limit, type_rates
+from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.tls_files import believe, show
+from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate, PeerRule
-from policy.core.model import Facts, Mode
-from policy.files import read_policies
+from policy.core.model import Facts
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, HostError, PeerError, SettingsError
 from protofly.message import Message
 from protofly.records import Record
 from wire.core.network import Network, parse_networks
 
 
-def build_gate(settings: Settings) -> Gate:
-    """The gates, with policies and peers."""
+def policies_in_force(settings: Settings) -> Policies:
+    """The policies that a node with these settings has: a bundle that operators activated, or the files. Blocks.
+
+    Raises:
+        SettingsError: They cannot be read or used.
+    """
+    store = PolicyStore(settings.node.data_dir)
+    active = store.active()
+    try:
+        return policies_of(settings.policy, store, active)
+    except HostError as exc:
+        if not active.bundle:
+            raise
+        detail = f"the policies that were activated cannot be used: {exc.detail}; remove {store.active_file} to return"
+        raise SettingsError(f"{detail} to the files of the settings") from exc
+
+
+def build_gate(settings: Settings, policies: CompiledPolicies | None = None) -> Gate:
+    """The gates with their peers, and with `policies`, or with those in force."""
     chosen = settings.policy
-    policies = read_policies(chosen.files, mode=Mode(chosen.mode))
+    policies = policies_in_force(settings).compiled if policies is None else policies
     peers = {peer.domain: peer_rule(peer) for peer in settings.peer}
     return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny)
-
-
-def judge_local(
-    decisions: DecisionRecords,
-    message: Message,
-    roles: frozenset[str],
-    sid: int = 0,
-    *,
-    identify: Identify | None = None,
-) -> Refusal | None:
-    """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass."""
-    if not decisions.gate.policies.sets:
-        return None
-    now = time.time()
-    try:
-        from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
-        who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
-    except PeerError as exc:
-        return Refusal(exc.code)
-    facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
-    verdict = decisions.judge(facts, group="sessions", source=str(sid))
-    if verdict.permitted:
-        message.judged(verdict.is_permitted_by_rule)
-    return None if verdict.permitted else Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id})
 
 
 def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> bool:
@@ -94,31 +88,8 @@ def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> b
         time.time(),
         session_roles=roles,
     )
-    verdict = gate.explain(facts).verdict  # it was judged and counted when it came
+    verdict = gate.foresee(facts)  # it was judged and counted when it came
     return verdict.permitted and any(one.name == "park" and one.value is True for one in verdict.decision.obligations)
-
-
-def build_stack(
-    settings: Settings,
-    decisions: DecisionRecords,
-    state: NodeState,
-    identify: Identify | None = None,
-    taps: Taps | None = None,
-    validation: Validation | None = None,
-) -> Stack:
-    """Make the steps that each message of a session passes, as the settings order them; taps come first, if any."""
-    chosen, judge = settings.middleware, partial(judge_local, decisions, identify=identify)
-    makers: dict[StepName, Callable[[], Step]] = {
-        "logging": lambda: middleware.log(chosen.logging.every),
-        "authentication": lambda: middleware.authentication(state.sessions, chosen.authentication.open_to),
-        "rate": lambda: middleware.rate(
-            chosen.rate.limit, type_rates(chosen.rate.by_type), max_sessions=settings.limits.sessions
-        ),
-        "authorisation": lambda: middleware.authorisation(judge, state.guests.domain),
-        "schema": lambda: _schema_step(validation),
-    }
-    first: list[tuple[str, Step]] = [] if taps is None else [("taps", taps.step)]
-    return make_stack([*first, *((name, makers[name]()) for name in active_steps(settings))], judge)
 
 
 def build_guests(
@@ -136,11 +107,6 @@ def build_guests(
     recording = Recording(domain, gate, record, settings.records.hash_addresses)
     mains = {alias: peer.domain for peer in settings.peer for alias in peer.aliases}
     return GuestBorder(GuestContext(rules, recording, decisions, mains))
-
-
-def _schema_step(validation: Validation | None) -> Step:
-    assert validation is not None, "the settings that ask for the step make what it needs"
-    return validation.step
 
 
 def check_barred(restrictions: Restrictions, message: Message) -> None:
@@ -190,7 +156,12 @@ def peer_rule(peer: PeerSettings) -> PeerRule:
     """Make the rule of a peer entry for the gate."""
     limit = rate_limit(peer.messages_per_second, peer.bytes_per_second, peer.burst_seconds)
     return PeerRule(
-        default=peer.default, rate=limit, rates=type_rates(peer.rate), p2p=peer.p2p, link_class=peer.trust_class
+        default=peer.default,
+        rate=limit,
+        rates=type_rates(peer.rate),
+        quotas=quotas_of(peer.quota),
+        p2p=peer.p2p,
+        link_class=peer.trust_class,
     )
 
 
@@ -204,14 +175,23 @@ def peer_entries(settings: Settings) -> dict[str, PeerEntry]:
 
 
 def anchor_of(settings: Settings, domain: str) -> TrustAnchor:
-    """Return why the first root of a domain may be believed, by the peer entry that names it most closely."""
+    """Return why the first root of a domain may be believed."""
+    peer = _entry_of(settings, domain)
+    return TrustAnchor.web() if peer is None else TrustAnchor(TrustLevel(peer.trust), peer.fingerprint)
+
+
+def update_rule(settings: Settings, domain: str) -> UpdateRule:
+    """Return which newer versions of the stub of a domain may run."""
+    peer = _entry_of(settings, domain)
+    return AUTOMATIC if peer is None else UpdateRule(peer.updates, frozenset(peer.modules))
+
+
+def _entry_of(settings: Settings, domain: str) -> PeerSettings | None:
+    """The peer entry that names a domain most closely."""
     entries = {peer.domain: peer for peer in settings.peer}
     labels = domain.split(".")
     names = (domain, *(f"*.{'.'.join(labels[index:])}" for index in range(1, len(labels))))
-    peer = next((entries[name] for name in names if name in entries), None)
-    if peer is None:
-        return TrustAnchor.web()
-    return TrustAnchor(TrustLevel(peer.trust), peer.fingerprint)
+    return next((entries[name] for name in names if name in entries), None)
 
 
 def alias_rules(settings: Settings, gate: Gate, node_url: str) -> AliasRules:
@@ -284,6 +264,24 @@ def classes(settings: Settings) -> dict[str, str]:
     return {peer.domain: peer.trust_class for peer in settings.peer if not peer.domain.startswith("*")}
 
 
+def session_rules(settings: Settings) -> SessionRules:
+    """Return how sessions begin and end."""
+    return SessionRules(
+        grace_seconds=settings.sessions.grace_seconds,
+        take_over_grace_seconds=settings.sessions.take_over_grace_seconds,
+        lease_seconds=settings.sessions.lease_seconds,
+        max_sessions=settings.limits.sessions,
+        returns_by_address=settings.compat.return_by_address,
+        second_open_takes_over=settings.compat.take_over,
+    )
+
+
+def queue_limits(settings: Settings) -> QueueLimits:
+    """Return what may wait for one domain."""
+    chosen = settings.limits
+    return QueueLimits(chosen.waiting_messages, chosen.waiting_bytes, chosen.waiting_seconds)
+
+
 def https_options(settings: Settings) -> HttpsOptions | None:
     """Return the settings of runtimes over HTTP, None if they are off."""
     return HttpsOptions(settings.https.poll_seconds, settings.https.queue_messages) if settings.https.serve else None
@@ -296,13 +294,19 @@ def listener_options(settings: Settings) -> ListenerOptions:
         queue=QueueBounds(settings.limits.session_queue_messages, settings.limits.session_queue_bytes),
         origins=settings.listen.origins,
         https=https_options(settings),
+        unopened_per_second=settings.listen.unopened_per_second,
+        proxies=Proxies.of(settings.listen),
     )
 
 
 def bindings(settings: Settings) -> frozenset[str]:
-    """Return what a channel to us may be bound to: the certificate that we serve."""
-    if settings.listen.certificate is None:
-        return frozenset({channel_binding(b"")})
-    pem = settings.listen.certificate.read_text(encoding="ascii")
+    """Return what a channel to us may be bound to: the certificate that we serve, or those that proxies of ours do."""
+    listen = settings.listen
+    shown = listen.proxy_certificates if listen.certificate is None else (listen.certificate,)
+    return frozenset(_binding(file) for file in shown) or frozenset({channel_binding(b"")})
+
+
+def _binding(file: Path) -> str:
+    pem = file.read_text(encoding="ascii")
     first = pem[pem.index("-----BEGIN CERTIFICATE-----") : pem.index("-----END CERTIFICATE-----") + 25]
-    return frozenset({channel_binding(hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest())})
+    return channel_binding(hashlib.sha256(ssl.PEM_cert_to_DER_cert(first)).digest())

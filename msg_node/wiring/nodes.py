@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
+from federation.router import Federation
+from federation.visitors import refused_contact
 from msg_node.addresses.core.allocation import OwnedRow
 from msg_node.addresses.core.subscriptions import SubscriptionRow
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.bus import Bus
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession, may_have
+from msg_node.bus.link_places import LinkPlaces, Streams
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_traffic import Interest, NodeParts
-from msg_node.bus.send_queues import Links
 from msg_node.bus.session_moves import SessionMoves
+from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.cluster_key import read_cluster_key
 from msg_node.cluster.node_line import Address
 from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
@@ -27,16 +32,18 @@ from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.session import SessionRow
 from msg_node.node_state import NodeState
 from msg_node.sessions.core.session_service import OpenRefusedError
-from msg_node.wiring.cluster import HeldName, open_engine
+from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import Foundation
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
+
+logger = logging.getLogger("msg_node")
 
 if TYPE_CHECKING:
     from msg_node.cluster.engine_directory import EngineDirectory
     from msg_node.cluster.membership import Membership
     from msg_node.cluster.stored_sessions import StoredSessions
-    from msg_node.storage.engine import Engine
+    from msg_node.cluster.work_takeover import WorkTakeover
 
 
 class SessionsOfTheDead:
@@ -100,9 +107,11 @@ class ClusterNode:
         directory: Who owns which address.
         membership: Which nodes there are.
         dead: Sessions of nodes that have died.
+        takeover: Their work.
         identity: Who we are.
         address: Where our node bus listens.
         state: What was restored.
+        node_key: Our own address, to which answers for this node go.
     """
 
     parts: NodeParts
@@ -110,16 +119,23 @@ class ClusterNode:
     directory: EngineDirectory
     membership: Membership
     dead: SessionsOfTheDead
+    takeover: WorkTakeover
     identity: NodeIdentity
     address: Address
     state: NodeState
+    node_key: str
 
     async def claim_restored(self) -> None:
         """Claim what this name stored. What its runtimes have taken to another node meanwhile is ended here."""
         sessions = [one for one in self.state.sessions if not one.is_guest]
         self.claims.restored(sessions)
+        for number in self.state.links:  # other domains subscribe anew when they have a link
+            self.state.listeners.remove_all(number)
         addresses = [canonical_key(row.url) for one in sessions for row in self.state.owners.owned(one.sid)]
-        lost = await self.claims.restart(addresses)
+        lost = await self.claims.restart([*addresses, self.node_key])
+        if self.node_key in lost:
+            lost.remove(self.node_key)
+            logger.error("cluster: somebody has taken %s: answers to this node do not arrive", self.node_key)
         if lost:
             self.parts.moves.lost(lost)
 
@@ -130,6 +146,11 @@ class JoinedNode:
 
     node: ClusterNode
     bus: SocketNodeBus
+    links: ClusterLinks
+
+    def statistics(self) -> dict[str, object]:
+        """What operators see: the links to the other nodes, and which node has the link to which other domain."""
+        return {**self.bus.statistics(), "domains": self.node.parts.places.known()}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Join the others: claim what was restored, then listen for them; until cancelled.
@@ -141,16 +162,20 @@ class JoinedNode:
         node = self.node
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(node.directory.run)
                 await nursery.start(node.membership.run)
                 await node.claim_restored()
                 nursery.start_soon(node.claims.run)
                 nursery.start_soon(node.parts.moves.run)
+                nursery.start_soon(node.parts.work.run)
+                nursery.start_soon(node.parts.places.run)
+                nursery.start_soon(self.links.run)
+                nursery.start_soon(node.takeover.run)
                 await nursery.start(node.parts.routing.run)
                 await nursery.start(self.bus.run)
                 task_status.started()
         finally:
             node.dead.close()
+            await node.directory.close()
 
 
 def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | None:
@@ -167,41 +192,80 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     from msg_node.cluster.membership import Membership
     from msg_node.cluster.names import Names
     from msg_node.cluster.stored_sessions import StoredSessions
+    from msg_node.cluster.work_takeover import WorkTakeover
+    from msg_node.storage.engine import Engine
 
-    def engine() -> Engine:
-        opened = open_engine(settings)
-        assert opened is not None, "the name is held in it"
-        return opened
-
+    engine = partial(Engine, name.options)
     node, epoch = settings.node.name, name.keeper.epoch
-    directory = EngineDirectory(engine(), engine(), node, epoch)
+    directory = EngineDirectory(engine(), name.notices, node, epoch)
     membership = Membership(Names(engine()), node)
     claims = AddressClaims(foundation.store, directory, node)
     dead = SessionsOfTheDead(state, membership, StoredSessions(engine()))
     questions = NodeQuestions()
     moves = SessionMoves(node, state, claims, stored_at=dead.find, questions=questions)
+    routing = NodeRouting(node, directory, state)
+    places = LinkPlaces(node, directory, membership.is_dead, questions)
+    work = WorkMoves(node, state, directory, lambda table: name.shared.read(table.value), places)
+    name.notices.follow(name.shared.channel, work.heard)
     return ClusterNode(
-        parts=NodeParts(NodeRouting(node, directory, state), Interest(state), moves, questions),
+        parts=NodeParts(routing, Interest(state), moves, questions, work, places),
         claims=claims,
         directory=directory,
         membership=membership,
         dead=dead,
+        takeover=WorkTakeover(engine(), membership, node, epoch),
         identity=NodeIdentity(settings.node.domain, node, epoch, read_cluster_key(chosen.key_file)),
         address=Address.parse(chosen.listen),
         state=state,
+        node_key=canonical_key(foundation.node_url),
     )
 
 
-def connect_links(bus: Bus, links: Links, cluster: ClusterNode | None) -> JoinedNode | None:
+class GivenLinks:
+    """The links of this node, as those of other nodes may have them."""
+
+    def __init__(self, federation: Federation, state: NodeState, bus: Bus) -> None:
+        self._federation = federation
+        self._state = state
+        self._effects = bus.effects
+        self.is_live = federation.is_live
+
+    def exists(self, domain: str) -> bool:
+        """See `LinksHere`."""
+        return any(link.domain == domain for link in self._federation.links)
+
+    def give_away(self, domain: str) -> Streams:
+        """See `LinksHere`. The domain listens to nothing here any more: it subscribes anew where its link is."""
+        number = self._state.links.known_number(domain)
+        if number:
+            self._state.listeners.remove_all(number)
+            self._effects.store_rest()
+        seen_through = {
+            stream: last
+            for link in self._federation.links
+            if link.domain == domain
+            for stream, last in link.machine.streams.all().items()
+        }
+        self._federation.cut_off(domain, Code.LINK_ELSEWHERE, "the link moves to another node of this domain")
+        return seen_through
+
+
+def connect_links(bus: Bus, federation: Federation, cluster: ClusterNode | None) -> JoinedNode | None:
     """Have links carry what the bus sends to other domains, and the bus between nodes what it sends to those.
 
     Returns:
         The node among the others, None for a node alone.
     """
-    bus.send_queues.links = links
+    bus.send_queues.links = federation
     if cluster is None or bus.from_nodes is None:
         return None
     node_bus = SocketNodeBus(cluster.identity, cluster.address, cluster.membership.addresses, bus.from_nodes)
     cluster.parts.connect(node_bus)
-    bus.send_queues.links = ClusterLinks(links, node_bus, cluster.state.domains)
-    return JoinedNode(cluster, node_bus)
+    places = cluster.parts.places
+    permits = partial(refused_contact, federation.decisions)
+    links = ClusterLinks(federation, node_bus, cluster.state, places, bus.refusals, permits)
+    bus.send_queues.links = bus.from_nodes.links = links
+    bus.from_links.on_live = links.announce
+    places.links = GivenLinks(federation, cluster.state, bus)
+    federation.is_ours = places.is_here
+    return JoinedNode(cluster, node_bus, links)

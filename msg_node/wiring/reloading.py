@@ -8,39 +8,27 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 import trio
 
-from federation.aliases import Aliases
-from federation.dialler import Dialler
-from federation.domain_documents import DomainDocuments
+from federation.chosen_stubs import StubChoice
 from federation.domain_link import DomainLink, close_link
-from federation.link_acceptor import LinkAcceptor
-from federation.resolver import Resolver
-from federation.router import Federation, greeting
+from federation.visitors import greeting
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
-from msg_node.admin.core.traffic import Traffic
-from msg_node.admin.log_levels import LogLevels
-from msg_node.admin.policy_deployment import PolicyDeployment
-from msg_node.bus.bus import Bus
-from msg_node.connectors.listener import Listener
+from msg_node.admin.policy_deployment import Policies
 from msg_node.kernel.credentials import Credentials
-from msg_node.node_state import NodeState
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.sessions import build_credentials
-from msg_node.site.site import Site
 from msg_node.wiring import meaning
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
-from msg_node.wiring.foundation import CurrentSettings
+from msg_node.wiring.identity import LoadedProviders, load_providers
+from msg_node.wiring.peer_stubs import stub_choices
+from msg_node.wiring.reloadable import Reloadable, take_limits_over, take_providers_over, take_terms_over
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
-from policy.core.engine import CompiledPolicies
-from policy.core.gate import Gate
-from policy.core.model import Facts, Mode
+from policy.core.model import Facts
 from policy.files import read_policies
 from protofly.errors import Code, SettingsError
 
@@ -53,45 +41,14 @@ ReadSettings = Callable[[], Settings]
 """Reads and checks the settings files. Blocks. Raises SettingsError."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reloadable:
-    """The parts of a node that take changed settings over.
+class Loaded(NamedTuple):
+    """What was read for changed settings: everything that can fail."""
 
-    Attributes:
-        current: Holds the settings in force.
-        gate: Peers, lists, rates, policies.
-        policies: Writes down which policies are in force.
-        dialler: Internal addresses that peers may have.
-        resolver: Asks again for domains that were not found.
-        documents: Verify other domains by the anchors of their entries.
-        aliases: Which names may be aliases.
-        federation: Ends links of domains that are not talked to any more.
-        levels: Levels of the log.
-        listener: Shows the certificate of `[listen]`.
-        acceptor: Knows to what links may be bound.
-        site: Shows that of `[site]`.
-        traffic: Has figures of the domains that are named.
-        state: Sessions, and what proofs count.
-        bus: Ends sessions whose credentials are gone.
-        node_url: Our runtime address.
-    """
-
-    current: CurrentSettings
-    gate: Gate
-    policies: PolicyDeployment
-    dialler: Dialler
-    resolver: Resolver
-    documents: DomainDocuments
-    aliases: Aliases
-    federation: Federation
-    levels: LogLevels
-    listener: Listener
-    acceptor: LinkAcceptor | None
-    site: Site | None
-    traffic: Traffic
-    state: NodeState
-    bus: Bus
-    node_url: str
+    policies: Policies
+    tls: LoadedTls
+    credentials: Credentials
+    choices: list[StubChoice]
+    providers: LoadedProviders
 
 
 class Reloading:
@@ -105,6 +62,8 @@ class Reloading:
     def __init__(self, parts: Reloadable, read: ReadSettings) -> None:
         self._parts = parts
         self._read = read
+        self.changing = trio.Lock()
+        """Held while a change of settings or policies is planned and applied, so that no plan is made on old ones."""
         self.tls = ServedTls(parts.current.get, self._show)
         self.admin_site: AdminSite | None = None
         """Shows the certificate of `[admin]`; set once it is made, which takes the plans of this."""
@@ -125,13 +84,14 @@ class Reloading:
         forgotten = self._parts.resolver.forget_failures()
         if forgotten:
             logger.info("%d domains that were not found may be looked up again", forgotten)
-        try:
-            plan = await self.plan()
-        except SettingsError as exc:
-            self._parts.policies.refused(exc)
-            logger.error("the settings stay as they are: %s", exc.detail)
-            return
-        plan.apply()
+        async with self.changing:
+            try:
+                plan = await self.plan()
+            except SettingsError as exc:
+                self._parts.policies.refused(exc)
+                logger.error("the settings stay as they are: %s", exc.detail)
+                return
+            plan.apply()
 
     async def plan(self) -> Plan:
         """Read and check everything; nothing changes before `apply` of the plan.
@@ -145,42 +105,53 @@ class Reloading:
         if others := [one.name for one in changes if not is_reloadable(one)]:
             reasons = "; ".join(f"{name}: needs a restart, {reason_for_restart(name)}" for name in others)
             raise SettingsError(f"{reasons}; nothing was changed")
-        policies = await trio.to_thread.run_sync(
-            partial(read_policies, after.policy.files, mode=Mode(after.policy.mode))
-        )
-        peers = {peer.domain: meaning.peer_rule(peer) for peer in after.peer}
-        Gate(policies, peers, allow=after.policy.allow, deny=after.policy.deny)  # it checks them
-        loaded = await trio.to_thread.run_sync(load_tls, after)
+        policies = await trio.to_thread.run_sync(meaning.policies_in_force, after)
+        if policies.active.bundle:  # the files wait until it is rolled back, and have to be right by then
+            await trio.to_thread.run_sync(read_policies, after.policy.files)
+        meaning.build_gate(after, policies.compiled)  # it checks entries and lists
+        tls = await trio.to_thread.run_sync(load_tls, after)
         credentials = await trio.to_thread.run_sync(build_credentials, after)
+        choices = await trio.to_thread.run_sync(stub_choices, after)
+        providers = await trio.to_thread.run_sync(load_providers, after)
+        loaded = Loaded(policies, tls, credentials, choices, providers)
         ended = sessions_without_proof(self._parts.state, credentials)
-        shown = {"changes": changes, "policies": policies.revision, "sessions_that_end": len(ended)}
-        revision = {"policies": self._parts.gate.policies.revision}
-        return Plan(revision, shown, lambda: self._apply(after, policies, loaded, credentials))
+        revision = policies.compiled.revision
+        shown: dict[str, object] = {"changes": changes, "policies": revision, "sessions_that_end": len(ended)}
+        if policies.active.bundle:
+            shown["policies_are_of"] = f"{policies.place}, not the files of the settings"
+        now = {"policies": self._parts.gate.policies.revision}
+        return Plan(now, shown, lambda: self._apply(after, loaded))
 
-    def _apply(
-        self, settings: Settings, policies: CompiledPolicies, loaded: LoadedTls, credentials: Credentials
-    ) -> None:
+    def _apply(self, settings: Settings, loaded: Loaded) -> None:
         parts = self._parts
         before = parts.current.get()
-        take_credentials_over(parts.state, parts.bus, credentials)
+        take_credentials_over(parts.state, parts.bus, loaded.credentials)
         parts.current.put(settings)
+        take_providers_over(parts, settings, loaded.providers)
+        take_limits_over(parts, settings)
         peers = {peer.domain: meaning.peer_rule(peer) for peer in settings.peer}
         parts.gate.configure(peers, allow=settings.policy.allow, deny=settings.policy.deny)
-        parts.policies.deploy(policies, settings.policy.files, settings.policy.mode)
+        parts.policies.deploy(loaded.policies)
+        take_terms_over(parts, settings)
         parts.dialler.replace_allowed(meaning.allowed_addresses(settings))
         parts.aliases.rules = meaning.alias_rules(settings, parts.gate, parts.node_url)
         parts.traffic.follow(meaning.classes(settings))
-        self.tls.put(loaded)
+        self.tls.put(loaded.tls)
         if settings.log.level != before.log.level:
             parts.levels.settle(settings.log.level)
         if settings.peer != before.peer:
             parts.documents.reconsider()
             parts.resolver.forget_failures()
+        other_stubs = parts.stubs.choose(loaded.choices)
         for link in parts.federation.links:
+            if link.domain in other_stubs:
+                link.need.recall()  # the next instance is given what the settings say now
             if not self._may_talk(link.domain):
                 parts.federation.cut_off(link.domain, Code.DOMAIN_BLOCKED, "our settings do not talk to this domain")
             elif _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
                 self._renew(link)
+            elif meaning.update_rule(before, link.domain) != meaning.update_rule(settings, link.domain):
+                self._take_other_version(link)
         parts.federation.open_lasting()
         logger.info("the settings are in force: %d changes", len(setting_changes(before, settings)))
 
@@ -190,6 +161,14 @@ class Reloading:
             close_link(link)
         else:
             self._parts.federation.restart(link.domain)
+
+    def _take_other_version(self, link: DomainLink) -> None:
+        """Have the stub of a link look which versions may run; one that may run no more does not go on."""
+        rule, running = meaning.update_rule(self._parts.current.get(), link.domain), link.stub.module_sha256
+        if rule.mode == "pinned" and running not in rule.modules:
+            self._renew(link)
+        else:
+            link.need.look()
 
     def _may_talk(self, domain: str) -> bool:
         """Ask the gate `peer` without counting."""

@@ -46,7 +46,7 @@ def load_tls(settings: Settings) -> LoadedTls:
     try:
         bindings = meaning.bindings(settings)
     except (OSError, ValueError) as exc:
-        raise SettingsError(f"listen.certificate: {settings.listen.certificate}: {exc}") from exc
+        raise SettingsError(f"listen.certificate, listen.proxy_certificates: {exc}") from exc
     return LoadedTls(
         meaning.server_context(settings),
         meaning.site_context(settings.site, "site"),
@@ -98,7 +98,8 @@ def _stamps(settings: Settings) -> _Stamps:
 
 def _files(settings: Settings) -> list[Path]:
     tables = [one for one in (settings.listen, settings.site, settings.admin) if one is not None]
-    return [file for one in tables for file in (one.certificate, one.key) if file is not None]
+    own = [file for one in tables for file in (one.certificate, one.key) if file is not None]
+    return [*own, *settings.listen.proxy_certificates]
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:

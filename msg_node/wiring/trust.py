@@ -9,11 +9,13 @@ from catalogue_client.trust_store import TrustStore
 from federation.aliases import Aliases
 from federation.catalogue_scripts import CatalogueScripts
 from federation.chosen_stubs import ChosenStubs
+from federation.core.peer_terms import PeerTerms
 from federation.domain_documents import DomainDocuments
 from federation.identity import Identity
 from federation.shipped_files import interpreter_file
 from federation.stub_provider import StubProvider
 from msg_node.kernel.data_schemas import check_configuration
+from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
@@ -35,6 +37,8 @@ class Trust:
         provider: Verified stubs of other domains.
         aliases: Further names of other domains.
         identity: Proves our domains, and verifies the proofs of others.
+        chosen: What the settings say about single stubs.
+        terms: What they say about the links of single domains.
     """
 
     store: TrustStore
@@ -42,6 +46,8 @@ class Trust:
     provider: StubProvider
     aliases: Aliases
     identity: Identity
+    chosen: ChosenStubs
+    terms: PeerTerms
 
 
 def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache: StubsCache, sandbox: Sandbox) -> Trust:
@@ -52,7 +58,12 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
     """
     settings = foundation.settings
     trust_store = TrustStore(settings.node.data_dir / "trust.sqlite", secret=foundation.secret)
-    client = CatalogueClient(discovery.fetcher, trust_store, our_domain=settings.node.domain)
+    client = CatalogueClient(
+        discovery.fetcher,
+        trust_store,
+        our_domain=settings.node.domain,
+        updates=lambda domain: meaning.update_rule(foundation.current.get(), domain),
+    )
     documents = DomainDocuments(
         resolver=discovery.resolver,
         client=client,
@@ -76,4 +87,12 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
     provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)
-    return Trust(store=trust_store, documents=documents, provider=provider, aliases=aliases, identity=identity)
+    return Trust(
+        store=trust_store,
+        documents=documents,
+        provider=provider,
+        aliases=aliases,
+        identity=identity,
+        chosen=chosen,
+        terms=peer_terms(settings),
+    )

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from msg_node.admin.admin_access import FAILURES
-from msg_node.admin.admin_body import REQUEST_BYTES
 from msg_node.admin.admin_site import AdminSite
+from msg_node.admin.core.operations import REQUEST_BYTES
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.model import NodeSettings, Settings
 from protofly.errors import SettingsError

@@ -103,9 +103,19 @@ def test_a_token_of_another_time_is_refused(shift_seconds: int) -> None:
     assert code_of(token(), now=NOW + shift_seconds + (30 if shift_seconds > 0 else 0)) is Code.AUTH_STALE
 
 
+@pytest.mark.parametrize(
+    ("now", "says"), [(NOW + 100, "before our now, by 100 s"), (NOW - 61, "after our now, by 61 s")]
+)
+def test_a_token_of_another_time_says_on_which_side_of_ours(now: float, says: str) -> None:
+    with pytest.raises(PeerError, match=says):
+        verify(token(), now=now)
+
+
 @pytest.mark.parametrize("life_seconds", [0, -1, 61, 1 << 40])
-def test_a_token_that_lives_too_long_is_refused(life_seconds: int) -> None:
-    assert code_of(token(exp=int(NOW) + life_seconds)) is Code.AUTH_STALE
+def test_a_token_that_lives_too_long_is_refused_for_that_and_not_for_the_clocks(life_seconds: int) -> None:
+    with pytest.raises(PeerError, match=f"this one for {life_seconds}$") as caught:
+        verify(token(exp=int(NOW) + life_seconds))
+    assert caught.value.code is Code.AUTH_STALE
 
 
 def test_a_token_signed_by_another_key_is_refused() -> None:

@@ -135,6 +135,29 @@ async def test_one_address_gets_so_many_half_open_connections_and_then_no_more(r
     assert (await rig.opened("ana")).token
 
 
+async def test_address_whose_connections_open_nothing_gets_no_more_and_the_others_are_served(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path, unopened_per_second=0.2) as rig:  # five at once
+        assert rig.listener is not None
+        for _ in range(5):
+            wire = await rig.connect(address="127.0.0.2")
+            await wire.write(b"GET / HTTP/1.1\r\n\r\n")
+            assert (await wire.read_to_end()).startswith(b"HTTP/1.1 4")
+        assert await (await rig.connect(address="127.0.0.2")).read_to_end() == b""
+        assert rig.listener.counters["too many unopened"] == 1
+        assert (await rig.opened("ana")).token
+
+
+async def test_connections_that_open_sessions_cost_their_address_nothing(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path, unopened_per_second=0.2) as rig:
+        for number in range(12):
+            await rig.opened(f"rt-{number}")
+        assert rig.listener is not None
+        assert rig.listener.counters["too many unopened"] == 0
+        for _ in range(4):
+            await (await rig.connect()).cut()
+        assert (await rig.opened("last")).token
+
+
 async def test_half_open_connections_do_not_count_against_open_ones(rig: RuntimeRig) -> None:
     for number in range(5):
         await rig.opened(f"rt-{number}")

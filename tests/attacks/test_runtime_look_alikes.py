@@ -31,6 +31,10 @@ SPELLINGS = [
     f"hyperty-runtime://{DOMAIN}/rt-ana",
     f"RUNTIME://{DOMAIN.upper()}./rt-ana",
     f" {ANA} ",
+    f"{ANA}#",
+    f"{ANA}#1",
+    f"{ANA}?x=1",
+    f"{ANA}/sm#1/2",
 ]
 """What ana may call herself, and nobody else."""
 NEIGHBOURS = [
@@ -70,6 +74,29 @@ async def test_nobody_speaks_in_her_name_however_it_is_spelt(rig: RuntimeRig, sp
     assert code_and_reason(refusal) in ((403, "not-owner"), (403, "spoofed-source"))
     assert await bo.heard() == await ana.heard() == []
     assert rig.counters["refused sources"] == 2
+
+
+@pytest.mark.parametrize("part", ["", "#", "#1", "?x=1", "#1/2", "/x#1"])
+@pytest.mark.parametrize("scheme", ["comm", "hyperty"])
+async def test_nobody_takes_a_part_of_her_address(rig: RuntimeRig, scheme: str, part: str) -> None:
+    ana, eve, bo = await people(rig)
+    address = await ana.allocated(scheme) + part
+    if "/" not in part:  # below, an object has children, which others may observe
+        assert code_and_reason(await eve.subscribed(address)) == (403, "not-owner")
+    await eve.say(a_message("event", address, bo.address, {"value": 1}))
+    await eve.heard()
+    assert await bo.heard() == []
+    await ana.say(a_message("event", address, bo.address, {"value": 2}))
+    await ana.heard()
+    assert [one["body"]["value"] for one in await bo.heard()] == [2]
+
+
+@pytest.mark.parametrize("part", ["#1", "?x"])
+async def test_nobody_opens_a_session_as_a_part_of_her_runtime(rig: RuntimeRig, part: str) -> None:
+    ana, other = await rig.opened("rt-ana"), await rig.runtime()
+    assert code_and_reason(await other.open(f"rt-ana{part}")) == (400, "bad-header")
+    assert rig.port_of("rt-ana").sid is not None
+    assert await ana.heard() == []
 
 
 @pytest.mark.parametrize("text", NEIGHBOURS)

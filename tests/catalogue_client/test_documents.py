@@ -247,6 +247,13 @@ def test_a_root_holds_no_weak_key_although_no_role_names_it() -> None:
         decode_root(json.dumps(members).encode(), domain="b.example")
 
 
+def test_a_live_document_holds_no_weak_node_key() -> None:
+    members = json.loads(encode_document(B.live))
+    members["node_keys"] = {"weak": {"alg": "ed25519", "pub": base64url(bytes(32))}}
+    with pytest.raises(PeerError, match="key weak is malformed or weak"):
+        decode_live(json.dumps(members).encode(), domain="b.example")
+
+
 def test_endpoints_are_found_by_names_of_which_each_is_given_once() -> None:
     members = json.loads(encode_document(B.live))
     live = decode_live(json.dumps(members).encode(), domain="b.example")

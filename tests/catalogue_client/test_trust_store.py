@@ -5,11 +5,12 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from catalogue_client.core.state import TrustState
+from catalogue_client.core.state import FailedModule, StubMark, TrustState, retrusted
 from catalogue_client.trust_store import TrustStore
-from protofly.documents import TrustLevel
+from protofly.documents import Permissions, TrustLevel
 from protofly.errors import Code, HostError, PeerError
 from tests.support.open_files import is_open
 from tests.support.repository import SECRET
@@ -61,3 +62,52 @@ async def test_approval_of_what_is_not_held_is_refused(tmp_path: Path) -> None:
         with pytest.raises(HostError) as caught:
             await store.approve("b.example", "bNodeStub")
         assert caught.value.code is Code.NOT_REGISTERED
+
+
+def newer(**changed: object) -> TrustState:
+    return msgspec.structs.replace(STATE, **changed)
+
+
+NEWER_LIVE = newer(live_serial=9, live_sha256="9" * 64)
+NEW_ROOT = newer(root=b"root 4", root_version=4, fingerprints=["f", "g"], live_serial=1)
+
+
+@pytest.mark.parametrize(
+    ("theirs", "remembered", "is_theirs_behind"),
+    [
+        (STATE, STATE, False),
+        (NEWER_LIVE, NEWER_LIVE, False),
+        (NEW_ROOT, NEW_ROOT, False),
+        (newer(root_version=2), STATE, True),
+        (newer(root_version=9, fingerprints=["x"]), STATE, False),
+        (newer(root_version=9, fingerprints=["x", "f"]), STATE, False),
+        (retrusted(STATE, "b.example", "x"), STATE, False),
+        (newer(root_version=0), STATE, False),
+    ],
+)
+async def test_another_node_raises_marks_of_those_whose_key_sets_were_followed_and_lowers_none(
+    tmp_path: Path, theirs: TrustState, remembered: TrustState, *, is_theirs_behind: bool
+) -> None:
+    with TrustStore(tmp_path / "trust.sqlite", secret=SECRET) as store:
+        await store.save(STATE)
+        assert store.learn(theirs) == (STATE if is_theirs_behind else None)
+        assert store.load("b.example") == remembered
+
+
+async def test_what_an_operator_has_decided_here_and_what_stubs_may_do_stays(tmp_path: Path) -> None:
+    mark = StubMark(serial=1, manifest_sha256="a" * 64, permissions=Permissions())
+    ours = newer(stubs={"link": mark}, failed_modules={"b" * 64: FailedModule(code="trap")})
+    with TrustStore(tmp_path / "trust.sqlite", secret=SECRET) as store:
+        await store.save(ours)
+        store.learn(newer(live_serial=9, stubs={"link": msgspec.structs.replace(mark, approved=["c" * 64])}))
+        assert store.load("b.example") == msgspec.structs.replace(ours, live_serial=9)
+        await store.retrust("b.example", "x")
+        pending = store.load("b.example")
+        assert store.learn(newer(root_version=99)) is None
+        assert store.load("b.example") == pending
+
+
+async def test_a_domain_that_was_never_met_begins_with_what_another_node_remembers(tmp_path: Path) -> None:
+    with TrustStore(tmp_path / "trust.sqlite", secret=SECRET) as store:
+        assert store.learn(NEW_ROOT) is None
+        assert store.load("b.example") == NEW_ROOT

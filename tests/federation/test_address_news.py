@@ -30,9 +30,10 @@ def heard(events: list[GuestEvent], known: set[str]) -> set[str]:
 
 def test_first_news_are_a_snapshot_also_of_nothing_and_later_ones_are_changes() -> None:
     news = AddressNews(10, everything)
+    assert news.left_out == 0
     assert news.news([]) == [GuestEvent(Event.ADDRESSES, 0, b"", FLAG_SNAPSHOT)]
-    [event] = news.news(ADDRESSES[:2])
-    assert (event.payload, event.flags) == (f"+{ADDRESSES[0]}\n+{ADDRESSES[1]}\n".encode(), 0)
+    added = f"+{ADDRESSES[0]}\n+{ADDRESSES[1]}\n".encode()
+    assert news.news(ADDRESSES[:2]) == [GuestEvent(Event.ADDRESSES, 0, added)]
     [event] = news.news(ADDRESSES[1:3])
     assert event.payload == f"-{ADDRESSES[0]}\n+{ADDRESSES[2]}\n".encode()
     assert news.news(ADDRESSES[1:3]) == []
@@ -59,6 +60,8 @@ def test_what_may_not_be_seen_is_never_named_and_is_judged_once() -> None:
     assert news.news(ADDRESSES[:2]) == []
     assert judged == ADDRESSES[:2]
     assert news.news(ADDRESSES[:1]) == []  # it is gone, and the stub never knew of it
+    assert news.news(ADDRESSES[:2]) == []
+    assert judged == [*ADDRESSES[:2], ADDRESSES[1]]  # what went is forgotten, and judged when it comes again
 
 
 def test_beyond_the_bound_addresses_wait_until_others_are_gone() -> None:
@@ -77,6 +80,13 @@ def test_many_addresses_come_in_pieces_of_whole_lines() -> None:
     assert all(len(event.payload) < CHUNK_BYTES + 64 for event in events)
     assert [event.flags for event in events] == [FLAG_SNAPSHOT] + [0] * (len(events) - 1)
     assert heard(events, set()) == set(many)
+
+
+def test_a_piece_that_is_full_to_the_byte_ends_there() -> None:
+    line = len(f"+{ADDRESSES[0]}\n")
+    filler = "comm://a.example/" + "x" * (CHUNK_BYTES - line - len("+comm://a.example/\n"))
+    first, second = AddressNews(10, everything).news([filler, ADDRESSES[0], ADDRESSES[1]])
+    assert (len(first.payload), second.payload) == (CHUNK_BYTES, f"+{ADDRESSES[1]}\n".encode())
 
 
 @given(st.lists(st.one_of(st.none(), st.lists(st.sampled_from(ADDRESSES), unique=True)), max_size=20))

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.core.border import BareBorder, InwardBorder, OutwardBorder, Speaker, check_speaks_for, id_carried
+from federation.core.border import (
+    BareBorder,
+    InwardBorder,
+    OutwardBorder,
+    Speaker,
+    check_speaks_for,
+    id_carried,
+    refusal_abroad,
+)
+from federation.core.carried import cleaned_forward
 from federation.core.message_ids import MessageIds
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -385,3 +394,106 @@ def test_bare_border_lets_no_message_pass_that_is_too_long(flag: str) -> None:
     assert len(crossed(room)) == CROSSING_BYTES
     with pytest.raises(PeerError, check=lambda error: error.code is Code.TOO_LARGE):
         crossed(room + 1)
+
+
+@pytest.mark.parametrize(
+    ("sender", "is_never", "may_use"),
+    [
+        ("hyperty://a.example/h", False, True),
+        ("domain://registry.a.example", False, True),
+        ("hyperty://c.example/h", False, False),
+        ("sip:bo@a.example", False, False),
+        ("sip://bo@a.example", False, False),
+        ("hyperty://b.example/h", True, False),
+        ("domain://registry.b.example", True, False),
+        ("sip:bo@b.example", True, False),
+        ("sip://bo@b.example", True, False),
+        ("hyperty://x.b.example/h", False, False),
+    ],
+)
+def test_a_side_speaks_for_its_domains_and_never_for_ours(sender: str, is_never: bool, may_use: bool) -> None:
+    speaker = Speaker(frozenset({"a.example", "b.example"}), never=frozenset({"b.example"}))
+    assert (speaker.is_never(sender), speaker.may_use(sender)) == (is_never, may_use)
+    trusting = Speaker(frozenset(), never=speaker.never, is_theirs=lambda _: True)
+    assert trusting.may_use(sender) is not is_never
+    denying = Speaker(speaker.domains, is_theirs=lambda _: False)
+    assert not denying.is_never(sender)
+    assert not denying.may_use(sender)
+
+
+MARKED = ["auth", "sessionToken", "assertedIdentity"]
+
+
+@pytest.mark.parametrize("flag", MARKED)
+def test_no_flag_that_only_nodes_set_leaves_by_either_border(flag: str) -> None:
+    marked = message(json.dumps({flag: True, "value": 2}))
+    assert set(json.loads(OutwardBorder(OUR_NODE, STUB).cross(marked, bytes(16)).wire)["body"]) == {
+        *("value", "trace", "via")
+    }
+    bare = BareBorder(OUR_NODE).cross(marked, bytes(16))
+    assert (bare.body, json.loads(bare.wire)["body"]) == (b'{"value":2}', {"value": 2})
+
+
+@pytest.mark.parametrize("marks", [{"via": ["runtime://c.example/mn"]}, {"trace": "t"}, {"trace": "mn:00"}])
+def test_nothing_is_left_of_the_way_of_a_message_at_a_bare_border(marks: dict[str, Any]) -> None:
+    bare = BareBorder(OUR_NODE).cross(message(json.dumps({**marks, "value": 2})), bytes(16))
+    assert (bare.msg_id, bare.body) == (bytes(16), b'{"value":2}')
+    assert json.loads(bare.wire)["body"] == {"value": 2}
+
+
+@pytest.mark.parametrize(("body", "far_body"), [('{"a":1 }', b'{"a":1}'), ("{}", b""), ("{ }", b""), ("", b"")])
+def test_the_record_of_a_crossing_has_the_body_that_the_far_side_gets_back(body: str, far_body: bytes) -> None:
+    crossing = OutwardBorder(OUR_NODE, STUB).cross(message(body), bytes(16))
+    assert crossing.body == far_body
+    arrived, _ = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"}))).cross(codec.decode(crossing.wire)[0])
+    assert arrived.body == far_body
+
+
+def test_the_hops_of_each_message_are_counted_also_when_it_names_them_twice() -> None:
+    border = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"})))
+    assert border.hops_crossed == 0
+    border.cross(message('{"via":["runtime://c.example/mn"],"via":' + HOPS + "}"))
+    assert border.hops_crossed == 3
+    assert border.without_trailer(f'{HEAD},"body":{{"a":1,{TRAILER}}}}}'.encode()) is not None
+    assert border.hops_crossed == 2
+    border.cross(message('{"a":1}'))
+    assert border.hops_crossed == 0
+
+
+def test_senders_that_were_found_good_are_known_and_of_too_many_the_last_ones() -> None:
+    border = InwardBorder(PEER_NODE, Speaker(frozenset({"a.example"})))
+    senders = [f"hyperty://a.example/{number}" for number in range(1025)]
+    for sender in senders[:-1]:
+        border.check_sender(message("", from_=sender))
+    assert border.known_senders == set(senders[:-1])
+    border.check_sender(message("", from_=senders[-1]))
+    assert border.known_senders == set(senders[-1:])
+    with pytest.raises(PeerError):
+        border.check_sender(message("", from_="hyperty://c.example/x"))
+    assert border.known_senders == set(senders[-1:])
+
+
+@pytest.mark.parametrize(
+    ("to", "from_"),
+    [
+        ("comm://b.example/r", "comm://b.example/r"),
+        ("user-guid://AbC", "user-guid://AbC"),
+        ("comm://c.example/r", PEER_NODE),
+        ("comm://a b/r", PEER_NODE),
+    ],
+)
+def test_a_refusal_comes_in_the_asked_name_if_that_is_ours_and_else_in_that_of_our_node(to: str, from_: str) -> None:
+    asked = Message(b"1", "read", "hyperty://a.example/h", to, b"", b"")
+    refusal = refusal_abroad(asked, Code.POLICY, "no", node=PEER_NODE, our_domains=frozenset({"b.example"}))
+    assert (refusal.id, refusal.type, refusal.from_, refusal.to) == (b"1", "response", from_, asked.from_)
+    assert json.loads(refusal.body)["code"] == 403
+
+
+@pytest.mark.parametrize("name", ["from", "type"])
+def test_a_forward_is_a_carried_message_itself_when_it_has_sender_and_type_and_else_keeps_its_bytes(name: str) -> None:
+    members = {"from": "hyperty://a.example/h", "type": "read", "body": {"via": ["x"], "value": 1}}
+    whole = json.dumps(members, separators=(",", ":")).encode()
+    assert json.loads(cleaned_forward(whole, lambda _: True)) == {**members, "body": {"value": 1}}
+    del members[name]
+    part = json.dumps(members, separators=(",", ":")).encode()
+    assert cleaned_forward(part, lambda _: False) == part

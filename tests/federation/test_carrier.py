@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.core.carrier import read_refusal
+from federation.core.carrier import Carrier, read_refusal
 from protofly.errors import Code
 
 
@@ -23,3 +23,30 @@ from protofly.errors import Code
 def test_a_refusal_is_a_code_of_ours_or_said_in_full(text: bytes, code: Code, detail: str) -> None:
     refused = read_refusal(7, text)
     assert (refused.number, refused.code, refused.detail) == (7, code, detail)
+
+
+class Line(Carrier):
+    """A carrier that only counts its ends."""
+
+    channel = "stub"
+
+    def __init__(self) -> None:
+        self.ends = 0
+
+    def end(self) -> None:
+        self.ends += 1
+
+    def cut_off(self, code: Code) -> None:  # noqa: ARG002
+        raise AssertionError("nobody cuts it off")
+
+    def pump(self) -> None:
+        raise AssertionError("nothing waits")
+
+
+def test_a_carrier_that_says_no_more_was_never_heard_cannot_be_asked_and_drains_by_its_end() -> None:
+    line = Line()
+    assert (line.heard_seconds, line.probe(), line.origin, line.direction) == (0.0, False, "", "out")
+    line.drain()
+    assert line.ends == 1
+    line.channel = "peer"
+    assert line.direction == "in"

@@ -54,6 +54,17 @@ async def test_digest_is_pinned_at_first_use_and_another_module_refused_until_it
     assert second.module_sha256 != first.module_sha256
 
 
+def test_settings_that_are_taken_over_name_the_domains_they_change(tmp_path: Path) -> None:
+    def choice(domain: str, **configuration: object) -> StubChoice:
+        return StubChoice(domain=domain, configuration=configuration)
+
+    pins = StubPins(tmp_path / "pins", secret=SECRET)
+    chosen = ChosenStubs([choice("b.example", room=1), choice("c.example")], pins, check=lambda *_: None)
+    assert chosen.choose([choice("b.example", room=1)]) == frozenset()
+    assert chosen.choose([choice("b.example", room=2), choice("d.example", room=1)]) == {"b.example", "d.example"}
+    assert chosen.choose([]) == {"b.example", "d.example"}
+
+
 async def test_pin_that_somebody_else_changed_is_not_believed(tmp_path: Path) -> None:
     chosen = Chosen(tmp_path)
     stub = await chosen.stubs.load("p.example")

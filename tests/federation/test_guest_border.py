@@ -15,7 +15,7 @@ from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import BorderRules, Identified, OurNames
 from federation.link_records import Recording
-from federation.router import greeting, may_talk
+from federation.visitors import greeting, may_talk
 from policy.core.engine import CompiledPolicies, Mode, Rule
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate

@@ -131,6 +131,19 @@ def test_stub_whose_manifest_does_not_say_so_has_no_ranges() -> None:
         made.check_sent(STUB, message(f"hyperty://{STUB}/bo", type_="init"))
 
 
+def test_only_an_admitted_stub_comes_and_it_goes_once() -> None:
+    made = interworking()
+    for domain in ("other.example", STUB):
+        assert not made.went(domain)
+        made.came(domain)
+    assert (made.is_live(STUB), made.is_live("other.example")) == (True, False)
+    assert (made.went(STUB), made.is_live(STUB), made.went(STUB)) == (True, False, False)
+
+
+def test_what_is_of_no_granted_scheme_is_nobodys_whatever_it_looks_like() -> None:
+    assert interworking("sip://legacy.example").stub_of("a b") == ""
+
+
 # The border.
 
 

@@ -45,6 +45,14 @@ def test_silence_while_nothing_is_owed_is_rest() -> None:
     assert not watch.is_stalled
 
 
+def test_silence_counts_from_when_something_is_owed_again() -> None:
+    watch = LineWatch()
+    assert (watch.is_stalled, watch.silent_since, watch.stalled_seconds) == (False, None, 0.0)
+    assert looked(watch, until=3.0) == [(2.0, Sight.SILENT)]
+    assert looked(watch, since=3.25, until=99.75, is_owed=False) == []
+    assert looked(watch, since=100.0, until=200.0) == [(102.0, Sight.SILENT), (105.0, Sight.STALLED)]
+
+
 def test_a_node_that_is_heard_in_time_is_not_stalled() -> None:
     watch = LineWatch()
     now = 0.0

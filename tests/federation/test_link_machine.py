@@ -26,13 +26,17 @@ from federation.core.link_machine import (
     NewStream,
     Probe,
     Pump,
+    Quarantine,
     Rejected,
     Stalled,
     StubVerified,
+    Switched,
+    TakeOver,
     Tick,
     WentDown,
 )
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
+from protofly.codec import body_members, build
 from protofly.errors import Code, PeerError
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -76,6 +80,7 @@ def test_a_first_message_asks_for_a_carrier_and_the_next_carrier_is_pumped() -> 
     assert link.handle(outbound(chat(1)), 0.0) == [NEEDED]
     up = link.handle(CarrierUp(line, "runtime://b.example/mn-1"), 1.0)
     assert Pump(line) in up
+    assert (link.peer_node, link.state) == ("runtime://b.example/mn-1", "live")
     assert link.handle(outbound(chat(2)), 2.0) == []
     assert [one.number for one in link.queue.take_batch(9, 1 << 20, 2.0)] == [1, 2]
 
@@ -176,6 +181,198 @@ def test_carriers_of_different_origins_stay_beside_each_other() -> None:
     assert link.carriers == lines
 
 
+def counted(link: LinkMachine) -> dict[str, int]:
+    return {str(name): count for name, count in link.counters.items() if count}
+
+
+def test_every_message_is_counted_by_its_end() -> None:
+    link, line = machine(QueueLimits(waiting_messages=2, in_flight_messages=4)), Line()
+    messages = [outbound(request(number)) for number in range(1, 5)]
+    assert kinds(link.handle(messages[0], 0.0) + link.handle(messages[1], 0.0)) == [type(NEEDED)] * 2
+    assert link.handle(messages[2], 0.0) == [Rejected(messages[2], Code.OVERLOAD)]
+    assert counted(link) == {"sent": 2, "rejected": 1}
+    link.handle(CarrierUp(line, "n"), 0.0)
+    link.handle(messages[3], 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    ended = link.handle(Refused(3, Code.NO_ROUTE, "nobody"), 1.0)
+    assert ended[0] == Ended(messages[3], "rejected", Code.NO_ROUTE)
+    assert kinds(ended) == [Ended, Answer]
+    assert link.handle(Refused(3, Code.NO_ROUTE, "nobody"), 1.0) == []
+    assert link.handle(Accepted(1), 1.0) == [Delivered([messages[0]], relieves=True)]
+    assert kinds(link.handle(Convicted(messages[1]), 1.0)) == [Quarantine, Ended, Answer]
+    assert counted(link) == {"sent": 3, "rejected": 2, "accepted": 1, "trapped": 1}
+
+
+def test_what_waits_too_long_ends_with_the_reason_why_nothing_goes() -> None:
+    def code_of(refusal: Code | None, last_code: Code | None) -> Code:
+        link = machine()
+        link.refusal, link.last_code = refusal, last_code
+        link.handle(outbound(chat(1), ttl=1.0), 0.0)
+        [ended, *_] = link.handle(Tick(2.0), 2.0)
+        assert isinstance(ended, Ended)
+        assert ended.outcome == "expired"
+        assert counted(link) == {"sent": 1, "expired": 1}
+        return ended.code
+
+    assert code_of(None, None) is Code.DEPLOY_TIMEOUT
+    assert code_of(None, Code.QUARANTINED) is Code.QUARANTINED
+    assert code_of(Code.CIRCUIT_OPEN, None) is Code.CIRCUIT_OPEN
+    assert code_of(Code.CIRCUIT_OPEN, Code.QUARANTINED) is Code.CIRCUIT_OPEN
+
+
+def test_a_receipt_follows_what_was_delivered() -> None:
+    link, line = machine(), Line()
+    link.handle(CarrierUp(line, "n"), 0.0)
+    asks = build(id=1, type="event", from_="hyperty://a.example/ana", to="comm://b.example/r", body={"receipt": True})
+    link.handle(outbound(asks), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    delivered, answer = link.handle(Accepted(1), 1.0)
+    assert isinstance(delivered, Delivered)
+    assert isinstance(answer, Answer)
+    assert (answer.reply.id, answer.reply.to, counted(link)) == (
+        b"1",
+        "hyperty://a.example/ana",
+        {"sent": 1, "accepted": 1},
+    )
+
+
+def test_a_carrier_is_pumped_again_only_while_something_waits_and_the_stream_is_named_when_nothing_is_under_way() -> (
+    None
+):
+    link, line = machine(), Line()
+    link.handle(CarrierUp(line, "n"), 0.0)
+    for number in (1, 2, 3):
+        link.handle(outbound(chat(number)), 0.0)
+    link.queue.take_batch(2, 1 << 20, 0.0)
+    assert kinds(link.handle(Accepted(1), 0.0)) == [Delivered, Pump]
+    link.queue._next_number = (1 << 32) - 1
+    [last] = link.queue.take_batch(2, 1 << 20, 0.0)
+    assert kinds(link.handle(Accepted(2), 0.0)) == [Delivered]
+    assert kinds(link.handle(Accepted(last.number), 0.0)) == [Delivered, type(NAME_STREAM)]
+
+
+def test_a_lost_carrier_says_how_much_waits_and_was_under_way() -> None:
+    link, line = machine(), Line()
+    link.handle(CarrierUp(line, "n"), 0.0)
+    for number in (1, 2, 3):
+        link.handle(outbound(chat(number)), 0.0)
+    link.queue.take_batch(1, 1 << 20, 0.0)
+    assert link.handle(CarrierDown(line), 0.0) == [WentDown(line, 3, "", was_active=True, was_last=True)]
+    assert (link.state, link.carried_by) == ("disconnected", "")
+
+
+def test_a_second_carrier_of_a_stalled_link_leaves_it_stalled_whatever_its_stub_did() -> None:
+    link = machine()
+    link.handle(CarrierUp(Line(), "n"), 0.0)
+    link.handle(outbound(request(1)), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    for now in (0.0, 3.0, 6.0):
+        link.handle(Tick(0.0), now)
+    link.state = "deploying"  # of the stub, which is another carrier
+    link.handle(CarrierUp(Line(channel="stub"), "n"), 6.0)
+    assert link.state == "stalled"
+    assert "1 messages are not taken, 1 requests wait" in link.detail
+
+
+def test_a_stalled_line_owes_what_waits_and_what_is_under_way_and_says_since_when() -> None:
+    link, line = machine(), Line()
+    link.handle(CarrierUp(line, "n"), 0.0)
+    for number in (1, 2):
+        link.handle(outbound(chat(number)), 0.0)
+    link.handle(outbound(request(3), ttl=6.0), 0.0)
+    link.queue.take_batch(1, 1 << 20, 0.0)
+    for now in (0.0, 3.0, 5.5):
+        link.handle(Tick(0.0), now)
+    assert link.detail == "nothing heard for 6 s; 3 messages are not taken, 1 requests wait for their reply"
+    [answer] = link.handle(Tick(0.0), 6.26)
+    assert isinstance(answer, Answer)
+    assert body_members(answer.reply.body)["value"] == {"link": "stalled", "silentSeconds": 6.3}
+
+
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_line_that_cannot_be_asked_is_stalled_by_what_waits_and_by_what_is_under_way(taken: int) -> None:
+    link = machine()
+    link.handle(CarrierUp(Line(), "n"), 0.0)
+    link.handle(outbound(chat(1)), 0.0)
+    link.queue.take_batch(taken, 1 << 20, 0.0)
+    for now in (0.0, 3.0, 6.0):
+        if Probe in kinds(link.handle(Tick(0.0), now)):
+            link.handle(CannotProbe(), now)
+    assert link.state == "stalled"
+
+
+def test_giving_up_ends_all_messages_and_says_why() -> None:
+    link = machine()
+    link.handle(outbound(request(1)), 0.0)
+    assert kinds(link.handle(GiveUp(Code.REVOKED, "the stub was revoked"), 1.0)) == [Ended, Answer]
+    assert (link.detail, link.queue.waiting) == ("the stub was revoked", 0)
+
+
+def test_a_successor_carries_once_nothing_is_under_way_and_until_then_nobody_takes_more() -> None:
+    link, old, new = machine(), Line(), Line()
+    link.handle(CarrierUp(old, "n"), 0.0)
+    for number in (1, 2):
+        link.handle(outbound(chat(number)), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    link.handle(CarrierUp(new, "n"), 1.0)
+    assert link.handle(TakeOver(old, new), 1.0) == []
+    link.handle(outbound(chat(3)), 1.0)
+    assert (link.carriers.may_take(old), link.carriers.may_take(new)) == (False, False)
+    assert Switched not in kinds(link.handle(Accepted(1), 2.0))
+    last = link.handle(Accepted(2), 2.0)
+    assert [action for action in last if isinstance(action, Switched | Pump)] == [Switched(new), Pump(new)]
+    assert (link.carriers.may_take(old), link.carriers.may_take(new), link.carriers) == (False, True, [new, old])
+    assert [one.number for one in link.queue.take_batch(9, 1 << 20, 2.0)] == [3]
+    assert link.handle(CarrierDown(old), 3.0) != []
+    assert link.queue.under_way == 1
+
+
+def test_a_successor_that_must_not_wait_repeats_what_is_under_way_with_the_old_numbers() -> None:
+    link, old, new = machine(), Line(), Line()
+    link.handle(CarrierUp(old, "n"), 0.0)
+    link.handle(outbound(chat(1)), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    link.handle(CarrierUp(new, "n"), 1.0)
+    link.handle(TakeOver(old, new), 1.0)
+    assert Switched(new) in link.handle(TakeOver(old, new, is_now=True), 31.0)
+    assert [one.number for one in link.queue.take_batch(9, 1 << 20, 31.0)] == [1]
+    assert kinds(link.handle(Accepted(1), 32.0)) == [Delivered]
+
+
+def test_a_refusal_of_the_last_message_under_way_lets_the_successor_carry() -> None:
+    link, old, new = machine(), Line(), Line()
+    link.handle(CarrierUp(old, "n"), 0.0)
+    link.handle(outbound(chat(1)), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    link.handle(CarrierUp(new, "n"), 1.0)
+    link.handle(TakeOver(old, new), 1.0)
+    assert Switched(new) in link.handle(Refused(1, Code.OVERLOAD, ""), 2.0)
+
+
+@pytest.mark.parametrize("lost", ["old", "new"])
+def test_a_handover_ends_with_either_carrier(lost: str) -> None:
+    link, old, third, new = machine(), Line(), Line(), Line()
+    for line in (old, third, new):
+        link.handle(CarrierUp(line, "n"), 0.0)
+    link.handle(outbound(chat(1)), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    link.handle(TakeOver(old, new), 1.0)
+    link.handle(CarrierDown(old if lost == "old" else new), 2.0)
+    carries = new if lost == "old" else old
+    assert (link.carriers[0], link.carriers.may_take(carries)) == (carries, True)
+    assert link.queue.waiting + link.queue.under_way == 1
+
+
+def test_nobody_takes_over_from_a_carrier_that_does_not_carry() -> None:
+    link, peer, old, new = machine(), Line(), Line(), Line()
+    for line in (peer, old):
+        link.handle(CarrierUp(line, "n"), 0.0)
+    assert link.handle(TakeOver(peer, new), 1.0) == []
+    link.handle(CarrierUp(new, "n"), 1.0)
+    assert link.handle(TakeOver(old, new), 1.0) == []
+    assert link.carriers.may_take(peer)
+
+
 class Histories(stateful.RuleBasedStateMachine):
     """Any history of one link. Nothing is lost, each message ends once, and a tick that is repeated does nothing."""
 
@@ -226,8 +423,16 @@ class Histories(stateful.RuleBasedStateMachine):
 
     @stateful.rule(most=st.integers(1, 5))
     def take(self, most: int) -> None:
-        if self.link.carriers:
+        if self.link.carriers and self.link.carriers.may_take(self.link.carriers[0]):
             self.under_way += self.link.queue.take_batch(most, 1 << 20, self.now)
+
+    @stateful.rule(index=st.integers(0, 2), is_now=st.booleans())
+    def take_over(self, index: int, *, is_now: bool) -> None:
+        if 0 < index < len(self.link.carriers):
+            old, new = self.link.carriers[0], self.link.carriers[index]
+            self.feed(TakeOver(old, new, is_now))
+            assert self.link.carriers.may_take(new) or (self.under_way and not is_now)
+            self.under_way = list(self.link.queue._under_way)
 
     @stateful.rule(index=st.integers(0, 3))
     def accept(self, index: int) -> None:

@@ -50,6 +50,19 @@ def test_what_our_gate_denies_is_in_our_records_with_the_step_that_said_so(gate:
     assert (decision.msg_id, decision.rule_id) == (record.msg_id, record.rule_id)
 
 
+def test_a_message_with_a_trace_has_the_same_id_whether_it_crosses_or_is_kept_back() -> None:
+    traced = chat(1, trace="of its sender")
+    pair, closed = Pair(), Pair(a=Bus("a.example", gate=Gate()))
+    carrier = live(pair)
+    pair.to_b.send(traced)
+    carrier.pump()
+    carrier.arrive()
+    closed.to_b.send(traced)
+    [arrived], [kept_back] = pair.b.message_records, closed.a.message_records
+    assert kept_back.outcome == "denied"
+    assert kept_back.msg_id == arrived.msg_id
+
+
 def test_a_rate_that_is_used_up_is_a_denial_by_rate() -> None:
     rate = RateLimit(messages_per_second=1.0, burst_seconds=1.0)
     pair = Pair(a=Bus("a.example", gate=Gate(peers={"b.example": PeerRule(rate=rate)})))

@@ -42,6 +42,9 @@ class Documents:
     def seconds_until_askable(self, _domain: str) -> float:
         return self.askable_in_seconds
 
+    async def wait_renewed(self, _domain: str) -> None:
+        await trio.sleep_forever()
+
     def is_forgotten(self, _domain: str) -> bool:
         return False
 
@@ -77,7 +80,7 @@ class Running:
         return self.replaced_at is not None
 
     async def watch(self) -> None:
-        refusal = await self.instance_watch.wait_outdated(self.stub)
+        refusal = await self.instance_watch.wait_outdated(self.stub, _takes_over)
         assert refusal is None
         self.replaced_at = trio.current_time()
 
@@ -86,6 +89,11 @@ class Running:
         while trio.current_time() < ends and self.replaced_at is None:
             self.news.line_failed()
             await trio.sleep(every)
+
+
+async def _takes_over() -> bool:
+    await trio.lowlevel.checkpoint()
+    return True
 
 
 @pytest.fixture

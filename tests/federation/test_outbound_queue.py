@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +13,8 @@ from federation.core import outbound_queue
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue, QueueLimits, deadline_of
 from protofly import codec
 from protofly.errors import Code, PeerError
+from protofly.lifetime import NOTICED_SECONDS
+from protofly.limits import CROSSING_BYTES, WAITING_MESSAGES
 from protofly.message import Message
 
 STREAM = "0" * 32
@@ -136,6 +140,22 @@ def test_messages_that_wait_without_a_carrier_ask_senders_to_pause() -> None:
     assert not asks_to_pause(queue)  # exactly half
     submit(queue, 1)
     assert asks_to_pause(queue)
+
+
+def test_messages_under_way_ask_senders_to_pause() -> None:
+    queue = live_queue()
+    submit(queue, 2)
+    queue.take_batch(10, 10_000, 0.0)
+    submit(queue, 2)
+    assert not asks_to_pause(queue)  # exactly half of the window
+    submit(queue, 1)
+    assert asks_to_pause(queue)
+
+
+def test_a_queue_has_limits_of_its_own() -> None:
+    queue = OutboundQueue(STREAM)
+    submit(queue, WAITING_MESSAGES)
+    assert queue.submit(pending()) is Code.OVERLOAD
 
 
 def test_what_a_lost_carrier_gave_back_asks_nobody_to_pause() -> None:
@@ -338,6 +358,21 @@ def test_suspects_are_handed_over_one_at_a_time_until_all_are_through() -> None:
     assert queue.take_batch(10, 10_000, 0.0) == batch[2:]
 
 
+def test_once_all_suspects_are_through_messages_go_together_again() -> None:
+    queue = live_queue()
+    submit(queue, 2)
+    queue.take_batch(10, 10_000, 0.0)
+    queue.suspect([1, 2])
+    queue.carrier_lost(0.0)
+    queue.is_carried = True
+    submit(queue, 3)
+    sizes = []
+    for number in (1, 2, 5):
+        sizes.append(len(queue.take_batch(10, 10_000, 0.0)))
+        queue.accepted(number)
+    assert sizes == [1, 1, 3]
+
+
 def test_a_refused_message_leaves_and_the_others_stay() -> None:
     queue = live_queue()
     batch = submit(queue, 3)
@@ -429,3 +464,167 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueueMachine = QueueMachine.TestCase
+
+
+# What has left takes no place any more.
+
+
+def holds_nothing(queue: OutboundQueue) -> bool:
+    """True when half of the window may be queued before senders should pause, and not a byte more."""
+    queue.is_carried = True
+    assert queue.submit(pending(size=4_000)) is None
+    is_free = not queue.is_congested
+    assert queue.submit(pending(size=1)) is None
+    return is_free and queue.is_congested and queue.under_way == 0
+
+
+def taken(count: int = 3) -> OutboundQueue:
+    queue = live_queue()
+    submit(queue, count)
+    queue.take_batch(10, 10_000, 0.0)
+    return queue
+
+
+def handed_back(count: int = 3) -> OutboundQueue:
+    queue = taken(count)
+    queue.carrier_lost(1.0)
+    return queue
+
+
+def refuse_all(_message: Message) -> None:
+    raise PeerError(Code.NO_ROUTE)
+
+
+def after_a_conviction() -> OutboundQueue:
+    queue = taken(1)
+    assert queue.suspect([1]) is None
+    assert queue.suspect([1]) is not None
+    return queue
+
+
+def after_everything() -> OutboundQueue:
+    queue = taken(2)
+    submit(queue, 2)
+    queue.abandon()
+    assert queue.abandon() == queue.expire(99.0) == []
+    return queue
+
+
+def after_overdue(count: int = 2) -> OutboundQueue:
+    queue = OutboundQueue(STREAM, LIMITS)
+    submit(queue, count)
+    assert len(queue.expire(15.0, most=1)) == 1
+    assert len(queue.abandon()) == count - 1
+    assert queue.abandon() == []
+    return queue
+
+
+WAYS_OUT: dict[str, Callable[[], OutboundQueue]] = {
+    "accepted": lambda: (one := taken(), one.accepted(3))[0],
+    "accepted by the next carrier": lambda: (one := handed_back(), one.resume(3))[0],
+    "refused": lambda: (one := taken(2), one.refused(2), one.refused(1))[0],
+    "withdrawn": lambda: (one := handed_back(), one.withdraw(refuse_all))[0],
+    "expired": lambda: (one := handed_back(), one.expire(16.0))[0],
+    "convicted": after_a_conviction,
+    "abandoned": after_everything,
+    "abandoned when overdue": after_overdue,
+}
+
+
+@pytest.mark.parametrize("way", WAYS_OUT)
+def test_what_has_left_takes_no_place_any_more(way: str) -> None:
+    assert holds_nothing(WAYS_OUT[way]())
+
+
+def test_what_was_handed_back_and_withdrawn_is_no_room_for_others() -> None:
+    queue = handed_back()
+    queue.withdraw(refuse_all)
+    assert queue.submit(pending(size=4_000)) is None
+    assert queue.submit(pending(size=1)) is Code.OVERLOAD
+
+
+def test_what_a_lost_carrier_had_waits_as_long_as_a_new_message() -> None:
+    queue = taken(1)
+    queue.carrier_lost(10.0)
+    assert queue.expire(24.9) == []
+    assert len(queue.expire(25.0)) == 1
+
+
+def test_a_batch_stays_inside_the_window_of_what_is_under_way_already() -> None:
+    queue = taken(5)
+    submit(queue, 5)
+    assert [one.number for one in queue.take_batch(10, 10_000, 0.0)] == [6, 7, 8]
+
+
+def timed(*, ttl: float = 5.0) -> OutboundMessage:
+    message = codec.build(id=1, type="create", from_="a:b", to="c:d", body={"ttl": ttl})
+    return OutboundMessage(message, message.raw, b"", "", 0, 0.0, "", "", 0, 15.0, ttl_seconds=ttl)
+
+
+@pytest.mark.parametrize("now", [0.0, 1.0, 5.0])
+def test_a_message_that_grows_or_ends_while_it_waits_is_counted_as_it_is(now: float) -> None:
+    queue = live_queue()
+    assert queue.submit(timed(ttl=5.0)) is None
+    queue.take_batch(10, 10_000, now)
+    queue.expire(now)
+    queue.accepted(1)
+    assert holds_nothing(queue)
+
+
+@pytest.mark.parametrize(("now", "is_changed"), [(NOTICED_SECONDS - 0.001, False), (NOTICED_SECONDS, True)])
+def test_time_that_is_noticed_is_taken_off_what_is_left_to_a_message(now: float, is_changed: bool) -> None:
+    queue, one = live_queue(), timed()
+    before = one.wire
+    queue.submit(one)
+    queue.take_batch(10, 10_000, now)
+    assert (one.wire != before) is is_changed
+    assert (one.digest != "") is is_changed
+
+
+# Runs.
+
+
+def run_of(limits: QueueLimits, sizes: list[int], *, before: int = 0, under_way: int = 0) -> tuple[int, int]:
+    """How many messages of a run are queued, and how many were made."""
+    queue, made = live_queue(limits), []
+    for _ in range(under_way):
+        queue.submit(pending(size=100))
+    queue.take_batch(10, 10_000, 0.0)
+    for _ in range(before):
+        queue.submit(pending(size=100))
+
+    def messages() -> Iterator[OutboundMessage]:
+        for size in sizes:
+            made.append(size)
+            yield pending(size=size)
+
+    count = queue.submit_run(messages())
+    assert queue.waiting == before + count
+    return count, len(made)
+
+
+def test_a_run_ends_with_the_message_by_which_more_than_half_of_the_window_is_queued() -> None:
+    half = 2 * CROSSING_BYTES
+    limits = QueueLimits(in_flight_messages=8, in_flight_bytes=2 * half)
+    assert run_of(limits, [100] * 9) == (5, 5)
+    assert run_of(limits, [100] * 9, before=2) == (3, 3)
+    assert run_of(limits, [100] * 9, under_way=2) == (3, 3)
+    assert run_of(limits, [100] * 9, before=1, under_way=1) == (3, 3)
+    assert run_of(limits, [100] * 3) == (3, 3)
+    assert run_of(limits, [half // 2] * 9) == (3, 3)
+    assert run_of(limits, [half // 2] * 9, under_way=1) == (2, 2)
+    assert run_of(limits, [half // 2] * 9, before=1) == (2, 2)
+    assert run_of(limits, [half + 1] * 9) == (1, 1)
+
+
+def test_a_window_in_which_two_longest_messages_have_no_place_takes_no_run() -> None:
+    assert run_of(QueueLimits(in_flight_bytes=2 * CROSSING_BYTES), [100]) == (1, 1)
+    assert run_of(QueueLimits(in_flight_bytes=2 * CROSSING_BYTES - 1), [100]) == (0, 0)
+
+
+@pytest.mark.parametrize(("ttl", "deadline"), [(2.0, 7.0), (15.0, 20.0), (100.0, 20.0)])
+def test_messages_of_a_run_wait_as_long_as_others(ttl: float, deadline: float) -> None:
+    queue, one, other = live_queue(QueueLimits()), pending(at=5.0, ttl=ttl), pending(at=5.0, ttl=ttl)
+    queue.submit_run([one])
+    queue.submit(other)
+    assert one.deadline_seconds == other.deadline_seconds == deadline

@@ -66,6 +66,10 @@ def test_only_a_line_that_has_held_begins_anew(held_seconds: float, asks_at_once
     renewal.succeeded(600.0)
     renewal.failed(600.0 + held_seconds)
     assert (renewal.due_in(600.0 + held_seconds) == 0.0) is asks_at_once
+    if asks_at_once:
+        renewal.asked(600.0 + held_seconds, draw=0.5)
+        renewal.failed(600.0 + held_seconds)
+        assert renewal.due_in(600.0 + held_seconds) == FIRST_PAUSE_SECONDS
 
 
 def test_a_domain_that_takes_every_line_for_a_moment_does_not_make_us_ask_more() -> None:

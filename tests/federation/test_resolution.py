@@ -258,6 +258,9 @@ def test_hints_are_read_and_the_pin_binds_only_when_validated() -> None:
         location = outcome.locations[0]
         assert (location.change_id, location.pin_hint, location.mode) == ("20261120", PIN, "testing")
         assert location.pin_is_validated is is_validated
+        without_pin = resolve({TXT: texts("v=rmn1; id=1", is_validated=is_validated)})
+        assert isinstance(without_pin, Resolved)
+        assert not without_pin.locations[0].pin_is_validated
 
 
 @pytest.mark.parametrize(
@@ -269,6 +272,7 @@ def test_hints_are_read_and_the_pin_binds_only_when_validated() -> None:
         "v=rmn1; mode=off",
         "v=rmn1; id=",
         "v=rmn1; id",
+        "v=rmn1; new",
         "v=rmn1; =1",
         "v=rmn1; id=ü",
         "v=rmn1; id=\x00",
@@ -293,6 +297,7 @@ def test_empty_fields_and_as_much_text_as_is_allowed_are_no_fault(end: str) -> N
 def test_a_record_without_hints_is_none_to_note_and_a_domain_without_records_neither() -> None:
     assert read_hints(["v=rmn1"]) == (DomainHints(), "")
     assert read_hints([]) == (DomainHints(), "")
+    assert read_hints(["v=rmn1; v=2; id=1"]) == (DomainHints(change_id="1"), "")
     assert read_hints(["v=spf1 -all"]) == (DomainHints(), "no record begins with v=rmn1")
 
 

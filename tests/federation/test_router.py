@@ -18,7 +18,8 @@ from federation.core.stub_status import StubAddresses
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
 from federation.link_context import Refusal
-from federation.router import Federation, greeting, may_talk
+from federation.router import Federation
+from federation.visitors import greeting, may_talk
 from policy.core.gate import Gate, PeerRule
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError

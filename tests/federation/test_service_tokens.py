@@ -160,6 +160,17 @@ def test_too_many_tokens_in_one_message_are_refused() -> None:
         ServiceTokens([API]).veiled(invitation(more=[{"accessToken": f"t{number}"} for number in range(9)]), "h")
 
 
+def test_as_many_tokens_as_are_allowed_have_handles_that_are_numbered() -> None:
+    tokens = ServiceTokens([API])
+    tokens.veiled(invitation("t1", more=[{"accessToken": f"t{number}"} for number in range(2, 9)]), "h")
+    assert [tokens.of_user(name) for name in ("h", *(f"h-{number}" for number in range(2, 10)))] == [
+        *(f"t{number}" for number in range(1, 9)),
+        "",
+    ]
+    with pytest.raises(PeerError, match="more than 8 access tokens"):
+        tokens.veiled(invitation("t9"), "h")
+
+
 def test_tokens_of_identities_elsewhere_in_a_message_are_veiled() -> None:
     inner = {"type": "create", "body": {"identity": {"accessToken": SECRET}}}
     for body in ({"value": {"identity": {"access_token": SECRET}}}, {"message": inner}):
@@ -198,8 +209,8 @@ def test_flood_of_tokens_is_bounded_and_the_oldest_is_forgotten() -> None:
     tokens = ServiceTokens([API])
     for number in range(STUB_USER_TOKENS + 10):
         tokens.veiled(invitation(f"t{number}"), f"h{number}")
-        tokens.veiled(invitation("kept"), "kept")
-    assert (tokens.of_user("h0"), tokens.of_user("kept")) == ("", "kept")
+        tokens.veiled(invitation("kept"), f"kept{number}")
+    assert (tokens.of_user("h0"), tokens.of_user("kept0")) == ("", "kept")
     assert len(tokens._users) == len(tokens._handles) == STUB_USER_TOKENS
 
 

@@ -12,9 +12,11 @@ from federation.chosen_stubs import InstanceTerms
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_grant import WHOLE_GRANT
+from federation.core.stub_release import ReleaseAction
 from federation.document_news import DocumentNews
+from federation.instance_run import StubSources
 from federation.line_patience import FIRST_LINE_SECONDS, LOST_LINE_SECONDS, SECOND_LINE_SECONDS
-from federation.stub_deployment import StubDeployment, StubSources
+from federation.stub_deployment import StubDeployment
 from federation.stub_host import StubHost
 from federation.stub_life import StubLife
 from federation.stub_provider import Package
@@ -37,6 +39,17 @@ class OnePackage:
         self.stub = stub
         self.has_alternatives = has_alternatives
         self.failed: list[VerifiedStub] = []
+        self.releases = self
+
+    def begin(self, _stub: VerifiedStub, *, is_beside: bool) -> bool:
+        return is_beside
+
+    async def happened(self, *_: object) -> ReleaseAction:
+        await trio.lowlevel.checkpoint()
+        return ReleaseAction.NOTHING
+
+    def seconds_until_proved(self, _stub: VerifiedStub) -> None:
+        """None of these is on trial."""
 
     async def package(self, *_: object, **__: object) -> Package:
         await trio.lowlevel.checkpoint()
@@ -58,7 +71,7 @@ def traps_at(op: Event) -> ScriptedProcess:
     return ScriptedProcess(script)
 
 
-def deployment_of(pair: Pair, provider: OnePackage, process: ScriptedProcess) -> StubDeployment:
+def deployment_of(pair: Pair, provider: OnePackage, process: ScriptedProcess, nursery: trio.Nursery) -> StubDeployment:
     link, terms = pair.to_b, PeerTerms(chosen=frozenset({"b.example"}))
     sandbox = SimpleNamespace(start_worker=_worker(process))
     identity = SimpleNamespace(domain="a.example", node="runtime://a.example/mn-1")
@@ -67,17 +80,18 @@ def deployment_of(pair: Pair, provider: OnePackage, process: ScriptedProcess) ->
     host = StubHost(*parts)
     sources = StubSources(cast("Any", None), cast("Any", provider), host, pair.a.gate, cast("Any", ()))
     news = DocumentNews(link.domain, cast("Any", None), link.now)
-    return StubDeployment(link, StubLife(link), news, sources)
+    return StubDeployment(link, StubLife(link), news, sources, nursery)
 
 
 @pytest.mark.parametrize(("op", "is_noted"), [(Event.START, True), (Event.MESSAGE, False)])
 async def test_only_a_stub_that_was_never_live_has_failed_its_start(op: Event, is_noted: bool) -> None:
     stub = verified_stub(permissions=Permissions(connect=["mn"]))
     provider, pair = OnePackage(stub), Pair(a=Bus("a.example"))
-    deployment = deployment_of(pair, provider, traps_at(op))
     pair.to_b.send(chat(1))
-    with trio.fail_after(10), pytest.raises(StubFaultError, check=lambda fault: fault.code is Code.STUB_TRAPPED):
-        await deployment.run()
+    async with trio.open_nursery() as nursery:
+        deployment = deployment_of(pair, provider, traps_at(op), nursery)
+        with trio.fail_after(10), pytest.raises(StubFaultError, check=lambda fault: fault.code is Code.STUB_TRAPPED):
+            await deployment.run()
     assert provider.failed == ([stub] if is_noted else [])
 
 
@@ -107,10 +121,10 @@ async def test_instance_without_a_line_gives_way_where_there_is_another_stub(
 ) -> None:
     stub = verified_stub(permissions=Permissions(connect=["mn"]))
     provider, pair = OnePackage(stub, has_alternatives=True), Pair(a=Bus("a.example"))
-    deployment = deployment_of(pair, provider, reports(*states))
     pair.to_b.send(chat(1))
     began = trio.current_time()
     async with trio.open_nursery() as nursery:
+        deployment = deployment_of(pair, provider, reports(*states), nursery)
         if line_fails:
             nursery.start_soon(fail_line, deployment)
         with trio.fail_after(60), pytest.raises(TransportError, check=lambda exc: "another one" in exc.detail):
@@ -121,7 +135,8 @@ async def test_instance_without_a_line_gives_way_where_there_is_another_stub(
 
 async def fail_line(deployment: StubDeployment) -> None:
     await trio.sleep(0.1)
-    deployment.line_failed("connect-failed: refused")
+    [run] = deployment.instances.running
+    run.line_failed("connect-failed: refused")
 
 
 @pytest.mark.parametrize(
@@ -134,11 +149,12 @@ async def test_instance_stays_without_another_stub_with_a_line_and_while_nobody_
 ) -> None:
     provider = OnePackage(verified_stub(permissions=Permissions(connect=["mn"])), has_alternatives=has_alternatives)
     pair = Pair(a=Bus("a.example"))
-    deployment = deployment_of(pair, provider, reports(*states))
     if is_needed:
         pair.to_b.send(chat(1))
-    with trio.move_on_after(3 * LOST_LINE_SECONDS) as patience:
-        await deployment.run()
+    async with trio.open_nursery() as nursery:
+        deployment = deployment_of(pair, provider, reports(*states), nursery)
+        with trio.move_on_after(3 * LOST_LINE_SECONDS) as patience:
+            await deployment.run()
     assert (patience.cancelled_caught, provider.failed) == (True, [])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from federation.chosen_stubs import StubChoice
@@ -65,6 +66,7 @@ def test_what_a_stub_needs_within_its_grant_is_its_budget() -> None:
         (StubGrant(memory_bytes=PAGE_BYTES), PAGE_BYTES + 1, 0, "raise `grant.memory_bytes`"),
         (StubGrant(), MEMORY_BYTES + 1, 0, "no node gives that"),
         (StubGrant(call_ms=5), 0, 6, "raise `grant.call_ms`"),
+        (StubGrant(call_ms=5), 0, NODE.cpu_milliseconds, "raise `grant.call_ms`"),
         (StubGrant(), 0, NODE.cpu_milliseconds + 1, "no node gives that"),
     ],
 )
@@ -82,6 +84,9 @@ def test_what_is_not_granted_is_withheld_and_named() -> None:
     everything = StubGrant().permissions(stub)
     assert (everything.endpoints, everything.auth, everything.http) == (frozenset({"mn"}), True, True)
     assert StubGrant().withheld(stub) == []
+    modest = verified_stub(permissions=msgspec.structs.replace(stub.manifest.permissions, auth=False))
+    assert not StubGrant().permissions(modest).auth
+    assert StubGrant(auth=False).withheld(modest) == []
     less = StubGrant(endpoints=frozenset({"other"}), auth=False, http=False)
     given = less.permissions(stub)
     assert (given.endpoints, given.auth, given.http) == (frozenset(), False, False)

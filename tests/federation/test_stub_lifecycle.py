@@ -68,9 +68,10 @@ def test_start_before_its_time_is_our_bug() -> None:
         start(life, 0.9)
 
 
-def test_five_crashes_in_ten_minutes_open_the_circuit_for_ten_minutes() -> None:
+@pytest.mark.parametrize("began", [0.0, 1e6])
+def test_five_crashes_in_ten_minutes_open_the_circuit_for_ten_minutes(began: float) -> None:
     life = StubLifecycle()
-    now = 0.0
+    now = began
     for _ in range(5):
         now = crash(life, now)
     assert life.state is StubState.QUARANTINED
@@ -157,10 +158,28 @@ def test_another_package_starts_at_once_and_its_first_crash_opens_nothing() -> N
     for _ in range(5):
         now = crash(life, now)
     life.replaced()
-    assert not life.is_circuit_open
+    assert (life.is_circuit_open, life.starts_at()) == (False, 0.0)
     start(life, now)
     restart = life.crashed(now, 0.0)
     assert (restart.opens_circuit, restart.at) == (False, now + limits.RESTART_BASE_SECONDS)
+
+
+def test_a_worker_that_dies_before_the_probe_starts_is_no_failed_probe() -> None:
+    life = StubLifecycle()
+    now = 0.0
+    for _ in range(5):
+        now = crash(life, now)
+    now += limits.CIRCUIT_OPEN_SECONDS
+    life.deploying()
+    life.deployed()
+    assert not life.crashed(now, 0.0).opens_circuit
+
+
+def test_a_stub_that_cannot_run_here_has_failed_and_says_why() -> None:
+    life = StubLifecycle()
+    start(life, 0.0)
+    life.unusable("no memory", draw=0.5, is_refused=False)
+    assert (life.state, life.detail) == (StubState.FAILED, "no memory")
 
 
 def test_a_stub_that_was_live_for_less_than_a_minute_does_not_start_from_the_short_delay() -> None:

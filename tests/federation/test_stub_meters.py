@@ -12,6 +12,7 @@ EXCHANGE = {"messages": 2, "elapsed_us": 170, "fuel": 40_000, "cpu_us": 90, "mem
 def test_counts_grow_and_histograms_are_those_since_they_were_taken() -> None:
     meters = StubMeters()
     assert not meters.has_news
+    assert set(meters.totals().values()) == {0}
     for _ in range(3):
         meters.exchanged(**EXCHANGE)
     meters.exchanged(**{**EXCHANGE, "elapsed_us": 5, "memory_bytes": 1})
@@ -19,7 +20,15 @@ def test_counts_grow_and_histograms_are_those_since_they_were_taken() -> None:
     assert meters.take_histograms() == (((bucket_of(5), 1), (bucket_of(170), 3)), ((bucket_of(40_000), 4),))
     assert not meters.has_news
     assert meters.take_histograms() == (None, None)
-    assert meters.calls == 4
+    assert meters.totals() == {
+        "calls": 4,
+        "messages": 8,
+        "traps": 0,
+        "fuel": 160_000,
+        "cpu_us": 360,
+        "memory_bytes": 1 << 20,
+        "log_lines_dropped": 0,
+    }
 
 
 @given(value=st.integers(1, 1 << 62))

@@ -17,7 +17,8 @@ from federation.chosen_stubs import ChosenStubs, StubChoice
 from federation.core.stub_status import StepTimes, StubStatus
 from federation.domain_documents import DomainDocuments
 from federation.resolver import Resolver
-from federation.stub_provider import STUB_TRIES, StubProvider
+from federation.stub_provider import StubProvider
+from federation.stub_releases import STUB_TRIES
 from msg_node.kernel.data_schemas import check_configuration
 from protofly.documents import StubReference, document_sha256
 from protofly.errors import Code, HostError, PeerError, TransportError
@@ -395,9 +396,11 @@ async def test_package_whose_code_is_cached_for_another_is_checked_itself(rig: R
     rig.world.b.now = rig.world.clock.now
     rig.world.b.publish_stub(serial=2, code=code)
     await rig.documents.trust_of("b.example", is_refresh=True)
-    with pytest.raises(PeerError) as caught:
-        await rig.provider.package("b.example", StepTimes())
-    assert (caught.value.code, rig.sandbox.compiled) == (word, 1)
+    package = await rig.provider.package("b.example", StepTimes())
+    assert (package.stub.serial, rig.sandbox.compiled) == (1, 1)  # the version before it goes on
+    state = rig.world.store.load("b.example")
+    assert state is not None
+    assert [one.code for one in state.failed_modules.values()] == [word.word]
 
 
 def reference_to(b: PublishedDomain) -> StubReference:
@@ -427,7 +430,7 @@ async def test_another_stub_is_tried_after_a_failed_start_and_the_first_again_af
         package = await rig.provider.package("b.example", StepTimes())
         names.append(package.stub.name)
         assert package.has_alternatives
-        rig.provider.start_failed(package.stub)
+        rig.provider.releases.start_failed(package.stub)
     assert names == ["first", "second", "first", "second"]
     assert rig.sandbox.compiled == 2
 
@@ -437,7 +440,7 @@ async def test_failed_starts_of_manifests_that_are_offered_no_more_count_for_not
     for serial in range(2, 5):  # each time `first` fails, and is published anew
         package = await rig.provider.package("b.example", StepTimes())
         assert package.stub.name == "first"
-        rig.provider.start_failed(package.stub)
+        rig.provider.releases.start_failed(package.stub)
         rig.world.clock.now += 3_600
         rig.world.b.now = rig.world.clock.now
         offer_two(rig.world, serial=serial)

@@ -13,8 +13,8 @@ from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.document_news import DocumentNews
 from federation.domain_documents import DomainDocuments
+from federation.instance_run import StubSources
 from federation.instance_watch import InstanceWatch
-from federation.stub_deployment import StubSources
 from federation.supervisor import StubSupervisor
 from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
@@ -177,11 +177,32 @@ class TakenBack:
     def is_forgotten(self, _domain: str) -> bool:
         return trio.current_time() >= self.at_seconds
 
+    async def wait_renewed(self, _domain: str) -> None:
+        await trio.sleep_forever()
+
     async def trust_of(self, domain: str, *, is_refresh: bool) -> Any:
         assert is_refresh
         await trio.lowlevel.checkpoint()
         self.asked += 1
         raise PeerError(Code.FINGERPRINT_MISMATCH, "another key set", domain=domain)
+
+
+class RenewedByAVisitor(TakenBack):
+    """The same, and a visitor's token makes somebody else fetch the documents at that time."""
+
+    async def wait_renewed(self, _domain: str) -> None:
+        await trio.sleep_until(self.at_seconds)
+
+
+async def test_a_stub_is_judged_at_once_when_others_have_fetched_its_documents(
+    rig: Rig, autojump_clock: trio.testing.MockClock
+) -> None:
+    del autojump_clock
+    began = trio.current_time()
+    documents, link = cast("DomainDocuments", RenewedByAVisitor(began + 570)), rig.pair.to_b
+    watch = InstanceWatch(link, documents, DocumentNews(link.domain, documents, link.now), is_chosen=False)
+    assert await watch.wait_outdated(cast("VerifiedStub", None)) is not None
+    assert trio.current_time() - began == 570
 
 
 async def test_a_stub_ends_within_a_minute_after_the_operator_took_back_its_trust(

@@ -6,6 +6,7 @@ import tracemalloc
 
 import pytest
 
+from federation.core import transactions as transactions_module
 from federation.core.transactions import (
     ADDRESSED_SECONDS,
     MAX_ADDRESSED,
@@ -45,6 +46,8 @@ def test_a_final_reply_closes_the_transaction() -> None:
     [
         ("100", True),
         ("199", True),
+        ('"199"', True),
+        ('"200"', False),
         ("200", False),
         ("404", False),
         ("10", False),
@@ -192,3 +195,69 @@ def test_of_a_request_that_waits_only_its_header_is_kept() -> None:
     tracemalloc.stop()
     assert held_bytes < 500_000
     assert all(one.expects_reply for one in open_.expired(99_999.0, most=100))
+
+
+def notified(number: int) -> Message:
+    return request(to=f"comm://a.example/{number}/changes")
+
+
+def heard(transactions: Transactions, count: int) -> list[int]:
+    """Which of the observers of so many objects may still acknowledge."""
+    return [number for number in range(count) if transactions.is_open(reply(notified(number), 200))]
+
+
+def test_observers_may_acknowledge_for_a_minute_from_when_they_were_addressed_last() -> None:
+    transactions = Transactions()
+    for number, now in ((0, 0.0), (1, 10.0), (2, 20.0), (0, 50.0)):
+        transactions.addressed(notified(number), now)
+    assert (transactions.expired(69.9), heard(transactions, 3)) == ([], [0, 1, 2])
+    assert (transactions.expired(70.0), heard(transactions, 3)) == ([], [0, 2])
+    assert (transactions.expired(109.9), heard(transactions, 3)) == ([], [0])
+    assert (transactions.expired(110.0), heard(transactions, 3)) == ([], [])
+
+
+def test_an_open_request_is_open_for_its_reply_alone() -> None:
+    transactions = Transactions()
+    transactions.started(request(), 0.0, 15.0)
+    for to, is_it in (("comm://b.example/r", True), ("comm://b.example/s", False)):
+        answer = reply(request(to=to), 200)
+        assert (transactions.is_open(answer), transactions.is_asked(answer)) == (is_it, is_it)
+    assert not transactions.is_open(reply(request(2), 200))
+    transactions.addressed(notified(0), 0.0)
+    assert transactions.is_open(reply(notified(0), 200))
+    assert not transactions.is_asked(reply(notified(0), 200))
+
+
+def test_of_too_many_that_several_may_answer_the_first_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions_module, "MAX_SHARED", 2)
+    transactions = Transactions()
+    replies = [codec.response(request(number), 200, extra={"source": f"a:{number}"}) for number in range(3)]
+    for number in range(3):
+        transactions.started(request(number), 0.0, 15.0)
+        assert transactions.replied(replies[number], 0.0)
+    others = [codec.response(request(number), 200, extra={"source": "a:other"}) for number in range(3)]
+    assert [transactions.is_late(other, 1.0) for other in others] == [True, False, False]
+
+
+def test_of_too_many_that_ended_in_doubt_the_first_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transactions_module, "MAX_ENDED", 2)
+    transactions = Transactions(doubt_until=100.0)
+    for number in (0, 1, 0, 2):
+        transactions.started(request(number), 0.0, 15.0)
+        assert transactions.answered(request(number), 0.0)
+        assert not transactions.answered(request(number), 0.0)
+    assert [transactions.is_late(reply(request(number), 200), 1.0) for number in range(3)] == [True, False, True]
+    assert transactions.is_late(reply(request(1), 200), 100.0)
+
+
+def test_requests_expire_in_their_order_however_many_others_ended_in_between() -> None:
+    transactions = Transactions()
+    for id_, ttl in (("late", 30.0), ("middle", 20.0), ("early", 10.0)):
+        transactions.started(request(id_), 1_000.0, ttl)
+    for number in range(1_200):
+        transactions.started(request(number), 1_000.0, 5.0)
+        transactions.answered(request(number), 1_000.0)
+    assert transactions.expired(1_009.9) == []
+    expired = [transactions.expired(now) for now in (1_010.0, 1_020.0, 1_030.0)]
+    assert expired == [[remembered("early")], [remembered("middle")], [remembered("late")]]
+    assert len(transactions) == 0

@@ -11,10 +11,13 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from federation.core import link_frames
 from msg_node.kernel.bearer_tokens import IssuerRules, check_token
+from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 from msg_node.kernel.signed_tokens import issuer_of, looks_like_token
 from policy.core.document import Syntax
 from policy.core.text import PolicyText, parse_policy_file
+from protofly.errors import Code, PeerError
+from protofly.record_blocks import BLOCK_LINES_BYTES_MAX, BLOCK_MAGIC, read_block
 from protofly.record_segments import SegmentName, encode_manifest
 from protofly.records import decode_manifest
 from sandbox.core.recording import FlightLog, RecordedStub, decode_recording, encode_recording
@@ -183,6 +186,14 @@ def check_manifest(data: bytes) -> None:
     manifest.signed_bytes()
 
 
+def check_block(data: bytes) -> None:
+    """Any content of a frame is a block that stands for as many lines as it says, or refused."""
+    block = read_block(data)
+    lines = list(block.lines())
+    assert len(lines) == block.header.records
+    assert sum(map(len, lines)) <= BLOCK_LINES_BYTES_MAX + len(lines) * len(data)
+
+
 def check_segment_name(data: bytes) -> None:
     """Any name of a file is that of a segment, which names that segment again, or not ours."""
     name = SegmentName.parse(data.decode(errors="replace"))
@@ -198,6 +209,24 @@ MANIFESTS: Final = (
         "stub_vers": [], "key_id": "k", "signature": "s",
     }).encode(),
 )  # fmt: skip
+
+_HEADER: Final = json.dumps({
+    "v": 2, "node": "n", "boot": 1, "first_seq": 1, "records": 3, "columns": [
+        {"name": "role", "form": "same", "values": ["out"]}, {"name": "size_in", "form": "u2"},
+        {"name": "src_key", "form": "words", "values": ["x:1", "x:2"]},
+        {"name": "fuel", "form": "u1", "nullable": True},
+        {"name": "dst_key", "form": "each", "values": ["a", None, "b"]}, {"name": "digest", "form": "hex"},
+    ],
+}).encode()  # fmt: skip
+BLOCKS: Final = (
+    BLOCK_MAGIC
+    + len(_HEADER).to_bytes(4, "little")
+    + _HEADER
+    + b"\1\2\3\0\0\1"
+    + b"\0\1\0"
+    + b"\1\0\1\7\7"
+    + bytes(48),
+)
 
 # What authors and nodes write down about stubs.
 
@@ -217,6 +246,43 @@ def check_recording(data: bytes) -> None:
     assert decode_recording(encode_recording(recording)) == recording
 
 
+# Schemas, of data objects in catalogues and of settings in the manifests of stubs.
+
+
+def check_data_schema(data: bytes) -> None:
+    """Any JSON object is a schema that can be asked about any change, or refused."""
+    try:
+        source = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(source, dict):
+        return
+    schema = DataSchema(source)
+    for change in _CHANGES:
+        try:
+            schema.check_change(change, SCHEMA_CHANGE_BYTES)
+        except PeerError as refused:
+            if refused.code is not Code.SCHEMA:
+                raise AssertionError(f"a change is answered with {refused.code.word}") from refused
+    assert all(isinstance(name, str) for name in schema.children)
+
+
+SCHEMA_CHANGE_BYTES: Final = 300
+_CHANGES: Final[tuple[dict[str, object], ...]] = (
+    {"value": {"topic": "lunch", "people": [{"name": "Ana"}], "id": 1e308}},
+    {"attribute": "people.0.name", "value": None},
+    {"attribute": "people.1", "attributeType": "array", "operation": "add", "value": [{"name": 7}, []]},
+    {"attribute": "topic"},
+    {"attribute": "0." * 40, "value": {}},
+)
+SCHEMAS: Final = (
+    b'{"type":"object","definitions":{"p":{"type":"object","properties":{"name":{"type":"string","pattern":"^[A-Z]"}},'
+    b'"required":["name"]}},"properties":{"topic":{"enum":["lunch"]},"people":{"type":"array","items":'
+    b'{"$ref":"#/definitions/p"}},"children":{"constant":["chatMessages"]}},"required":["topic"]}',
+    b'{"$schema":"http://json-schema.org/draft-04/schema#","anyOf":[{"type":"string"},{"not":{"$ref":"#/anyOf/0"}}]}',
+    b'{"patternProperties":{"^a":{"multipleOf":0.1}},"additionalProperties":false,"if":{},"then":{"minLength":1}}',
+)
+
 _REPORT: Final = Certification(
     spec=SPEC,
     stub="x",
@@ -230,6 +296,7 @@ _REPORT: Final = Certification(
 _RECORDED: Final = RecordedStub(domain="b.example", name="x", version="1", sha256="ab" * 32, budget=b"")
 
 TARGETS: Final = (
+    Target("data-schema", check_data_schema, SCHEMAS, calls_per_byte=60, memory_per_byte=400),
     Target("certification", check_certification, (encoded(_REPORT), encoded(_REPORT, make_keys().pkg))),
     Target("recording", check_recording, (encode_recording(FlightLog(9).recording(_RECORDED, fault="", at=0.0)),)),
     Target("bearer-token", check_bearer, BEARERS),
@@ -237,5 +304,6 @@ TARGETS: Final = (
     Target("policy-file", check_policy, POLICIES, calls_per_byte=60, memory_per_byte=400),
     Target("link-frame", check_link_frame, LINK_FRAMES),
     Target("segment-manifest", check_manifest, MANIFESTS),
+    Target("segment-block", check_block, BLOCKS, memory_per_byte=3000),
     Target("segment-name", check_segment_name, (b"border-mn-1-3-000002", b"message-a-b-\xd9\xa3-1")),
 )

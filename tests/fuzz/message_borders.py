@@ -8,9 +8,14 @@ from typing import Any, Final
 
 import msgspec
 
+from federation.core.border import InwardBorder, Speaker
+from federation.inward_flow import InwardFlow, InwardTerms
+from federation.link_records import LinkRecords, Recording
 from msg_node.bus.core.admission import check_passable
 from msg_node.connectors.core.command_frames import connect_answer, read_command
 from msg_node.kernel.answers import validator_reply
+from policy.core.engine import Facts
+from policy.core.gate import Gate, PeerRule
 from protofly import codec
 from protofly.address import canonical_key, destination_of, domain_of, is_below, parse, scheme_of, valid_domain
 from protofly.answer_codes import code_of
@@ -19,6 +24,7 @@ from protofly.header_text import header_text, key_of
 from protofly.lifetime import aged
 from protofly.limits import HEADER_CHARS, NESTING_LEVELS
 from protofly.message import Message
+from protofly.records import envelope_digest
 from tests.fuzz.target import Target
 
 ANA: Final = "runtime://alpha.example/rt-ana"
@@ -215,9 +221,54 @@ FLOWS: Final = (
 )
 
 
+_HOPS: Final = b'["runtime://a.example/mn-1"]'
+_CARRIED: Final = _HEADER[:-2] + b',"trace":"mn:' + b"7" * 32 + b'","via":' + _HOPS + b"}}"
+
+
+def check_inward_flow(data: bytes) -> None:
+    """What a flow makes of a text is what the border makes of it, and the border knows its sender."""
+    made = _INWARD.make(data, 0)
+    if made is not None:
+        message, record = made
+        assert _BORDER.without_trailer(data) == (message, bytes.fromhex(record.msg_id))
+        assert message.from_ in _BORDER.known_senders
+        [whole] = codec.decode(data)
+        inner, msg_id = InwardBorder("runtime://b.example/mn-1", _BORDER.speaker).cross(whole)
+        assert (inner.raw, inner.body, msg_id.hex()) == (message.raw, message.body, record.msg_id)
+        assert record.digest == envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)
+
+
+def _inward_flow() -> tuple[InwardBorder, InwardFlow]:
+    border = InwardBorder("runtime://b.example/mn-1", Speaker(frozenset({"a.example"}), frozenset({"b.example"})))
+    [whole] = codec.decode(_CARRIED)
+    border.check_sender(whole)
+    inner, _ = border.cross(whole)
+    text = header_text(codec.decode(inner.raw)[0])
+    gate = Gate(peers={"*": PeerRule()})
+    settled = gate.settle(Facts("in", inner, "a.example", "b.example", "a.example", len(_CARRIED), 1, 0.0))
+    assert text is not None
+    assert settled is not None
+    record = LinkRecords("a.example", Recording("b.example", gate, lambda _record: None)).entering(
+        Facts("in", inner, "a.example", "b.example", "a.example", len(_CARRIED), 1, 0.0), settled.verdict, b"", ""
+    )
+    return border, InwardFlow(inner, text, InwardTerms(settled, border.known_hops, object(), record))
+
+
+_BORDER, _INWARD = _inward_flow()
+INWARD_FLOWS: Final = (
+    _CARRIED,
+    _CARRIED.replace(b"7" * 32, b"aAbB" * 8),
+    _CARRIED.replace(b'{"n":1,', b'{"n":{"x":1,'),
+    _CARRIED.replace(b'{"n":1,', b'{"via":[],"n":"\\u0061",'),
+    _CARRIED.replace(b'{"n":1,', b"{"),
+    _CARRIED.replace(b'"body"', b'"from":"hyperty://c.example/eve","body"'),
+)
+
+
 TARGETS: Final = (
     Target("message", check_message, MESSAGES, calls_per_byte=20),
     Target("flow", check_flow, FLOWS, calls_per_byte=20),
+    Target("inward-flow", check_inward_flow, INWARD_FLOWS, calls_per_byte=40),
     Target("address", check_address, ADDRESSES),
     Target("command-frame", check_command, COMMANDS),
 )

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.fuzz import connection_borders, document_borders, identity_borders, legacy_borders, message_borders
+from tests.fuzz import (
+    cluster_borders,
+    connection_borders,
+    document_borders,
+    identity_borders,
+    legacy_borders,
+    message_borders,
+)
 from tests.fuzz.target import Target
 
 TARGETS: Final[dict[str, Target]] = {
@@ -15,5 +22,6 @@ TARGETS: Final[dict[str, Target]] = {
         *document_borders.TARGETS,
         *identity_borders.TARGETS,
         *legacy_borders.TARGETS,
+        *cluster_borders.TARGETS,
     )
 }

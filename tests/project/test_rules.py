@@ -43,6 +43,7 @@ PURE = (
         )
     ),
     "interop/lab/core",
+    "interop/partner/core",
     "msg_node/kernel",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "msg_node").glob("*/core")),
 )

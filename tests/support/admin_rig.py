@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -18,16 +19,21 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
 from msg_node.admin.core.admin_service import ADMIN, admin_service
 from msg_node.admin.core.alarms import Alarms
+from msg_node.admin.core.pep_service import pep_service
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
+from msg_node.admin.policy_deployment import Policies, PolicyDeployment
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.model import NodeSettings, Settings
-from protofly.records import AdminEvent
+from msg_node.storage.policy_store import ActivePolicies, PolicyStore
+from msg_node.wiring.meaning import build_gate
+from protofly.records import AdminEvent, hash_address
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, Runtime, RuntimeRig, runtime_address, runtime_rig
 
 ADMIN_ADDRESS = f"domain://msg-node.{DOMAIN}/admin"
+PEP_ADDRESS = f"domain://msg-node.{DOMAIN}/pep"
 OPERATOR = Credential(digest_of("secret"), runtime_address("ops"), frozenset({"operator"}))
 PLAIN = Credential(digest_of("plain"), runtime_address("ops"))
 GUEST = Credential(digest_of("guest"), f"runtime://{FOREIGN}/*", frozenset({"operator"}))
@@ -71,13 +77,16 @@ async def admin_rig(
         folder,
         credentials=[OPERATOR, PLAIN, GUEST],
         allows_guests=True,
-        services_at=lambda _state: {ADMIN_ADDRESS: admin_service},
+        services_at=lambda _state: {ADMIN_ADDRESS: admin_service, PEP_ADDRESS: pep_service},
         interworking=interworking,
     ) as rig:
         federation = SimpleNamespace(links=(), open_lasting=lambda: None, hosted_stubs=tuple)
-        parts: Any = {"federation": federation, "resolver": None, "trust_store": None, "plan_reload": None}
+        nothing = dict.fromkeys(("resolver", "trust_store", "documents", "plan_reload"))
+        parts: Any = {"federation": federation, **nothing}
+        settings = Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder))
+        in_force = Policies(rig.gate.policies, ActivePolicies(), (), "enforce")
         node = Administered(
-            settings=lambda: Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder)),
+            settings=lambda: settings,
             state=rig.state,
             bus=rig.bus,
             gate=rig.gate,
@@ -85,9 +94,14 @@ async def admin_rig(
             levels=LogLevels(),
             store=rig.store,
             record=rig.records.append,
+            pseudonym=partial(hash_address, key=b"key"),
             status=lambda: {"domain": DOMAIN},
             summary=lambda: {"domain": DOMAIN, "policy_revision": rig.gate.policies.revision},
             traffic=Traffic({FOREIGN: "node"}),
+            changing=trio.Lock(),
+            policies=PolicyDeployment(rig.gate, in_force, rig.records.append),
+            policy_store=PolicyStore(folder),
+            gate_with=lambda policies: build_gate(settings, policies),
             alarms=Alarms(),
             **parts,
         )

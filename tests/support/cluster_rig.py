@@ -2,29 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import trio
 
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession
+from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.session_moves import SessionMoves
+from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.directory import MemoryDirectory
 from msg_node.cluster.node_bus import MemoryNodeBus
+from msg_node.kernel.changes import SHARED, Table
+from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.registries.core.registry_service import RegistryService
-from msg_node.storage.state_store import StateStore
+from msg_node.storage.state_file import Rows
+from msg_node.storage.state_store import DurableRows, StateStore
 from protofly.errors import Code, HostError
 from tests.support.runtime_rig import DOMAIN, RuntimeRig, runtime_rig
+
+SharedTables = dict[Table, dict[str, bytes]]
+
+
+class DomainRows:
+    """The rows of one node in its file, and those of the domain in one table for all nodes."""
+
+    def __init__(self, own: DurableRows, shared: SharedTables, heard: list[Callable[[list[str]], None]]) -> None:
+        self._own = own
+        self._shared = shared
+        self._heard = heard
+
+    def load(self) -> dict[Table, dict[str, bytes]]:
+        return self._own.load()
+
+    def commit(self, rows: Rows) -> None:
+        self._own.commit({table: {} if table in SHARED else of_table for table, of_table in rows.items()})
+        changed = [table for table in SHARED if rows.get(table)]
+        for table in changed:
+            for key, row in rows[table].items():
+                if row is None:
+                    self._shared[table].pop(key, None)
+                else:
+                    self._shared[table][key] = msgspec.json.encode(row)
+        for heard in self._heard if changed else ():
+            trio.from_thread.run_sync(heard, [table.value for table in changed])
+
+    def scrub(self) -> None:
+        self._own.scrub()
+
+    def close(self) -> None:
+        self._own.close()
 
 
 class ClusterNode:
@@ -36,6 +74,7 @@ class ClusterNode:
         directories: list[MemoryDirectory],
         buses: dict[str, MemoryNodeBus],
         questions: NodeQuestions,
+        shared: SharedTables,
         state: NodeState,
         store: StateStore,
     ) -> None:
@@ -48,8 +87,12 @@ class ClusterNode:
         """What nodes that died have stored, by runtime key; set by tests."""
         self.dead: set[str] = set()
         moves = SessionMoves(name, state, self.claims, stored_at=self.stored_at, questions=questions)
-        self.parts = NodeParts(NodeRouting(name, self.directory, state), Interest(state), moves, questions)
+        routing = NodeRouting(name, self.directory, state)
+        self.places = LinkPlaces(name, self.directory, self.dead.__contains__, questions)
+        self.work = WorkMoves(name, state, self.directory, lambda table: dict(shared[table]), self.places)
+        self.parts = NodeParts(routing, Interest(state), moves, questions, self.work, self.places)
         self.bus: MemoryNodeBus
+        self.links: ClusterLinks
 
     async def stored_at(self, node: str, asked: Asked) -> MovedSession | None:
         if node not in self.dead:
@@ -62,10 +105,18 @@ class ClusterNode:
         self.claims.restored(list(rig.state.sessions))
         await self.claims.restart([])
         self.bus = MemoryNodeBus(self.name, self.buses, rig.bus.from_nodes, connects=self.parts.connect)
-        rig.bus.send_queues.links = ClusterLinks(rig.domains, self.bus, rig.state.domains)
+        self.places.links = rig.domains
+        self.links = links = ClusterLinks(
+            rig.domains, self.bus, rig.state, self.places, rig.bus.refusals, rig.domains.permits
+        )
+        rig.bus.send_queues.links = rig.bus.from_nodes.links = links
+        rig.bus.from_links.on_live = links.announce
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.claims.run)
             nursery.start_soon(self.parts.moves.run)
+            nursery.start_soon(self.work.run)
+            nursery.start_soon(self.places.run)
+            nursery.start_soon(links.run)
             await nursery.start(self.parts.routing.run)
             task_status.started()
 
@@ -82,15 +133,24 @@ async def cluster_rig(
     """Run nodes with these names."""
     directories: list[MemoryDirectory] = []
     buses: dict[str, MemoryNodeBus] = {}
+    shared: SharedTables = {table: {} for table in SHARED}
+    heard: list[Callable[[list[str]], None]] = []
     async with AsyncExitStack() as stack:
         rigs = []
         for name in names:
             (folder / name).mkdir()
             questions = NodeQuestions()
-            nodes = partial(ClusterNode, name, directories, buses, questions)
-            services_at = partial(registry_at, questions)
-            rig = runtime_rig(folder / name, nodes=nodes, services_at=services_at, **options)  # type: ignore[arg-type]
+            nodes = partial(ClusterNode, name, directories, buses, questions, shared)
+            rig = runtime_rig(
+                folder / name,
+                nodes=nodes,
+                services_at=partial(registry_at, questions),
+                rules=Rules(shares_domain=True),
+                rows_over=lambda own: DomainRows(own, shared, heard),
+                **options,  # type: ignore[arg-type]
+            )
             rigs.append(await stack.enter_async_context(rig))
+            heard.append(node_of(rigs[-1]).work.heard)
         yield rigs
 
 

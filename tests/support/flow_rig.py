@@ -15,15 +15,16 @@ import trio
 from federation.core.stub_status import StubAddresses
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
+from federation.flow_table import FlowMode
 from federation.router import Federation
 from msg_node.bus.middleware import Step
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue
-from msg_node.bus.session_flows import FlowMode
 from msg_node.kernel.session import Line
 from msg_node.storage.state_file import StateFile
 from msg_node.storage.state_store import StateStore
 from policy.core.gate import Gate
 from protofly.codec import body_members
+from protofly.errors import PeerError
 from protofly.message import Message
 from tests.support.runtime_rig import DOMAIN, FOREIGN, SESSION, RuntimeRig, a_message, runtime_address
 from tests.support.sides import Bus, Clock, MemoryCarrier, everybody, node_of
@@ -70,7 +71,8 @@ class FlowRig:
             steps=steps,
         )
         self.gate = gate
-        self.side = Bus(DOMAIN, gate=gate, clock=Clock(0.0, lambda: 100.0))
+        clock = Clock(0.0, lambda: 100.0)
+        self.side = Bus(DOMAIN, gate=gate, clock=clock, flows=flows, deliver_to=self.node.bus.from_links.take)
         self.federation = Federation(
             self.side.context,
             DecisionRecords(gate, self.side.records.append),
@@ -81,6 +83,7 @@ class FlowRig:
         self.channels: dict[str, KeptMessages] = {}
         self.ports: dict[str, RuntimePort] = {}
         self._sids: dict[str, int] = {}
+        self._brought = 0
         self.learned = self.node.bus.from_sessions._flows.router.learned  # type: ignore[attr-defined]
 
     # Sessions.
@@ -134,10 +137,31 @@ class FlowRig:
         carrier.open()
         return carrier
 
+    def bring(self, *texts: bytes) -> bool:
+        """The far end sends texts, in one frame; True when its carrier is to end."""
+        link = self.link
+        carrier = link.machine.carriers[0] if link.machine.carriers else None
+        numbered = [(self._brought + index, one) for index, one in enumerate(texts, 1)]
+        self._brought += len(texts)
+        try:
+            link.inbound(numbered, "7" * 32, carrier)
+        except PeerError:
+            return True
+        finally:
+            for port in self.ports.values():
+                port.queue.flush()
+        return False
+
+    def heard(self, name: str) -> list[dict[str, Any]]:
+        """What was sent to a runtime, but for replies."""
+        return [one for one in map(json.loads, self.channels[name].sent) if one["type"] != "response"]
+
     # What became of it.
 
     def outcome(self) -> dict[str, Any]:
         """Everything that a message can lead to, without times, and without ids, which come from them."""
+        for port in self.ports.values():
+            port.queue.flush()  # when it is written depends on how busy the node is, by the clock
         links = self.federation.links
         return {
             "answers": {
@@ -194,6 +218,19 @@ async def flow_rig(
 
 ANA = f"hyperty://{DOMAIN}/ana"
 BO = f"hyperty://{FOREIGN}/bo"
+HOPS = (node_of(FOREIGN), f"{node_of(FOREIGN)}/protostub/1")
+
+
+def from_bo(number: int, *, via: Sequence[str] = HOPS, **members: Any) -> bytes:
+    """A message of a flow as the far node sends it: with its trailer."""
+    members = {"from_": BO, "to": ANA} | members
+    return with_trailer(json.dumps(event(number, **members), separators=(",", ":")).encode(), number, via)
+
+
+def with_trailer(text: bytes, number: int, via: Sequence[str] = HOPS) -> bytes:
+    """A text with its id for the records, which is made of a number, and the nodes that it has passed."""
+    hops = json.dumps(via, separators=(",", ":"))
+    return text[:-2] + f',"trace":"mn:{number:032x}","via":{hops}}}}}'.encode()
 
 
 def event(number: int, *, type_: str = "event", from_: str = ANA, to: str = BO, **body: object) -> dict[str, Any]:

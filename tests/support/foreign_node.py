@@ -45,6 +45,7 @@ class SocketLine(Line):
         self.websocket = ServerWebSocket()
         self.query = ""
         self._moved = trio.Event()
+        self._writing = trio.Lock()
 
     def send(self, message: Json) -> None:
         self.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
@@ -61,6 +62,11 @@ class SocketLine(Line):
         while True:
             await self._moved.wait()
             self._moved = trio.Event()
+            await self.write()
+
+    async def write(self) -> None:
+        """Write what waits, behind what is being written."""
+        async with self._writing:
             if data := self.websocket.data_to_send():
                 await self.stream.send_all(data)
 
@@ -178,7 +184,7 @@ class ForeignNode:
                 path, _, line.query = websocket.request_path.partition("?")
                 if not self.accepts(path, line.query):
                     websocket.reject(403, "Invalid request path!\n")
-                    await line.stream.send_all(websocket.data_to_send())
+                    await line.write()
                     return
                 websocket.accept()
                 self._lines.add(line)
@@ -187,7 +193,7 @@ class ForeignNode:
                 self.hear(line, text.decode())
             line.flush()
             if not websocket.is_open:
-                await line.stream.send_all(websocket.data_to_send())
+                await line.write()
                 return
 
     def hear(self, line: SocketLine, text: str) -> None:

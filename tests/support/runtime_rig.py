@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import json
 import ssl
+import threading
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from pathlib import Path
@@ -19,6 +20,7 @@ import trio
 
 from federation.core.interworking import Interworking
 from federation.decision_records import DecisionRecords
+from federation.flow_table import FlowMode
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import BorderRules, OurNames, Refusal
 from federation.link_records import Recording
@@ -30,7 +32,6 @@ from msg_node.bus.middleware import Step, authorisation, make_stack
 from msg_node.bus.node_traffic import NodeParts
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.send_queues import SendQueues
-from msg_node.bus.session_flows import FlowMode
 from msg_node.connectors.https import HttpsBinding
 from msg_node.connectors.listener import Listener, ListenerOptions
 from msg_node.connectors.socketio import SocketIo
@@ -47,12 +48,12 @@ from msg_node.requests.parked_actions import Parks, park_nothing
 from msg_node.services import NodeFacts, make_services
 from msg_node.sessions.core.session_service import SessionService
 from msg_node.sessions.core.transitions import SessionRules, SessionTransitions
-from msg_node.storage.state_file import StateFile
-from msg_node.storage.state_store import StateStore
+from msg_node.storage.state_file import Rows, StateFile
+from msg_node.storage.state_store import DurableRows, StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
 from protofly.counters import Counters
-from protofly.limits import FRAME_BYTES, SESSIONS
+from protofly.limits import FRAME_BYTES, SESSIONS, UNOPENED_PER_SECOND
 from protofly.message import Message
 from protofly.records import Record
 from wire.core.websocket import ClientWebSocket
@@ -81,6 +82,7 @@ class Nodes(Protocol):
     async def run(self, rig: RuntimeRig, *, task_status: trio.TaskStatus[None]) -> None: ...
 
 
+RowsOver = Callable[[DurableRows], DurableRows]
 NodesOf = Callable[[NodeState, StateStore], Nodes]
 """Makes it over the state and the store of the rig."""
 
@@ -243,6 +245,7 @@ class NearDomains:
         self.congested: dict[str, Congestible] = {}
         self.away: set[str] = set()
         self.reached: list[str] = []
+        self.given_away: list[str] = []
         self.flushes = 0
 
     def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
@@ -263,6 +266,16 @@ class NearDomains:
 
     def is_live(self, domain: str) -> bool:
         return domain not in self.away
+
+    def exists(self, domain: str) -> bool:
+        return any(one == domain for one, _ in self.sent)
+
+    def permits(self, domain: str, _message: Message) -> Refusal | None:
+        return self.refusals.get(domain)
+
+    def give_away(self, domain: str) -> dict[str, int]:
+        self.given_away.append(domain)
+        return {"f" * 32: 7}
 
     def congested_link(self, domain: str) -> Congestible | None:
         return self.congested.get(domain)
@@ -422,9 +435,13 @@ class RuntimeRig:
         assert sid is not None
         return self.bus.send_queues.ports[sid]
 
-    async def connect(self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None) -> Wire:
-        """A TCP (or TLS) connection with nothing said on it yet."""
+    async def connect(
+        self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None, address: str = ""
+    ) -> Wire:
+        """A TCP (or TLS) connection with nothing said on it yet, from an address of the loopback net."""
         stream = trio.SocketStream(trio.socket.socket())
+        if address:
+            await stream.socket.bind((address, 0))
         if receive_bytes:
             stream.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_RCVBUF, receive_bytes)
         await stream.socket.connect(("127.0.0.1", self.port))
@@ -473,6 +490,44 @@ class RuntimeRig:
         return runtime
 
 
+@contextlib.contextmanager
+def commits_held(rig: RuntimeRig) -> Iterator[None]:
+    """Within the block no commit of the node comes to its end."""
+    rows, may_go_on = rig.store._rows, threading.Event()
+    rig.store._rows = _HeldRows(rows, may_go_on)
+    try:
+        yield
+    finally:
+        may_go_on.set()
+        rig.store._rows = rows
+
+
+class _HeldRows:
+    def __init__(self, rows: DurableRows, may_go_on: threading.Event) -> None:
+        self.load, self.close, self.scrub = rows.load, rows.close, rows.scrub
+        self._rows = rows
+        self._may_go_on = may_go_on
+
+    def commit(self, rows: Rows) -> None:
+        assert self._may_go_on.wait(PATIENCE_SECONDS)
+        self._rows.commit(rows)
+
+
+async def on_loopback() -> tuple[int, list[trio.SocketListener]]:
+    """Listen on a free port."""
+    listeners = list(await trio.open_tcp_listeners(0, host="127.0.0.1"))
+    return int(listeners[0].socket.getsockname()[1]), listeners
+
+
+async def listen(
+    rig: RuntimeRig, nursery: trio.Nursery, context: ssl.SSLContext | None, options: ListenerOptions
+) -> None:
+    """Accept runtimes."""
+    rig.listener = Listener(rig.bus, context=context, acceptor=None, options=options)
+    rig.port, listeners = await on_loopback()
+    await nursery.start(rig.listener.run, listeners)
+
+
 @asynccontextmanager
 async def runtime_rig(
     folder: Path,
@@ -495,10 +550,12 @@ async def runtime_rig(
     interworking: Interworking | None = None,
     gate: Gate | None = None,
     nodes: NodesOf | None = None,
+    rows_over: RowsOver = lambda rows: rows,
+    unopened_per_second: float = UNOPENED_PER_SECOND,
 ) -> AsyncIterator[RuntimeRig]:
     """Run the message path over the state file in `folder`; leaving is the end of that process."""
     rig = RuntimeRig(
-        store := StateStore(StateFile(folder / "state.sqlite")),
+        store := StateStore(rows_over(StateFile(folder / "state.sqlite"))),
         credentials=credentials,
         ping_seconds=ping_seconds,
         max_hops=max_hops,
@@ -523,11 +580,8 @@ async def runtime_rig(
             await traffic.start(rig.bus.inquiries.run)
             await traffic.start(rig.bus.users.run)
             await rig.join(traffic)
-            options = ListenerOptions(max_bytes, origins=origins)
-            rig.listener = listener = Listener(rig.bus, context=context, acceptor=None, options=options)
-            listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
-            rig.port = listeners[0].socket.getsockname()[1]
-            await traffic.start(listener.run, listeners)
+            options = ListenerOptions(max_bytes, origins=origins, unopened_per_second=unopened_per_second)
+            await listen(rig, traffic, context, options)
             try:
                 yield rig
             finally:

@@ -14,7 +14,17 @@ from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.peer_terms import PeerTerms
 from federation.domain_link import DomainLink
-from federation.link_context import BorderRules, Identify, LinkClock, LinkContext, LinkObserver, LocalBus, OurNames
+from federation.flow_table import FlowMode
+from federation.link_context import (
+    BorderRules,
+    Deliver,
+    Identify,
+    LinkClock,
+    LinkContext,
+    LinkObserver,
+    LocalBus,
+    OurNames,
+)
 from federation.link_records import Recording
 from federation.traces import Traces
 from policy.core.gate import Gate, PeerRule
@@ -74,6 +84,8 @@ class Bus:
     terms: PeerTerms = field(default_factory=PeerTerms)
     aliases: Aliases = field(default_factory=Aliases)
     clock: Clock = field(default_factory=Clock)
+    flows: FlowMode = "on"
+    deliver_to: Deliver | None = None
 
     def __post_init__(self) -> None:
         self.room.set()
@@ -89,10 +101,11 @@ class Bus:
                 self.interworking,
                 self.aliases.listed,
                 ids=MessageIds(self.domain.encode()[:8].ljust(8)),
+                flows=self.flows,
             ),
             Recording(self.domain, self.gate, self.records.append),
             LocalBus(
-                deliver=self._deliver,
+                deliver=self.deliver_to or self._deliver,
                 answer=self.answers.append,
                 wait_for_room=lambda: self.room.wait(),
                 is_wanted=lambda _domain: False,

@@ -15,7 +15,8 @@ import httpx
 import pytest
 import trio
 
-from msg_node.admin.admin_socket import REQUEST_BYTES, SOCKET_NAME, short_path
+from msg_node.admin.admin_socket import SOCKET_NAME, short_path
+from msg_node.admin.core.operations import REQUEST_BYTES
 from msg_node.kernel.credentials import digest_of
 from protofly.errors import HostError
 from tests.support.runtime_rig import PATIENCE_SECONDS

@@ -6,18 +6,23 @@ import os
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from interop.free_ports import free_ports
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
-from tests.support.runtime_rig import Json, Runtime, a_message, code_and_reason
+from tests.support.runtime_rig import SM, Json, Runtime, a_message, code_and_reason
 from tests.system.one_node import SETTINGS, Process, serving
+from trapezoid.admin_client import ask_node
 
 PATIENCE_SECONDS = 60
 MESSAGES = 100
+LEASE_SECONDS = 5
+AGENT = "thing://alpha.example/lamps"
 REGISTRY = "domain://registry.alpha.example"
 
 
@@ -44,6 +49,9 @@ class Pair:
             f'{named}[storage]\nengine = "{self._engine}"\ntls = "off"\n'
             f'[cluster]\nlisten = "127.0.0.1:{self._ports[name]}"\nkey_file = "{self._key}"\n'
         )
+
+    def data_of(self, name: str) -> Path:
+        return self._folder / name / "data"
 
     @asynccontextmanager
     async def node(self, name: str) -> AsyncIterator[Process]:
@@ -103,6 +111,43 @@ async def came_back(lost: Runtime, process: Process) -> Runtime:
             await trio.sleep(0.1)
 
 
+async def asked(pair: Pair, name: str, operation: str, **arguments: object) -> Any:
+    return await trio.to_thread.run_sync(partial(ask_node, pair.data_of(name), operation, arguments))
+
+
+async def until_restricted(pair: Pair, name: str, subjects: list[str]) -> None:
+    """Wait until exactly these are forbidden at a node."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while [one["subject"] for one in (await asked(pair, name, "restrictions"))["rows"]] != subjects:  # noqa: ASYNC110
+            await trio.sleep(0.05)
+
+
+async def registry_has_what_is_at(bo: Runtime, *, asked_at: Runtime) -> None:
+    hyperty = await bo.allocated("hyperty")
+    entry = {"user": "user://alpha.example/bo", "url": hyperty, "descriptor": "x", "expires": 3600}
+    entry |= {"dataSchemes": ["comm"], "resources": ["chat"], "runtime": bo.address}
+    assert (await bo.ask("create", REGISTRY, {"value": entry}))["body"]["code"] == 200
+    assert set((await asked_at.ask("read", REGISTRY, {"resource": entry["user"]}))["body"]["value"]) == {hyperty}
+
+
+async def has_parked(agent: Runtime, request_id: str) -> None:
+    """Claim the address for which a node that is dead has parked an action: it comes."""
+    with trio.fail_after(LEASE_SECONDS + PATIENCE_SECONDS):
+        await agent.say(a_message("subscribe", agent.address, SM, {"resources": [AGENT]}, id_=6))
+        assert (await next_of(agent, "execute"))["body"]["requestId"] == request_id
+
+
+async def restrictions_count_everywhere(pair: Pair, two: Process) -> None:
+    spam = await two.opened("spam")
+    await asked(pair, "n1", "kick", runtime=spam.address, ban="1h", reason="spam")
+    assert await spam.close_code() == 4403
+    assert code_and_reason(await (await two.runtime()).open("spam")) == (403, "runtime-barred")
+    await asked(pair, "n2", "peer block", domain="rogue.example")
+    await until_restricted(pair, "n1", ["rogue.example", spam.address])
+    await asked(pair, "n1", "unban", runtime=spam.address)
+    await until_restricted(pair, "n2", ["rogue.example"])
+
+
 async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> None:
     """One laboratory for all of it: to start a node costs more than what it does here."""
     async with AsyncExitStack() as stack:
@@ -119,21 +164,21 @@ async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> No
         await bo.say(*(a_message("update", thing, f"{thing}/changes", {"value": one}) for one in range(MESSAGES)))
         assert [(await next_of(ana, "update"))["body"]["value"] for _ in range(MESSAGES)] == list(range(MESSAGES))
 
-        # The registry has the entries of both nodes.
-        hyperty = await bo.allocated("hyperty")
-        entry = {"user": "user://alpha.example/bo", "url": hyperty, "descriptor": "x", "expires": 3600}
-        entry |= {"dataSchemes": ["comm"], "resources": ["chat"], "runtime": bo.address}
-        assert (await bo.ask("create", REGISTRY, {"value": entry}))["body"]["code"] == 200
-        assert set((await ana.ask("read", REGISTRY, {"resource": entry["user"]}))["body"]["value"]) == {hyperty}
+        await registry_has_what_is_at(bo, asked_at=ana)
 
         # The same runtime is not live twice.
         twice = await one.runtime()
         assert code_and_reason(await twice.open("bo")) == (409, "address-taken")
 
-        # A node dies: a stable answer at once, and its sessions go on at the other one.
+        await restrictions_count_everywhere(pair, two)
+
+        # A node dies: a stable answer at once, and its sessions go on at the other one, and what it has parked.
+        parked = await bo.ask("execute", f"{AGENT}/lamp-1/actions/switch", {"class": "action", "method": "x"})
+        assert (parked["body"]["code"], parked["body"]["status"]) == (202, "pending")
         two.kill()
         with trio.fail_after(PATIENCE_SECONDS):
             assert code_and_reason(await ana.ask("read", to_bo, from_=to_ana)) == (503, "not-connected")
+        await has_parked(ana, parked["body"]["requestId"])
         bo = await came_back(bo, one)
         await in_both_directions(ana, bo, to_ana, to_bo)
         await bo.say(a_message("update", thing, f"{thing}/changes", {"value": "moved"}))
@@ -141,6 +186,7 @@ async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> No
 
         # It starts again, and has lost what the other one has now.
         two = await stack.enter_async_context(pair.node("n2"))
+        await until_restricted(pair, "n2", ["rogue.example"])
         eve = await two.opened("eve")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(answer_all, bo)

@@ -1,11 +1,14 @@
-"""A node whose discovery service is a sandboxed connector: `examples/stubs/people_search` before an HTTP server."""
+"""A node whose discovery service is a sandboxed connector: `examples/stubs/people_search`, in C and in JavaScript."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import httpx
+import pytest
 
+from sandbox.core.script_package import Script
+from stubkit.adapt import packaged
 from tests.examples_stubs.guest import STUBS
 from tests.support.rest_server import Asked, Said, rest_server
 from tests.support.status_token import AS_OPERATOR
@@ -31,8 +34,19 @@ def directory(asked: Asked) -> Said:
     return pages.get(asked.target, Said(404, b"none", "text/plain"))
 
 
-async def test_runtime_asks_the_service_and_gets_what_the_connector_found(tmp_path: Path) -> None:
-    stub = STUBS / "people_search" / "people_search.wasm"
+def module_of(suffix: str, folder: Path) -> Path:
+    source = (STUBS / "people_search" / "people_search").with_suffix(suffix)
+    if suffix == ".wasm":
+        return source
+    script = Script(text=source.read_bytes(), file=source.name, name=source.stem, http=["mn"], kind="connector")
+    module = folder / "people_search.wasm"
+    module.write_bytes(packaged(script))
+    return module
+
+
+@pytest.mark.parametrize("suffix", [".wasm", pytest.param(".js", marks=pytest.mark.long)])
+async def test_runtime_asks_the_service_and_gets_what_the_connector_found(suffix: str, tmp_path: Path) -> None:
+    stub = module_of(suffix, tmp_path)
     async with rest_server(directory) as server:
         settings = SETTINGS.format(grace=30) + CONNECTOR.format(stub=stub, port=server.port)
         async with serving(tmp_path, settings) as process:

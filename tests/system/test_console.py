@@ -15,6 +15,7 @@ from tests.support.browser import Page, browser
 from .systems import System, running_system
 
 ADMIN = "\n[admin]\nport = {port}\ncertificate = {certificate}\nkey = {key}\n"
+OPEN = 'id = "new"\n[[rules]]\nid = "everything"\neffect = "permit"\n'
 FIRST_PAGE_SECONDS = 2.0
 """A fifth of a second is the promise; the machine of a test may be busy."""
 WIDTHS = (1280, 390)
@@ -71,6 +72,7 @@ async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path:
         await log_in(page, url, system)
         await _pages_show_what_is_so(page, url)
         await _a_question_is_answered(page, url)
+        await _policies_are_changed_and_rolled_back(page, url)
         await _cut_off(page, url)
         assert not (await anna.ask(bruno.hyperty)).is_ok
         await page.go(f"{url}/")
@@ -128,6 +130,32 @@ async def _a_question_is_answered(page: Page, url: str) -> None:
     assert await page.run("document.querySelectorAll('main b').length") == 0
     assert "<b>" in await page.run("document.querySelector('[name=roles]').value")
     await looked_at(page, "verdict")
+
+
+async def _policies_are_changed_and_rolled_back(page: Page, url: str) -> None:
+    await page.go(f"{url}/policies")
+    await page.run("document.querySelector('section details').open = true")
+    await page.fill("[name=note]", '"><b>everything</b>')
+    await page.fill("[name=text]", OPEN)
+    await page.submit("section details button")
+    text = await page.text()
+    assert "not in force" in text
+    assert 'effect = "permit"' in text
+    assert await page.run("document.querySelectorAll('main b').length") == 0
+    await looked_at(page, "bundle")
+    await page.submit("button.main")
+    assert "Nothing has changed yet" in await page.text()
+    await looked_at(page, "confirm-policies")
+    await page.submit("button.bad")
+    text = await page.text()
+    assert "activated by console at" in text
+    assert "new/everything" in text
+    await looked_at(page, "policies-bundle")
+    await page.submit("form[action='/policies/roll-back'] button")
+    await page.submit("button.bad")
+    text = await page.text()
+    assert "The files of the settings." in text
+    assert "new/everything" not in text
 
 
 async def _cut_off(page: Page, url: str) -> None:

@@ -107,7 +107,7 @@ def check_seals(spools: dict[str, Path]) -> None:
         manifests = [
             msgspec.json.decode(path.read_bytes(), type=SegmentManifest) for path in spool.glob("*.manifest.json")
         ]
-        assert len(manifests) == len(list(spool.glob("*.jsonl.zst")))
+        assert len(manifests) == len(list(spool.glob("*.zst")))
         assert all(one.signature and not one.lost_records for one in manifests)
         counted = {one.kind: one.records for one in manifests}
         assert counted[Kind.MESSAGE] == len(read_records(spool, MessageRecord))

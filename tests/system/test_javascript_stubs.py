@@ -28,6 +28,18 @@ OLD_SUBSCRIPTIONS = '[peer.configuration.adapter]\nsubscriptions = "old"\n'
 SCRIPTS = Path(__file__).parents[1] / "peers" / "protostubs"
 
 
+TRICKS = """
+const none = () => { throw new Error("none is left"); };
+for (const one of [Object, Array, Map, Set, String, Promise, Function]) {
+  for (const name of Object.getOwnPropertyNames(one.prototype)) {
+    try { Object.defineProperty(one.prototype, name, {get: none, set: none}); } catch {}
+  }
+}
+for (const name of ["JSON", "Reflect", "Map", "Set", "Promise", "Error", "Object"]) globalThis[name] = undefined;
+function activate() { none(); }
+"""
+
+
 @dataclass(frozen=True)
 class Shape:
     """A script, the make of nodes it is for, and what its operator writes."""
@@ -140,8 +152,12 @@ async def test_unmodified_script_carries_all_conversations_of_its_node(
 
 @pytest.mark.parametrize(
     ("text", "why"),
-    [("for (;;);", "stub-(out-of-fuel|timeout)"), ("let a = ;", r"SyntaxError: .* \(at bad\.js:1:9\)")],
-    ids=["endless loop", "syntax error"],
+    [
+        ("for (;;);", "stub-(out-of-fuel|timeout)"),
+        ("let a = ;", r"SyntaxError: .* \(at bad\.js:1:9\)"),
+        (TRICKS, r"TypeError: not a function \(at none"),
+    ],
+    ids=["endless loop", "syntax error", "tricks with prototypes"],
 )
 @pytest.mark.long
 async def test_script_that_cannot_start_has_a_clear_reason_and_harms_nobody(folder: Path, text: str, why: str) -> None:

@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 import trio
 
+from msg_node.settings.load import load_settings
+from tests.examples_stubs.guest import STUBS
 from tests.support.foreign_node import ForeignNode
 from tests.support.vertx_node import VertxNode
+from trapezoid.peer_check import Outcome, check_domain
 
 from .dialects import DIALECTS, Dialect, bruno_of, each_dialect
 from .one_node import SETTINGS, serving
@@ -65,12 +68,42 @@ async def test_domain_that_was_added_is_a_partner_at_the_next_start(
     nursery.cancel_scope.cancel()
 
 
-async def test_trial_leaves_no_session_at_the_node(tmp_path: Path, nursery: trio.Nursery) -> None:
+async def checked(folder: Path) -> dict[str, tuple[str, str]]:
+    """Outcome and code of each step that `peer check --connect` tries."""
+    report = await check_domain(load_settings(folder / "node.toml"), THEIRS, connects=True)
+    tried = [one for one in report.results if one.outcome is not Outcome.SKIPPED]
+    return {one.step: (one.outcome.value, one.code) for one in tried}
+
+
+async def test_trial_and_check_leave_no_session_at_the_node(tmp_path: Path, nursery: trio.Nursery) -> None:
     node = VertxNode(THEIRS)
     await nursery.start(node.run)
     assert (await add(tmp_path, *plain(node)))[0] == 0
+    passed = dict.fromkeys(("name", "policy", "addresses", "tcp", "module", "endpoint", "authentication"), ("ok", "ok"))
+    assert await checked(tmp_path) == passed | {"stub": ("warning", "insecure")}
     assert node.sessions == []
     nursery.cancel_scope.cancel()
+
+
+async def test_check_names_what_is_wrong_with_a_chosen_stub(tmp_path: Path) -> None:
+    module = tmp_path / "stub.wasm"
+    module.write_bytes((STUBS / "vertx_peer" / "vertx_peer.wasm").read_bytes())
+    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
+    where = f"wss://127.0.0.1:{listener.socket.getsockname()[1]}/ws"
+    await listener.aclose()
+    await add(tmp_path, THEIRS, "--stub", str(module), "--endpoint", where, *ALLOW, "--no-check")
+    found = await checked(tmp_path)
+    assert (found["tcp"], found["stub"]) == (("failed", "connect-failed"), ("ok", "ok"))
+    assert not {"endpoint", "authentication"} & found.keys()
+    entry = tmp_path / "conf.d" / f"peer-{THEIRS}.toml"
+    right = entry.read_text()
+    entry.write_text(f"{right}configuration = {{ runtime = 7 }}\n")
+    assert (await checked(tmp_path))["stub"] == ("failed", "stub-configuration")
+    entry.write_text(right)
+    module.write_bytes((STUBS / "nodejs_peer" / "nodejs_peer.wasm").read_bytes())
+    assert (await checked(tmp_path))["module"] == ("failed", "digest-not-approved")
+    module.unlink()
+    assert (await checked(tmp_path))["module"][0] == "failed"
 
 
 async def nonsense(stream: trio.SocketStream) -> None:

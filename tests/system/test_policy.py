@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
 import trio
 
 from interop.lab.spool import hashed_by, read_records
-from interop.laboratory import POLICIES
+from interop.laboratory import POLICIES, LaboratoryNode
 from protofly.records import DecisionRecord, MessageRecord
+from trapezoid.admin_client import ask_node
 
 from .systems import running_system
 
@@ -100,3 +102,49 @@ async def test_who_asks_is_notified_at_once_when_the_reply_is_denied(tmp_path: P
         assert answer.code == 429
         assert isinstance(answer.value, dict)
         assert answer.value["retryAfter"] > 0
+
+
+RULES = """
+id = "s"
+[[rules]]
+id = "r"
+effect = "permit"
+condition = {{ hook = {{ equals = "{hook}" }}, msgTo = {{ equals = "{to}" }} }}
+obligations = {{ {obligation} }}
+[[rules]]
+id = "rest"
+effect = "permit"
+priority = 9
+"""
+
+
+@pytest.mark.long
+async def test_requests_are_redirected_and_answered_between_real_nodes(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        anna, bruno = await system.couple()
+        carla, boris = await system.talker(system.a, "carla"), await system.talker(system.b, "boris")
+
+        async def use(node: LaboratoryNode, hook: str, to: str, obligation: str) -> None:
+            files = {"p.toml": RULES.format(hook=hook, to=to, obligation=obligation)}
+            added = await trio.to_thread.run_sync(ask_node, node.folder.data, "policy add", {"files": files})
+            bundle = {"bundle": added["after"]["bundle"]}
+            await trio.to_thread.run_sync(ask_node, node.folder.data, "policy activate", bundle)
+
+        await use(system.a, "out", bruno.hyperty, f'redirect = "{carla.hyperty}"')
+        before = len(bruno.heard)
+        assert (await anna.ask(bruno.hyperty)).is_ok
+        assert (len(carla.heard), len(bruno.heard)) == (1, before)
+        await use(system.a, "local", carla.hyperty, f'redirect = "{bruno.hyperty}"')
+        assert (await anna.ask(carla.hyperty)).is_ok
+        assert (len(carla.heard), len(bruno.heard)) == (1, before + 1)
+        await use(system.a, "out", bruno.hyperty, 'answer = "486 Busy"')
+        assert (await anna.ask(bruno.hyperty)).code == 486
+        await use(system.a, "out", "hyperty://b.example/nobody", "answer = 404")
+        await use(system.b, "in", bruno.hyperty, 'answer = { code = 480, description = "Away" }')
+        answer = await anna.ask(bruno.hyperty)
+        assert (answer.code, answer.body["description"]) == (480, "Away")
+        await use(system.b, "in", bruno.hyperty, f'redirect = "{boris.hyperty}"')
+        assert (await anna.ask(bruno.hyperty)).is_ok
+        assert (len(boris.heard), len(bruno.heard)) == (1, before + 1)
+        await use(system.b, "in", bruno.hyperty, f'redirect = "{anna.hyperty}"')
+        assert (await anna.ask(bruno.hyperty)).reason == "transit"

@@ -7,9 +7,7 @@ import signal
 from functools import partial
 from pathlib import Path
 
-import zstandard
-
-from interop.lab.spool import read_records
+from interop.lab.spool import lines_of, read_records
 from interop.laboratory import POLICIES
 from policy.core.engine import Effect
 from policy.files import read_policies
@@ -27,12 +25,8 @@ def everything_in(spool: Path) -> bytes:
     """All bytes of a spool, frames unpacked."""
     found = b""
     for path in sorted(spool.iterdir()):
-        if path.name.endswith((".jsonl.zst", ".open")):
-            with (
-                path.open("rb") as file,
-                zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader,
-            ):
-                found += reader.read()
+        if path.name.endswith((".zst", ".open")):
+            found += b"\n".join(lines_of(path))
         else:
             found += path.read_bytes()
     return found

@@ -12,6 +12,7 @@ import typer
 
 from interop.conformance.model import Dialect, Profile
 from pipeline.option_groups import grouped
+from trapezoid.commands import partner_cases
 from trapezoid.output import FOUND_WANTING, errors_reported, print_json
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class CaseOptions:
         list[str] | None, typer.Option(metavar="CASE", help="Run cases by id, prefix of an id, or section. Repeatable.")
     ] = None
     parallel: Annotated[int, typer.Option(help="Number of cases to run at the same time.", min=1, max=64)] = 8
+    list_: Annotated[bool, typer.Option("--list", help="List the cases without running them.")] = False
 
     def cases(self) -> list[Case]:
         """The cases selected; never empty. Raises HostError."""
@@ -89,20 +91,47 @@ class CaseOptions:
         return cases
 
 
+@dataclass(frozen=True, kw_only=True)
+class FederationOptions:
+    """What tests the side of a node that other domains see."""
+
+    partner: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Be domains that federate with the node, honest and hostile ones, as `partner.toml` in DIR says; "
+            "make DIR with `trapezoid lab init DIR --partner`. Uses --only, --parallel, --junit, --json and --list.",
+        ),
+    ] = None
+    documents: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Write signed documents, genuine and forged, with the verdict on each, into DIR; run nothing.",
+        ),
+    ] = None
+
+
 @grouped
 def conformance(
     target: NodeOptions,
     chosen: CaseOptions,
+    federation: FederationOptions,
     *,
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the results as JUnit XML.")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Show the whole conversation of each finding.")] = False,
-    list_: Annotated[bool, typer.Option("--list", help="List the cases without running them.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Test a running node against the message specification. Exits with 1 if there are findings."""
     with errors_reported(as_json=json):
+        if federation.documents is not None:
+            partner_cases.write_documents(federation.documents, as_json=json)
+            return
+        if federation.partner is not None:
+            is_clean = _play_partner(federation.partner, chosen, _Reports(junit, json, verbose))
+            raise typer.Exit(0 if is_clean else FOUND_WANTING)
         cases = chosen.cases()
-        if list_:
+        if chosen.list_:
             _list(cases, as_json=json)
             return
         node, dialects = target.node()
@@ -115,6 +144,32 @@ def conformance(
             write_junit(report, junit)
         _print(report, as_json=json, verbose=verbose)
     raise typer.Exit(FOUND_WANTING if report.findings else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reports:
+    """How results are shown."""
+
+    junit: Path | None
+    as_json: bool
+    is_verbose: bool
+
+
+def _play_partner(folder: Path, chosen: CaseOptions, reports: _Reports) -> bool:
+    """List or play the cases of a partner; True if there is no finding. Raises HostError."""
+    cases = partner_cases.chosen_cases(chosen.only or ())
+    if chosen.list_:
+        partner_cases.list_cases(cases, as_json=reports.as_json)
+        return True
+    if reports.junit is not None:
+        _check_writable(reports.junit)
+    report = partner_cases.run_cases(folder, cases, chosen.parallel, is_quiet=reports.as_json)
+    if reports.junit is not None:
+        from interop.partner.report import write_junit
+
+        write_junit(report, reports.junit)
+    partner_cases.show(report, as_json=reports.as_json, verbose=reports.is_verbose)
+    return not report.findings
 
 
 def _usage(detail: str) -> Exception:

@@ -61,6 +61,21 @@ def token(
 
 
 @app.command()
+def state(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The file, for storage.key_file.")], json: Json = False
+) -> None:
+    """Create a key that encrypts the state of a node, in front of those that the file has: it seals, all of them open.
+
+    The next start of the node seals the state with it; older keys may be removed then.
+    """
+    with errors_reported(as_json=json):
+        from msg_node.storage.sealing import add_state_key
+
+        keys = add_state_key(file)
+        print_facts({"file": str(file), "keys": keys.ids}, as_json=json)
+
+
+@app.command()
 def add(
     role: Annotated[Literal["root", "live", "pkg", "node"], typer.Argument(help="Role of the key.")],
     keys: Keys,

@@ -60,12 +60,22 @@ def init(
     folder: Folder,
     domains: Annotated[int, typer.Option(help="Number of domains, 2 to 5.")] = 2,
     *,
+    partner: Annotated[
+        bool, typer.Option("--partner", help="Make one domain, and what `conformance --partner DIR` needs to test it.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Make domains that trust and may talk to each other: keys, certificates, DNS, settings, policies, free ports."""
     import trio
 
     with errors_reported(as_json=json):
+        if partner:
+            from interop.partner.prepare import make_partner_folder
+
+            made = trio.run(make_partner_folder, folder, _shown(is_quiet=json))
+            follows = f"trapezoid conformance --partner {folder}"
+            print_facts({"folder": str(made), "terms": str(made / "partner.toml"), "next": follows}, as_json=json)
+            return
         from interop.lab.kept import make_lab
 
         lab = trio.run(make_lab, folder, domains, _shown(is_quiet=json))

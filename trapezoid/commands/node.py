@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trapezoid.commands import node_changes
+from trapezoid.commands import node_changes, node_policies
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -26,11 +26,13 @@ app = typer.Typer(help="See and change a running node on this machine.", no_args
 
 app.add_typer(node_changes.peer_app, name="peer")
 app.add_typer(node_changes.stub_app, name="stub")
+app.add_typer(node_policies.app, name="policy")
 for command in (
     node_changes.kick,
     node_changes.unban,
     node_changes.reload,
     node_changes.drain,
+    node_policies.evaluate,
 ):
     app.command()(command)
 app.command("log-level")(node_changes.log_level)
@@ -92,14 +94,14 @@ def links(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after:
 @app.command()
 def stubs(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
     """List the stubs of other domains that run here or did, with --json with their last states."""
-    columns = ("domain", "state", "since", "version", "worker_pid", "detail")
+    columns = ("domain", "state", "since", "version", "worker_pid", "update", "detail")
     _list(config, "stubs", _page(where, limit, after), columns, as_json=json)
 
 
 @app.command()
 def peers(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
     """List other domains: entry in the settings, stored trust, discovery, link."""
-    columns = ("domain", "entry", "trust", "root", "serial", "held", "discovery", "reason", "link")
+    columns = ("domain", "entry", "trust", "root", "serial", "held", "failed", "discovery", "reason", "link")
     _list(config, "peers", _page(where, limit, after), columns, as_json=json)
 
 
@@ -139,6 +141,15 @@ def policies(
 ) -> None:
     """List the rules in force, in the order in which they are asked."""
     _list(config, "policies", _page(where, limit, after), ("rule", "effect", "mode", "condition"), as_json=json)
+
+
+@node_policies.app.command("bundles")
+def policy_bundles(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List bundles of policies, newest first, and the files of the settings."""
+    columns = ("bundle", "state", "rules", "added", "by", "note")
+    _list(config, "policy bundles", _page(where, limit, after), columns, as_json=json)
 
 
 @app.command()

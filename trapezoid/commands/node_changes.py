@@ -19,7 +19,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, and c
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 peer_app = typer.Typer(help="Cut domains off, close their links, look them up again.", no_args_is_help=True)
-stub_app = typer.Typer(help="Stop, restart and forbid the stubs of other domains.", no_args_is_help=True)
+stub_app = typer.Typer(help="Stop, restart and forbid stubs of other domains, approve versions.", no_args_is_help=True)
 
 
 @peer_app.command("block")
@@ -44,7 +44,7 @@ def peer_close(domain: Domain, config: Config, dry_run: DryRun = False, json: Js
 
 @peer_app.command("refresh")
 def peer_refresh(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Look a domain up again now, and start its stub anew if its link is down."""
+    """Ask a domain for its documents now, and start its stub anew if its link is down."""
     _change(config, "peer refresh", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
@@ -72,6 +72,20 @@ def stub_forbid(
 def stub_allow(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Let a forbidden stub run again."""
     _change(config, "stub allow", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@stub_app.command("approve")
+def stub_approve(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let versions of the stub of a domain run that are held, or have failed here."""
+    _change(config, "stub approve", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
+@stub_app.command("roll-back")
+def stub_roll_back(
+    domain: Domain, config: Config, reason: Reason = "", dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Go back to the version before the running one, which is not tried again here until `stub approve`."""
+    _change(config, "stub roll-back", {"domain": domain, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
 def kick(

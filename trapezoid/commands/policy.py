@@ -26,7 +26,9 @@ def policy() -> None:
 
 @app.command("test")
 def try_policies(
-    files: Annotated[list[Path] | None, typer.Argument(help="Policy files. Default: those of --config.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Policy files. Default: what is in force with --config.")
+    ] = None,
     config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Configuration file, for peers and policy files.")
     ] = None,
@@ -49,7 +51,7 @@ def try_policies(
 
         from msg_node.admin.evaluation import explained, facts_at
 
-        facts = facts_at(gate, _message(message), _hook(hook), frozenset(role or ()), now=time.time())
+        facts = facts_at(gate, read_message(message), _hook(hook), frozenset(role or ()), now=time.time())
         explanation = gate.explain(facts)
         print_facts(explained(explanation), as_json=json)
     raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
@@ -57,9 +59,8 @@ def try_policies(
 
 def _load(files: list[Path], config: Path | None) -> Gate:
     """Build the gates of the settings, with the policies of `files` if there are any. Raises SettingsError."""
-    from msgspec import structs
-
     from policy.core.gate import Gate
+    from policy.core.model import Mode
     from policy.files import read_policies
     from protofly.errors import SettingsError
 
@@ -71,9 +72,7 @@ def _load(files: list[Path], config: Path | None) -> Gate:
     from msg_node.wiring.meaning import build_gate
 
     settings = load_settings(config)
-    if files:
-        settings = structs.replace(settings, policy=structs.replace(settings.policy, files=tuple(files)))
-    return build_gate(settings)
+    return build_gate(settings, read_policies(files, mode=Mode(settings.policy.mode)) if files else None)
 
 
 def _hook(text: str) -> Hook:
@@ -86,7 +85,8 @@ def _hook(text: str) -> Hook:
     raise SettingsError(f"--hook {text}: expected one of {', '.join(HOOKS)}")
 
 
-def _message(text: str) -> Message:
+def read_message(text: str) -> Message:
+    """Read a message: JSON text, `@FILE`, or `-` for standard input. Raises HostError."""
     import sys
 
     from protofly.codec import decode

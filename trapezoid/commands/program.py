@@ -18,8 +18,10 @@ from trapezoid.commands import (
     policy,
     publish,
     records,
+    state,
     status,
     stub,
+    user,
 )
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
@@ -41,6 +43,8 @@ app.add_typer(node.app, name="node")
 app.add_typer(peer.app, name="peer")
 app.add_typer(policy.app, name="policy")
 app.add_typer(records.app, name="records")
+app.add_typer(state.app, name="state")
+app.add_typer(user.app, name="user")
 app.add_typer(stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="Print the configuration, and its reference.", no_args_is_help=True)
@@ -125,14 +129,19 @@ def config_reference(
     output: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File to write to. Default: standard output.")
     ] = None,
+    operations: Annotated[
+        bool, typer.Option("--operations", help="Of the admin operations (docs/admin-operations.md) instead.")
+    ] = False,
 ) -> None:
     """Print the reference of all settings as Markdown (docs/configuration.md)."""
+    from msg_node.admin.core.operations_reference import operations_reference
     from msg_node.settings.reference import configuration_reference
 
+    page = operations_reference() if operations else configuration_reference()
     if output is None:
-        typer.echo(configuration_reference(), nl=False)
+        typer.echo(page, nl=False)
     else:
-        output.write_text(configuration_reference(), encoding="utf-8")
+        output.write_text(page, encoding="utf-8")
 
 
 @config_app.command("show")
@@ -143,11 +152,16 @@ def config_show(
     """Print the effective configuration, including defaults and variables of the environment, as JSON."""
     with errors_reported(as_json=True):
         from msg_node.settings.load import load_settings, places_of_settings, settings_as_json
+        from msg_node.storage.policy_store import PolicyStore
         from trapezoid.output import print_json
 
-        text = settings_as_json(load_settings(config))
+        settings = load_settings(config)
+        text = settings_as_json(settings)
         if source:
-            print_json(places_of_settings(config))
+            store = PolicyStore(settings.node.data_dir)
+            bundle = store.active().bundle
+            over = {"policies in force": f"bundle {bundle}: {store.active_file}"} if bundle else {}
+            print_json({**places_of_settings(config), **over})
         else:
             typer.echo(text)
 

@@ -58,6 +58,7 @@ def status(
         links = [f"{link['domain']}: {link['state']}{_chosen(link)}{_legacy(link)}" for link in node.get("links", [])]
         facts = {name: node.get(name, "") for name in names}
         expiries = [one["text"] for one in node.get("expiries", [])]
+        facts["policies"] = _policies(node.get("policies") or {})
         lists = {"links": links, "expiries": expiries, "warnings": warnings or "none", "problems": problems or "none"}
         print_facts({**facts, **lists}, as_json=False)
     raise typer.Exit(FOUND_WANTING if problems else 0)
@@ -69,6 +70,13 @@ def _chosen(link: dict[str, Any]) -> str:
     if stub.get("level") != "operator":
         return ""
     return f", stub of yours {stub.get('name')} {stub.get('version')}, sha256 {stub.get('sha256')}, {stub.get('class')}"
+
+
+def _policies(policies: dict[str, Any]) -> str:
+    """Whether a bundle or the files of the settings are in force."""
+    if policies.get("source") != "bundle":
+        return "the files of the settings"
+    return f"bundle {policies['bundle']}, activated by {policies['by']}; not the files of the settings"
 
 
 def _legacy(link: dict[str, Any]) -> str:

@@ -32,7 +32,7 @@ app.command()(stub_recordings.replay)
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the stub, and of the folder that is made.")],
-    lang: Annotated[str, typer.Option(help="Language: c, zig, assemblyscript or js.")] = "c",
+    lang: Annotated[str, typer.Option(help="Language: c, zig, assemblyscript, rust or js.")] = "c",
     folder: Annotated[Path, typer.Option(metavar="DIR", help="Where the folder is made.")] = Path(),
     json: Json = False,
 ) -> None:
@@ -47,7 +47,7 @@ def new(
 @app.command()
 def build(
     source: Annotated[
-        Path, typer.Argument(help="Source file in C (.c), Zig (.zig), AssemblyScript (.ts) or JavaScript (.js).")
+        Path, typer.Argument(help="Source in C (.c), Zig (.zig), AssemblyScript (.ts), Rust (.rs) or JavaScript (.js).")
     ],
     output: Annotated[Path | None, typer.Argument(help="Module to write. Default: next to the source.")] = None,
     names: Annotated[
@@ -103,6 +103,9 @@ class ScriptOptions:
     http: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Endpoint that is requested over HTTP. Repeatable.")
     ] = None
+    connector: Annotated[
+        bool, typer.Option("--connector", help="It answers a service address of the domain that runs it.")
+    ] = False
 
 
 @app.command()
@@ -131,6 +134,7 @@ def adapt(
             configuration={**published.configuration, **given},
             endpoints=_by_url(options.endpoints or []),
             http=options.http or (),
+            kind="connector" if options.connector else "protostub",
         )
         print_facts(adapt(made, output), as_json=json)
 

@@ -95,7 +95,7 @@ def bench(
 ) -> None:
     """Measure what a message of 547 bytes costs in a live stub, and whether its memory grows.
 
-    The hop is the time from the host to the worker and back, for one message; CPU is that of the guest.
+    The hop is the way from the host to the worker and back, for one message: on a processor, and by the wall clock.
     """
     with errors_reported(as_json=json):
         import dataclasses
@@ -111,7 +111,7 @@ def bench(
             {
                 "module": str(module),
                 "messages": f"{rate.messages:,} in batches of {rate.batch}",
-                "hop": f"{rate.hop_us:.1f} µs a message",
+                "hop": f"{rate.hop_cpu_us:.1f} µs CPU, {rate.hop_us:.1f} µs a message",
                 "guest": f"{rate.cpu_us:.2f} µs CPU, {rate.fuel:,.0f} fuel a message",
                 "memory": f"{rate.first_memory_bytes >> 10:,} KiB after a tenth, then {rate.memory_bytes >> 10:,} KiB",
             },

@@ -16,13 +16,14 @@ from federation.core.contact_trouble import Side
 from federation.dialler import Dialler
 from federation.egress import LineOpener
 from federation.name_client import DnsClient
-from federation.router import greeting
+from federation.visitors import greeting
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 from policy.core.model import Facts
 from protofly.address import valid_domain
 from protofly.errors import Code, PeerError
+from trapezoid.peer_check.chosen_steps import check_chosen, is_chosen
 from trapezoid.peer_check.document_steps import read_documents, read_stub, scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, find_location, reach
 from trapezoid.peer_check.report import STEPS, Outcome, Report
@@ -46,8 +47,9 @@ async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Re
     Args:
         settings: Loaded and checked.
         domain: The foreign domain.
-        connects: Run its stub until both sides have proved themselves. A link that the running node has to the domain
-            is disturbed by it for a moment, since the far side takes the newer one.
+        connects: Run its stub until both sides have proved themselves, or, if the operator chose it, until it is live.
+            A link that the running node has to the domain is disturbed by it for a moment, since the far side takes
+            the newer one.
     """
     report = Report(domain)
     _judge_name(report, settings, domain)
@@ -110,6 +112,10 @@ async def _check_published(report: Report, settings: Settings, domain: str, *, c
     allowed = {domain: parse_networks(_EVERYWHERE)} if is_ours else meaning.allowed_addresses(settings)
     dialler = Dialler(names, allow_addresses=allowed)
     tools = NetworkTools(names, dialler, meaning.client_context(settings), is_ours)
+    peer = _entry(settings, domain)
+    if peer is not None and is_chosen(peer):
+        await check_chosen(report, settings, tools, peer, connects=connects)
+        return
     location = await find_location(report, names, domain, meaning.peer_entries(settings).get(domain))
     if location is None:
         report.skip("the domain was not found", *STEPS[4:])

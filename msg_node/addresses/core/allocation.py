@@ -19,12 +19,14 @@ from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 from functools import lru_cache
+from itertools import islice
 
 import msgspec
 
 from msg_node.addresses.core.address_pools import AddressPools
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.identifiers import identifier
+from msg_node.kernel.runtime_address import PART_MARK
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
@@ -72,6 +74,30 @@ class Block(msgspec.Struct, frozen=True, gc=False):
     is_guest: bool = False
 
 
+class Arrivals:
+    """Addresses for which something waits, and that have got an owner.
+
+    Attributes:
+        watched: Keys for which something waits: the tables of those that wait.
+    """
+
+    def __init__(self) -> None:
+        self.watched: tuple[Container[str], ...] = ()
+        self._arrived: list[str] = []
+
+    def note(self, key: str) -> None:
+        """An address has got an owner, by allocation or claim."""
+        if any(key in keys for keys in self.watched):
+            self._arrived.append(key)
+
+    def take(self) -> list[str]:
+        """Those that arrived since the last call."""
+        if not self._arrived:
+            return []
+        arrived, self._arrived = self._arrived, []
+        return arrived
+
+
 class Owners:
     """Owner of every address that has one.
 
@@ -84,8 +110,9 @@ class Owners:
         owner: Gives the session that owns a canonical key, None when there is none; one dictionary hit.
         pools: Which addresses are lent, and which are free.
         on_change: Called when an address has got an owner or lost it.
-        watched: Keys for which something waits: the tables of those that wait.
-        arrived: Those of them that got an owner by allocation or claim, since the list was last replaced.
+        arrivals: Addresses for which something waits.
+        awaits_claims: Who claims an address owns it from `confirm` on: another node of the domain may have it.
+        pending: Sessions by addresses that they have claimed until then.
     """
 
     def __init__(
@@ -96,7 +123,7 @@ class Owners:
         pools: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self._journal = journal
-        self._per_session = per_session
+        self.per_session = per_session
         self.pools = AddressPools(pools or {})
         self._sid_of: dict[str, int] = {}
         self.owner: Callable[[str], int | None] = self._sid_of.get
@@ -105,8 +132,9 @@ class Owners:
         self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
         self._used: OrderedDict[str, None] = OrderedDict()  # names that are not given out again while we remember
         self.on_change: Callable[[], None] = lambda: None
-        self.watched: tuple[Container[str], ...] = ()
-        self.arrived: list[str] = []
+        self.arrivals = Arrivals()
+        self.awaits_claims = False
+        self.pending: dict[str, int] = {}
 
     # Look-ups.
 
@@ -120,6 +148,11 @@ class Owners:
             if sid is not None:
                 return sid, base
         return None
+
+    def claimant(self, key: str) -> int | None:
+        """The session that owns an address, or has claimed it and may be refused yet."""
+        owner = self._sid_of.get(key)
+        return self.pending.get(key) if owner is None else owner
 
     def count(self, sid: int) -> int:
         """Number of addresses that a session owns by allocation or claim."""
@@ -170,7 +203,7 @@ class Owners:
         if is_lent:  # for a new name nothing can have waited
             for key in new:
                 self._note_depth(sid, key)
-                self._note_arrival(key)
+                self.arrivals.note(key)
         return list(new.values())
 
     def _new_names(self, block: Block) -> dict[str, str]:
@@ -195,14 +228,28 @@ class Owners:
         Source: message specification, section 7.4.
         """
         key = canonical_key(url)
-        owner = self._sid_of.get(key)
+        owner = self.claimant(key)
         if owner is not None:
             return owner == sid
         if key in self.pools.keys:
             return False
         self.check_quota(sid, 1)
-        self._own(key, OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED, is_guest=is_guest))
+        row = OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED, is_guest=is_guest)
+        self._insert(key, row)
+        self._journal.put(Table.ADDRESSES, key, row)
+        self.pending[key] = self._sid_of.pop(key)
+        if not self.awaits_claims:
+            self.confirm([key])
         return True
+
+    def confirm(self, keys: Iterable[str]) -> None:
+        """No other node has addresses that sessions have claimed here: they own them from now on."""
+        for key in keys:
+            sid = self.pending.pop(key, None)
+            if sid is not None:
+                self._sid_of[key] = sid
+                self.on_change()
+                self.arrivals.note(key)
 
     def check_quota(self, sid: int, number: int) -> None:
         """Refuse when a session would own too much.
@@ -210,8 +257,8 @@ class Owners:
         Raises:
             PeerError: QUOTA.
         """
-        if len(self._owned.get(sid, ())) + number > self._per_session:
-            raise PeerError(Code.QUOTA, f"a session may own {self._per_session} addresses")
+        if len(self._owned.get(sid, ())) + number > self.per_session:
+            raise PeerError(Code.QUOTA, f"a session may own {self.per_session} addresses")
 
     def release_block(self, sids: Iterable[int], allocation_key: str) -> list[str]:
         """Release what any of the sessions (of one runtime) was allocated under a key. Return the released keys."""
@@ -228,7 +275,7 @@ class Owners:
 
         Source: message specification, section 7.3.
         """
-        owner = self._sid_of.get(key)
+        owner = self.claimant(key)
         if owner is None:
             return []
         if owner not in sids:
@@ -262,12 +309,6 @@ class Owners:
 
     # Inner steps.
 
-    def _own(self, key: str, row: OwnedRow) -> None:
-        self._insert(key, row)
-        self._journal.put(Table.ADDRESSES, key, row)
-        self.on_change()
-        self._note_arrival(key)
-
     def _insert(self, key: str, row: OwnedRow) -> None:
         sid = row.sid
         self._sid_of[key] = sid
@@ -282,13 +323,8 @@ class Owners:
         if _is_deep(key):
             insort(self._deep[sid], key)
 
-    def _note_arrival(self, key: str) -> None:
-        for keys in self.watched:
-            if key in keys:
-                self.arrived.append(key)
-
     def _disown(self, key: str) -> None:
-        sid = self._sid_of.pop(key)
+        sid = self._sid_of.pop(key) if key in self._sid_of else self.pending.pop(key)
         row = self._owned[sid].pop(key)
         if not self._owned[sid]:
             del self._owned[sid]
@@ -348,7 +384,7 @@ def is_below_any(key: str, bases: Collection[str]) -> bool:
 def ancestors(key: str) -> Iterator[str]:
     """The addresses above a sub-resource, nearest first, never an authority alone.
 
-    `comm://d/o/children/n` -> `…/children`, `comm://d/o`.
+    `comm://d/o/children/n` -> `…/children`, `comm://d/o`; and `comm://d/o#1` -> `comm://d/o`.
 
     Only the first `ADDRESS_LEVELS` levels count, since nobody owns anything deeper: a long path costs no more than a
     short one.
@@ -356,10 +392,6 @@ def ancestors(key: str) -> Iterator[str]:
     floor = _floor(key)
     if floor < 0:
         return
-    cuts: list[int] = []
-    cut = key.find("/", floor + 1)
-    while cut >= 0 and len(cuts) < ADDRESS_LEVELS:
-        cuts.append(cut)
-        cut = key.find("/", cut + 1)
+    cuts = [mark.start() for mark in islice(PART_MARK.finditer(key, floor + 1), ADDRESS_LEVELS)]
     for cut in reversed(cuts):
         yield key[:cut]

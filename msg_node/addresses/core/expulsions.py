@@ -8,7 +8,7 @@ specification, section 9.1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 import msgspec
 
@@ -41,6 +41,10 @@ class Expulsions:
     def __len__(self) -> int:
         """The number of expulsions."""
         return self._count
+
+    def __iter__(self) -> Iterator[ExpulsionRow]:
+        """All of them, by object; nothing changes meanwhile."""
+        return (row for held in self._rows.values() for row in held.values())
 
     def expel(self, row: ExpulsionRow) -> None:
         """Keep an observer off an object.

@@ -136,6 +136,11 @@ class RemoteSubscriptions:
         """True if we listen to an address upstream."""
         return key in self._held.get(self._home_of(key), ())
 
+    def forget(self, key: str) -> None:
+        """Listen to an address no more, without a word to its domain; the next wish for it is asked for anew."""
+        self._held.get(self._home_of(key), {}).pop(key, None)
+        self._doubtful.discard(key)
+
     def object_deleted(self, domain: str, object_key: str) -> None:
         """An object of `domain` is no more, and its node has forgotten who listened: so do we."""
         held = self._held.get(domain, {})

@@ -81,6 +81,8 @@ class SenderRights:
             return Source.LEARNABLE
         if (domain and domain not in self._domains) or self._interworking.granted_to(from_key):
             return Source.SPOOFED
+        if self._rules.shares_domain:
+            return Source.NOT_OWNER
         reporter = self._holders.listed_reporter_of(from_key)
         if reporter not in (None, sid):
             return Source.NOT_OWNER
@@ -104,7 +106,8 @@ class SenderRights:
         if origin < 0:
             home_of = self._interworking.home_of
             return owner is None and home_of(object_key) == home_of(from_key)
-        holder = self._holders.reporter_of(object_key)
+        rules, holders = self._rules, self._holders
+        holder = holders.holder(object_key) if rules.shares_domain else holders.reporter_of(object_key)
         if holder is not None:
             return holder == origin
         domain = domain_of(object_key)

@@ -111,7 +111,7 @@ class SubscriptionRights:
 
     def right_to_p2p(self, caller: Caller, key: str) -> Right:
         """The first session to announce a P2P stub of its domain owns it. Source: message specification, section 17."""
-        owner = self._state.owners.owner(key)
+        owner = self._state.owners.claimant(key)
         if owner is not None:
             return Right.LISTEN if owner == caller.number else Right.REFUSED
         session = self._state.sessions.get(caller.number)
@@ -120,7 +120,7 @@ class SubscriptionRights:
 
     def _holder(self, key: str) -> int | None:
         """The session that owns an address or the nearest one above it; -1 for a runtime that is not connected."""
-        owner = self._state.owners.owner(key)
+        owner = self._state.owners.claimant(key)
         if owner is not None:
             return owner
         if runtime_part(key):
@@ -140,6 +140,8 @@ class SubscriptionRights:
                 return Right.REFUSED
             return Right.LISTEN if self._state.observer_rights.has_consent(caller.number, key) else Right.NO_CONSENT
         if shape is Shape.CONTROL:
+            if self._state.rules.shares_domain:
+                return Right.REFUSED  # its reporter owns it, perhaps at another node
             others = set(self._state.listeners.targets(key)) - {caller.number}
             return Right.REFUSED if others else Right.LISTEN
         return Right.CLAIM if is_claimable(key) else Right.REFUSED

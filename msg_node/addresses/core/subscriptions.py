@@ -50,7 +50,7 @@ class Listeners:
 
     def __init__(self, journal: Journal, *, per_session: int = SUBSCRIPTIONS_PER_SESSION) -> None:
         self._journal = journal
-        self._per_session = per_session
+        self.per_session = per_session
         self._by_sid: dict[int, dict[str, dict[str, str]]] = {}  # sid -> key -> source -> url
         self._counts: dict[int, int] = {}
         self.index = ListenerIndex()
@@ -89,8 +89,8 @@ class Listeners:
         """
         mine = self._by_sid.get(sid, {})
         new = sum(1 for one in wanted if one.source not in mine.get(one.key, ()))
-        if self.count(sid) + new > self._per_session:
-            raise PeerError(Code.QUOTA, f"a session may have {self._per_session} subscriptions")
+        if self.count(sid) + new > self.per_session:
+            raise PeerError(Code.QUOTA, f"a session may have {self.per_session} subscriptions")
         for one in wanted:
             if one.source not in self._by_sid.get(sid, {}).get(one.key, ()):
                 row = SubscriptionRow(sid=sid, key=one.key, url=one.url, source=one.source)

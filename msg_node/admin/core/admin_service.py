@@ -43,28 +43,34 @@ def admin_service(request: ServiceRequest) -> Inquiry:
         PeerError: POLICY for everybody but operators of this node, before anything of the body is read; BAD_TYPE,
             BAD_BODY, TOO_LARGE, NO_SUCH_SERVICE.
     """
-    _check_operator(request.caller)
+    check_operator(request.caller)
     type_ = request.message.type
     if type_ not in _TYPES:
         raise PeerError(Code.BAD_TYPE, "this service knows read and execute")
     asked = _request_of(request.members)
     if find_operation(asked.operation).changes and type_ != "execute":
         raise PeerError(Code.BAD_TYPE, f"{asked.operation} changes something: send `execute`")
+    return ask(request, asked)
+
+
+def ask(request: ServiceRequest, asked: AdminRequest) -> Inquiry:
+    """Have an operation performed for the sender of a request; the answer has its result as `value`."""
     question = AdminQuestion(asked, request.caller.number, request.message.from_key)
     return inquire(ADMIN, question, lambda value, _now: Answer(value=value), lane=Lane("admin"))
 
 
-def _check_operator(caller: Caller) -> None:
+def check_operator(caller: Caller) -> None:
+    """Let only operators of this node pass. Raises PeerError: POLICY."""
     if not caller.is_operator or caller.is_guest or caller.is_link:
         raise PeerError(Code.POLICY, "the admin service is for operators")
 
 
 def _request_of(members: Members) -> AdminRequest:
     arguments = dict(object_or_refuse(members, "arguments"))
-    return AdminRequest(operation=text_of(members, "operation"), arguments=arguments, dry_run=_is_dry_run(members))
+    return AdminRequest(operation=text_of(members, "operation"), arguments=arguments, dry_run=is_dry_run(members))
 
 
-def _is_dry_run(members: Members) -> bool:
+def is_dry_run(members: Members) -> bool:
     """Read `dryRun` in any spelling: one that is misspelt must not become a change.
 
     Raises:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -17,11 +18,15 @@ import msgspec
 
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
+from protofly.limits import POLICY_BUNDLE_BYTES
 
 Value: TypeAlias = str | int | float | bool
 """The value of an argument, after it was read."""
 
+REQUEST_BYTES: Final = 2 * POLICY_BUNDLE_BYTES + (64 << 10)
+"""Of a request as JSON; the largest ones have a bundle in them."""
 TEXT_CHARS: Final = 512
+_SHOWN_CHARS: Final = 64
 MOST_SECONDS: Final = 10 * 366 * 86_400.0
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -38,6 +43,8 @@ class ArgumentKind(Enum):
     DOMAIN = "domain"
     PATTERN = "domain pattern"
     """A domain, or `*.` and a domain for all its sub-domains."""
+    FILES = "policy files"
+    """An object: the texts of files by their names. Read as its JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,7 @@ class Argument:
         meaning: One sentence.
         is_required: Requests without it are refused.
         choices: The only values that a text may have; empty: any.
+        is_personal: It names a person: records and the log have a keyed hash of it.
     """
 
     name: str
@@ -57,6 +65,7 @@ class Argument:
     meaning: str
     is_required: bool = False
     choices: tuple[str, ...] = ()
+    is_personal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,11 @@ class Operation:
     meaning: str
     arguments: tuple[Argument, ...] = ()
     changes: bool = False
+
+    @property
+    def is_personal(self) -> bool:
+        """True if it is about a person, whom an argument names."""
+        return any(one.is_personal for one in self.arguments)
 
 
 class AdminRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -94,6 +108,9 @@ _TERM: Final = (
     Argument("reason", ArgumentKind.TEXT, "Why, for the record."),
 )
 _DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_required=True),)
+_BUNDLE: Final = (
+    Argument("bundle", ArgumentKind.TEXT, "Digest or revision, or its first eight characters.", is_required=True),
+)
 _RUNTIME: Final = Argument("runtime", ArgumentKind.TEXT, "Address of the runtime.", is_required=True)
 
 
@@ -133,8 +150,12 @@ _TABLE: Final = (
                 choices=("peer", "out", "in", "local"),
             ),
             Argument("roles", ArgumentKind.TEXT, "Roles of the session that sends it, with commas."),
+            Argument("bundle", ArgumentKind.TEXT, "With the policies of this bundle, not those in force."),
         ),
     ),
+    Operation("policy active", "Which policies are in force, since when, and what was before."),
+    Operation("policy bundles", "Bundles of policies, newest first, and the files of the settings.", _PAGED),
+    Operation("policy bundle", "One bundle with its files.", _BUNDLE),
     Operation("alarms", "Alarms that are raised, oldest first.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
@@ -155,7 +176,7 @@ _TABLE: Final = (
         (Argument("domain", ArgumentKind.PATTERN, "As it was blocked.", is_required=True),),
     ),
     _change("peer close", "End the links of a domain in good order; the next message opens one.", _DOMAIN),
-    _change("peer refresh", "Look a domain up again now, and start its stub anew if its link is down.", _DOMAIN),
+    _change("peer refresh", "Ask a domain for its documents now; start its stub anew if its link is down.", _DOMAIN),
     _change(
         "kick",
         "End the sessions of a runtime, with all that they hold.",
@@ -166,10 +187,41 @@ _TABLE: Final = (
         ),
     ),
     _change("unban", "Let a banned runtime open sessions again.", (_RUNTIME,)),
+    _change(
+        "erase",
+        "Erase one person: sessions, addresses, registrations, requests, values. Requests for them fail.",
+        (
+            Argument(
+                "person",
+                ArgumentKind.TEXT,
+                "An address, an account (ana@a.example), or `<issuer> <user>` as tokens have it.",
+                is_required=True,
+                is_personal=True,
+            ),
+            Argument("keep_bans", ArgumentKind.FLAG, "Keep what keeps them out: bans, and expulsions from objects."),
+        ),
+    ),
     _change("stub drain", "End the stub of a domain in good order; the next message starts it.", _DOMAIN),
     _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
     _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),
     _change("stub allow", "Let a forbidden stub run again.", _DOMAIN),
+    _change("stub approve", "Let versions of a stub run that are held, or have failed here.", _DOMAIN),
+    _change(
+        "stub roll-back",
+        "Go back to the version of a stub before the running one, which is not tried again.",
+        (*_DOMAIN, Argument("reason", ArgumentKind.TEXT, "Why, for the record.")),
+    ),
+    _change(
+        "policy add",
+        "Keep a bundle of policy files, after its tests have passed; it is not in force by that.",
+        (
+            Argument("files", ArgumentKind.FILES, "Texts of TOML or JSON files by name, in order.", is_required=True),
+            Argument("note", ArgumentKind.TEXT, "What is new in it."),
+        ),
+    ),
+    _change("policy activate", "Put a bundle in force, or `settings`, the files of the settings.", _BUNDLE),
+    _change("policy roll-back", "Put in force what was before."),
+    _change("policy remove", "Forget a bundle that is not in force.", _BUNDLE),
     _change("reload", "Take changed settings over, all or nothing."),
     _change("drain", "Stop the node in order, as SIGTERM does."),
     _change(
@@ -232,30 +284,48 @@ def read_arguments(operation: Operation, given: dict[str, Any]) -> dict[str, Val
 
 
 def _read(argument: Argument, value: object) -> Value:
-    wrong = PeerError(Code.BAD_BODY, f"`{argument.name}`: expected a {argument.kind.value}, got {str(value)[:64]!r}")
-    match argument.kind:
-        case ArgumentKind.FLAG:
-            if isinstance(value, bool):
-                return value
-        case ArgumentKind.NUMBER:
-            if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
-                return value
-        case ArgumentKind.SECONDS:
-            seconds = _seconds(value)
-            if seconds is not None:
-                return seconds
-        case ArgumentKind.TEXT:
-            if isinstance(value, str) and len(value) <= TEXT_CHARS:
-                if argument.choices and value not in argument.choices:
-                    choices = ", ".join(argument.choices)
-                    raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected one of {choices}, got {value[:64]!r}")
-                return value
-        case ArgumentKind.DOMAIN | ArgumentKind.PATTERN:
-            if isinstance(value, str):
-                is_pattern = argument.kind is ArgumentKind.PATTERN and value.startswith("*.")
-                valid_domain(value[2:] if is_pattern else value)
-                return value
-    raise wrong
+    found = _READERS[argument.kind](value)
+    if found is None:
+        kind = argument.kind.value
+        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected a {kind}, got {str(value)[:_SHOWN_CHARS]!r}")
+    if argument.choices and found not in argument.choices:
+        choices = ", ".join(argument.choices)
+        text = f"`{argument.name}`: expected one of {choices}, got {str(value)[:_SHOWN_CHARS]!r}"
+        raise PeerError(Code.BAD_BODY, text)
+    return found
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= TEXT_CHARS else None
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
+
+
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+def _domain(value: object) -> str | None:
+    """Read a domain. Raises PeerError: NAME_INVALID."""
+    if isinstance(value, str):
+        valid_domain(value)
+        return value
+    return None
+
+
+def _pattern(value: object) -> str | None:
+    """Read a domain or a pattern. Raises PeerError: NAME_INVALID."""
+    if isinstance(value, str):
+        valid_domain(value.removeprefix("*."))
+        return value
+    return None
+
+
+def _files(value: object) -> str | None:
+    is_files = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
+    return msgspec.json.encode(value).decode() if is_files else None
 
 
 def _seconds(value: object) -> float | None:
@@ -267,3 +337,15 @@ def _seconds(value: object) -> float | None:
         match = _DURATION.fullmatch(value)
         seconds = float(match[1]) * _UNITS[match[2]] if match is not None else -1.0
     return seconds if math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS else None
+
+
+_READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {
+    ArgumentKind.TEXT: _text,
+    ArgumentKind.NUMBER: _number,
+    ArgumentKind.SECONDS: _seconds,
+    ArgumentKind.FLAG: _flag,
+    ArgumentKind.DOMAIN: _domain,
+    ArgumentKind.PATTERN: _pattern,
+    ArgumentKind.FILES: _files,
+}
+"""How each kind of value is read; None for what is no such value."""

@@ -14,8 +14,12 @@ class Plan:
         before: What is so now.
         after: What will be so.
         apply: Makes it so; waits for nothing.
+        finish: Makes the rest so, when what `apply` did is durable and has been notified; None: nothing is left.
+        store: Makes it durable, before it is applied: blocks. None for what the state keeps. Raises HostError: STORAGE.
     """
 
     before: object
     after: object
     apply: Callable[[], None]
+    store: Callable[[], None] | None = None
+    finish: Callable[[], None] | None = None

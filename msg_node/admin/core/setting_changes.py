@@ -24,23 +24,59 @@ class SettingChange(msgspec.Struct, frozen=True):
 
 
 _PEER: Final = r"peer\[[^\]]*\]\."
-_PEER_FIELDS: Final = (
-    "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain"
+_PEER_FIELDS: Final = "|".join(
+    (
+        "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain",
+        "updates|modules|quota|class|stay_connected",
+        r"(?:grant|configuration)(?:\.[\s\S]*)?",
+    )
 )
-_PROOFS: Final = "anonymous|anonymous_runtimes|credential|certificate|issuer"
+_LIMITS: Final = (
+    "session_queue_(messages|bytes)|(allocation|subscriptions)_per_session|allocation_per_guest_domain"
+    "|waiting_(messages|bytes|seconds)|sessions|links"
+)
 _RELOADABLE: Final = re.compile(
-    rf"policy\.(files|mode|allow|deny)|sessions\.({_PROOFS})|{_PEER}({_PEER_FIELDS})|(listen|site|admin)\.(certificate|key)|log\.level"
+    "|".join(
+        (
+            r"policy\.(files|mode|allow|deny)",
+            r"sessions\.(anonymous|anonymous_runtimes|credential|certificate|issuer)",
+            r"sessions\.((take_over_)?grace|lease|ping)_seconds",
+            r"compat\.(return_by_address|take_over)",
+            rf"{_PEER}({_PEER_FIELDS})",
+            rf"limits\.({_LIMITS})",
+            r"middleware\.(order|logging\..*|authentication\..*|rate\..*)",
+            r"identity\.(provider|demand)",
+            r"(listen|site|admin)\.(certificate|key)",
+            r"(listen|site)\.(trusted_proxies|client_address_from)",
+            r"listen\.(proxy_certificates|unopened_per_second)",
+            r"site\.(status_token_sha256|connections|connections_per_address|requests_per_second)",
+            r"node\.drain_seconds",
+            r"log\.level",
+        )
+    )
 )
 
 
 _DIGEST_SHOWN: Final = 8
+_BACKENDS: Final = "registry|qos|catalogue|global_registry|push|mqtt|alarms|discovery|identity"
+_TABLES: Final = "allocation|subscriptions|routing|twin|delivery|storage|cluster|compat|sessions"
 _REASONS: Final = (
     (r"node\..*", "stored state and other nodes know it"),
     (r"(listen|site|admin)\.(host|port)", "it is the address that is bound"),
     (r"records\..*", "the segment that is being written has it"),
-    (r"limits\..*", "tables were made with it"),
+    (r"limits\..*", "connections and links that are up were made with it"),
     (rf"{_PEER}.*", "the link of this domain was made with it"),
-    (r"(registry|qos|catalogue|global_registry|push|mqtt|identity)(\..*)?", "its connections were made with it"),
+    (r"(interworking|connector)(\..*)?", "services and links were made with it"),
+    (
+        r"(registry|qos|catalogue|global_registry|push|mqtt|alarms|discovery|identity)(\..*)?",
+        "its connections were made with it",
+    ),
+    (
+        r"(allocation|subscriptions|routing|twin|delivery|storage|cluster|compat|sessions)(\..*)?",
+        "tables were made with it",
+    ),
+    (r"(listen|https|site|admin|publish)(\..*)?", "what is served was made with it"),
+    (r"sandbox\..*", "stubs that run were started with it"),
     (r".*", "it is read at the start only"),
 )
 

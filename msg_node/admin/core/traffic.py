@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
+from msg_node.admin.core.recent_decisions import GATES_WITHOUT_LINK, RecentDecisions
 from msg_node.kernel.histograms import Histogram
 from protofly.records import DecisionRecord, MessageRecord, Record
 
@@ -27,8 +28,6 @@ MINUTES: Final = 60
 DENIALS: Final = 50
 """So many of the last denials are kept for each domain."""
 _MINUTE_SECONDS: Final = 60.0
-_GATES_WITHOUT_LINK: Final = frozenset({"local", "peer"})
-"""Their denials have no record of a message beside them."""
 _FAILURES: Final = frozenset({"trapped", "timeout", "undeliverable", "rejected", "expired"})
 
 
@@ -109,6 +108,8 @@ class Traffic:
     def __init__(self, classes: Mapping[str, str]) -> None:
         self.by_class: dict[str, tuple[Histogram, Histogram, Histogram]] = {}
         """Times since the start, by link class."""
+        self.decisions = RecentDecisions()
+        """The last ones, with what is needed to make them again."""
         self._partners: dict[str, Partner] = {}
         self.follow(classes)
 
@@ -125,6 +126,7 @@ class Traffic:
 
     def observe(self, records: Sequence[Record], now: float) -> None:
         """Count a batch of records; `now` is in seconds since the Unix epoch."""
+        self.decisions.observe(records)
         minute = int(now // _MINUTE_SECONDS)
         delivered: defaultdict[str, list[MessageRecord]] = defaultdict(list)
         for record in records:
@@ -132,7 +134,7 @@ class Traffic:
                 delivered[record.dst_domain].append(record)
             elif isinstance(record, MessageRecord):
                 self._not_delivered(record, minute)
-            elif isinstance(record, DecisionRecord) and not record.permitted and record.hook in _GATES_WITHOUT_LINK:
+            elif isinstance(record, DecisionRecord) and not record.permitted and record.hook in GATES_WITHOUT_LINK:
                 self._partner(record.link_domain or LOCAL).denials.append(_denial(record))
         for domain, some in delivered.items():
             partner = self._partner(domain)

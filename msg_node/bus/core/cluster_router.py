@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from msg_node.addresses.core.allocation import is_below_any
 from msg_node.bus.core.router import DROP, FIND_NODE, Decision, Decisions, Deliver, Park, Refuse
+from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.resources import EVENT_SUFFIXES, object_of_events
 from protofly.address import domain_of
 from protofly.errors import Code
@@ -25,27 +27,42 @@ class KnownPlaces(Protocol):
         """The number of the node that has an address, 0 when none has; None when that is to be looked up."""
 
 
+class LinkNodes(Protocol):
+    """Remembers which nodes have the links to other domains."""
+
+    def elsewhere(self, domain: str, /) -> str:
+        """The other node that has the link to a domain, "" when this one has it or it is not known."""
+
+
 class ClusterRouter(Decisions):
     """Decides in place of the router of a node alone.
 
     Args:
         router: Decides about everything that is here.
         places: What is known about other nodes.
-        domains: Our domain and its aliases.
+        links: Where the links to other domains are: actions for those are parked there.
+        state: What is ours, and what somebody here has claimed.
     """
 
-    def __init__(self, router: Decisions, places: KnownPlaces, domains: frozenset[str]) -> None:
+    def __init__(self, router: Decisions, places: KnownPlaces, links: LinkNodes, state: BusTables) -> None:
         self._router = router
         self._places = places
-        self._domains = domains
+        self._link_nodes = links
+        self._numbers = state.links
+        self._domains = state.domains
+        self._pending = state.owners.pending
 
     def decide(self, message: Message, origin: int, now: float, *, may_park: bool = True) -> Decision:
         """See `Decisions`."""
         decision = self._router.decide(message, origin, now, may_park=may_park)
+        if self._pending and is_below_any(message.to_key, self._pending):
+            return FIND_NODE  # who has claimed it here may not get it
         if type(decision) is Deliver:
             return decision
         if decision is DROP or decision in (_NO_ROUTE, _PARK_HERE):
             return self._elsewhere(message, decision)
+        if type(decision) is Park and decision.domain and (node := self._link_nodes.elsewhere(decision.domain)):
+            return Deliver((self._numbers.of_node(node),))
         return decision
 
     def _elsewhere(self, message: Message, decision: Decision) -> Decision:

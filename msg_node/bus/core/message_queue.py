@@ -6,6 +6,7 @@ answers may exceed the bounds. Source: message specification, section 20.9.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msg_node.kernel.counts import NodeCount
@@ -60,6 +61,19 @@ class MessageQueue:
         messages.append(message)
         self.size_bytes = size_bytes
         return True
+
+    def take_run(self, messages: Sequence[Message]) -> int:
+        """Queue messages in order, up to the first that has no room. Returns how many."""
+        waiting, most, size_bytes, max_bytes = self.messages, self.max_messages, self.size_bytes, self.max_bytes
+        taken = 0
+        for message in messages:
+            size_bytes += len(message.raw)
+            if len(waiting) >= most or size_bytes > max_bytes:
+                break
+            waiting.append(message)
+            self.size_bytes = size_bytes
+            taken += 1
+        return taken
 
     def exceed(self, message: Message) -> None:
         """Queue a message beyond the bounds."""

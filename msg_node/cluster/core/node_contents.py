@@ -1,6 +1,9 @@
 """What nodes of one domain say to each other, over a link whose other end has proved the key.
 
     m  a message, with what its sender's node knows about it
+    a  an action of a session, with the runtime and the credential of that: the receiver answers for it from now on
+    f  a message for another domain, whose link the receiver has
+    u  the link to a domain is up (again)
     +  a key that sessions or links of the sender's node listen to from now on
     -  one that they listen to no more
     0  none of what was named before: all of it is named anew
@@ -24,6 +27,9 @@ from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 MESSAGE: Final = b"m"
+ACTION: Final = b"a"
+ABROAD: Final = b"f"
+LINK_UP: Final = b"u"
 HEARD: Final = b"+"
 UNHEARD: Final = b"-"
 RESET: Final = b"0"
@@ -45,12 +51,16 @@ class Passed:
         roles: Those of its sender's session.
         is_from_abroad: It came from another domain, and must not go to a third.
         is_rerouted: It was passed on once already, since its recipient had moved: it goes no further.
+        sender: Of an action: runtime and credential of its session.
+        domain: The other domain over whose link it is to go, "" for none.
     """
 
     message: Message
     roles: frozenset[str] = frozenset()
     is_from_abroad: bool = False
     is_rerouted: bool = False
+    sender: tuple[str, str] | None = None
+    domain: str = ""
 
     def encode(self) -> bytes:
         """As content of a link."""
@@ -58,8 +68,11 @@ class Passed:
         flags = _LATE * message.is_late | _ABROAD * self.is_from_abroad | _REROUTED * self.is_rerouted
         if message.verdict is not None:
             flags |= _PERMITTED if message.verdict else _NO_POLICY
-        roles = msgspec.json.encode(sorted(self.roles)) if self.roles else b""
-        return b"".join((MESSAGE, _HEAD.pack(flags, len(roles)), roles, message.raw))
+        names = [self.domain] if self.domain else list(self.sender or ())
+        names += sorted(self.roles)
+        roles = msgspec.json.encode(names) if names else b""
+        kind = ABROAD if self.domain else MESSAGE if self.sender is None else ACTION
+        return b"".join((kind, _HEAD.pack(flags, len(roles)), roles, message.raw))
 
 
 def decode_passed(content: bytes) -> Passed:
@@ -69,7 +82,7 @@ def decode_passed(content: bytes) -> Passed:
         raise PeerError(Code.PROTOCOL_ERROR, "this is no message of a node")
     flags, roles_bytes = _HEAD.unpack_from(content, len(MESSAGE))
     try:
-        roles = frozenset(_roles_decoder.decode(content[start : start + roles_bytes]) if roles_bytes else ())
+        names = _roles_decoder.decode(content[start : start + roles_bytes]) if roles_bytes else []
         messages = codec.decode(content[start + roles_bytes :])
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise PeerError(Code.PROTOCOL_ERROR, "this is no message of a node") from exc
@@ -80,7 +93,16 @@ def decode_passed(content: bytes) -> Passed:
         message = msgspec.structs.replace(message, is_late=True)
     if flags & (_PERMITTED | _NO_POLICY):
         message.judged(is_permitted_by_rule=bool(flags & _PERMITTED))
-    return Passed(message, roles, bool(flags & _ABROAD), bool(flags & _REROUTED))
+    is_from_abroad, is_rerouted = bool(flags & _ABROAD), bool(flags & _REROUTED)
+    if content[:1] == ABROAD:
+        if not names:
+            raise PeerError(Code.PROTOCOL_ERROR, "this is for no domain")
+        return Passed(message, frozenset(names[1:]), is_from_abroad, is_rerouted, domain=names[0])
+    if content[:1] != ACTION:
+        return Passed(message, frozenset(names), is_from_abroad, is_rerouted)
+    if len(names) < 2 or not message.is_action:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is no action of a session")
+    return Passed(message, frozenset(names[2:]), sender=(names[0], names[1]))
 
 
 def numbered(kind: bytes, number: int, text: bytes) -> bytes:

@@ -44,3 +44,8 @@ class AddressRates:
         else:
             self._buckets.move_to_end(group)
         return bucket.take(0, now)
+
+    def give_back(self, group: str) -> None:
+        """What happened last was right: it costs nothing."""
+        if group in self._buckets:
+            self._buckets[group].give_back(0)

@@ -16,6 +16,7 @@ import msgspec
 
 from msg_node.identity.core.assertions import Asserted, AssertionRefusedError
 from msg_node.identity.core.login_service import METHODS, LoginService, token_of
+from msg_node.identity.core.password_login import PasswordQuestion
 from msg_node.identity.core.verdicts import Verdicts
 from msg_node.kernel.credentials import Credentials
 from msg_node.kernel.resources import Members, text_of
@@ -86,8 +87,10 @@ class IdentityService:
         if method == "introspect":
             return self._introspect(request, params)
         if method == "login":
-            assertion = self._logins.assertion_of(request, params)
-            return self._checked(assertion, request.domain, request.now, partial(self._logins.logged_in, request))
+            offered = self._logins.offered(request, params)
+            if isinstance(offered, PasswordQuestion):
+                return self._logins.by_password(request, offered)
+            return self._checked(offered, request.domain, request.now, partial(self._logins.logged_in, request))
         if method in METHODS:
             return self._logins.execute(method, request, params)
         raise PeerError(Code.BAD_BODY, "methods are validateAssertion, introspect, login, refresh and revoke")

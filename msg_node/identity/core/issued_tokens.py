@@ -108,14 +108,14 @@ class IssuedTokens:
         self._check_room(login, user, 2, now)
         return self._keep(TokenMark(login, user, REVOKED, until))
 
-    def revoke_all(self, user: str, *, until: float, now: float) -> TokenMark:
-        """All logins of a user up to now have ended; their last token can expire at `until` at the latest.
+    def revoke_all(self, user: str, *, moment: float, until: float, now: float) -> TokenMark:
+        """All logins of a user up to a moment have ended; their last token can expire at `until` at the latest.
 
         Raises:
             PeerError: QUOTA, OVERLOAD; then they go on.
         """
         self._check_room(_OF_USER + user, user, 2, now)
-        return self._keep(TokenMark(_OF_USER + user, user, int(now) + 1, until))
+        return self._keep(TokenMark(_OF_USER + user, user, int(moment) + 1, until))
 
     def restore(self, marks: Iterable[TokenMark], *, now: float) -> None:
         """Take over what was remembered."""

@@ -1,4 +1,4 @@
-"""`login`, `refresh` and `revoke` at `domain://idm.<d>`: a provider's assertion for a session token of our own.
+"""`login`, `refresh` and `revoke` at `domain://idm.<d>`: an assertion, or a password, for a session token of our own.
 
 A runtime that has a session, be it an anonymous one, logs in with an assertion about its user, and opens its session
 again, on the same connection, with the token that it gets. A token counts for the runtime that logged in, so only that
@@ -11,11 +11,20 @@ is behind `TOKEN_MARKS`. Source: message specification, section 13.2; RFC 9700, 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
 from msg_node.identity.core.assertions import Asserted
 from msg_node.identity.core.issued_tokens import TokenMark
+from msg_node.identity.core.password_login import (
+    PASSWORD_BYTES,
+    PASSWORDS,
+    LocalAccounts,
+    PasswordQuestion,
+    PasswordVerdict,
+)
 from msg_node.identity.core.session_tokens import IssuedToken, RenewedBeforeError, SessionTokens
 from msg_node.kernel.counts import LoginCount
 from msg_node.kernel.directories import SessionDirectory
@@ -32,6 +41,7 @@ TOKEN_MARKS: ConnectorName[TokenMark, None] = ConnectorName("token-marks")
 """Makes a mark durable."""
 
 _ASSERTION: Final = "assertion"
+_PASSWORD: Final = "password"  # noqa: S105 - the word for a kind of credential
 _SUBJECT_CHARS: Final = 1100  # of the issuer, and of the user
 
 
@@ -55,29 +65,68 @@ class LoginService:
     Args:
         sessions: Those that end with their logins.
         tokens: None when logins are switched off.
+        accounts: Local users may log in with their passwords; None: there are none.
     """
 
-    def __init__(self, sessions: LoginSessions, tokens: SessionTokens | None) -> None:
+    def __init__(
+        self, sessions: LoginSessions, tokens: SessionTokens | None, accounts: LocalAccounts | None = None
+    ) -> None:
         self._sessions = sessions
         self._tokens = tokens
+        self._accounts = accounts
         self.counters = Counters(LoginCount)
 
-    def assertion_of(self, request: ServiceRequest, params: Members) -> str:
-        """The assertion that somebody wants to log in with.
+    def offered(self, request: ServiceRequest, params: Members) -> str | PasswordQuestion:
+        """What somebody wants to log in with: an assertion, or a name and a password.
 
         Raises:
             PeerError: CONNECTOR_OFF, TRANSIT, BAD_TOKEN or BAD_BODY.
         """
-        self._runtime(request)
+        runtime = self._runtime(request)
         credentials = params.get("credentials", params)
         if not isinstance(credentials, dict):
-            raise PeerError(Code.BAD_BODY, "`params.credentials` is an object with `kind` and `assertion`")
+            raise PeerError(
+                Code.BAD_BODY, "`params.credentials` is an object with `kind` and `assertion` or `password`"
+            )
         kind = credentials.get("kind", _ASSERTION)
-        if kind != _ASSERTION:
+        if kind == _ASSERTION:
+            return token_of(credentials, _ASSERTION, "params.credentials")
+        if kind != _PASSWORD or self._accounts is None:
             raise PeerError(
                 Code.BAD_TOKEN, "this node keeps no passwords: log in at your identity provider, and send its assertion"
             )
-        return token_of(credentials, _ASSERTION, "params.credentials")
+        user, password = credentials.get("user"), credentials.get("password")
+        if not isinstance(user, str) or not isinstance(password, str) or not 0 < len(password) <= PASSWORD_BYTES:
+            raise PeerError(Code.BAD_BODY, "`params.credentials` has no `user`, or no `password`")
+        return PasswordQuestion(self._accounts.name_in(user), password, runtime)
+
+    def by_password(self, request: ServiceRequest, question: PasswordQuestion) -> Inquiry:
+        """Have a password checked, and answer as to an assertion."""
+        return inquire(PASSWORDS, question, partial(self._judged, request, question.user))
+
+    def _judged(self, request: ServiceRequest, user: str, verdict: PasswordVerdict, now: float) -> Answer:
+        if verdict.retry_seconds:
+            seconds = math.ceil(verdict.retry_seconds)
+            return Answer(Code.RATE.status, reason=Code.RATE.word, members={"retryAfter": seconds})
+        if not verdict.is_right:
+            self.counters[LoginCount.WRONG_PASSWORDS] += 1
+            raise PeerError(Code.BAD_TOKEN, "no such user, or not the password")
+        assert self._accounts is not None
+        issuer, address = self._on().rules.issuer, self._accounts.address(user)
+        asserted = Asserted(address, address, issuer, math.inf, {}, frozenset(verdict.roles))
+        return self.logged_in(request, asserted, now)
+
+    def end_user(self, user: str, moment: float, *, now: float) -> None:
+        """End the log-ins that a local user began up to a moment, in seconds since the Unix epoch.
+
+        Raises:
+            PeerError: QUOTA or OVERLOAD.
+        """
+        assert self._accounts is not None
+        tokens = self._on()
+        subject = f"{tokens.rules.issuer} {self._accounts.address(user)}"
+        mark = tokens.revoke_all(subject, now=now, moment=moment)
+        end_sessions(self._sessions, tokens, mark, now=now)
 
     def logged_in(self, request: ServiceRequest, asserted: Asserted, now: float) -> Answer:
         """Issue the token of a user whose identity was proved.
@@ -129,6 +178,27 @@ class LoginService:
         self.counters[LoginCount.USERS_REVOKED] += 1
         end_sessions(self._sessions, self._on(), mark, now=request.now)
         return inquire(TOKEN_MARKS, mark, partial(_remembered, Answer(value={"revoked": True})))
+
+    def renewed_elsewhere(self, mark: TokenMark, now: float) -> RenewedBeforeError:
+        """Another node of the domain has renewed the same token: end its login, for who has it cannot be known.
+
+        Returns:
+            The error to be raised, with the mark that is to be made durable.
+        """
+        self.counters[LoginCount.RENEWED_TWICE] += 1
+        ended = self._on().issued.revoke(mark.login, mark.user, until=mark.until, now=now)
+        end_sessions(self._sessions, self._on(), ended, now=now)
+        return RenewedBeforeError(ended)
+
+    def raised_elsewhere(self, marks: Iterable[TokenMark], now: float) -> None:
+        """Take over what other nodes have made of tokens: sessions end whose logins have ended there."""
+        if self._tokens is None:
+            return
+        for mark in marks:
+            is_known = self._tokens.issued.least(mark.login) >= mark.least
+            self._tokens.issued.restore([mark], now=now)
+            if not is_known and (mark.is_revoked or mark.is_of_user):
+                end_sessions(self._sessions, self._tokens, mark, now=now)
 
     def _on(self) -> SessionTokens:
         if self._tokens is None:

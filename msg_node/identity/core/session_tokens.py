@@ -187,17 +187,20 @@ class SessionTokens:
         """
         return self._ended(self._read(token, runtime, now), now)
 
-    def revoke_all(self, subject: str, *, now: float) -> TokenMark:
-        """All logins of a user end; the mark is to be made durable.
+    def revoke_all(self, subject: str, *, now: float, moment: float | None = None) -> TokenMark:
+        """All logins of a user up to a moment end; the mark is to be made durable.
 
         Args:
             subject: As tokens say it (`sub`).
             now: Seconds since the Unix epoch.
+            moment: The moment; None: now.
 
         Raises:
             PeerError: QUOTA or OVERLOAD.
         """
-        return self.issued.revoke_all(subject, until=self._latest_end(now), now=now)
+        return self.issued.revoke_all(
+            subject, moment=now if moment is None else moment, until=self._latest_end(now), now=now
+        )
 
     def credential_of(self, subject: str) -> str:
         """The credential of sessions that a user has opened with our tokens."""

@@ -62,6 +62,16 @@ class Verdicts:
         self._known: OrderedDict[bytes, tuple[AssertionVerdict, float]] = OrderedDict()
         self._checks: dict[str, tuple[int, int]] = {}
 
+    def follow(self, providers: Iterable[ProviderRules], keys: Mapping[str, Sequence[VerificationKey]]) -> None:
+        """From now on these providers count, with these keys, and no others."""
+        self.providers = {one.issuer: one for one in providers}
+        self._keys = {issuer: tuple(some) for issuer, some in keys.items()}
+        self._known.clear()
+
+    def keys_of(self, issuer: str) -> Sequence[VerificationKey]:
+        """The keys of a provider, as far as they are known."""
+        return self._keys.get(issuer, ())
+
     def set_keys(self, issuer: str, keys: Sequence[VerificationKey]) -> None:
         """From now on these are the keys of a provider, and no others."""
         self._keys[issuer] = tuple(keys)

@@ -12,7 +12,7 @@ Source: message specification, section 10; data formats, section 5.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
@@ -63,6 +63,10 @@ class DomainRegistry:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __iter__(self) -> Iterator[RegistryEntry]:
+        """All entries; nothing changes meanwhile."""
+        return iter(self._entries.values())
 
     def get(self, key: str) -> RegistryEntry | None:
         """The entry of a canonical key."""

@@ -138,7 +138,9 @@ class RegistryService:
         if domain_of(key) not in self._state.domains:
             raise PeerError(Code.NOT_OWNER, "this registry keeps addresses of its own domain")
         owner = self._state.owners.owner(key)
-        if owner is None:
+        if owner is None and self._state.rules.shares_domain:
+            is_free = self._state.holders.speaker_of(key) == sid or (entry is not None and self._is_ours(entry, sid))
+        elif owner is None:
             is_free = entry is None or not entry.is_connected or self._is_ours(entry, sid)
         else:
             is_free = owner == sid

@@ -5,8 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from federation.core.interworking import Interworking
-from msg_node.kernel.directories import ListenerDirectory, ObserverDirectory, OwnerDirectory, SessionDirectory
+from msg_node.kernel.directories import (
+    HolderDirectory,
+    ListenerDirectory,
+    ObserverDirectory,
+    OwnerDirectory,
+    SessionDirectory,
+)
 from msg_node.kernel.links import LinkNumbers
+from msg_node.kernel.rules import Rules
 from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
 
@@ -29,6 +36,14 @@ class RegistryTables(Protocol):
     @property
     def twin(self) -> Twin:
         """Descriptions and values of things."""
+
+    @property
+    def rules(self) -> Rules:
+        """What the operator has switched."""
+
+    @property
+    def holders(self) -> HolderDirectory:
+        """Who answers for an address."""
 
     @property
     def owners(self) -> OwnerDirectory:

@@ -199,6 +199,21 @@ class Twin:
         """The latest values of a thing or object, by name."""
         return dict(self._values.get(key, {}))
 
+    def sources(self) -> Iterator[tuple[str, str, str]]:
+        """Thing or object, name and source of each value; nothing changes meanwhile."""
+        return ((key, name, one.source) for key, values in self._values.items() for name, one in values.items())
+
+    def forget_value(self, key: str, name: str) -> None:
+        """Forget the latest value of that name, if there is one."""
+        values = self._values.get(key, {})
+        row = values.pop(name, None)
+        if row is None:
+            return
+        if not values:
+            del self._values[key]
+        self._bytes -= len(bytes(row.value))
+        self._journal.delete(Table.TWIN_VALUES, _row_key(Slot(key, name)))
+
     def store_values(self) -> None:
         """Write down the values that came since the last time."""
         unstored, self._unstored = self._unstored, set()

@@ -149,7 +149,7 @@ class TwinService:
             queues.announce(agent, members["queue"])
             rules = queues.rules(agent)
             answer["queue"] = {"expires": int(rules.expires_seconds), "max": rules.unanswered}
-        if self._state.owners.owner(agent) is None:
+        if self._state.owners.claimant(agent) is None:
             self._state.owners.claim(request.caller.number, agent)
         return Answer(value=answer)
 
@@ -160,7 +160,7 @@ class TwinService:
             PeerError: NOT_OWNER, QUOTA.
         """
         owners = self._state.owners
-        owner = owners.owner(agent)
+        owner = owners.claimant(agent)
         if owner == caller.number:
             return
         is_free = owner is None and owners.owner_above(agent) is None and agent not in owners.pools.keys

@@ -6,7 +6,7 @@ stays when the agent goes, since that is when it is needed. Source: message spec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import KeysView, Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -64,6 +64,10 @@ class AgentQueues:
             min(row.expires_seconds or self._defaults.expires_seconds, self._longest_seconds),
             row.unanswered or self._defaults.unanswered,
         )
+
+    def agents(self) -> KeysView[str]:
+        """Agents that announced rules of their own; it stays true."""
+        return self._rows.keys()
 
     def announce(self, agent: str, queue: object) -> None:
         """An agent registers with `queue: {"expires": seconds, "max": n}`; the caller has checked that it owns `agent`.

@@ -12,7 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from msg_node.kernel.resources import Members, check_texts, key_or_refuse, object_of, text_of
-from msg_node.kernel.service import Answer, Caller, ServiceRequest
+from msg_node.kernel.service import Answer, Caller, Durability, ServiceRequest
 from msg_node.requests.core.delivery_state import DeliveryState
 from msg_node.requests.core.delivery_status import CANCELLED, Status, read_status
 from msg_node.requests.core.inbox import InboxEntry
@@ -43,8 +43,9 @@ class DeliveryService:
         match request.message.type:
             case "read":
                 if request_id:
-                    return Answer(value=self._one(request.caller, request_id))
-                return Answer(value=self._listed(request.caller, request.members))
+                    return Answer(value=self._one(request.caller, request_id), durability=Durability.REQUIRED)
+                listed = self._listed(request.caller, request.members)
+                return Answer(value=listed, durability=Durability.REQUIRED)
             case "delete":
                 if not request_id:
                     raise PeerError(Code.BAD_BODY, "resource is to name a request")
@@ -161,7 +162,7 @@ class InboxService:
         owners = self._owners(request.caller)
         match request.message.type:
             case "read":
-                return Answer(value=self._read(request, owners))
+                return Answer(value=self._read(request, owners), durability=Durability.REQUIRED)
             case "delete":
                 numbers = _numbers(request.members)
                 gone = 0

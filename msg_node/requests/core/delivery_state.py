@@ -34,12 +34,14 @@ class DeliveryState:
         first_number: Where the ids of inbox entries begin, at random below 2^31.
 
     Attributes:
+        journal: Of what changes here.
         cancelled: Requests that were cancelled and whether that was by their sender; taken out when the cancellation
             is carried out.
     """
 
     def __init__(self, journal: Journal, rules: DeliveryRules | None = None, *, first_number: int = 1) -> None:
         rules = rules or DeliveryRules()
+        self.journal = journal
         self.cancelled: list[tuple[ParkedRequest, bool]] = []
         self.parking = Parking(journal, rules.bounds)
         self.inboxes = Inboxes(

@@ -10,6 +10,7 @@ Thousands are remembered and few are asked for, so each is one block of bytes: h
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from itertools import islice
 from typing import Final
 
@@ -32,6 +33,10 @@ class FinishedRequests:
         self._finished: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
         self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
+
+    def __iter__(self) -> Iterator[FinishedRequest]:
+        """All that are remembered, the oldest first; nothing changes meanwhile."""
+        return map(_decode, self._finished.values())
 
     def find(self, domain: str, request_id: str) -> FinishedRequest | None:
         """The finished request of a domain with that id, if it is still remembered."""
@@ -58,6 +63,11 @@ class FinishedRequests:
         ended_at.move_to_end(transaction)
         while len(ended_at) > FINISHED_REMEMBERED or next(iter(ended_at.values())) + REPEATED_SECONDS < now:
             ended_at.popitem(last=False)
+
+    def forget(self, domain: str, request_id: str) -> None:
+        """Forget a request, which has been opened again."""
+        if (domain, request_id) in self._finished:
+            self._forget((domain, request_id))
 
     def forget_old(self, now: float) -> int:
         """Forget those of the `PARKED_EXPIRED_AT_ONCE` oldest that would have expired by now. Returns how many."""

@@ -9,7 +9,7 @@ is in seconds since the Unix epoch. Source: message specification, section 19.3.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, KeysView
+from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
@@ -119,6 +119,10 @@ class Inboxes:
 
     def __len__(self) -> int:
         return len(self._entries)
+
+    def __iter__(self) -> Iterator[InboxEntry]:
+        """All entries, the oldest first; nothing changes meanwhile."""
+        return iter(self._entries.values())
 
     def of_owner(self, owner: str) -> list[InboxEntry]:
         """Return the entries of an address, the oldest first."""

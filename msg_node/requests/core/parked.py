@@ -54,7 +54,11 @@ class Submission(NamedTuple):
 
 
 class ParkedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A stored request. `status` is final for a finished one that another domain may hand over again."""
+    """A stored request.
+
+    `status` is final for a finished one that another domain may hand over again. `is_given`: another node of ours has
+    it, and its domain is to hear that it waits.
+    """
 
     number: int
     request_id: str
@@ -71,6 +75,7 @@ class ParkedRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_acknowledged: bool = False
     is_cancelling: bool = False
     is_invitation: bool = False
+    is_given: bool = False
     code: int = 0
     reason: str = ""
     description: str = ""
@@ -157,7 +162,7 @@ def row_key(number: int) -> str:
 
 
 def row_of(entry: ParkedRequest, word: StatusReport | None = None) -> ParkedRow:
-    """The row of a request; with `word`, that of a finished one, which keeps only the header of the message."""
+    """The row of a request; with `word`, that of one that has ended here, with only the header of its message."""
     sender = entry.sender
     return ParkedRow(
         number=entry.number,
@@ -175,6 +180,7 @@ def row_of(entry: ParkedRequest, word: StatusReport | None = None) -> ParkedRow:
         is_acknowledged=entry.is_acknowledged,
         is_cancelling=entry.is_cancelling,
         is_invitation=entry.is_invitation,
+        is_given=word is not None and not word.status.is_final,
         code=0 if word is None else word.code,
         reason="" if word is None else word.reason,
         description="" if word is None else word.description,

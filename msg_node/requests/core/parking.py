@@ -72,6 +72,7 @@ class Parking:
         finished: What is remembered of requests that ended.
         transactions: The open requests by what their answers mirror.
         bounds: Their limits.
+        next_number: That of the next request.
     """
 
     def __init__(self, journal: Journal, bounds: Bounds | None = None) -> None:
@@ -85,7 +86,7 @@ class Parking:
         self._foreign: dict[str, str] = {}  # domains of requests by their ids
         self._by_sender: dict[Sender, dict[int, ParkedRequest]] = {}
         self._expiries: list[tuple[float, int, ParkedRequest]] = []
-        self._next_number = 1
+        self.next_number = 1
         self._bytes = 0
 
     # Look-ups.
@@ -161,7 +162,7 @@ class Parking:
         own_id = request.id or fresh_id
         is_taken = (request.from_key, own_id, request.to_key) in self.transactions
         entry = ParkedRequest(
-            self._next_number,
+            self.next_number,
             submission.request_id,
             submission.queue,
             request,
@@ -173,7 +174,7 @@ class Parking:
             roles=submission.roles,
             asker=submission.asker,
         )
-        self._next_number += 1
+        self.next_number += 1
         self._insert(entry)
         return entry
 
@@ -198,8 +199,7 @@ class Parking:
             self.store(entry)
 
     def finish(self, entry: ParkedRequest, word: StatusReport, now: float) -> FinishedRequest:
-        """End an open request with its final answer."""
-        assert word.status.is_final
+        """End an open request with its final answer; or, if that is not final, since another node of ours has it."""
         self._remove(entry)
         self.finished.ended(entry.transaction, now)
         is_foreign = bool(entry.sender.domain)
@@ -235,10 +235,10 @@ class Parking:
         """
         decoded = [decode_row(raw, ParkedRow, table=Table.PARKED, key=key) for key, raw in rows.items()]
         for row in sorted(decoded, key=lambda one: one.number):
-            self._next_number = max(self._next_number, row.number + 1)
+            self.next_number = max(self.next_number, row.number + 1)
             expires_at = min(row.expires_at, now + self.bounds.longest_seconds)  # the clock may have been set back
             entry = from_row(row, expires_at)
-            if row.status.is_final:
+            if row.status.is_final or row.is_given:
                 word = StatusReport(row.status, row.code, row.reason, value_of(row), row.description)
                 self.finished.add(finished_of(entry, word, is_stored=True))
             else:

@@ -8,6 +8,7 @@ service says that it is no more. Source: feature row HM-04; RFC 8030.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import msgspec
 
@@ -42,6 +43,10 @@ class PushTargets:
     def __len__(self) -> int:
         """The number of subscriptions."""
         return self._count
+
+    def __iter__(self) -> Iterator[PushTarget]:
+        """All subscriptions; nothing changes meanwhile."""
+        return (one for targets in self._by_key.values() for one in targets.values())
 
     def of(self, key: str) -> list[PushTarget]:
         """The subscriptions for a canonical address."""

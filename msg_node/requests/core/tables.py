@@ -21,14 +21,19 @@ from msg_node.requests.core.parked import Sender
 from msg_node.requests.core.push_targets import PushTargets
 
 
+class ArrivedAddresses(Protocol):
+    """Addresses with waiting requests that got an owner."""
+
+    def take(self) -> list[str]:
+        """Those that arrived since the last call."""
+
+
 class QueueOwners(OwnerDirectory, Protocol):
-    """Owners of the addresses that requests wait for.
+    """Owners of the addresses that requests wait for."""
 
-    Attributes:
-        arrived: Addresses with waiting requests that got an owner; who reads them takes them out.
-    """
-
-    arrived: list[str]
+    @property
+    def arrivals(self) -> ArrivedAddresses:
+        """Addresses with waiting requests that got an owner."""
 
 
 class RequestTables(Protocol):

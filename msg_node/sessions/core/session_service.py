@@ -109,7 +109,7 @@ class SessionService:
     Args:
         lifecycle: Opens and ends sessions with what they hold.
         own: The names of this node, which no runtime may take.
-        announced: What replies say about this node.
+        announced: Gives what replies say about this node.
         permit: Asks the policies about a runtime of our own.
         permit_guest: Asks the gate `peer` about a guest, who needs a credential besides; None: there are no guests.
     """
@@ -119,7 +119,7 @@ class SessionService:
         lifecycle: SessionLifecycle,
         own: OwnNames,
         *,
-        announced: Announced | None = None,
+        announced: Callable[[], Announced] = Announced,
         permit: Permit = permit_all,
         permit_guest: PermitGuest | None = None,
     ) -> None:
@@ -128,7 +128,7 @@ class SessionService:
         self._transitions = lifecycle.transitions
         self._own = own
         self._permit_own, self._permit_guest = permit, permit_guest
-        self._announced = Announced() if announced is None else announced
+        self._announced = announced
         self._unproved: Counter[int] = Counter()
 
     # Verbs.
@@ -322,7 +322,7 @@ class SessionService:
     def _facts_of(self, sid: int, now: float) -> dict[str, object]:
         session = self._sessions.get(sid)
         assert session is not None
-        node = self._announced
+        node = self._announced()
         facts: dict[str, object] = {
             "grace": node.grace_seconds,
             "ping": node.ping_seconds,

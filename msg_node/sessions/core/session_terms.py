@@ -22,7 +22,7 @@ class SessionTerms:
 
     def __init__(self, grace_seconds: float, lease_seconds: float | None) -> None:
         self.grace_seconds = grace_seconds
-        self._lease_seconds = lease_seconds
+        self.lease_seconds = lease_seconds
         self._parked: dict[int, Session] = {}
         self._ends: dict[int, tuple[float, Session]] = {}  # when live sessions have to have been renewed
 
@@ -30,7 +30,7 @@ class SessionTerms:
         """A session is live, on a connection or another one: it has a new lease, and no grace."""
         self.forget(session)
         session.grace_ends = None
-        session.lease_ends = None if self._lease_seconds is None else now + self._lease_seconds
+        session.lease_ends = None if self.lease_seconds is None else now + self.lease_seconds
         if (ends := session.ends) is not None:
             self._ends[session.sid] = ends, session
 
@@ -52,8 +52,8 @@ class SessionTerms:
 
     def overdue(self, now: float) -> list[Session]:
         """At most `OVERDUE_AT_ONCE` live sessions that should have been renewed."""
-        if self._lease_seconds is not None:
-            self._shorten_leases(now + self._lease_seconds)
+        if self.lease_seconds is not None:
+            self._shorten_leases(now + self.lease_seconds)
         return list(islice((session for ends, session in self._ends.values() if ends <= now), OVERDUE_AT_ONCE))
 
     def out_of_grace(self, now: float) -> Session | None:

@@ -69,6 +69,7 @@ class SessionTransitions:
         sessions: The sessions, for look-ups.
         credentials: What proofs are checked against.
         rules: Settings of sessions.
+        terms: When sessions end.
         next_sid: The number of the next session.
     """
 
@@ -79,7 +80,7 @@ class SessionTransitions:
         self.credentials = Credentials() if credentials is None else credentials
         self._journal = journal
         self.rules = SessionRules() if rules is None else rules
-        self._terms = SessionTerms(self.rules.grace_seconds, self.rules.lease_seconds)
+        self.terms = SessionTerms(self.rules.grace_seconds, self.rules.lease_seconds)
         self.next_sid = 1
 
     # Begin.
@@ -189,7 +190,7 @@ class SessionTransitions:
         At most `OVERDUE_AT_ONCE`: call again until none is returned. Sessions of guests have ended.
         """
         lost: list[tuple[Session, int]] = []
-        for session in self._terms.overdue(now):
+        for session in self.terms.overdue(now):
             assert session.connection is not None  # else it is parked and has a grace
             lost.append((session, session.connection))
             self.lost(session.connection, now=now)
@@ -213,9 +214,9 @@ class SessionTransitions:
         sessions are taken, those that were lost for the usual grace end, longest lost first. So strangers who open
         sessions and drop them keep others out no longer than with the usual grace.
         """
-        session = self._terms.out_of_grace(now)
+        session = self.terms.out_of_grace(now)
         if session is None and 10 * len(self.sessions) > 9 * self.rules.max_sessions:
-            session = self._terms.out_of_grace(now + max(self.rules.grace_seconds - SESSION_GRACE_SECONDS, 0.0))
+            session = self.terms.out_of_grace(now + max(self.rules.grace_seconds - SESSION_GRACE_SECONDS, 0.0))
         if session is not None:
             self._remove(session)
         return session
@@ -235,7 +236,7 @@ class SessionTransitions:
             roles = self.credentials.roles(row.credential, row.runtime_key, frozenset(row.roles))
             session = row.parked_session(roles, now=now)
             self.sessions.add(session)
-            self._terms.begin_grace(session, now)
+            self.terms.begin_grace(session, now)
 
     # Inner steps.
 
@@ -257,7 +258,7 @@ class SessionTransitions:
         )
         self.next_sid += 1
         self.sessions.add(session)
-        self._terms.begin_lease(session, now)
+        self.terms.begin_lease(session, now)
         self.sessions.save(session)
         return Opened(session.sid, replaced=replaced, ended=ended)
 
@@ -305,22 +306,22 @@ class SessionTransitions:
     def _attach(self, session: Session, connection: int, *, now: float) -> None:
         self.sessions.connect(session, connection)
         session.contested_at, session.heard_at = None, now
-        self._terms.begin_lease(session, now)
+        self.terms.begin_lease(session, now)
 
     def _park(self, session: Session, *, now: float) -> None:
         if session.is_live:
             self.sessions.connect(session, None)
-            self._terms.begin_grace(session, now)
+            self.terms.begin_grace(session, now)
 
     def _end_proof(self, session: Session, now: float) -> None:
         ends = session.proof.expires_at
         session.proof = replace(session.proof, expires_at=now if ends is None else min(ends, now))
-        self._terms.end_now(session, now)
+        self.terms.end_now(session, now)
         self.sessions.save(session)
 
     def _remove(self, session: Session) -> None:
         self.sessions.remove(session)
-        self._terms.forget(session)
+        self.terms.forget(session)
 
 
 def _takes_over(rules: SessionRules, session: Session, opener: Opener) -> bool:
@@ -328,6 +329,15 @@ def _takes_over(rules: SessionRules, session: Session, opener: Opener) -> bool:
     if not rules.second_open_takes_over or session.proof.credential or opener.proven.credential:
         return False
     return session.dialect.is_of_old_nodes and opener.dialect.is_of_old_nodes
+
+
+def take_rules_over(transitions: SessionTransitions, rules: SessionRules) -> None:
+    """Let other rules count from now on.
+
+    A shorter grace or lease counts for sessions that have one already; a longer one from when they get their next.
+    """
+    transitions.rules = rules
+    transitions.terms.grace_seconds, transitions.terms.lease_seconds = rules.grace_seconds, rules.lease_seconds
 
 
 def contest(session: Session, now: float, silence_seconds: float) -> OpenRefused | None:

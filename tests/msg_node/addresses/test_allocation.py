@@ -86,10 +86,13 @@ def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain:
         ("runtime:/alice/sm", ["runtime:/alice"]),
         ("plain", []),
         ("comm://d/o/", ["comm://d/o"]),
+        ("comm://d/o#1", ["comm://d/o"]),
+        ("comm://d/o?x=1/2#y", ["comm://d/o?x=1/2", "comm://d/o?x=1", "comm://d/o"]),
+        ("comm://d#x/o", []),
         ("comm://d/o" + "/x" * 5000, [f"comm://d/o{'/x' * depth}" for depth in range(7, -1, -1)]),
     ],
 )
-def test_ancestors_are_cut_at_slashes_and_bounded(key: str, above: list[str]) -> None:
+def test_ancestors_are_cut_where_parts_begin_and_bounded(key: str, above: list[str]) -> None:
     assert list(ancestors(key)) == above
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from msg_node.admin.core.operations import (
     find_operation,
     read_arguments,
 )
+from msg_node.admin.core.operations_reference import operations_reference
 from msg_node.admin.core.pages import page_of
 from protofly.errors import Code, PeerError
 
@@ -106,3 +108,8 @@ def test_a_page_behind_the_end_is_empty_however_far() -> None:
     for after in (250, 10**30):
         page = page_of(ROWS, {"after": after})
         assert (page.rows, page.total, page.next) == ([], 250, None)
+
+
+def test_the_page_of_operations_is_the_one_that_is_generated() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "admin-operations.md").read_text(encoding="utf-8")
+    assert page == operations_reference(), "run: trapezoid config reference --operations --output FILE"

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.admin.policy_deployment import PolicyDeployment, change_sha256
+from msg_node.admin.policy_deployment import Policies, PolicyDeployment, change_sha256, policies_of
+from msg_node.settings.policy import PolicySettings
+from msg_node.storage.policy_store import PolicyStore
 from policy.core.gate import Gate
 from policy.files import read_policies
 from protofly.errors import SettingsError
@@ -19,9 +21,14 @@ class Rig:
     def __init__(self, folder: Path, text: str) -> None:
         self.file = folder / "border.toml"
         self.file.write_text(text)
-        self.gate = Gate(read_policies([self.file]))
+        self.store = PolicyStore(folder)
         self.records: list[Record] = []
-        self.policies = PolicyDeployment(self.gate, files=[self.file], mode="enforce", record=self.records.append)
+        policies = self.read()
+        self.gate = Gate(policies.compiled)
+        self.policies = PolicyDeployment(self.gate, policies, self.records.append)
+
+    def read(self) -> Policies:
+        return policies_of(PolicySettings(files=(self.file,)), self.store, self.store.active())
 
     @property
     def last(self) -> PolicyEvent:
@@ -52,7 +59,7 @@ def test_a_start_is_written_down_with_what_is_in_force(rig: Rig) -> None:
 def test_a_reload_names_both_revisions_and_the_change_between_them(rig: Rig) -> None:
     before = rig.gate.policies
     rig.file.write_text(OPEN)
-    rig.policies.deploy(read_policies([rig.file]), [rig.file], "enforce")
+    rig.policies.deploy(rig.read())
     after, event = rig.gate.policies, rig.last
     assert after.revision != before.revision
     assert (event.event, event.cause, event.before, event.after) == (

@@ -60,6 +60,8 @@ def test_a_new_entry_differs_from_one_that_says_nothing() -> None:
             }
         },
         {"listen": {"certificate": "/new.pem", "key": "/new.key"}},
+        {"peer": [{**PEER, "updates": "pinned", "modules": ["ab" * 32]}]},
+        {"peer": [{**PEER, "configuration": {"room": "a", "of.a\nkind": {"deep": [1]}}, "grant": {"http": False}}]},
     ],
 )
 def test_what_a_running_node_takes_over(tables: dict[str, Any]) -> None:
@@ -74,8 +76,8 @@ def test_what_a_running_node_takes_over(tables: dict[str, Any]) -> None:
         ({"node": {**MINIMAL["node"], "name": "mn-2"}}, "node.name"),
         ({"listen": {"port": 1}}, "listen.port"),
         ({"peer": [{**PEER, "aliases": ["c.example"]}]}, "peer[b.example].aliases"),
-        ({"peer": [{**PEER, "stay_connected": True}]}, "peer[b.example].stay_connected"),
-        ({"limits": {"links": 1}}, "limits.links"),
+        ({"peer": [{**PEER, "send_via": False}]}, "peer[b.example].send_via"),
+        ({"limits": {"max_hops": 1}}, "limits.max_hops"),
         ({"log": {"format": "json"}}, "log.format"),
     ],
 )
@@ -84,6 +86,8 @@ def test_what_needs_a_restart_is_named(tables: dict[str, Any], name: str) -> Non
     assert [one.name for one in found if not is_reloadable(one)] == [name]
 
 
-@pytest.mark.parametrize("name", ["peer[b.example].defaults", "xpolicy.deny", "policy.denyx", "peer[].stub", ""])
+@pytest.mark.parametrize(
+    "name", ["peer[b.example].defaults", "xpolicy.deny", "policy.denyx", "peer[].stub", "peer[b.example].grants", ""]
+)
 def test_names_that_only_look_alike_are_not_taken_over(name: str) -> None:
     assert not is_reloadable(SettingChange(name, None, 1))

@@ -138,3 +138,49 @@ def test_members_that_only_nodes_set_are_taken_off_what_sessions_send(flags: dic
     admitted = admission.admit(message, sid, NothingAsked(), rig.now)
     assert codec.body_members(admitted.body) == {"value": 1}
     assert (admitted is message) is (not flags)
+
+
+def guests(rig: StateRig, *names: str) -> list[int]:
+    """Numbers of sessions of runtimes of another domain."""
+    numbers = []
+    for connection, name in enumerate(names, 1):
+        rig.session_verb("open", f"runtime://{FOREIGN}/{name}", connection, {"credentials": {"token": "b"}})
+        number = rig.state.sessions.by_connection(connection)
+        assert number is not None
+        numbers.append(number)
+    return numbers
+
+
+def test_a_guest_speaks_in_no_name_of_another_guest_and_in_those_of_ours_that_it_leases() -> None:
+    rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
+    first, second = guests(rig, "rt", "other")
+    rig.state.owners.claim(first, OWN)
+    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+
+    def code_of(number: int, from_: str) -> Code | None:
+        try:
+            message = parsed(a_message("read", from_, SM, id_=1))
+            admission.check_guest(message, number, FOREIGN, NothingAsked(), now=rig.now)
+        except PeerError as exc:
+            return exc.code
+        return None
+
+    name = f"hyperty://{FOREIGN}/h"
+    assert [code_of(number, name) for number in (first, first, second)] == [None, None, Code.NOT_OWNER]
+    assert [code_of(number, OWN) for number in (first, second)] == [None, Code.NOT_OWNER]
+    assert code_of(first, f"runtime://{FOREIGN}/rt") is None
+    assert code_of(second, f"runtime://{FOREIGN}/rt") is not None
+
+
+def test_a_session_speaks_in_no_name_of_another_and_is_counted() -> None:
+    rig = StateRig()
+    ana, _ = rig.open("ana", 1)
+    bo, _ = rig.open("bo", 2)
+    rig.state.owners.claim(bo, THEIRS)
+    counters = Counters(NodeCount)
+    admission = Admission(rig.state, Learned(), counters, node="runtime://alpha.example/mn", max_hops=20)
+    message = parsed(a_message("read", THEIRS, SM, id_=1))
+    assert admission.admit(message, bo, NothingAsked(), rig.now) is message
+    with pytest.raises(PeerError):
+        admission.admit(message, ana, NothingAsked(), rig.now)
+    assert counters[NodeCount.REFUSED_SOURCES] == 1

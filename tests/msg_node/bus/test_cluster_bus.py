@@ -259,6 +259,37 @@ async def test_while_the_directory_is_away_nothing_is_promised_and_its_claims_ar
         assert (await next_of(ana, "message"))["to"] == owned
 
 
+class Slow(MemoryDirectory):
+    """A directory that answers when it may."""
+
+    may_answer: trio.Event
+
+    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+        await self.may_answer.wait()
+        return await super().claim(keys, replaced)
+
+
+async def test_a_repetition_promises_no_address_whose_claim_is_under_way(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        directory = node_of(two).directory
+        directory.__class__ = Slow
+        assert isinstance(directory, Slow)
+        for name, is_taken in (("taken", True), ("free", False)):
+            directory.may_answer = trio.Event()
+            address = f"comm://alpha.example/{name}"
+            if is_taken:
+                assert (await ana.subscribed(address))["body"]["code"] == 200
+            interest = {"resources": [address], "source": bo.address}
+            for number in (1, 2):
+                await bo.say(a_message("subscribe", bo.address, SM, interest, id_=number))
+                assert await bo.heard() == []
+            directory.may_answer.set()
+            answers = {one["id"]: one["body"]["code"] for one in [await bo.next(), await bo.next()]}
+            assert answers == ({1: 409, 2: 503} if is_taken else {1: 200, 2: 200})
+            assert (two.state.owners.owner(address) is None) is is_taken
+
+
 async def test_contents_that_cannot_be_read_cost_a_node_nothing_but_themselves(tmp_path: Path) -> None:
     async with cluster_rig(tmp_path) as (one, two):
         ana, bo = await one.opened("ana"), await two.opened("bo")

@@ -100,3 +100,21 @@ def test_a_queue_that_was_cleared_is_empty_and_takes_and_drops_as_before() -> No
     assert all(queue.take(an(type_)) for type_ in ("event", "read", "read"))
     assert queue.make_room(an("response"))
     assert [message.type for message in queue.messages] == ["read", "read"]
+
+
+def test_a_run_is_queued_up_to_the_first_that_has_no_room() -> None:
+    three = [an("read"), an("event"), an("response")]
+    for before in range(4):
+        queue = queue_of(*three[:before])
+        assert queue.take_run([an("read")] * 5) == 3 - before
+        assert (len(queue.messages), queue.size_bytes) == (3, sum(len(one.raw) for one in queue.messages))
+    assert queue_of().take_run([]) == 0
+
+
+def test_a_run_is_queued_up_to_the_last_byte_that_has_room() -> None:
+    one = an("read")
+    for most_bytes, taken in ((2 * len(one.raw), 2), (2 * len(one.raw) - 1, 1), (len(one.raw) - 1, 0)):
+        queue = MessageQueue(QueueBounds(3, most_bytes), Counters(NodeCount))
+        assert queue.take_run([one, one, one]) == taken
+        assert queue.size_bytes == taken * len(one.raw)
+        assert not queue.take(one)

@@ -15,7 +15,8 @@ from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import make_state
 from msg_node.settings.load import load_settings
 from msg_node.settings.middleware import active_steps
-from msg_node.wiring.meaning import build_gate, build_stack
+from msg_node.wiring.meaning import build_gate
+from msg_node.wiring.session_steps import LocalGate, SessionSteps
 from policy.core.gate import Gate
 from policy.core.model import Mode
 from policy.core.rates import UNLIMITED, RateLimit, TypeRate
@@ -96,10 +97,34 @@ def test_a_single_step_is_the_stack_itself() -> None:
 
 def test_settings_that_ask_for_nothing_give_no_steps(tmp_path: Path) -> None:
     settings = load_settings(settings_of(tmp_path, ""))
-    stack = build_stack(
-        settings, unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})), make_state(OwnNames.of(()))
+    gate = LocalGate(unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {})))
+    stack = SessionSteps(gate, make_state(OwnNames.of(()))).stack(settings)
+    assert (stack.judge, stack.names) == (None, ())
+
+
+def test_policies_in_force_are_asked_whatever_the_settings_say(tmp_path: Path) -> None:
+    gate = Gate(read_policies((), mode=Mode.ENFORCE), {})
+    settings = load_settings(settings_of(tmp_path, '[middleware]\norder = ["rate"]\n'))
+    steps = SessionSteps(LocalGate(unrecorded(gate)), make_state(OwnNames.of(())))
+    assert steps.stack(settings).names == ()
+    (tmp_path / "p.toml").write_text(POLICY)
+    gate.replace(read_policies([tmp_path / "p.toml"], mode=Mode.ENFORCE))  # a bundle, that no setting names
+    assert steps.stack(settings).names == ("authorisation",)
+
+
+def test_a_step_with_settings_as_before_keeps_what_it_has_counted(tmp_path: Path) -> None:
+    text = "[middleware.rate]\nmessages_per_second = 0.001\nburst_seconds = 1000.0\n"
+    steps = SessionSteps(
+        LocalGate(unrecorded(Gate(read_policies((), mode=Mode.ENFORCE), {}))), make_state(OwnNames.of(()))
     )
-    assert (stack.judge, stack.names, active_steps(settings)) == (None, (), ())
+
+    def passes(more: str) -> bool:
+        judge = steps.stack(load_settings(settings_of(tmp_path, text + more))).judge
+        assert judge is not None
+        return judge(MESSAGE, 1, NOBODY, "", 0.0) is None
+
+    assert [passes(""), passes("[middleware.logging]\nevery = 5\n")] == [True, False]
+    assert passes('[[middleware.rate.by_type]]\ntypes = ["read"]\nbytes_per_second = 1.0\n')
 
 
 def test_steps_stand_in_the_order_of_the_settings(tmp_path: Path) -> None:
@@ -108,7 +133,8 @@ def test_steps_stand_in_the_order_of_the_settings(tmp_path: Path) -> None:
         '[policy]\nfiles = ["p.toml"]\n[middleware]\norder = ["authorisation", "rate", "logging"]\n'
         "[middleware.rate]\nbytes_per_second = 10.0\n[middleware.logging]\nevery = 5\n"
     )
-    assert active_steps(load_settings(settings_of(tmp_path, text))) == ("authorisation", "rate", "logging")
+    settings = load_settings(settings_of(tmp_path, text))
+    assert active_steps(settings, has_policies=True) == ("authorisation", "rate", "logging")
 
 
 @pytest.mark.parametrize(
@@ -155,7 +181,7 @@ async def test_a_session_that_proved_nothing_writes_only_where_it_is_open_to_all
     settings = load_settings(settings_of(tmp_path, text))
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
         gate = Gate(read_policies((), mode=Mode.ENFORCE), {})
-        rig.bus.from_sessions._delivery._judge = build_stack(settings, unrecorded(gate), rig.state).judge
+        rig.bus.from_sessions.judge_by(SessionSteps(LocalGate(unrecorded(gate)), rig.state).stack(settings))
         ana, bob = await rig.opened("ana"), await rig.runtime(bearer="secret")
         await bob.open("bob")
         assert code_and_reason(await ana.ask("read", bob.address)) == (401, "no-credentials")
@@ -170,9 +196,8 @@ async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> No
     settings = load_settings(settings_of(tmp_path, '[policy]\nfiles = ["roles.toml"]\n'))
     credential = Credential(digest_of("secret"), runtime_address("ana"), frozenset({"viewer"}))
     async with runtime_rig(tmp_path, credentials=[credential]) as rig:
-        rig.bus.from_sessions._delivery._judge = build_stack(
-            settings, unrecorded(build_gate(settings)), rig.state
-        ).judge
+        gate = LocalGate(unrecorded(build_gate(settings)))
+        rig.bus.from_sessions.judge_by(SessionSteps(gate, rig.state).stack(settings))
         ana, bob = await rig.runtime(bearer="secret"), await rig.opened("bob")
         await ana.open("ana")
         refused = await ana.ask("create", ALLOCATION, {"value": {"number": 1}})

@@ -581,3 +581,38 @@ def test_a_node_that_stops_refuses_new_requests_to_others_and_nothing_else(
     decision = DrainingRouter(rig.router, 5.0).decide(message, ana, NOW)
     refused = Refuse(Code.DRAINING, {"retryAfter": 5.0})
     assert decision == {"refused": refused, "owner": to_sessions(owner)}.get(str(expected), expected)
+
+
+def test_what_observers_must_not_get_goes_to_the_reporter_of_ours_or_to_the_domain(rig: Rig) -> None:
+    reporter, bo, eve = rig.session("reporter"), rig.session("bo"), rig.session("eve")
+    link = rig.state.links.number("beta.example")
+    rig.listen(bo, f"{ROOM}/changes")
+    assert rig.route("read", f"{ROOM}/changes", eve, id_=1) == Refuse(Code.NO_ROUTE)  # nobody reports it
+    rig.listen(reporter, f"{ROOM}/subscription")
+    for origin in (eve, bo, link):
+        assert rig.route("read", f"{ROOM}/changes", origin, id_=1) == to_sessions(reporter)
+    assert rig.route("read", f"{ROOM}/changes", reporter, id_=1) == to_sessions(bo)
+    rig.listen(bo, f"{FAR_ROOM}/changes")
+    assert rig.route("read", f"{FAR_ROOM}/changes", eve, id_=1) == ToDomain("beta.example")
+    assert rig.route("read", f"{FAR_ROOM}/changes", link, id_=1) == Refuse(Code.NO_ROUTE)
+
+
+def test_services_are_known_before_anybody_who_has_or_hears_their_address(rig: Rig) -> None:
+    bo = rig.session("bo")
+    rig.listen(bo, SM)
+    quick = Router(rig.state, serves=lambda _key: False, services=frozenset({SM}))
+    assert quick.decide(parsed(a_message("read", "plain", SM, id_=1)), bo, NOW) is SERVE
+
+
+def test_an_address_that_only_its_sender_used_is_nowhere_for_it(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    rig.router.learned.learn("plain", ana, NOW)
+    assert rig.route("read", "plain", bo, id_=1) == to_sessions(ana)
+    assert rig.route("read", "plain", ana, id_=1) == Refuse(Code.NO_ROUTE)
+
+
+def test_the_first_session_has_its_actions_parked_like_any_other(rig: Rig) -> None:
+    first = rig.session("first")
+    assert first == 1
+    action = parsed(a_message("execute", "plain", f"hyperty://{DOMAIN}/bo", {"class": "action"}, id_=1))
+    assert rig.router.decide(action, first, NOW) == Park("")

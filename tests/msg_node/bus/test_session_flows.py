@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import tempfile
 from collections.abc import Callable
 from functools import partial
@@ -14,10 +15,9 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.flow_table import FLOWS_PER_SESSION, FlowMode
 from msg_node.addresses.core.subscriptions import Subscription
-from msg_node.bus.flow_table import FLOWS_PER_SESSION
 from msg_node.bus.middleware import rate
-from msg_node.bus.session_flows import FlowMode
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate
 from protofly.errors import Code
@@ -78,13 +78,15 @@ def learn(rig: FlowRig) -> None:
 
 
 def lose_carrier(rig: FlowRig) -> None:
-    for carrier in list(rig.link.machine.carriers):
-        carrier.cut()  # type: ignore[attr-defined]
+    for link in rig.federation.links:
+        for carrier in list(link.machine.carriers):
+            carrier.cut()  # type: ignore[attr-defined]
 
 
 def refuse(rig: FlowRig) -> None:
     lose_carrier(rig)
-    rig.link.machine.refusal, rig.link.machine.refuse_until = Code.CIRCUIT_OPEN, 1e9
+    for link in rig.federation.links:
+        link.machine.refusal, link.machine.refuse_until = Code.CIRCUIT_OPEN, 1e9
 
 
 def set_roles(rig: FlowRig) -> None:
@@ -232,6 +234,7 @@ async def test_flows_of_several_recipients_go_side_by_side(tmp_path: Path) -> No
 async def test_a_difference_is_reported_and_the_whole_way_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     async with flow_rig(tmp_path, flows="verify") as rig:
         rig.say("ana", event(1), event(2), event(3))
         assert not caplog.records

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 
 import pytest
 import trio
 
 from msg_node.cluster.directory import Claim, Directory, MemoryDirectory
 from msg_node.cluster.engine_directory import EngineDirectory
+from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import FencedError
 from msg_node.storage.engine_options import EngineOptions
@@ -35,14 +36,19 @@ class Ended:
         pulse.set()
 
     async def until(self, key: str) -> None:
-        with trio.fail_after(10):
-            while key not in self.keys:
+        await self.until_true(lambda: key in self.keys)
+
+    async def until_true(self, condition: Callable[[], bool]) -> None:
+        with trio.fail_after(30):
+            while not condition():
                 await self._pulse.wait()
 
 
-def engine_directory(options: EngineOptions, node: str, epoch: int = 1) -> EngineDirectory:
+def engine_directory(
+    options: EngineOptions, node: str, epoch: int = 1, notices: EngineNotices | None = None
+) -> EngineDirectory:
     held_rows(options, node, epoch).close()
-    return EngineDirectory(Engine(options), Engine(options), node, epoch)
+    return EngineDirectory(Engine(options), notices or EngineNotices(Engine(options)), node, epoch)
 
 
 @pytest.fixture(params=["memory", "engine"])
@@ -54,12 +60,17 @@ async def pair(request: pytest.FixtureRequest, nursery: trio.Nursery) -> AsyncIt
         return
     postgres: Postgres = request.getfixturevalue("postgres")
     options = postgres.options(postgres.new_database())
-    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
-    async with trio.open_nursery() as directories:
-        for directory in (one, other):
-            await directories.start(directory.run)
+    notices = [EngineNotices(Engine(options)) for _ in range(2)]
+    one, other = engine_directory(options, "n1", 1, notices[0]), engine_directory(options, "n2", 1, notices[1])
+    async with trio.open_nursery() as listening:
+        for directory, of_node in zip((one, other), notices, strict=True):
+            ended = Ended(directory)
+            await listening.start(of_node.run)
+            await ended.until_true(lambda ended=ended: ended.times_all > 0)  # type: ignore[misc]  # it listens
         yield one, other
-        directories.cancel_scope.cancel()
+        listening.cancel_scope.cancel()
+    for directory in (one, other):
+        await directory.close()
 
 
 async def test_an_address_has_the_owner_that_claimed_it_first(pair: Pair) -> None:

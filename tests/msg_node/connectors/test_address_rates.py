@@ -14,6 +14,16 @@ def test_each_address_has_a_burst_and_then_its_rate() -> None:
     assert rates.take("a", 10.5) > 0.0
 
 
+def test_what_was_right_costs_nothing() -> None:
+    rates = AddressRates(per_second=1.0, burst_seconds=2.0, groups=8)
+    for _ in range(9):
+        assert rates.take("a", 0.0) == 0.0
+        rates.give_back("a")
+    assert [rates.take("a", 0.0) > 0.0 for _ in range(3)] == [False, False, True]
+    rates.give_back("nobody")
+    assert len(rates) == 1
+
+
 def test_the_addresses_that_were_seen_last_are_remembered() -> None:
     rates = AddressRates(per_second=1.0, burst_seconds=1.0, groups=2)
     for group in ("a", "b"):

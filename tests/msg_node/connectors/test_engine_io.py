@@ -116,6 +116,9 @@ def test_a_payload_that_is_none_is_refused(body: bytes) -> None:
         b"\x00" + b"\x00" * 9 + b"\x02\xff40",
         b"\x00\x01\xff2" * (PAYLOAD_PACKETS + 1),
         b"\x00\x01\xff\xff",
+        b"\x00\x01\xff4\x00\x02\xff4\xff",  # the second one is no text
+        b"\x00\x0a\xff4123456789",  # ten is no digit
+        b"\x00\x01\x0a\xff4" + b"x" * 19,
         b"1:4",
     ],
 )

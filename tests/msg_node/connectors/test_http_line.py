@@ -53,7 +53,7 @@ async def serving(handler: Handler, head: bytes = GET, **bounds: Any) -> AsyncIt
         line = ByteChannel(ours, drain_nursery=nursery)
 
         async def serve() -> None:
-            await HttpApplication(handler, **bounds).serve(line, head, remote="192.0.2.1")
+            await HttpApplication(handler, **bounds).serve(line, head, client_of=lambda _: "192.0.2.1")
             await line.aclose()
 
         theirs.setblocking(False)

@@ -31,7 +31,7 @@ from msg_node.settings.model import (
 )
 from msg_node.settings.sessions import build_credentials
 from msg_node.wiring.identity import IdentityServices
-from msg_node.wiring.meaning import judge_local
+from msg_node.wiring.session_steps import LocalGate
 from policy.core.engine import Algorithm
 from policy.core.gate import Gate
 from protofly import limits
@@ -474,4 +474,4 @@ def test_rules_of_our_own_bus_see_who_was_verified() -> None:
         def known(_message: Message, _domain: str, _now: float, who: Identified = who) -> Identified:
             return who
 
-        assert (judge_local(unrecorded(gate), message, frozenset(), identify=known) is None) == passes
+        assert (LocalGate(unrecorded(gate), known).judge(message, frozenset()) is None) == passes

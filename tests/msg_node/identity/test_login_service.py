@@ -69,7 +69,7 @@ def code_of(call: Callable[..., object], *arguments: Any, **named: Any) -> Code:
 def test_neither_guests_nor_links_nor_sessions_that_have_ended_log_in(logins: Logins) -> None:
     for caller in (Caller(logins.guest, is_guest=True), Caller(-1, "beta.example"), Caller(logins.guest + 1)):
         request = logins.request(caller)
-        assert code_of(logins.service.assertion_of, request, {"assertion": "a"}) is Code.TRANSIT
+        assert code_of(logins.service.offered, request, {"assertion": "a"}) is Code.TRANSIT
         assert code_of(logins.service.logged_in, request, ANA, logins.rig.now) is Code.TRANSIT
         for method in ("refresh", "revoke"):
             call = {"token": "t"}
@@ -82,7 +82,7 @@ def test_where_logins_are_off_every_request_says_so(logins: Logins) -> None:
     assert code_of(off.run, "refresh", {"token": "t"}) is Code.CONNECTOR_OFF
     assert code_of(off.logged_in) is Code.CONNECTOR_OFF
     request = off.request(Caller(off.ana))
-    assert code_of(off.service.assertion_of, request, {"assertion": "a"}) is Code.CONNECTOR_OFF
+    assert code_of(off.service.offered, request, {"assertion": "a"}) is Code.CONNECTOR_OFF
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,9 @@ def test_where_logins_are_off_every_request_says_so(logins: Logins) -> None:
 def test_a_login_is_an_assertion_and_no_password(logins: Logins, params: dict[str, object], code: Code | None) -> None:
     request = logins.request(Caller(logins.ana))
     if code is None:
-        assert logins.service.assertion_of(request, params).strip("ax") == ""
+        assert str(logins.service.offered(request, params)).strip("ax") == ""
     else:
-        assert code_of(logins.service.assertion_of, request, params) is code
+        assert code_of(logins.service.offered, request, params) is code
 
 
 def test_a_token_is_refreshed_whatever_else_is_named(logins: Logins) -> None:

@@ -14,11 +14,16 @@ import trio
 import trustme
 
 from federation.link_context import Identified
+from msg_node.identity.core.issued_tokens import IssuedTokens
+from msg_node.identity.core.session_tokens import SessionTokens, TokenLife
+from msg_node.identity.mark_keeper import announcement
+from msg_node.identity.token_store import TokenStore
 from msg_node.kernel.service import CloseCode, Service
 from msg_node.node_state import NodeState
 from msg_node.settings.identity import IdentitySettings, ProviderSettings, TokenSettings
 from msg_node.settings.model import DiscoverySettings, ListenSettings, NodeSettings, SessionSettings, Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from protofly.errors import Code, HostError
@@ -294,6 +299,23 @@ async def test_a_stolen_token_that_is_renewed_ends_the_login_as_soon_as_its_owne
         assert at.tokens["renewed twice"] == 1
 
 
+async def test_what_another_node_makes_of_a_login_counts_here(tmp_path: Path, authority: trustme.CA) -> None:
+    async with scene(tmp_path, authority) as at:
+        ana, bo = await at.rig.opened("ana"), await at.rig.opened("bo")
+        renewed, revoked = await at.log_in(ana), await at.log_in(bo)
+        assert code_and_reason(await bo.open("bo", bearer(revoked))) == (200, "")
+        tokens, marks = at.services._tokens, at.services.marks
+        assert tokens is not None
+        assert marks is not None
+        keys, life = load_online_keys(tmp_path / "keys", "token"), TokenLife(60, 600)
+        elsewhere = SessionTokens(tokens.rules, keys, life, IssuedTokens(), believes=lambda _: True)
+        _, _, mark = elsewhere.renew(renewed, ana.address, now=time.time())
+        marks.heard([announcement(mark), announcement(elsewhere.revoke(revoked, bo.address, now=time.time()))])
+        await at.swept()
+        assert await bo.close_code() == CloseCode.PROOF_EXPIRED
+        assert code_and_reason(await ana.open("ana", bearer(renewed))) == (401, "bad-token")
+
+
 async def test_a_revoked_login_loses_its_sessions_and_brings_none_back(tmp_path: Path, authority: trustme.CA) -> None:
     async with scene(tmp_path, authority) as at:
         ana, bo = await at.rig.opened("ana"), await at.rig.opened("bo")
@@ -378,10 +400,10 @@ async def test_a_session_whose_login_ended_in_the_last_moment_of_the_node_does_n
             ana = await at.rig.opened("ana")
             token = await at.log_in(ana)
             assert code_and_reason(await ana.open("ana", bearer(token))) == (200, "")
-            tokens, store = at.services._tokens, at.services._token_store
+            tokens, marks = at.services._tokens, at.services.marks
             assert tokens is not None
-            assert store is not None
-            store.keep(tokens.revoke(token, ana.address, now=time.time()), now=time.time())
+            assert marks is not None
+            await marks.keep(tokens.revoke(token, ana.address, now=time.time()))
         async with node(tmp_path, provider) as at:
             back = await at.rig.runtime()
             assert code_and_reason(await back.ask("re-open", SESSION, from_=ana.session_address)) == (500, "bad-token")
@@ -397,6 +419,6 @@ async def test_a_disk_that_refuses_is_said_and_nothing_is_promised(
         def full(*_: object, **__: object) -> None:
             raise HostError(Code.STORAGE, "the disk is full")
 
-        monkeypatch.setattr(at.services._token_store, "keep", full)
+        monkeypatch.setattr(TokenStore, "keep", full)
         assert code_and_reason(await at.ask(ana, "revoke", token=token)) == (500, "storage")
         assert code_and_reason(await ana.open("ana", bearer(token))) == (401, "bad-token")  # on the safe side

@@ -60,3 +60,62 @@ def test_restrictions_come_back_but_those_that_have_ended_meanwhile() -> None:
 def test_a_row_that_cannot_be_read_is_an_error_of_the_storage() -> None:
     with pytest.raises(HostError, check=lambda error: error.code is Code.STORAGE):
         Restrictions(Journal()).restore({"peer b.example": b"{}"}, now=0.0)
+
+
+def stored(*restrictions: Restriction) -> dict[str, bytes]:
+    """The rows that a node stores of them."""
+    journal = Journal()
+    for one in restrictions:
+        Restrictions(journal).set(one)
+    return {change.key: msgspec.json.encode(change.row) for change in journal.take()}
+
+
+def since(moment: float, **changes: float) -> Restriction:
+    return msgspec.structs.replace(restriction("b.example"), since=moment, **changes)
+
+
+def test_what_another_node_forbids_and_lifts_counts_here_and_is_not_stored_again() -> None:
+    known = Restrictions(journal := Journal())
+    assert known.shared(stored(since(1.0)), now=5.0) == ([since(1.0)], [])
+    assert known.shared(stored(since(1.0)), now=5.0) == ([], [])
+    assert list(known) == [since(1.0)]
+    assert known.shared({}, now=5.0) == ([], [since(1.0)])
+    assert (list(known), journal.take()) == ([], [])
+
+
+def test_what_is_not_stored_yet_is_neither_lost_nor_brought_back_by_what_others_have_stored() -> None:
+    known = Restrictions(Journal())
+    known.set(restriction("c.example"))
+    assert known.shared(stored(since(1.0)), now=5.0).ended == []
+    known.lift(Restricted.PEER, "b.example")
+    assert known.shared(stored(since(1.0)), now=5.0) == ([], [])
+    assert [one.subject for one in known] == ["c.example"]
+
+
+def test_a_node_that_ends_a_restriction_leaves_a_newer_one_of_another_node_alone() -> None:
+    known, journal = Restrictions(Journal()), Journal()
+    known.restore(rows := stored(since(1.0, until=4.0)), now=2.0)
+    elsewhere = Restrictions(journal)
+    elsewhere.restore(rows, now=2.0)
+    elsewhere.lift(Restricted.PEER, "b.example")
+    (gone,) = journal.take()
+    newer = stored(since(3.0))
+    assert gone.key not in newer
+    assert known.shared(newer, now=5.0) == ([since(3.0)], [])
+
+
+def test_a_replacement_counts_even_when_the_clock_of_its_node_is_behind() -> None:
+    known = Restrictions(Journal())
+    known.restore(stored(since(9.0)), now=9.0)
+    assert known.shared(stored(since(3.0)), now=9.0) == ([since(3.0)], [])
+    assert list(known) == [since(3.0)]
+
+
+def test_a_row_of_version_0_1_is_stored_under_its_new_key() -> None:
+    known = Restrictions(journal := Journal())
+    known.restore({"peer b.example": msgspec.json.encode(since(1.0))}, now=2.0)
+    assert {change.key: change.row for change in journal.take()} == {
+        "peer b.example": None,
+        "peer b.example 1.0": since(1.0),
+    }
+    assert list(known) == [since(1.0)]

@@ -17,8 +17,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from msg_node.records.recovery import Chain, Crash, last_crash, newest_boot, note_run, note_written, recover
-from protofly.record_segments import SegmentName
-from protofly.records import Kind, SegmentManifest, decode_manifest
+from protofly.block_encoding import encode_blocks
+from protofly.record_blocks import BLOCK_MAGIC
+from protofly.record_segments import SegmentName, frame_compressor
+from protofly.records import Kind, MessageRecord, SegmentManifest, decode_manifest
 
 NAME = SegmentName(Kind.SESSION, "mn-1.a.example", 7, 3)
 
@@ -54,6 +56,64 @@ def test_a_torn_segment_is_cut_to_its_last_whole_frame(
     assert (manifest.size_bytes, manifest.sha256) == (len(whole), sha256(whole).hexdigest())
     assert (manifest.min_ts_us, manifest.max_ts_us, manifest.policy_revs) == (1001, 1010, ("r1",))
     assert not list(spool.glob("*.open"))
+
+
+def blocks(first_seq: int, records: int) -> bytes:
+    """A frame of messages in columns."""
+    found = [
+        MessageRecord(
+            ts_us=1000 + seq,
+            role="out",
+            msg_id=f"{seq:032x}",
+            attempt=1,
+            src_domain="a.example",
+            dst_domain="b.example",
+            src_key="x:a",
+            dst_key="x:b",
+            msg_type="create",
+            size_in=1,
+            digest="cd" * 16,
+            outcome="delivered",
+            policy_rev="r1",
+        )
+        for seq in range(first_seq, first_seq + records)
+    ]
+    encoded = encode_blocks(found, node=NAME.node, boot=NAME.boot, first_seq=first_seq)
+    return b"".join(frame_compressor().compress(one.content) for one in encoded)
+
+
+MESSAGES = NAME._replace(kind=Kind.MESSAGE)
+DAMAGED = {
+    "torn": blocks(11, 50)[:-1],
+    "flipped": blocks(11, 50)[:-1] + b"?",
+    "no block": frame_compressor().compress(BLOCK_MAGIC + b"nonsense"),
+    "without times": frame_compressor().compress(
+        BLOCK_MAGIC + (64).to_bytes(4, "little") + b'{"v":2,"node":"n","boot":1,"first_seq":1,"records":1,"columns":[]}'
+    ),
+    "lines": frame(11, 5),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_blocks_are_kept_up_to_the_first_damage_and_sealed_as_what_they_are(tmp_path: Path, damage: str) -> None:
+    whole = blocks(4, 5) + frame_compressor().compress(b"") + blocks(10, 1)
+    (tmp_path / f"{MESSAGES}.open").write_bytes(whole + DAMAGED[damage])
+    _, (manifest,) = recover(tmp_path, signer=None)
+    assert (tmp_path / f"{MESSAGES}.blocks.zst").read_bytes() == whole
+    assert (manifest.schema_version, manifest.records, manifest.lost_records) == (2, 6, 1)
+    assert (manifest.first_seq, manifest.last_seq) == (4, 10)
+    assert (manifest.min_ts_us, manifest.max_ts_us, manifest.policy_revs) == (1004, 1010, ("r1",))
+    assert manifest.sha256 == sha256(whole).hexdigest()
+    assert recover(tmp_path, signer=None)[1] == []
+
+
+def test_an_empty_sealed_segment_in_columns_that_has_no_manifest_keeps_its_version_after_a_crash(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / f"{MESSAGES}.blocks.zst").write_bytes(frame_compressor().compress(b""))
+    _, (manifest,) = recover(tmp_path, signer=None, crash=Crash(NAME.node, NAME.boot, 5_000_000))
+    assert (manifest.schema_version, manifest.records, manifest.uncertain_from_us) == (2, 0, 5_000_000)
+    assert [path.name for path in tmp_path.glob("*.zst")] == [f"{MESSAGES}.blocks.zst"]
 
 
 def test_a_flipped_bit_ends_what_can_be_kept(tmp_path: Path) -> None:

@@ -15,15 +15,15 @@ from typing import Any
 import msgspec
 import pytest
 import trio
-import zstandard
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
+from interop.lab.spool import lines_of
 from msg_node.records.recovery import last_crash
 from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions, WriterState
 from protofly import limits
 from protofly.errors import SettingsError
-from protofly.record_segments import Signer
+from protofly.record_segments import SEALED_SUFFIXES, Signer
 from protofly.records import (
     AdminEvent,
     DecisionRecord,
@@ -103,19 +103,17 @@ def take_segments(spool: Path) -> None:
 
 
 def file_suffixes(spool: Path) -> set[str]:
-    return {path.suffix for path in spool.iterdir() if path.name != ".lock"}
+    names = {path.name for path in spool.iterdir() if path.name != ".lock"}
+    return {next((one for one in SEALED_SUFFIXES if name.endswith(one)), Path(name).suffix) for name in names}
 
 
 def lines(spool: Path, kind: Kind = Kind.MESSAGE) -> list[dict[str, object]]:
-    text = b""
-    for path in sorted(spool.glob(f"{kind.value}-*.jsonl.zst")):
-        with zstandard.open(path, "rb") as segment:
-            text += segment.read()
-    return [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for path in sorted(spool.glob(f"{kind.value}-*.zst")) for line in lines_of(path)]
 
 
-async def test_records_are_sealed_with_a_manifest_when_the_node_stops(tmp_path: Path) -> None:
-    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+@pytest.mark.parametrize("has_blocks", [True, False])
+async def test_records_are_sealed_with_a_manifest_when_the_node_stops(tmp_path: Path, has_blocks: bool) -> None:
+    async with running(RecordsWriter(tmp_path, NODE, options=options(has_blocks=has_blocks))) as writer:
         for number in range(2500):
             writer.append(message(number))
 
@@ -123,12 +121,15 @@ async def test_records_are_sealed_with_a_manifest_when_the_node_stops(tmp_path: 
     written = lines(tmp_path)
     assert [line["seq"] for line in written] == list(range(1, 2501))
     assert [line["size_in"] for line in written] == list(range(2500))
-    assert {(line["v"], line["node"], line["boot"]) for line in written} == {(1, NODE, manifest.boot)}
+    assert {(line["v"], line["node"], line["boot"]) for line in written} == {
+        (manifest.schema_version, NODE, manifest.boot)
+    }
+    assert manifest.schema_version == (2 if has_blocks else 1)
     assert (manifest.first_seq, manifest.last_seq, manifest.records, manifest.lost_records) == (1, 2500, 2500, 0)
     assert (manifest.min_ts_us, manifest.max_ts_us) == (TEMPLATE.ts_us, TEMPLATE.ts_us + 2499)
     assert manifest.closure == "shutdown"
     assert manifest.policy_revs == ("rev1",)
-    assert file_suffixes(tmp_path) == {".json", ".zst"}
+    assert file_suffixes(tmp_path) == {".json", ".blocks.zst" if has_blocks else ".jsonl.zst"}
     assert writer.statistics().state is WriterState.CLOSED
 
 
@@ -146,7 +147,7 @@ async def test_kinds_have_their_own_segments_and_numbers(tmp_path: Path) -> None
 
 async def test_segments_are_sealed_by_size_and_form_a_signed_chain(tmp_path: Path) -> None:
     key = Ed25519PrivateKey.generate()
-    writer = RecordsWriter(tmp_path, NODE, signer=Signer("N1", key.sign), options=options(segment_bytes=20_000))
+    writer = RecordsWriter(tmp_path, NODE, signer=Signer("N1", key.sign), options=options(segment_bytes=2_000))
     async with running(writer):
         for batch in range(4):
             for number in range(100):
@@ -253,7 +254,7 @@ async def test_a_strict_writer_drops_nothing_and_says_when_to_wait(tmp_path: Pat
 
 
 async def test_messages_of_one_pair_lie_together_in_their_order_and_numbers_have_no_gap(tmp_path: Path) -> None:
-    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+    async with running(RecordsWriter(tmp_path, NODE, options=options(has_blocks=False))) as writer:
         for number in range(1, 31):
             record = message(number)
             record.dst_domain = f"{'bcd'[number % 3]}.example"
@@ -277,9 +278,7 @@ async def test_addresses_are_hashed_when_the_operator_asks(tmp_path: Path) -> No
 
 
 def raw_lines(spool: Path) -> bytes:
-    return b"".join(
-        zstandard.ZstdDecompressor().stream_reader(path.read_bytes()).read() for path in spool.glob("*.jsonl.zst")
-    )
+    return b"".join(line + b"\n" for path in spool.glob("*.zst") for line in lines_of(path))
 
 
 async def test_where_addresses_are_hashed_no_kind_of_record_keeps_an_address_or_the_words_of_others(
@@ -327,10 +326,11 @@ async def test_where_addresses_are_hashed_no_kind_of_record_keeps_an_address_or_
     assert json.loads(admin)["before"] == '{"sessions":[7]}'
 
 
-async def test_a_record_that_is_not_json_does_not_take_its_neighbours_along(tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_blocks", [True, False])
+async def test_a_record_that_is_not_json_does_not_take_its_neighbours_along(tmp_path: Path, has_blocks: bool) -> None:
     broken = message(2)
     broken.reason = "\ud800"
-    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+    async with running(RecordsWriter(tmp_path, NODE, options=options(has_blocks=has_blocks))) as writer:
         for record in (message(1), broken, message(3)):
             writer.append(record)
 

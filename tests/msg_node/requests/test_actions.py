@@ -21,6 +21,7 @@ from tests.support.runtime_rig import (
     RuntimeRig,
     a_message,
     code_and_reason,
+    commits_held,
     runtime_address,
     runtime_rig,
 )
@@ -98,6 +99,25 @@ async def test_an_absent_agents_actions_are_parked_and_handed_over_in_order_and_
     ]
     assert {one["body"]["source"] for one in events} == {f"{AGENT}/lamp-1"}
     assert {one["body"]["class"] for one in events} == {"event"}
+
+
+async def test_end_that_is_read_has_become_durable_before(rig: RuntimeRig) -> None:
+    ana = await rig.opened("ana")
+    [request_id] = await parked(ana, 1)
+    agent = await an_agent(rig)
+    request = await agent.next()
+    with commits_held(rig):
+        await agent.say(answer_to(request, {"code": 200}))
+        await agent.heard()
+        await ana.say(
+            a_message("read", ana.address, DELIVERY, {"resource": request_id}, id_=7),
+            a_message("read", ana.address, INBOX, id_=8),
+        )
+        assert await ana.heard() == []
+    said = [await ana.next() for _ in range(3)]
+    values = {one["id"]: one["body"]["value"] for one in said if one["type"] == "response"}
+    assert values[7]["status"] == "completed"
+    assert [one["requestId"] for one in values[8]] == [request_id]
 
 
 async def test_a_new_action_stands_behind_the_parked_ones(rig: RuntimeRig) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.links import NODES
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.session import SessionRow
 from msg_node.sessions.core.guests import Guests
@@ -34,6 +35,14 @@ CREDENTIALS = [
     Credential(digest_of("gamma"), f"runtime://{THIRD}/*"),
     Credential(digest_of("ops"), runtime_address("ops"), frozenset({"operator"})),
 ]
+
+
+def test_what_another_domain_sends_goes_on_to_our_runtimes_and_nodes_and_to_no_third_domain() -> None:
+    guests, node, link, runtime, guest = Guests(3, lambda _sid: 0, {DOMAIN}), NODES - 1, -1, 1, 2
+    assert guests.without_transit(f"comm://{THIRD}/room", (runtime, link, node)) == (runtime, node)
+    guests._domains[guest] = FOREIGN
+    for to, heard in ((f"comm://{DOMAIN}/room", (runtime, guest, node)), (f"comm://{THIRD}/room", (runtime, node))):
+        assert guests.without_transit(to, (runtime, guest, link, node)) == heard
 
 
 @asynccontextmanager

@@ -184,6 +184,7 @@ UNREADABLE: tuple[object, ...] = (
     {"kind": "bearer"},
     {"kind": "bearer", "token": ""},
     {"kind": 1},
+    {"kind": "password", "token": "ana's"},
     {"token": None},
     "secret",
     ["x"],
@@ -456,3 +457,12 @@ def test_presence_is_reported_only_where_the_settings_say_so_and_somebody_listen
     watcher, _ = rig.open("rt-bo", 9)
     rig.reply(watcher, SM, "subscribe", {"resources": [f"{ANA}/status"], "source": f"runtime://{DOMAIN}/rt-bo"})
     assert rig.session_verb("open", ANA, 1).notifications == []
+
+
+def test_sessions_are_removed_by_number_and_those_that_are_gone_are_left_out(rig: StateRig) -> None:
+    sid, _ = opened(rig, 1, with_("ana's"))
+    result = rig.services.sessions.remove((sid + 1, sid, sid), now=rig.now)
+    assert result.effects[0] == Ended(sid)
+    assert sum(effect == Ended(sid) for effect in result.effects) == 1
+    assert len(rig.state.sessions) == 0
+    assert rig.services.sessions.remove((sid,), now=rig.now).effects == []

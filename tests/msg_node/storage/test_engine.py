@@ -236,3 +236,24 @@ def test_transaction_that_fails_leaves_everything_as_it_was(postgres: Postgres) 
     node.commit(rows(key=b"3"))
     assert node.load()[Table.SESSIONS] == {"key": b"3"}
     node.close()
+
+
+def test_nodes_that_start_at_the_same_time_make_the_tables_once(postgres: Postgres) -> None:
+    options, start = postgres.options(postgres.new_database()), threading.Barrier(6)
+    errors: list[Exception] = []
+
+    def begin() -> None:
+        engine = Engine(options)
+        start.wait()
+        try:
+            engine.open()
+        except EngineError as exc:
+            errors.append(exc)
+        engine.close()
+
+    threads = [threading.Thread(target=begin) for _ in range(start.parties)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert errors == []

@@ -12,7 +12,7 @@ import pytest
 
 from msg_node.bus.middleware import authorisation
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.wiring.meaning import judge_local
+from msg_node.wiring.session_steps import LocalGate
 from policy.core.engine import Algorithm, CompiledPolicies
 from policy.core.gate import Gate, PeerRule
 from protofly.message import Message
@@ -36,10 +36,8 @@ async def rig(tmp_path: Path) -> AsyncIterator[RuntimeRig]:
 
 
 def guarded(rig: RuntimeRig, policies: CompiledPolicies) -> None:
-    decisions = unrecorded(Gate(policies))
-    rig.bus.from_sessions._delivery._judge = authorisation(
-        lambda message, roles, sid: judge_local(decisions, message, roles, sid), rig.state.guests.domain
-    )
+    gate = LocalGate(unrecorded(Gate(policies)))
+    rig.bus.from_sessions._delivery.judge = authorisation(gate.judge, rig.state.guests.domain)
 
 
 async def body_heard(rig: RuntimeRig, type_: str, written: str) -> bytes:

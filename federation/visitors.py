@@ -1,0 +1,75 @@
+"""Which domains we talk to at all: asked before anything is looked up, answered or made for one of them."""
+
+from __future__ import annotations
+
+import time
+
+from federation.core.auth import Claims
+from federation.decision_records import DecisionRecords
+from federation.link_context import LinkContext, Refusal
+from policy.core.engine import Facts
+from protofly.address import domain_of, valid_domain
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+
+class Visitors:
+    """Other nodes that have proved their domain and want a link.
+
+    Args:
+        decisions: Judges, and records what the gate `peer` decides.
+
+    Attributes:
+        is_draining: True when the node stops: nobody is admitted any more.
+    """
+
+    def __init__(self, context: LinkContext, decisions: DecisionRecords) -> None:
+        self._rules = context.rules
+        self._terms = context.terms
+        self._decisions = decisions
+        self.is_draining = False
+
+    def check(self, claims: Claims) -> None:
+        """Check that one of them may have a link.
+
+        Raises:
+            PeerError: AUTH_POLICY when our policy does not talk to that domain, DRAINING when this node stops.
+        """
+        domain = claims.iss
+        if self.is_draining:
+            raise PeerError(Code.DRAINING, "this node stops", domain=domain)
+        if self._rules.interworking.admission(domain) is not None:
+            raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
+        if domain in self._terms.chosen:
+            raise PeerError(Code.AUTH_POLICY, "this domain speaks through the stub chosen here only", domain=domain)
+        if not may_talk(self._decisions, domain, greeting(claims.node, self._rules.ours.node), is_visit=True):
+            raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
+
+
+def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:
+    """Decides whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
+
+    Args:
+        decisions: Judges, and records denials.
+        domain: The foreign domain.
+        message: The first one, or a greeting when there is none yet.
+        is_visit: It comes to us; otherwise somebody here wants to go there.
+    """
+    from_domain, link_class = domain_of(message.from_), decisions.gate.class_of(domain)
+    facts = Facts("peer", message, from_domain, domain, domain, len(message.raw), 0, time.time(), link_class=link_class)
+    group, source = ("visits", domain) if is_visit else ("first contacts", message.from_)
+    return decisions.judge(facts, group=group, source=source).permitted
+
+
+def greeting(sender: str, node: str) -> Message:
+    """Make what the gate `peer` judges when there is no message yet: a domain comes to us, or we look it up."""
+    return Message(None, "open", sender, node, b"", b"{}")
+
+
+def refused_contact(decisions: DecisionRecords, domain: str, message: Message) -> Refusal | None:
+    """A refusal when a message is for a domain that we do not talk to, or that has no such name."""
+    try:
+        valid_domain(domain)
+    except PeerError as exc:
+        return Refusal(exc.code)
+    return None if may_talk(decisions, domain, message) else Refusal(Code.DOMAIN_BLOCKED)

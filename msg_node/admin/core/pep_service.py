@@ -1,0 +1,104 @@
+"""`domain://msg-node.<d>/pep`: the policy manager by message, for runtimes with the role of operators.
+
+Each request is an operation of the admin service under the name that the message specification gives it, so that it is
+checked, performed and recorded as on every other way in. Source: message specification, section 15.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from msg_node.admin.core.admin_service import ask, check_operator, is_dry_run
+from msg_node.admin.core.operations import AdminRequest
+from msg_node.kernel.resources import Members, object_or_refuse, text_of
+from msg_node.kernel.service import Inquiry, ServiceRequest
+from protofly.errors import Code, PeerError
+
+_BUNDLES: Final = "/bundles"
+_POLICY_FILE: Final = "policy.json"
+"""Name of a policy set that comes without files."""
+_HOOKS: Final = {"domain-out": "out", "domain-in": "in"}
+_LISTS: Final = {_BUNDLES: "policy bundles", "/active": "policy active", "/decisions": "denials"}
+
+_Named = tuple[str, dict[str, Any]]
+"""An operation and its arguments."""
+
+
+def pep_service(request: ServiceRequest) -> Inquiry:
+    """Serve `read`, `create`, `update`, `delete` and `execute`.
+
+    Raises:
+        PeerError: POLICY for everybody but operators of this node, before anything of the body is read; BAD_TYPE,
+            BAD_BODY, TOO_LARGE, NO_SUCH_SERVICE.
+    """
+    check_operator(request.caller)
+    read = _READERS.get(request.message.type)
+    if read is None:
+        raise PeerError(Code.BAD_TYPE, f"this service knows {', '.join(_READERS)}")
+    operation, arguments = read(request.members)
+    return ask(request, AdminRequest(operation=operation, arguments=arguments, dry_run=is_dry_run(request.members)))
+
+
+def _read(members: Members) -> _Named:
+    resource = text_of(members, "resource")
+    if (operation := _LISTS.get(resource)) is not None:
+        return operation, dict(object_or_refuse(members, "criteria"))
+    return "policy bundle", {"bundle": _bundle_of(resource)}
+
+
+def _create(members: Members) -> _Named:
+    """A bundle: its files by name, or one policy set as it is."""
+    if text_of(members, "resource") != _BUNDLES:
+        raise PeerError(Code.NO_SUCH_SERVICE, f"policies are created at {_BUNDLES}")
+    value = object_or_refuse(members, "value")
+    if isinstance(value.get("files"), dict):
+        return "policy add", dict(value)
+    return "policy add", {"files": {_POLICY_FILE: msgspec.json.encode(value).decode()}}
+
+
+def _update(members: Members) -> _Named:
+    if text_of(members, "resource") != "/active":
+        raise PeerError(Code.NO_SUCH_SERVICE, "only /active is updated")
+    return "policy activate", dict(object_or_refuse(members, "value"))
+
+
+def _delete(members: Members) -> _Named:
+    return "policy remove", {"bundle": _bundle_of(text_of(members, "resource"))}
+
+
+def _execute(members: Members) -> _Named:
+    method = text_of(members, "method")
+    if method == "roll-back":
+        return "policy roll-back", {}
+    if method != "evaluate":
+        raise PeerError(Code.NO_SUCH_SERVICE, "this service executes evaluate and roll-back")
+    params = object_or_refuse(members, "params")
+    message = params.get("message")
+    if not isinstance(message, dict):
+        raise PeerError(Code.BAD_BODY, "`params.message` is the message that is to be judged")
+    hook, body = params.get("hook"), message.get("body")
+    arguments = {name: message.get(name) for name in ("from", "to", "type")}
+    arguments |= {"gate": _HOOKS.get(str(hook), hook), "bundle": params.get("bundle"), "roles": params.get("roles")}
+    if body is not None:
+        arguments["body"] = msgspec.json.encode(body).decode()
+    return "evaluate", arguments
+
+
+def _bundle_of(resource: str) -> str:
+    prefix, _, name = resource.rpartition("/")
+    if prefix != _BUNDLES or not name:
+        known = ", ".join([*_LISTS, f"{_BUNDLES}/<id>"])
+        raise PeerError(Code.NO_SUCH_SERVICE, f"there is no resource {resource[:64]!r}; there are: {known}")
+    return name
+
+
+_READERS: Final[Mapping[str, Callable[[Members], _Named]]] = {
+    "read": _read,
+    "create": _create,
+    "update": _update,
+    "delete": _delete,
+    "execute": _execute,
+}

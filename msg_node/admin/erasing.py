@@ -1,0 +1,60 @@
+"""Erases one person from what a running node holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+from msg_node.admin.administered import Administered
+from msg_node.admin.core.operations import Value
+from msg_node.admin.core.plan import Plan
+from msg_node.bus.core.erasure import GONE, erase, erase_registrations, find_person, find_traces
+from msg_node.registries.guid_store import GuidStore
+
+GUIDS = "guids.sqlite"
+
+
+def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -> Plan:
+    """Take out all that is held of one person. The plan has numbers of rows, and no name.
+
+    Raises:
+        PeerError: BAD_BODY.
+    """
+    name, keeps_bans = str(arguments["person"]), bool(arguments.get("keep_bans"))
+    person = find_person(node.state, name)
+    find = partial(find_traces, node.state, person, keeps_bans=keeps_bans)
+    counts = find().counts()
+    owed: set[int] = set()
+
+    def apply() -> None:
+        traces, known = find(), {one.number for one in node.state.delivery.inboxes}
+        for entry in traces.requests_for:
+            node.bus.parked_actions.recorder.finish(entry, GONE)
+        owed.update(one.number for one in node.state.delivery.inboxes if one.number not in known)
+        node.bus.runtimes.remove(person.sids)
+        node.bus.effects.publish_statuses(erase_registrations(node.state, traces))
+        node.bus.send_queues.wake()
+
+    def finish() -> None:
+        traces = find()
+        reports = [one for one in traces.reports if one.number not in owed]
+        erase(node.state, dataclasses.replace(traces, reports=reports), now=time.time())
+        node.store.scrub()
+
+    forget = partial(forget_guid, node.settings().node.data_dir, person.guid) if person.guid else None
+    return Plan({table: count for table, count in counts.items() if count}, None, apply, forget, finish)
+
+
+def forget_guid(data_dir: Path, guid: str) -> None:
+    """Drop the record of a GUID, and not how far it had come.
+
+    Raises:
+        HostError: STORAGE.
+    """
+    path = data_dir / GUIDS
+    if path.is_file():
+        with GuidStore(path) as store:
+            store.forget(guid)

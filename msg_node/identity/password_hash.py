@@ -1,0 +1,53 @@
+"""Argon2id hashes of passwords (RFC 9106), as texts that hold their own parameters. Slow on purpose: for threads."""
+
+from __future__ import annotations
+
+import secrets
+import unicodedata
+from dataclasses import dataclass
+from typing import Final
+
+from cryptography.exceptions import InvalidKey
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
+from msg_node.identity.core.password_login import PASSWORD_BYTES
+
+LEAST_BYTES: Final = 8
+_SALT_BYTES: Final = 16
+_HASH_BYTES: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class HashCost:
+    """What one hash costs: memory, and passes over it."""
+
+    memory_kib: int
+    passes: int
+
+    def hash(self, password: str) -> str:
+        """Hash a password with a fresh salt."""
+        salt = secrets.token_bytes(_SALT_BYTES)
+        kdf = Argon2id(salt=salt, length=_HASH_BYTES, iterations=self.passes, lanes=1, memory_cost=self.memory_kib)
+        return kdf.derive_phc_encoded(_bytes(password))
+
+    def is_of(self, text: str) -> bool:
+        """True for a hash that was made at this cost."""
+        return f"$m={self.memory_kib},t={self.passes},p=1$" in text
+
+
+def is_right(password: str, text: str) -> bool:
+    """True if a hash is that of a password."""
+    try:
+        Argon2id.verify_phc_encoded(_bytes(password), text)
+    except (InvalidKey, ValueError):
+        return False
+    return True
+
+
+def is_acceptable(password: str) -> bool:
+    """True for a password that users may choose: 8 to 1024 bytes."""
+    return LEAST_BYTES <= len(_bytes(password)) <= PASSWORD_BYTES
+
+
+def _bytes(password: str) -> bytes:
+    return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")

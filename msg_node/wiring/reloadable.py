@@ -1,0 +1,127 @@
+"""The parts of a node that take changed settings over, and how they take over bounds and terms.
+
+Everything here was checked before: nothing fails, nothing waits. What is made under a bound keeps it: the queue of a
+connection that is up, the wait of a message that is queued.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from federation.aliases import Aliases
+from federation.chosen_stubs import ChosenStubs
+from federation.core.peer_terms import PeerTerms
+from federation.dialler import Dialler
+from federation.domain_documents import DomainDocuments
+from federation.domain_link import reclassify
+from federation.link_acceptor import LinkAcceptor
+from federation.link_context import BorderRules
+from federation.resolver import Resolver
+from federation.router import Federation
+from msg_node.admin.core.traffic import Traffic
+from msg_node.admin.log_levels import LogLevels
+from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.bus.bus import Bus
+from msg_node.bus.core.message_queue import QueueBounds
+from msg_node.connectors.listener import Listener
+from msg_node.connectors.proxies import Proxies
+from msg_node.node_state import NodeState
+from msg_node.sessions.core.transitions import take_rules_over
+from msg_node.settings.model import Settings
+from msg_node.settings.peer_stubs import peer_terms
+from msg_node.site.site import Site
+from msg_node.wiring import meaning
+from msg_node.wiring.foundation import CurrentSettings
+from msg_node.wiring.identity import IdentityServices, LoadedProviders
+from msg_node.wiring.session_steps import LocalGate
+from policy.core.gate import Gate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reloadable:
+    """The parts of a node that take changed settings over.
+
+    Attributes:
+        current: Holds the settings in force.
+        gate: Peers, lists, rates, policies.
+        policies: Writes down which policies are in force.
+        dialler: Internal addresses that peers may have.
+        resolver: Asks again for domains that were not found.
+        documents: Verify other domains by the anchors of their entries.
+        stubs: What stubs of single domains are given, and may spend.
+        aliases: Which names may be aliases.
+        federation: Ends links of domains that are not talked to any more.
+        levels: Levels of the log.
+        listener: Shows the certificate of `[listen]`.
+        acceptor: Knows to what links may be bound.
+        site: Shows that of `[site]`.
+        traffic: Has figures of the domains that are named.
+        state: Sessions, and what proofs count.
+        bus: Ends sessions whose credentials are gone.
+        identity: Believes identity providers.
+        borders: Hold for messages of other domains, over links and of guests.
+        own_gate: Judges between runtimes of our own.
+        terms: What holds for the links of single domains.
+        node_url: Our runtime address.
+    """
+
+    current: CurrentSettings
+    gate: Gate
+    policies: PolicyDeployment
+    dialler: Dialler
+    resolver: Resolver
+    documents: DomainDocuments
+    stubs: ChosenStubs
+    aliases: Aliases
+    federation: Federation
+    levels: LogLevels
+    listener: Listener
+    acceptor: LinkAcceptor | None
+    site: Site | None
+    traffic: Traffic
+    state: NodeState
+    bus: Bus
+    identity: IdentityServices
+    borders: tuple[BorderRules, ...]
+    own_gate: LocalGate
+    terms: PeerTerms
+    node_url: str
+
+
+def take_limits_over(parts: Reloadable, settings: Settings) -> None:
+    """Let other bounds of sessions, runtimes and links count."""
+    state, limits = parts.state, settings.limits
+    take_rules_over(state.transitions, meaning.session_rules(settings))
+    state.owners.per_session = limits.allocation_per_session
+    state.guests.per_domain = limits.allocation_per_guest_domain
+    state.listeners.per_session = limits.subscriptions_per_session
+    parts.bus.sweeper.ping_seconds = settings.sessions.ping_seconds
+    parts.listener.reception.queue = QueueBounds(limits.session_queue_messages, limits.session_queue_bytes)
+    parts.listener.half_open.bound(settings.listen.unopened_per_second)
+    parts.listener.proxies = Proxies.of(settings.listen)
+    waiting, federation = meaning.queue_limits(settings), parts.federation
+    federation.max_links = limits.links
+    federation.context = replace(federation.context, limits=waiting)
+    for link in federation.links:
+        link.queue.limits = waiting
+    if parts.site is not None and settings.site is not None:
+        parts.site.follow(settings.site)
+
+
+def take_terms_over(parts: Reloadable, settings: Settings) -> None:
+    """Let other classes of links count, and keep others connected; the gate has them already."""
+    terms, fresh = parts.terms, peer_terms(settings)
+    reclassified = terms.plain ^ fresh.plain
+    terms.plain, terms.connected = fresh.plain, fresh.connected
+    for link in parts.federation.links:
+        if link.domain in reclassified:
+            reclassify(link, parts.gate.class_of(link.domain))
+            link.need.recall()  # what operators see of its stub has the class, too
+
+
+def take_providers_over(parts: Reloadable, settings: Settings, providers: LoadedProviders) -> None:
+    """Believe other identity providers; the gate is of another era afterwards, so that flows are looked at anew."""
+    parts.identity.follow(settings, providers)
+    parts.own_gate.identify = parts.identity.identify
+    for rules in parts.borders:
+        rules.identify = parts.identity.identify

@@ -1,0 +1,119 @@
+"""The steps that messages of sessions pass, made again when settings or policies have changed.
+
+A step whose settings are as before stays as it is: a session that has used up its rate has so after a reload as well.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from federation.decision_records import DecisionRecords
+from federation.link_context import UNIDENTIFIED, Identify, Refusal
+from msg_node.bus import middleware
+from msg_node.bus.middleware import Stack, Step, make_stack
+from msg_node.bus.taps import Taps
+from msg_node.node_state import NodeState
+from msg_node.registries.validation import Validation
+from msg_node.settings.middleware import StepName, active_steps
+from msg_node.settings.model import Settings
+from msg_node.settings.rates import type_rates
+from policy.core.model import Facts
+from protofly.address import domain_of
+from protofly.errors import Code, PeerError
+from protofly.message import Message
+
+_NOTHING: Final = object()
+
+
+class LocalGate:
+    """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass.
+
+    Attributes:
+        decisions: The gate, and what records its decisions.
+        identify: Checks assertions; None without identity providers. Another one counts from the next message on.
+    """
+
+    __slots__ = ("decisions", "identify")
+
+    def __init__(self, decisions: DecisionRecords, identify: Identify | None = None) -> None:
+        self.decisions = decisions
+        self.identify = identify
+
+    def judge(self, message: Message, roles: frozenset[str], sid: int = 0) -> Refusal | None:
+        """See `middleware.JudgeLocal`."""
+        decisions, identify = self.decisions, self.identify
+        if not decisions.gate.policies.sets:
+            return None
+        now = time.time()
+        try:
+            from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
+            who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
+        except PeerError as exc:
+            return Refusal(exc.code)
+        facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
+        verdict = decisions.judge(facts, group="sessions", source=str(sid))
+        if verdict.permitted:
+            message.judged(verdict.is_permitted_by_rule)
+            return None
+        return Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id}, verdict.instead)
+
+
+class SessionSteps:
+    """Makes the steps, as the settings order them; taps come first, if any.
+
+    Args:
+        gate: On our own bus.
+        state: The sessions.
+        taps: Copies for operators, None where the settings want none.
+        validation: Of changes against schemas, None where the settings want none.
+    """
+
+    def __init__(
+        self, gate: LocalGate, state: NodeState, taps: Taps | None = None, validation: Validation | None = None
+    ) -> None:
+        self.gate = gate
+        self._state = state
+        self._taps = taps
+        self._validation = validation
+        self._made: dict[StepName, tuple[object, Step]] = {}
+
+    def stack(self, settings: Settings) -> Stack:
+        """The steps that these settings want, together with the policies in force."""
+        names = active_steps(settings, has_policies=self.gate.decisions.gate.has_policies)
+        steps: list[tuple[str, Step]] = [] if self._taps is None else [("taps", self._taps.step)]
+        return make_stack([*steps, *((name, self._step(name, settings)) for name in names)], self.gate.judge)
+
+    def _step(self, name: StepName, settings: Settings) -> Step:
+        chosen, wanted = settings.middleware, _settings_of(name, settings)
+        made_for, step = self._made.get(name, (_NOTHING, None))
+        if step is not None and made_for == wanted:
+            return step
+        makers: dict[StepName, Callable[[], Step]] = {
+            "logging": lambda: middleware.log(chosen.logging.every),
+            "authentication": lambda: middleware.authentication(self._state.sessions, chosen.authentication.open_to),
+            "rate": lambda: middleware.rate(
+                chosen.rate.limit, type_rates(chosen.rate.by_type), max_sessions=settings.limits.sessions
+            ),
+            "authorisation": lambda: middleware.authorisation(self.gate.judge, self._state.guests.domain),
+            "schema": self._schema_step,
+        }
+        self._made[name] = wanted, makers[name]()
+        return self._made[name][1]
+
+    def _schema_step(self) -> Step:
+        assert self._validation is not None, "the settings that ask for the step make what it needs"
+        return self._validation.step
+
+
+def _settings_of(name: StepName, settings: Settings) -> object:
+    """What a step is made from."""
+    chosen = settings.middleware
+    return {
+        "logging": chosen.logging,
+        "authentication": chosen.authentication,
+        "rate": (chosen.rate, settings.limits.sessions),
+        "authorisation": None,
+        "schema": chosen.schema,
+    }[name]

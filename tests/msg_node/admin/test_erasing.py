@@ -1,0 +1,105 @@
+"""Erasing a person from a running node, and from a stopped one: what is left on the disk, and who hears of it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.support.admin_rig import AdminRig, admin_rig, ask_admin
+from tests.support.runtime_rig import DOMAIN, Runtime, runtime_address
+from trapezoid.commands import app
+
+REGISTRY = f"domain://registry.{DOMAIN}"
+VERA, AGENT = runtime_address("vera"), f"thing://{DOMAIN}/vera-lamps"
+USER = f"user://{DOMAIN}/vera"
+
+
+async def left_traces(at: AdminRig) -> tuple[Runtime, Runtime]:
+    """Vera has addresses, a hyperty, a thing; Otto follows her, and has asked something of her that waits."""
+    vera, otto = await at.rig.opened("vera"), await at.rig.opened("otto")
+    twin = f"domain://msg-node.{DOMAIN}/twin"
+    described = await vera.ask("create", twin, {"resource": f"{AGENT}/lamp", "value": {"title": "Vera's lamp"}})
+    assert described["body"]["code"] == 200, described
+    room = await vera.allocated()
+    hyperty = await vera.allocated("hyperty")
+    value = {"url": hyperty, "user": USER, "descriptor": "d", "runtime": VERA}
+    registered = await vera.ask("create", REGISTRY, {"value": value})
+    assert registered["body"]["code"] == 200, registered
+    await otto.subscribed(f"{hyperty}/registration", f"{room}/changes")
+    asked = {"class": "action", "method": "switch", "params": {}}
+    await otto.say({"type": "execute", "id": "1", "from": otto.address, "to": f"{AGENT}/lamp/actions/x", "body": asked})
+    await vera.heard()
+    return vera, otto
+
+
+def names_on_disk(folder: Path) -> bool:
+    return any(b"vera" in path.read_bytes() for path in folder.glob("state.sqlite*"))
+
+
+async def test_a_person_is_gone_from_a_running_node_and_from_its_disk(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        vera, otto = await left_traces(at)
+        tried = await ask_admin(ops, "erase", arguments={"person": VERA}, dryRun=True)
+        found = tried["value"]["before"]
+        assert (at.has_session("vera"), found["sessions"], found["requests"], found["things"]) == (True, 1, 1, 1)
+        done = await ask_admin(ops, "erase", arguments={"person": VERA})
+        assert (done["code"], done["value"]["before"], at.has_session("vera")) == (200, found, False)
+        heard = await otto.heard()
+        answers = [one["body"]["code"] for one in heard if one.get("id") == "1"]
+        assert answers == [404], heard
+        assert [one["body"]["value"] for one in heard if one["to"].endswith("/registration")] == ["disconnected"]
+        assert await vera.close_code() == 4403
+        again = await ask_admin(ops, "erase", arguments={"person": VERA})
+        assert again["value"]["before"] == {}
+        [first, second] = at.events
+        assert "vera" not in f"{first}{second}"
+        assert first.arguments == second.arguments, "a keyed hash: records of the same person can be found"
+        assert not names_on_disk(tmp_path)
+
+
+async def test_the_answer_to_somebody_who_is_away_waits(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        _, otto = await left_traces(at)
+        await otto.wire.cut()
+        await at.rig.until("sessions lost")
+        await ask_admin(ops, "erase", arguments={"person": VERA})
+        [report] = at.rig.state.delivery.inboxes.of_owner(runtime_address("otto"))
+        assert (json.loads(report.body)["code"], report.is_final) == (404, True)
+
+
+@pytest.mark.parametrize("arguments", [{}, {"person": "vera"}, {"person": ["vera"]}, {"person": "vera@"}])
+async def test_a_refused_request_leaves_no_name_in_its_record(tmp_path: Path, arguments: dict[str, object]) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        refused = await ask_admin(ops, "erase", arguments=arguments)
+        assert (refused["code"], refused["reason"]) == (400, "bad-body")
+        [event] = at.events
+        assert (event.code, "vera" in str(event)) == ("bad-body", False)
+
+
+async def test_a_person_is_gone_from_a_stopped_node_too(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        await left_traces(at)
+    assert names_on_disk(tmp_path)
+    config = tmp_path / "node.toml"
+    config.write_text(
+        f'[node]\ndomain = "{DOMAIN}"\ndata_dir = "{tmp_path}"\n[listen]\nport = 0\ninsecure_plaintext = true\n'
+    )
+
+    def run(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, ["state", "erase", VERA, "--config", str(config), "--json", *arguments])
+        return result.exit_code, result.output
+
+    assert run()[0] == 2, "nobody has confirmed it"
+    code, found = run("--dry-run")
+    assert (code, json.loads(found)["sessions"], names_on_disk(tmp_path)) == (0, 1, True)
+    assert run("--yes") == (0, found)
+    async with admin_rig(tmp_path) as at:
+        assert (at.has_session("vera"), at.has_session("otto")) == (False, True)
+        [report] = at.rig.state.delivery.inboxes.of_owner(runtime_address("otto"))
+        assert (json.loads(report.body)["code"], report.is_final) == (404, True)

@@ -1,0 +1,88 @@
+"""What is not at this node is looked for at the others of the domain, and nothing else is."""
+
+from __future__ import annotations
+
+import pytest
+
+from msg_node.bus.core.cluster_router import ClusterRouter
+from msg_node.bus.core.router import DROP, FIND_NODE, SERVE, SERVE_SESSION, Decision, Deliver, Park, Refuse, ToDomain
+from msg_node.kernel.links import NODES
+from msg_node.kernel.own_names import OwnNames
+from msg_node.kernel.rules import Rules
+from msg_node.node_state import StateParts, make_state
+from protofly.errors import Code
+from tests.msg_node.bus.test_fenced_router import NOW, Always
+from tests.support.runtime_rig import DOMAIN, FOREIGN, a_message, parsed
+
+HERE = f"hyperty://{DOMAIN}/bo"
+NO_ROUTE = Refuse(Code.NO_ROUTE)
+
+
+class Places:
+    """Knows where one address is; notes what it was asked."""
+
+    def __init__(self, place: int | None) -> None:
+        self._place = place
+        self.asked: list[str] = []
+
+    def place(self, key: str, /) -> int | None:
+        self.asked.append(key)
+        return self._place
+
+    def elsewhere(self, domain: str, /) -> str:
+        return {"far.example": "n2"}.get(domain, "")
+
+
+def decide(decision: Decision, place: int | None, to: str = HERE) -> tuple[Decision, list[str]]:
+    places = Places(place)
+    state = make_state(OwnNames.of({DOMAIN, "alias.example"}, ()), StateParts(rules=Rules()))
+    router = ClusterRouter(Always(decision), places, places, state)
+    return router.decide(parsed(a_message("read", f"hyperty://{DOMAIN}/ana", to, id_=1)), 1, NOW), places.asked
+
+
+@pytest.mark.parametrize("decision", [NO_ROUTE, DROP, Park("")])
+def test_what_is_nowhere_here_goes_where_it_is_or_waits_for_the_directory(decision: Decision) -> None:
+    assert decide(decision, -7) == (Deliver((-7,)), [HERE])
+    assert decide(decision, 0) == (decision, [HERE])
+    assert decide(decision, None) == (FIND_NODE, [HERE])
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        *(Deliver((1,)), SERVE, SERVE_SESSION, ToDomain(FOREIGN), Park(FOREIGN), Refuse(Code.NOT_OWNER)),
+        Refuse(Code.NO_ROUTE, {"x": 1}),
+    ],
+)
+def test_what_is_decided_here_is_not_looked_for(decision: Decision) -> None:
+    assert decide(decision, None) == (decision, [])
+
+
+@pytest.mark.parametrize(
+    ("to", "is_asked"),
+    [
+        (HERE, True),
+        ("hyperty://alias.example/bo", True),
+        ("plain", True),
+        (f"comm://{DOMAIN}/room", True),
+        (f"comm://{DOMAIN}/room/subscription", True),
+        (f"hyperty://{FOREIGN}/bo", False),
+        (f"domain://registry.{DOMAIN}", False),
+        ("global://registry", False),
+        ("mn:/session", False),
+        ("user-guid://AbC", False),
+        (f"comm://{DOMAIN}/room/changes", False),
+        (f"comm://{DOMAIN}/room/children/x/status", False),
+        (f"comm://{DOMAIN}/room/children/x", True),
+        (f"comm://{DOMAIN}/room/status", True),
+        (f"hyperty://{DOMAIN}/bo/registration", True),
+    ],
+)
+def test_only_addresses_that_a_session_of_the_domain_may_have_are_looked_for(to: str, is_asked: bool) -> None:
+    decided, asked = decide(NO_ROUTE, None, to)
+    assert (decided, len(asked)) == ((FIND_NODE, 1) if is_asked else (NO_ROUTE, 0))
+
+
+def test_actions_for_another_domain_are_parked_where_its_link_is() -> None:
+    assert decide(Park("far.example"), None) == (Deliver((NODES,)), [])
+    assert decide(ToDomain("far.example"), None) == (ToDomain("far.example"), [])

@@ -1,0 +1,184 @@
+"""Erasing one person: nothing in any table names them afterwards, and nothing of others is gone."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from msg_node.addresses.core.expulsions import ExpulsionRow
+from msg_node.addresses.core.subscriptions import Subscription
+from msg_node.bus.core.erasure import end_requests_for, erase, erase_registrations, find_person, find_traces
+from msg_node.kernel.changes import Table
+from msg_node.kernel.own_names import OwnNames
+from msg_node.kernel.proof import Proven
+from msg_node.kernel.restrictions import Restricted, Restriction
+from msg_node.kernel.session import Dialect, Session
+from msg_node.node_state import NodeState, make_state
+from msg_node.registries.core.registry_entry import Changed
+from msg_node.registries.core.twin import Slot
+from msg_node.requests.core.delivery_status import CANCELLED
+from msg_node.requests.core.inbox import Notice
+from msg_node.requests.core.parked import Sender, Submission
+from msg_node.requests.core.push_targets import PushTarget
+from protofly import codec
+from protofly.errors import Code, PeerError
+
+DOMAIN = "a.example"
+NOW = 1000.0
+
+
+class Rows:
+    """The rows of a state as a store would have them."""
+
+    def __init__(self, state: NodeState) -> None:
+        self._state = state
+        self._rows: dict[tuple[Table, str], bytes] = {}
+
+    def take(self) -> dict[tuple[Table, str], bytes]:
+        for change in self._state.take_changes():
+            if change.row is None:
+                self._rows.pop((change.table, change.key), None)
+            else:
+                self._rows[change.table, change.key] = msgspec.json.encode(change.row)
+        return dict(self._rows)
+
+    def naming(self, name: str) -> list[tuple[Table, str]]:
+        return [place for place, row in self.take().items() if name in place[1] or name.encode() in row]
+
+
+def with_traces_of(state: NodeState, name: str, sid: int) -> None:
+    """Let somebody leave a row in every table, with the name in it."""
+    runtime, other = f"runtime://{DOMAIN}/{name}", f"hyperty://{DOMAIN}/someone"
+    hyperty, room = f"hyperty://{DOMAIN}/{name}-h", f"comm://{DOMAIN}/{name}-room"
+    proof = Proven(f"jwt https://login.{DOMAIN} {name}@{DOMAIN}", frozenset())
+    session = Session(sid, runtime, runtime, f"digest-{sid}", proof, Dialect.SESSION_MESSAGES, False, None, NOW)
+    state.sessions.add(session)
+    state.sessions.save(session)
+    state.owners.bind(runtime, sid)
+    for url in (hyperty, room, f"thing://{DOMAIN}/{name}"):
+        assert state.owners.claim(sid, url)
+    state.listeners.add(sid, [Subscription(f"comm://{DOMAIN}/news", f"comm://{DOMAIN}/news", runtime)])
+    state.listeners.add(99, [Subscription(f"{room}/changes", f"{room}/changes", other)])
+    members = Changed(user=f"user://{DOMAIN}/{name}", descriptor="d", runtime=runtime)
+    state.registry.register(hyperty, members, sid=sid, now=NOW)
+    state.registry.register(f"hyperty://{DOMAIN}/of-{sid}", members, sid=99, now=NOW)
+    for request_id, from_, to, queue in (
+        (f"r-{sid}", hyperty, other, other),
+        (f"s-{sid}", other, hyperty, hyperty),
+        (f"e-{sid}", hyperty, other, other),
+    ):
+        message = codec.build(id=request_id, type="execute", from_=from_, to=to, body={"class": "action"})
+        sender = Sender(runtime if from_ == hyperty else f"runtime://{DOMAIN}/someone", "", "")
+        parked = state.delivery.parking.submit(Submission(message, queue, sender, request_id, 100.0), NOW)
+        state.delivery.parking.store(parked)
+        if request_id.startswith("e"):
+            state.delivery.parking.finish(parked, CANCELLED, NOW)
+    notice = Notice(hyperty, Sender(runtime), f"i-{sid}", other, b'{"x":1}', True)
+    state.delivery.inboxes.deposit(notice, NOW)
+    notice = Notice(other, Sender(f"runtime://{DOMAIN}/someone"), f"j-{sid}", hyperty, b'{"x":1}', True)
+    state.delivery.inboxes.deposit(notice, NOW)
+    state.delivery.queues.announce(hyperty, {"expires": 10, "max": 1})
+    thing = f"thing://{DOMAIN}/{name}/lamp"
+    state.twin.describe(thing, thing, b"{}", now=NOW)
+    for source in (hyperty, other):
+        state.twin.keep(Slot(thing, "properties/on"), b"1", source, now=NOW)
+    shared = f"thing://{DOMAIN}/someone/lamp"
+    state.twin.describe(shared, shared, b"{}", now=NOW)
+    state.twin.keep(Slot(shared, f"properties/by-{sid}"), b"1", hyperty, now=NOW)
+    state.twin.store_values()
+    state.push.add(PushTarget(hyperty, f"https://push.example/{sid}", runtime, NOW + 100))
+    expulsions = state.observer_rights.expulsions
+    expulsions.expel(ExpulsionRow(f"comm://{DOMAIN}/news", hyperty, runtime, f"runtime://{DOMAIN}/someone"))
+    expulsions.expel(ExpulsionRow(room, other, "", runtime))
+    state.restrictions.set(Restriction(what=Restricted.RUNTIME, subject=runtime, reason="", by="ops", since=NOW + sid))
+
+
+@pytest.fixture
+def state() -> NodeState:
+    state = make_state(OwnNames.of([DOMAIN], [f"runtime://{DOMAIN}/mn-1"]))
+    for sid, name in ((1, "vera"), (2, "otto")):
+        with_traces_of(state, name, sid)
+    return state
+
+
+def erased(state: NodeState, name: str, *, keeps_bans: bool = False) -> dict[str, int]:
+    traces = find_traces(state, find_person(state, name), keeps_bans=keeps_bans)
+    end_requests_for(state, traces, now=NOW)
+    for sid in traces.person.sids:
+        state.lifecycle.close(sid, now=NOW)
+    erase_registrations(state, traces)
+    erase(state, traces, now=NOW)
+    return traces.counts()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "runtime://a.example/vera",
+        "user://a.example/vera",
+        "vera@a.example",
+        "https://login.a.example vera@a.example",
+        "RUNTIME://A.example/vera",
+    ],
+)
+def test_nothing_names_the_person_but_the_answers_that_others_are_owed(state: NodeState, name: str) -> None:
+    rows = Rows(state)
+    others, before = rows.naming("otto"), rows.take()
+    counts = erased(state, name)
+    assert all(counts.values()), counts
+    [(table, key)] = rows.naming("vera")
+    assert (table, b'"code":404' in rows.take()[table, key]) == (Table.INBOX, True)
+    assert rows.naming("otto") == others
+    assert all(rows.take()[place] == before[place] for place in others)
+    state.delivery.inboxes.expire(NOW + 10 * 86_400)
+    assert not rows.naming("vera")
+
+
+def test_an_address_alone_takes_what_names_it_and_no_session(state: NodeState) -> None:
+    rows = Rows(state)
+    counts = erased(state, "hyperty://a.example/vera-h")
+    assert (counts["sessions"], counts["addresses"], counts["registrations"]) == (0, 1, 1)
+    assert state.sessions.by_runtime("runtime://a.example/vera") == 1
+    assert all("vera-h" not in key for table, key in rows.take() if table is not Table.INBOX)
+    assert state.owners.owner("comm://a.example/vera-room") == 1
+
+
+def test_what_keeps_somebody_out_stays_if_it_is_to_stay(state: NodeState) -> None:
+    rows = Rows(state)
+    counts = erased(state, "runtime://a.example/vera", keeps_bans=True)
+    assert (counts["bans"], counts["expulsions"]) == (0, 0)
+    left = {table for table, _ in rows.naming("vera")}
+    assert left == {Table.INBOX, Table.RESTRICTIONS, Table.EXPULSIONS}
+
+
+def test_a_claimed_user_or_guid_widens_nothing(state: NodeState) -> None:
+    """Otto registers a hyperty in the name of Vera: the entry goes, the session and the address of Otto stay."""
+    claimed = Changed(user="user://a.example/vera", descriptor="d", runtime="runtime://a.example/otto")
+    state.registry.register("hyperty://a.example/otto-h", claimed, sid=2, now=NOW)
+    erased(state, "user://a.example/vera")
+    assert state.registry.get("hyperty://a.example/otto-h") is None
+    assert state.sessions.by_runtime("runtime://a.example/otto") == 2
+    assert state.owners.owner("hyperty://a.example/otto-h") == 2
+
+
+def test_a_guid_takes_its_registrations(state: NodeState) -> None:
+    entry = Changed(user="user://a.example/x", guid="user-guid://G1", descriptor="d", runtime="runtime://a.example/r")
+    state.registry.register("hyperty://a.example/g", entry, sid=2, now=NOW)
+    assert find_person(state, "user-guid://G1").guid == "G1"
+    assert erased(state, "user-guid://G1")["registrations"] == 1
+
+
+@pytest.mark.parametrize("name", ["", "vera", "@", " ", "@a", "vera ", " vera", "://", "hyperty://", "a\n@b"])
+def test_what_names_nobody_is_refused_without_the_name(state: NodeState, name: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        find_person(state, name)
+    assert caught.value.code is Code.BAD_BODY
+    assert "vera" not in caught.value.detail
+
+
+def test_a_name_that_is_not_known_here_erases_nothing(state: NodeState) -> None:
+    rows = Rows(state)
+    before = rows.take()
+    for name in ("nobody@a.example", "vera@b.example", "runtime://a.example/ver", "runtime://a.example/vera2"):
+        assert not any(erased(state, name).values())
+    assert rows.take() == before

@@ -1,0 +1,61 @@
+"""Counts of quotas on the disk: written when they change, and once more at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import trio
+
+from msg_node.storage.quota_keeper import FILE, QuotaKeeper
+from policy.core.gate import Gate, PeerRule
+from policy.core.quotas import Quota
+from protofly.errors import SettingsError
+from tests.support.policies import some_facts
+
+
+def gate_of(most: int) -> Gate:
+    return Gate(peers={"b.example": PeerRule(quotas=(Quota(per="month", messages=most),))})
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    with trio.fail_after(30):
+        while not is_so():
+            await trio.lowlevel.checkpoint()
+
+
+async def test_counts_go_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msg_node.storage.quota_keeper.WRITE_SECONDS", 0.01)
+    gate = gate_of(3)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(QuotaKeeper(gate.quotas, tmp_path).run)
+        gate.judge(some_facts())
+        await until((tmp_path / FILE).is_file)
+        assert (tmp_path / FILE).stat().st_mode & 0o777 == 0o600
+        gate.judge(some_facts())
+        nursery.cancel_scope.cancel()
+    after = gate_of(3)
+    QuotaKeeper(after.quotas, tmp_path)
+    assert [after.judge(some_facts()).permitted for _ in range(2)] == [True, False]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"x": 1}', "{" * 5000, '{"x": {"messages": "many"}}'])
+def test_a_broken_file_is_named(text: str, tmp_path: Path) -> None:
+    (tmp_path / FILE).write_text(text)
+    with pytest.raises(SettingsError, match=r"quotas\.json.*remove it"):
+        QuotaKeeper(gate_of(1).quotas, tmp_path)
+
+
+async def test_a_disk_that_fails_stops_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("msg_node.storage.quota_keeper.WRITE_SECONDS", 0.01)
+    gate, folder = gate_of(3), tmp_path / "gone"
+    async with trio.open_nursery() as nursery:
+        await nursery.start(QuotaKeeper(gate.quotas, folder).run)
+        gate.judge(some_facts())
+        await until(lambda: bool(caplog.records))
+        folder.mkdir()
+        await until((folder / FILE).is_file)
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,379 @@
+"""Every setting of the reference counts at a running node after a reload, or is named as one that needs a restart."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from copy import deepcopy
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+import trio
+import trustme
+
+from federation.core.auth import Claims
+from federation.core.carrier import LinkPort
+from federation.link_acceptor import LinkAcceptor
+from federation.link_context import BorderRules
+from msg_node import app
+from msg_node.admin.admin_site import AdminSite
+from msg_node.admin.administration import Administration
+from msg_node.admin.core.plan import Plan
+from msg_node.admin.core.setting_changes import SettingChange, is_reloadable, reason_for_restart
+from msg_node.node import Node
+from msg_node.settings.model import Settings
+from msg_node.settings.reference import configuration_reference
+from msg_node.wiring import meaning
+from protofly.errors import PeerError, SettingsError
+from protofly.message import Message
+from sandbox.host import Sandbox
+
+PEER = "peer[b.example]"
+TOKEN = "ab" * 32
+KEYS = '{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "kid": "k"}]}'
+RULE = 'id = "p"\n[[rules]]\nid = "r"\neffect = "deny"\n'
+POLICY: dict[str, Any] = {"files": ["FOLDER/p.toml"]}
+ISSUER = {"issuer": "https://i.example", "audience": "a", "public_keys": []}
+PROVIDER = {"issuer": "https://i.example", "audience": ["a"], "jwks": "FOLDER/keys.json"}
+RATE = {"messages_per_second": 7.0}
+
+
+PROBE = Message(b"1", "read", "hyperty://a.example/x", "hyperty://b.example/y", b"{}", b"")
+
+
+class Effect(NamedTuple):
+    """How a setting shows that it counts.
+
+    Attributes:
+        value: Another one than `before`.
+        seen: What the running node does or holds; differs with the setting.
+        before: What the tables of the settings say before, beyond the usual.
+    """
+
+    value: Any
+    seen: Callable[[Node], object]
+    before: Mapping[str, Any] = MappingProxyType({})
+
+
+def rule(node: Node) -> object:
+    return node.gate._find_entry("b.example").rule
+
+
+def talks_to(domain: str) -> Callable[[Node], bool]:
+    return lambda node: node.reloading._may_talk(domain)
+
+
+def steps(node: Node) -> object:
+    """The steps of messages of sessions, and where they are asked."""
+    return node.bus.from_sessions._delivery.judge, node.bus.from_sessions._flows.judge
+
+
+def step(name: str) -> Callable[[Node], object]:
+    """One step as it was made last."""
+    return lambda node: node.steps._made.get(name)  # type: ignore[call-overload]
+
+
+def borders(node: Node) -> list[BorderRules]:
+    return [node.federation.context.rules, node.bus.from_sessions.guests.rules]
+
+
+def believed(node: Node) -> object:
+    """Who is believed, wherever messages are judged."""
+    asked = {rules.identify is not None for rules in borders(node)} | {node.steps.gate.identify is not None}
+    return asked, dict(node.backends.identity._verdicts.providers)
+
+
+def demanded(node: Node) -> object:
+    """Whether a message of another domain needs an assertion."""
+    message = Message(b"1", "read", "hyperty://b.example/x", "hyperty://a.example/y", b"{}", b"")
+    try:
+        return [rules.identify is not None and rules.identify(message, "b.example", 0.0) for rules in borders(node)]
+    except PeerError as exc:
+        return exc.code
+
+
+def bucket_of(node: Node, domain: str = "b.example") -> object:
+    return node.gate._find_entry(domain).outbound
+
+
+def limit(name: str, value: Any, seen: Callable[[Node], object]) -> tuple[str, Effect]:
+    return f"limits.{name}", Effect(value, seen)
+
+
+def credentials(node: Node) -> Any:
+    return node.state.transitions.credentials
+
+
+EFFECTS: dict[str, Effect] = {
+    "node.drain_seconds": Effect(1.5, lambda node: app.drain_of(node)._ask_seconds()),
+    "listen.certificate": Effect("FOLDER/other.pem", lambda node: id(node.listener.context)),
+    "listen.key": Effect("FOLDER/same.key", lambda node: id(node.listener.context)),
+    "site.certificate": Effect("FOLDER/other.pem", lambda node: id(site(node).context)),
+    "site.key": Effect("FOLDER/same.key", lambda node: id(site(node).context)),
+    "admin.certificate": Effect("FOLDER/other.pem", lambda node: id(admin(node).context)),
+    "admin.key": Effect("FOLDER/same.key", lambda node: id(admin(node).context)),
+    "site.status_token_sha256": Effect(TOKEN, lambda node: node.site and node.site._settings.status_token_sha256),
+    "site.connections": Effect(9, lambda node: site(node)._table._most),
+    "site.connections_per_address": Effect(99, lambda node: len(site(node)._table._levels)),
+    "site.requests_per_second": Effect(3.0, lambda node: site(node)._requests._limit),
+    "listen.unopened_per_second": Effect(3.0, lambda node: node.listener.half_open._unopened._limit),
+    "listen.trusted_proxies": Effect(["192.0.2.1"], lambda node: node.listener.proxies.include("192.0.2.1")),
+    "listen.client_address_from": Effect("forwarded", lambda node: node.listener.proxies.client_address_from),
+    "listen.proxy_certificates": Effect(
+        ["FOLDER/ca.pem"],
+        lambda node: node.acceptor and set(node.acceptor.bindings),
+        {"listen": {"certificate": None, "key": None}},
+    ),
+    "site.trusted_proxies": Effect(["192.0.2.1"], lambda node: site(node).proxies.include("192.0.2.1")),
+    "site.client_address_from": Effect("forwarded", lambda node: site(node).proxies.client_address_from),
+    "policy.files": Effect(["FOLDER/p.toml"], steps),
+    "policy.mode": Effect("report", lambda node: node.policies.facts()["mode"], {"policy": POLICY}),
+    "policy.allow": Effect(["c.example"], talks_to("b.example")),
+    "policy.deny": Effect(["b.example"], talks_to("b.example")),
+    "sessions.anonymous": Effect(False, lambda node: credentials(node).allows_anonymous("runtime://a.example/x")),
+    "sessions.anonymous_runtimes": Effect([], lambda node: credentials(node).allows_anonymous("runtime://a.example/x")),
+    "sessions.credential": Effect(
+        [{"token_sha256": TOKEN, "runtime": "runtime://a.example/x"}], lambda node: list(credentials(node)._by_digest)
+    ),
+    "sessions.issuer": Effect([ISSUER], lambda node: list(credentials(node)._issuers)),
+    "sessions.certificate": Effect(
+        [{"runtime": "runtime://a.example/x", "sha256": TOKEN}],
+        lambda node: credentials(node)._certificates,
+    ),
+    "sessions.grace_seconds": Effect(7.0, lambda node: (node.state.transitions.terms.grace_seconds, announced(node))),
+    "sessions.take_over_grace_seconds": Effect(7.0, lambda node: node.state.transitions.rules.take_over_grace_seconds),
+    "sessions.lease_seconds": Effect(70.0, lambda node: node.state.transitions.terms.lease_seconds),
+    "sessions.ping_seconds": Effect(7.0, lambda node: (node.bus.sweeper.ping_seconds, announced(node))),
+    "compat.return_by_address": Effect(True, lambda node: node.state.transitions.rules.returns_by_address),
+    "compat.take_over": Effect(True, lambda node: node.state.transitions.rules.second_open_takes_over),
+    **dict(
+        (
+            limit("session_queue_messages", 7, lambda node: node.listener.reception.queue.messages),
+            limit("session_queue_bytes", 7, lambda node: node.listener.reception.queue.bytes),
+            limit("allocation_per_session", 7, lambda node: node.state.owners.per_session),
+            limit("allocation_per_guest_domain", 7, lambda node: node.state.guests.per_domain),
+            limit("subscriptions_per_session", 7, lambda node: node.state.listeners.per_session),
+            limit("waiting_messages", 7, lambda node: [link.queue.limits for link in node.federation.links]),
+            limit("waiting_bytes", 7, lambda node: node.federation.context.limits.waiting_bytes),
+            limit("waiting_seconds", 7.0, lambda node: node.federation.context.limits.waiting_seconds),
+            limit("sessions", 7, lambda node: node.state.transitions.rules.max_sessions),
+            limit("links", 7, lambda node: node.federation.max_links),
+        )
+    ),
+    "middleware.order": Effect(
+        ["rate", "logging"],
+        lambda node: node.steps.stack(node.current.get()).names,
+        {"middleware": {"rate": RATE, "logging": {"every": 5}}},
+    ),
+    "middleware.logging.every": Effect(3, steps),
+    "middleware.authentication.required": Effect(True, steps),
+    "middleware.authentication.open_to": Effect(
+        ["hyperty://a.example/x"], steps, {"middleware": {"authentication": {"required": True}}}
+    ),
+    "middleware.rate.messages_per_second": Effect(3.0, steps),
+    "middleware.rate.bytes_per_second": Effect(3.0, steps),
+    "middleware.rate.burst_seconds": Effect(3.0, steps, {"middleware": {"rate": RATE}}),
+    "middleware.rate.by_type": Effect([{"types": ["read"], **RATE}], steps),
+    "identity.provider": Effect([PROVIDER], believed),
+    "identity.demand": Effect(["*"], demanded, {"identity": {"provider": [PROVIDER]}}),
+    "log.level": Effect("debug", lambda _node: logging.getLogger().level),
+    f"{PEER}.domain": Effect("c.example", talks_to("c.example")),
+    f"{PEER}.default": Effect("deny", lambda node: rule(node).default),  # type: ignore[attr-defined]
+    f"{PEER}.trust": Effect(
+        "pinned", lambda node: node.trust.documents._anchor_of("b.example"), {"peer": [{"fingerprint": "A" * 43}]}
+    ),
+    f"{PEER}.fingerprint": Effect("A" * 43, lambda node: node.trust.documents._anchor_of("b.example")),
+    f"{PEER}.allow_addresses": Effect(["10.0.0.0/8"], lambda node: node.dialler._allowed),
+    f"{PEER}.updates": Effect("hold", lambda node: meaning.update_rule(node.current.get(), "b.example")),
+    f"{PEER}.modules": Effect(
+        [TOKEN], lambda node: meaning.update_rule(node.current.get(), "b.example"), {"peer": [{"updates": "hold"}]}
+    ),
+    f"{PEER}.configuration": Effect({"a": 1}, lambda node: node.trust.chosen._of("b.example").configuration),
+    f"{PEER}.stay_connected": Effect(True, lambda node: [link.is_idle for link in node.federation.links]),
+    f"{PEER}.class": Effect(
+        "plain",
+        lambda node: [(link.outward.link_class, link.inward.link_class) for link in node.federation.links],
+    ),
+    f"{PEER}.messages_per_second": Effect(3.0, bucket_of),
+    f"{PEER}.bytes_per_second": Effect(3.0, bucket_of),
+    f"{PEER}.burst_seconds": Effect(3.0, bucket_of, {"peer": [RATE]}),
+    f"{PEER}.p2p": Effect(False, lambda node: rule(node).p2p),  # type: ignore[attr-defined]
+    f"{PEER}.rate": Effect([{"types": ["read"], **RATE}], bucket_of),
+    f"{PEER}.quota": Effect([{"per": "day", "messages": 5}], bucket_of),
+    **{
+        f"{PEER}.grant.{name}": Effect(value, lambda node: node.trust.chosen._of("b.example").grant)
+        for name, value in {
+            "endpoints": ["mn"],
+            "http": False,
+            "auth": False,
+            "memory_bytes": 1 << 20,
+            "call_ms": 20,
+        }.items()
+    },
+}
+
+
+def site(node: Node) -> Any:
+    assert node.site is not None
+    return node.site.server
+
+
+def admin(node: Node) -> Any:
+    assert node.admin_site is not None
+    return node.admin_site.server
+
+
+def announced(node: Node) -> object:
+    return node.bus.runtimes._sessions._session_service._announced()
+
+
+def names_of_reference() -> list[str]:
+    """The settings of the page, as changes name them: entries of a list as a whole, but peers by domain."""
+    names: dict[str, None] = {}
+    prefix = ""
+    for line in configuration_reference().splitlines():
+        if found := re.fullmatch(r"## `\[?\[([a-z_.]+)\]\]?`", line):
+            prefix, is_list = found[1], line.startswith("## `[[") and found[1] != "peer"
+            prefix = prefix.replace("peer", PEER, 1) if prefix.startswith("peer") else prefix
+            if is_list:
+                names[prefix] = None
+        elif (found := re.match(r"\| `([a-z_0-9]+)` \|", line)) and not is_list:
+            names[f"{prefix}.{found[1]}"] = None
+    return list(names)
+
+
+@pytest.mark.parametrize("name", names_of_reference())
+def test_a_setting_counts_after_a_reload_or_needs_a_restart_for_a_reason(name: str) -> None:
+    assert is_reloadable(SettingChange(name, None, 1)) == (name in EFFECTS)
+    if name not in EFFECTS:
+        assert reason_for_restart(name)
+
+
+def settings_of(folder: Path, *changes: Mapping[str, Any]) -> Settings:
+    """Settings with TLS, a peer and everything that `changes` say, one after the other."""
+    tls = {"certificate": "FOLDER/server.pem", "key": "FOLDER/server.key", "port": 0}
+    tables: dict[str, Any] = {
+        "node": {"domain": "a.example", "data_dir": "FOLDER/data"},
+        "listen": {**tls, "client_ca": "FOLDER/ca.pem"},
+        "site": dict(tls),
+        "admin": dict(tls),
+        "peer": [{"domain": "b.example"}],
+    }
+    for change in changes:
+        _merge(tables, change)
+    text = msgspec.json.encode(tables).decode().replace("FOLDER", str(folder))
+    return msgspec.convert(msgspec.json.decode(text), Settings, dec_hook=lambda type_, value: type_(value))
+
+
+def _merge(tables: dict[str, Any], change: Mapping[str, Any]) -> None:
+    for name, value in change.items():
+        if isinstance(value, dict) and isinstance(tables.get(name), dict):
+            _merge(tables[name], value)
+        elif name == "peer":
+            tables["peer"][0].update(value[0])
+        else:
+            tables[name] = deepcopy(value)
+
+
+def changed(name: str, value: Any) -> dict[str, Any]:
+    """A change of one setting."""
+    change = value
+    for part in reversed(name.replace(PEER, "peer").split(".")):
+        change = {part: change}
+    return {"peer": [change["peer"]]} if "peer" in change else change
+
+
+class Running(NamedTuple):
+    """A node whose settings are read from `wanted`."""
+
+    node: Node
+    wanted: list[Settings]
+
+    async def plan(self, settings: Settings) -> Plan:
+        self.wanted[:] = [settings]
+        return await self.node.reloading.plan()
+
+
+@pytest.fixture
+async def running(tmp_path: Path) -> AsyncIterator[Running]:
+    async with built(tmp_path) as made:
+        yield made
+
+
+def _admit(node: Node) -> Callable[[Claims], Awaitable[LinkPort]]:
+    async def admit(claims: Claims) -> LinkPort:
+        return node.federation.admit(claims)
+
+    return admit
+
+
+@asynccontextmanager
+async def built(folder: Path) -> AsyncIterator[Running]:
+    """A node with its sites and a link, without a listener and without stubs. Its level of the log ends with it."""
+    level = logging.getLogger().level
+    try:
+        async with _built(folder) as running:
+            yield running
+    finally:
+        logging.getLogger().setLevel(level)
+
+
+@asynccontextmanager
+async def _built(folder: Path) -> AsyncIterator[Running]:
+    authority = trustme.CA()
+    pem = authority.issue_cert("a.example").private_key_and_cert_chain_pem.bytes()
+    for name in ("server.pem", "server.key", "other.pem", "same.key"):
+        (folder / name).write_bytes(pem)
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    (folder / "keys.json").write_text(KEYS)
+    (folder / "p.toml").write_text(RULE)
+    (folder / "data").mkdir()
+    wanted = [settings_of(folder)]
+    policies = meaning.policies_in_force(wanted[0])
+    node = app._build(wanted[0], Sandbox(), meaning.build_gate(wanted[0], policies.compiled), policies, None)
+    node.acceptor = LinkAcceptor(
+        identity=node.trust.identity,
+        endpoints=frozenset(),
+        bindings=meaning.bindings(wanted[0]),
+        admit=_admit(node),
+    )
+    node.reloading = app._reloading(node, lambda: wanted[0])
+    node.administration = Administration(app._administered(node))
+    node.admin_site = node.reloading.admin_site = AdminSite(wanted[0], node.administration)
+    async with trio.open_nursery() as nursery:
+        assert node.site is not None
+        await nursery.start(node.site.run)
+        await nursery.start(node.admin_site.run)
+        await nursery.start(node.federation.run)
+        yield Running(node, wanted)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_reload_takes_over_counts(running: Running, tmp_path: Path) -> None:
+    without_effect = []
+    for name, effect in EFFECTS.items():
+        before = settings_of(tmp_path, effect.before)
+        (await running.plan(before)).apply()
+        running.node.federation.reach("b.example", PROBE)
+        seen = effect.seen(running.node)
+        plan = await running.plan(settings_of(tmp_path, effect.before, changed(name, effect.value)))
+        assert isinstance(plan.after, dict)
+        named = [one.name.rpartition("]")[2] for one in plan.after["changes"]]
+        assert any(f"{one}.".startswith(name.removeprefix(PEER) + ".") for one in named), name
+        assert effect.seen(running.node) == seen, f"{name} counts before the plan is applied"
+        plan.apply()
+        if effect.seen(running.node) == seen:
+            without_effect.append(name)
+    assert without_effect == []
+
+
+async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: Running, tmp_path: Path) -> None:
+    both = {"limits": {"links": 7, "max_hops": 2}, "log": {"format": "json"}}
+    with pytest.raises(SettingsError, match=r"limits.max_hops: needs a restart, .*log.format: needs a restart"):
+        await running.plan(settings_of(tmp_path, both))
+    assert running.node.federation.max_links != 7

@@ -1,0 +1,138 @@
+"""A domain of two nodes and another one of one node: real processes, real engine, real stubs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from interop.domain_files import DomainFolder
+from interop.free_ports import free_ports
+from interop.laboratory import LaboratoryNode
+from interop.talker import Talker
+from tests.support.postgres import Postgres, engine_settings, running_postgres
+from tests.system.systems import System, running_system
+
+PATIENCE_SECONDS = 60
+FAILOVER_SECONDS = 8.0
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+class Cluster:
+    """Nodes mn-1 and mn-2 of a.example, beside the node of b.example."""
+
+    def __init__(self, system: System, folder: Path, engine: Postgres) -> None:
+        self.system = system
+        self.one = system.a
+        self._key = folder / "cluster.key"
+        self._key.write_bytes(os.urandom(32))
+        self._key.chmod(0o600)
+        self._storage = engine_settings(engine)
+        self._secret = folder / "engine-password"
+        shutil.copyfile(engine.folder / "password", self._secret)
+        self._secret.chmod(0o600)
+        self._storage = self._storage.replace(str(engine.folder / "password"), str(self._secret))
+        self.two = self._second(folder)
+
+    def _second(self, folder: Path) -> LaboratoryNode:
+        """Another node with the keys, documents and policies of the first."""
+        ours = DomainFolder(path=folder / "a.example-2")
+        ours.data.mkdir(parents=True, mode=0o700)
+        listen, site = free_ports(2)
+        ports = type(self.one.ports)(listen=listen, site=site)
+        text = self.one.folder.settings.read_text()
+        text = text.replace(str(self.one.folder.data), str(ours.data)).replace('"mn-1"', '"mn-2"')
+        text = text.replace(f"port = {self.one.ports.listen}", f"port = {listen}")
+        text = text.replace(f":{self.one.ports.listen}/link", f":{listen}/link")
+        text = text.replace(f"port = {self.one.ports.site}\n", f"port = {site}\n")
+        ours.settings.write_text(text)
+        authority = self.system.laboratory.authority
+        assert authority is not None
+        return LaboratoryNode("a.example", ports, ours, authority)
+
+    async def begin(self) -> None:
+        await self.one.stop()
+        for node, port in zip((self.one, self.two), free_ports(2), strict=True):
+            cluster = f'[cluster]\nlisten = "127.0.0.1:{port}"\nkey_file = "{self._key}"\n'
+            node.folder.settings.write_text(f"{node.folder.settings.read_text()}\n{self._storage}{cluster}")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.system.start, self.one)
+            nursery.start_soon(self.system.start, self.two)
+
+
+@asynccontextmanager
+async def running_cluster(folder: Path, engine: Postgres) -> AsyncIterator[Cluster]:
+    async with running_system(folder) as system:
+        cluster = Cluster(system, folder, engine)
+        try:
+            await cluster.begin()
+            yield cluster
+        except Exception as exc:
+            exc.add_note(cluster.two.folder.log.read_text()[-5_000:])
+            raise
+        finally:
+            with trio.CancelScope(shield=True):
+                await cluster.two.stop()
+
+
+async def answered(asker: Talker, target: str) -> float:
+    """Ask until there is an answer; returns how long that took, in seconds."""
+    began = trio.current_time()
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not (await asker.ask(target)).is_ok:  # noqa: ASYNC110  other processes decide
+            await trio.sleep(0.05)
+    return trio.current_time() - began
+
+
+async def reports(reporter: Talker, thing: str, observers: list[Talker], numbers: range) -> None:
+    """Change an object: each observer is notified of each change once, in order, and of nothing else."""
+    for number in numbers:
+        await reporter.client.notify("update", thing, f"{thing}/changes", {"value": number})
+    for one in observers:
+        assert await one.hear_numbers(thing, numbers.stop) == list(range(numbers.stop))
+
+
+@pytest.mark.long
+async def test_a_domain_of_two_nodes_has_one_link_to_another_which_outlives_its_node(
+    tmp_path: Path, engine: Postgres
+) -> None:
+    async with running_cluster(tmp_path, engine) as cluster:
+        system = cluster.system
+        anna, bruno = await system.talker(cluster.one, "anna"), await system.talker(system.b, "bruno")
+        amy = await system.talker(cluster.two, "amy")
+
+        # No matter who asks, and who is asked: one link carries it all, and each request has its answer.
+        for asker, target in ((amy, bruno.hyperty), (anna, bruno.hyperty)) * 2:
+            assert (await asker.ask(target)).is_ok
+        for target in (anna.hyperty, amy.hyperty) * 2:
+            assert (await bruno.ask(target)).is_ok
+        link = await system.link(system.b)
+        assert link.state == "live"
+
+        # Observers in both domains, at the node that has the link and at the other one.
+        [ours], [theirs] = [await one.client.at(one.domain).allocate("comm", 1) for one in (anna, bruno)]
+        for observer, thing, domain in (
+            (anna, theirs, "b.example"),
+            (amy, theirs, "b.example"),
+            (bruno, ours, "a.example"),
+        ):
+            assert (await observer.client.at(domain).subscribe([f"{thing}/changes"])).is_ok
+        await reports(anna, ours, [bruno], range(3))
+        await reports(bruno, theirs, [anna, amy], range(3))
+
+        # The node that has it is killed: the other one takes it over.
+        await system.kill(cluster.two)
+        assert await answered(anna, bruno.hyperty) < FAILOVER_SECONDS
+        assert await answered(bruno, anna.hyperty) < FAILOVER_SECONDS
+        await reports(anna, ours, [bruno], range(3, 6))
+        await reports(bruno, theirs, [anna], range(3, 6))

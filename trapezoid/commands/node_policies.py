@@ -1,0 +1,135 @@
+"""`trapezoid node policy`: bundles of policies of a running node, and questions to its gates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from trapezoid.commands.policy import read_message
+from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, and change nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+BundleName = Annotated[
+    str,
+    typer.Argument(metavar="BUNDLE", help="Digest or revision of a bundle, or its first eight characters or more."),
+]
+
+app = typer.Typer(help="Add bundles of policies, put them in force, roll back.", no_args_is_help=True)
+
+
+@app.command()
+def active(config: Config, json: Json = False) -> None:
+    """Show which policies are in force, since when, and what was before."""
+    facts = _ask(config, "policy active", {}, as_json=json)
+    if json:
+        print_json(facts)
+    else:
+        history = [f"{one['at']}  {one['bundle']}  {one['by']}" for one in facts["history"]]
+        print_facts({**facts, "history": history or "none"}, as_json=False)
+
+
+@app.command()
+def show(bundle: BundleName, config: Config, json: Json = False) -> None:
+    """Show one bundle with its files."""
+    facts = _ask(config, "policy bundle", {"bundle": bundle}, as_json=json)
+    if json:
+        print_json(facts)
+        return
+    print_facts({name: value for name, value in facts.items() if name != "files"}, as_json=False)
+    for name, text in facts["files"].items():
+        typer.echo(f"\n# {name}\n{text}")
+
+
+@app.command()
+def add(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Policy files, TOML or JSON, in order.")],
+    config: Config,
+    note: Annotated[str, typer.Option("--note", help="What is new in it.")] = "",
+    activate: Annotated[bool, typer.Option("--activate", help="Put it in force at once.")] = False,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Add a bundle of policy files, after their tests have passed. It is not in force before it is activated."""
+    with errors_reported(as_json=json):
+        from policy.files import read_policy_text
+        from protofly.errors import SettingsError
+
+        texts = {path.name: read_policy_text(path).text for path in files}
+        if len(texts) < len(files):
+            raise SettingsError("two of the files have the same name")
+    added = _change(config, "policy add", {"files": texts, "note": note}, dry_run=dry_run, as_json=json)
+    if activate and not dry_run:
+        _change(config, "policy activate", {"bundle": added["after"]["bundle"]}, dry_run=False, as_json=json)
+
+
+@app.command("activate")
+def activate_bundle(
+    bundle: Annotated[
+        str, typer.Argument(metavar="BUNDLE", help="A bundle, or `settings`: the files of the settings.")
+    ],
+    config: Config,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Put a bundle in force at once; it survives reloads and restarts. --dry-run: which decisions would change."""
+    _change(config, "policy activate", {"bundle": bundle}, dry_run=dry_run, as_json=json)
+
+
+@app.command("roll-back")
+def roll_back(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Put in force what was before."""
+    _change(config, "policy roll-back", {}, dry_run=dry_run, as_json=json)
+
+
+@app.command()
+def remove(bundle: BundleName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Forget a bundle that is not in force."""
+    _change(config, "policy remove", {"bundle": bundle}, dry_run=dry_run, as_json=json)
+
+
+def evaluate(
+    message: Annotated[str, typer.Argument(metavar="MESSAGE", help="JSON text, @FILE, or - for standard input.")],
+    config: Config,
+    gate: Annotated[str, typer.Option("--gate", help="peer, out, in or local. Default: the first on its way.")] = "",
+    roles: Annotated[str, typer.Option("--roles", help="Roles of the sender's session, with commas.")] = "",
+    bundle: Annotated[str, typer.Option("--bundle", help="With the policies of this bundle.")] = "",
+    json: Json = False,
+) -> None:
+    """Ask whether a message would pass a gate, and why. Exits with 1 if not. Nothing is sent or counted."""
+    with errors_reported(as_json=json):
+        asked = read_message(message)
+    given = {"from": asked.from_, "to": asked.to, "type": asked.type, "body": asked.body.decode()}
+    given |= {"gate": gate, "roles": roles, "bundle": bundle}
+    facts = _ask(config, "evaluate", {name: value for name, value in given.items() if value}, as_json=json)
+    print_facts(facts, as_json=json)
+    raise typer.Exit(0 if facts["permitted"] else FOUND_WANTING)
+
+
+def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> Any:
+    """Ask for a change, and print what is so before and after."""
+    given = {name: value for name, value in arguments.items() if value != ""}
+    result = _ask(config, operation, given, dry_run=dry_run, as_json=as_json)
+    if as_json:
+        print_json(result)
+        return result
+    before, after = ({**(result[name] or {})} for name in ("before", "after"))
+    changes = [
+        f"{one['time']} {one['gate']} {one['type']} {one['from']} -> {one['to']}: would {one['would']}, {one['rule']}"
+        for one in after.pop("changes", [])
+    ]
+    facts: dict[str, object] = {"operation": operation, "before": before or "nothing", "after": after or "nothing"}
+    facts |= {"decisions": changes} if changes else {}
+    print_facts({**facts, **({"dry_run": "nothing was changed"} if dry_run else {})}, as_json=False)
+    return result
+
+
+def _ask(config: Path, operation: str, arguments: dict[str, Any], *, as_json: bool, dry_run: bool = False) -> Any:
+    with errors_reported(as_json=as_json):
+        from msg_node.settings.load import load_settings
+        from trapezoid.admin_client import ask_node
+
+        return ask_node(load_settings(config).node.data_dir, operation, arguments, dry_run=dry_run)
