@@ -1,6 +1,7 @@
 """`python -m benchmarks [--quick] [--only PART | --peers] [--json FILE]`, which `./run bench` runs.
 
-`--only pipeline` measures the data pipeline, which is no part of the other tables: see `benchmarks.pipeline`.
+`--only pipeline` measures the data pipeline, and `--only stubs` stubs of each language, which are no part of the other
+tables: see `benchmarks.pipeline` and `benchmarks.stubs`.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ from pathlib import Path
 from benchmarks.suite import USUAL, Part, run
 
 _PIPELINE = "pipeline"
+_STUBS = "stubs"
 
 
 def main() -> int:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description="Measure the whole trapezoid beside its parts, and one domain.")
     parser.add_argument("--quick", action="store_true", help="short runs, a few minutes at most")
-    parser.add_argument("--only", choices=[*(part.value for part in Part), _PIPELINE], help="one of the tables")
+    parser.add_argument("--only", choices=[*(part.value for part in Part), _PIPELINE, _STUBS], help="one of the tables")
     parser.add_argument(
         "--peers", action="store_true", help="beside brokers, an XMPP server and relays; the same as --only peers"
     )
@@ -31,6 +33,11 @@ def main() -> int:
 
         rows = 200_000 if arguments.quick else arguments.rows
         return measure_pipeline([f"--rows={rows}", *([f"--json={arguments.json}"] if arguments.json else [])])
+    if arguments.only == _STUBS:
+        from benchmarks.stubs.__main__ import main as measure_stubs
+
+        messages = 100_000 if arguments.quick else 1_000_000
+        return measure_stubs([f"--messages={messages}", *([f"--json={arguments.json}"] if arguments.json else [])])
     only = Part.PEERS if arguments.peers else arguments.only
     parts = frozenset({Part(only)}) if only else USUAL
     return run(quick=arguments.quick, json_file=arguments.json, state_dir=arguments.state, parts=parts)

@@ -1,10 +1,10 @@
-"""Build a stub written in C, Zig or AssemblyScript into one WebAssembly module, the same bytes on every machine.
+"""Build a stub written in C, Zig, AssemblyScript or Rust into one WebAssembly module, the same bytes on every machine.
 
 The compiler is clang as `zig cc` of the `ziglang` wheel, pinned in pyproject.toml: nobody has to install a toolchain,
 and everybody has the same one. Compiling and linking are two calls, so that nothing of an operating system or of a C
 library comes along. Neither file names, folders nor times reach the module: the compiler runs beside the source and
 is given its bare name, debug information and the name section are left out. Zig comes with the same wheel; the compiler
-of AssemblyScript comes from npm (`stubkit/assemblyscript.py`).
+of AssemblyScript comes from npm (`stubkit/assemblyscript.py`), that of Rust from the system (`stubkit/rust.py`).
 
 Source: docs/abi.md, "The module"; Wasmtime study, section 5.
 """
@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ from protofly import limits
 from protofly.errors import SettingsError
 from stubkit.assemblyscript import compile_assemblyscript
 from stubkit.files import replace_file
+from stubkit.rust import compile_rust
 
 SDK_FOLDER: Final = Path(__file__).parent / "sdk"
 """What stubs include or import, a folder for each language."""
@@ -75,7 +77,7 @@ def build(source: Path, output: Path, *, has_names: bool = False) -> int:
     """Compile one source file, with the kit for its language beside it, into the module `output`.
 
     Args:
-        source: The stub's only file; its suffix names the language: `.c`, `.zig`, `.ts` or `.js`.
+        source: The stub's only file; its suffix names the language: `.c`, `.zig`, `.ts`, `.rs` or `.js`.
         output: Where to write the module; replaced whole or not at all.
         has_names: Keep the names of functions; the code does the same, and in C and AssemblyScript is the same.
 
@@ -85,7 +87,13 @@ def build(source: Path, output: Path, *, has_names: bool = False) -> int:
     Raises:
         SettingsError: no toolchain, no such source, or the compiler's complaint.
     """
-    compilers = {".c": _compile_c, ".zig": _compile_zig, ".ts": compile_assemblyscript, ".js": _package_script}
+    compilers: dict[str, Callable[[Path, Path, bool], bytes]] = {
+        ".c": _compile_c,
+        ".zig": _compile_zig,
+        ".ts": compile_assemblyscript,
+        ".rs": compile_rust,
+        ".js": _package_script,
+    }
     compiler = compilers.get(source.suffix)
     if compiler is None:
         raise SettingsError(f"{source}: the source of a stub ends in {', '.join(compilers)}")

@@ -9,7 +9,7 @@ from typing import Final
 from protofly.errors import SettingsError
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-LANGUAGES: Final = {"c": ".c", "zig": ".zig", "assemblyscript": ".ts", "js": ".js"}
+LANGUAGES: Final = {"c": ".c", "zig": ".zig", "assemblyscript": ".ts", "rust": ".rs", "js": ".js"}
 """Suffix of the source, by language."""
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,31}\Z")
 

@@ -18,6 +18,7 @@ BEGINS_MS: Final = 1_795_219_200_000
 """Unix time at the start of each instance."""
 NANOSECONDS_PER_MILLISECOND: Final = 1_000_000
 DAY_MS: Final = 86_400_000
+_NOTED: Final = frozenset(map(int, (Action.OPEN, Action.CLOSE, Action.STATUS, Action.SET_TIMER)))
 FIRED_TIMERS: Final = 10_000
 """So many in one wait are a fault: a stub that sets its timer anew each millisecond would go on for ever."""
 
@@ -69,6 +70,8 @@ class VirtualHost:
         return cost
 
     def _with_script(self, events: tuple[GuestEvent, ...]) -> list[GuestEvent]:
+        if not self._script:
+            return list(events)
         return [one for event in events for one in ([event, *self._script] if event.op == Event.START else [event])]
 
     async def give(self, *events: GuestEvent) -> list[GuestAction]:
@@ -90,7 +93,8 @@ class VirtualHost:
         cost.memory_bytes = reply.memory_bytes
         cost.actions += reply.actions
         for action in reply.actions:
-            self._note(action)
+            if action.op in _NOTED:
+                self._note(action)
         if reply.fault is not None:
             raise StubFaultError(reply.fault.code, reply.fault.trap)
         return reply.actions

@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from protofly.errors import SettingsError
-from sandbox.core.module_check import inspect_module
+from sandbox.core.module_check import StubKind, inspect_module
 from sandbox.core.scripts import with_script
 
 CONFIGURATION_SCHEMA: Final[dict[str, Any]] = {
@@ -32,7 +32,12 @@ CONFIGURATION_SCHEMA: Final[dict[str, Any]] = {
         }
     },
 }
-"""Of every such package: what is for the script is the script's; `adapter` is for the prelude."""
+"""Of every protostub: what is for the script is the script's; `adapter` is for the prelude."""
+
+CONNECTOR_SCHEMA: Final[dict[str, Any]] = {"type": "object", "not": {"required": ["adapter"]}}
+"""Of every connector. The prelude subscribes to nothing for one, and an operator cannot make it."""
+
+_NO_SUBSCRIPTIONS: Final = {"adapter": {"subscriptions": "none"}}
 
 START_BYTES: Final = 25_000
 """Of every script at least, which makes fifty million units of fuel; the limit of CPU time comes first."""
@@ -56,6 +61,7 @@ class Script:
         configuration: What the script gets where the operator says nothing else.
         endpoints: Which endpoint a URL of the script belongs to, by how the URL begins.
         http: The endpoints that are requested over HTTP.
+        kind: What the script is for.
     """
 
     text: bytes
@@ -65,6 +71,7 @@ class Script:
     configuration: Mapping[str, object] = field(default_factory=dict)
     endpoints: Mapping[str, str] = field(default_factory=dict)
     http: Sequence[str] = ()
+    kind: StubKind = "protostub"
 
 
 def package_script(script: Script, interpreter: bytes) -> bytes:
@@ -82,24 +89,25 @@ def package_script(script: Script, interpreter: bytes) -> bytes:
         raise SettingsError(f"{script.name!r} cannot be the name of a stub: letters, digits, `-`, `_`, not `default`")
     if not _VERSION.fullmatch(script.version):
         raise SettingsError(f"{script.version!r} cannot be a version")
-    statement = {
-        "abi": 1,
-        "name": script.name,
-        "version": script.version,
-        "configuration": CONFIGURATION_SCHEMA,
-        "events": ["addresses"],
-    }
     about = {
         "file": script.file,
         "isModule": is_module(script.text),
-        "configuration": script.configuration,
+        "configuration": {**script.configuration, **(_NO_SUBSCRIPTIONS if script.kind == "connector" else {})},
         "endpoints": script.endpoints,
         "http": list(script.http),
     }
     content = script_content(about, script.text)
-    module = with_script(interpreter, statement=msgspec.json.encode(statement), script=content)
+    module = with_script(interpreter, statement=msgspec.json.encode(_statement(script)), script=content)
     inspect_module(module)
     return module
+
+
+def _statement(script: Script) -> dict[str, object]:
+    """What the package says of itself; a connector hears of no addresses."""
+    statement: dict[str, object] = {"abi": 1, "name": script.name, "version": script.version}
+    if script.kind == "connector":
+        return statement | {"configuration": CONNECTOR_SCHEMA, "kind": script.kind}
+    return statement | {"configuration": CONFIGURATION_SCHEMA, "events": ["addresses"]}
 
 
 def script_content(about: Mapping[str, object], text: bytes) -> bytes:

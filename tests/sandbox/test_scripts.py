@@ -30,6 +30,13 @@ def test_package_names_itself_and_has_its_script_byte_for_byte() -> None:
     assert (event.op, event.payload) == (Event.SCRIPT, script)
 
 
+@pytest.mark.parametrize("size", [1, 126, 127, 128, 129, 16_383, 16_384])
+def test_script_of_a_size_at_the_edge_of_its_number_stays_what_it_is(size: int) -> None:
+    for length in range(max(size - 40, 1), size + 40):  # the name of the section counts as well
+        assert script_of(package(b"s" * length)) == b"s" * length
+    assert code_of(package(b"s" * size)) == code_of(package(b"s"))
+
+
 def test_packages_with_one_interpreter_share_their_code_and_no_digest_of_a_package() -> None:
     one, other = package(b"a"), package(b"b")
     assert one != other

@@ -36,6 +36,17 @@ def test_package_holds_the_script_as_it_was_published() -> None:
     }  # fmt: skip
 
 
+def test_connector_hears_of_no_addresses_subscribes_to_nothing_and_no_operator_changes_that() -> None:
+    module = packaged(script(kind="connector", configuration={"depth": 2}))
+    facts = inspect_module(module)
+    assert (facts.kind, facts.events) == ("connector", [])
+    about, _, _ = script_of(module).partition(b"\n")
+    assert json.loads(about)["configuration"] == {"depth": 2, "adapter": {"subscriptions": "none"}}
+    check_configuration(facts.configuration, {"depth": 3})
+    with pytest.raises(PeerError):
+        check_configuration(facts.configuration, {"adapter": {"subscriptions": "new"}})
+
+
 def test_packages_of_all_scripts_are_compiled_once() -> None:
     assert code_of(packaged(script())) == code_of(packaged(script(b"var activate;", name="other")))
 
@@ -70,6 +81,12 @@ def test_script_that_no_node_could_start_is_refused_and_nothing_is_written(
 def test_name_that_no_stub_may_have_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="cannot be the name of a stub"):
         packaged(script(name=name))
+
+
+@pytest.mark.parametrize("version", ["", "1 0", "1/0", "1" * 33])
+def test_version_that_no_stub_may_have_is_refused(version: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be a version"):
+        packaged(script(version=version))
 
 
 def test_script_too_large_for_a_module_is_refused() -> None:

@@ -14,6 +14,7 @@ from sandbox.core.module_check import inspect_module
 from stubkit.build import build
 from stubkit.cases import load_script
 from stubkit.new import LANGUAGES
+from stubkit.rust import find_compiler
 from stubkit.scripted_run import play_script
 from trapezoid.commands import app
 
@@ -23,13 +24,16 @@ SUFFIXES = [
     pytest.param(".c", id="c"),
     pytest.param(".zig", id="zig", marks=pytest.mark.long),
     pytest.param(".ts", id="assemblyscript", marks=pytest.mark.long),
+    pytest.param(".rs", id="rust", marks=pytest.mark.long),
 ]
 JS = pytest.param(".js", id="js", marks=pytest.mark.long)
 
 
-def needs_npm(suffix: str) -> None:
+def needs_compiler(suffix: str) -> None:
     if suffix == ".ts" and not (shutil.which("node") and shutil.which("npm")):
         pytest.skip("needs Node.js 20 and npm: apt-get install -y nodejs npm")
+    if suffix == ".rs" and not find_compiler():
+        pytest.skip("needs Rust: apt-get install -y --no-install-recommends rustc libstd-rust-dev-wasm32 lld-14")
 
 
 def trapezoid(*arguments: str) -> str:
@@ -50,7 +54,7 @@ def commands_of(page: Path, heading: str) -> list[list[str]]:
 def test_every_command_of_the_guide_works_from_new_to_published(
     suffix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needs_npm(suffix)
+    needs_compiler(suffix)
     [language] = [name for name, one in LANGUAGES.items() if one == suffix]
     commands = commands_of(ROOT / "docs" / "writing-a-stub.md", "Ten minutes")
     assert [" ".join(words[:2]) for words in commands][:2] == ["stub new", "stub build"]
@@ -63,7 +67,7 @@ def test_every_command_of_the_guide_works_from_new_to_published(
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_kit_of_each_language_reads_and_writes_json_and_gathers_lines(suffix: str, tmp_path: Path) -> None:
-    needs_npm(suffix)
+    needs_compiler(suffix)
     module = tmp_path / "text.wasm"
     build(SDK_TESTS / f"text{suffix}", module)
     facts = inspect_module(module.read_bytes())
@@ -94,7 +98,7 @@ def code_of(module: bytes) -> bytes:
     ("suffix", "function"), [(".c", b"stub_json_path"), pytest.param(".ts", b"jsonMember", marks=pytest.mark.long)]
 )
 def test_names_come_along_without_a_change_of_the_code(suffix: str, function: bytes, tmp_path: Path) -> None:
-    needs_npm(suffix)
+    needs_compiler(suffix)
     plain, named = tmp_path / "plain.wasm", tmp_path / "named.wasm"
     build(SDK_TESTS / f"text{suffix}", plain)
     build(SDK_TESTS / f"text{suffix}", named, has_names=True)
@@ -106,7 +110,7 @@ def test_names_come_along_without_a_change_of_the_code(suffix: str, function: by
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["x", "--lang", "cobol"], "no templates for 'cobol'; there are some for c, zig, assemblyscript, js"),
+        (["x", "--lang", "cobol"], "no templates for 'cobol'; there are some for c, zig, assemblyscript, rust, js"),
         (["X"], "cannot be the name"),
         (["../x"], "cannot be the name"),
         (["default"], "cannot be the name"),
@@ -124,7 +128,7 @@ def test_stub_that_cannot_be_begun_is_refused(arguments: list[str], said: str, t
 @pytest.mark.parametrize(
     ("file", "text", "said"),
     [
-        ("x.rs", "", "the source of a stub ends in .c, .zig, .ts, .js"),
+        ("x.py", "", "the source of a stub ends in .c, .zig, .ts, .rs, .js"),
         ("x.ts", "export function onEvent() {}", 'the line `export const STUB_NAME: string = "…";` is missing'),
         (
             "x.ts",
@@ -142,10 +146,24 @@ def test_source_that_no_compiler_is_asked_about_is_refused(file: str, text: str,
 
 @pytest.mark.long
 def test_complaint_of_the_assemblyscript_compiler_is_shown(tmp_path: Path) -> None:
-    needs_npm(".ts")
+    needs_compiler(".ts")
     source = tmp_path / "bad.ts"
     source.write_text('export const STUB_NAME = "bad"; export const STUB_VERSION = "1"; let x: nothing = 1;')
     done = CliRunner().invoke(app, ["stub", "build", str(source)])
     assert done.exit_code == 2
     assert "Cannot find name 'nothing'" in done.output
     assert not source.with_suffix(".wasm").exists()
+
+
+def test_rust_without_a_compiler_for_the_target_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "rustc"
+    compiler.write_text("#!/bin/sh\necho /nowhere\n")
+    compiler.chmod(0o755)
+    monkeypatch.setenv("RUSTC", str(compiler))
+    (tmp_path / "x.rs").touch()
+    done = CliRunner().invoke(app, ["stub", "build", str(tmp_path / "x.rs")])
+    assert done.exit_code == 2
+    said = " ".join(done.output.split())
+    assert "apt-get install --no-install-recommends rustc libstd-rust-dev-wasm32 lld-14" in said

@@ -262,10 +262,29 @@ STUB_NOINLINE static uint32_t stub_json_skip_space(stub_bytes json, uint32_t at)
     return at;
 }
 
-/* Position after the string that begins at `at`, or 0 when there is none. */
+/*
+ * The lowest bit that is set is in the first of eight bytes that is a quote or a backslash; 0 if there is none. (Bits above the
+ * lowest may come from a borrow.)
+ */
+static inline uint64_t stub_json_mark(const uint8_t *at) {
+    const uint64_t ones = 0x0101010101010101u, tops = 0x8080808080808080u;
+    uint64_t word;
+    __builtin_memcpy(&word, at, sizeof word);
+    uint64_t quote = word ^ 0x22 * ones, backslash = word ^ 0x5c * ones;
+    return (((quote - ones) & ~quote) | ((backslash - ones) & ~backslash)) & tops;
+}
+
+/* Position after the string that begins at `at`, or 0 when there is none. Eight bytes at a time up to what means something. */
 STUB_NOINLINE static uint32_t stub_json_skip_string(stub_bytes json, uint32_t at) {
     if (at >= json.size || json.data[at] != '"') return 0;
-    for (at++; at < json.size; at++) {
+    for (at++; at < json.size && json.size - at >= 8;) {
+        uint64_t mark = stub_json_mark(json.data + at);
+        at += mark ? (uint32_t)__builtin_ctzll(mark) >> 3 : 8;
+        if (!mark) continue;
+        if (json.data[at] == '"') return at + 1;
+        at += 2;
+    }
+    for (; at < json.size; at++) {
         if (json.data[at] == '"') return at + 1;
         if (json.data[at] == '\\') at++;
     }

@@ -1,0 +1,1 @@
+"""What a message costs in stubs of each language: `./run bench --only stubs`."""
