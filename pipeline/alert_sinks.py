@@ -1,4 +1,4 @@
-"""Alerts go out: to webhooks as JSON, and to Alertmanagers in their own form.
+"""Alerts go out: to webhooks as JSON, to Alertmanagers in their own form, and to mailboxes (`pipeline.alert_mail`).
 
 Each alert goes to each of them once, and again when it has become severe. What was sent is in table `alert_sent`; what
 a receiver did not accept is sent again the next time. A process that ends between sending and noting sends twice, so
@@ -19,9 +19,10 @@ import httpx
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.alert_mail import Mailbox
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import ALERT, ALERT_SENT
-from pipeline.serve_settings import Alerts
+from pipeline.serve_settings import Alerts, login_of
 from pipeline.tables import Change, Lake
 
 TIMEOUT_S: Final = 10.0
@@ -54,9 +55,13 @@ class Sink:
             raise httpx.HTTPStatusError(f"answered {answer.status_code}", request=answer.request, response=answer)
 
 
-def sinks_of(alerts: Alerts) -> list[Sink]:
-    """All receivers that are named."""
-    return [*(Sink(url) for url in alerts.webhook), *(Sink(url, True) for url in alerts.alertmanager)]
+def sinks_of(alerts: Alerts) -> list[Sink | Mailbox]:
+    """All receivers that are named. Raises SettingsError: a file of credentials."""
+    sinks: list[Sink | Mailbox] = [*map(Sink, alerts.webhook), *(Sink(url, True) for url in alerts.alertmanager)]
+    if alerts.email is not None:
+        login = login_of(alerts.email)
+        sinks += [Mailbox(address, alerts.email, login) for address in alerts.email.to]
+    return sinks
 
 
 def id_of(alert: Mapping[str, Any]) -> str:
@@ -87,7 +92,7 @@ def labelled(alert: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def send_new(lake: Lake, sinks: Sequence[Sink], *, least: str, since_us: int) -> JobResult:
+def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_us: int) -> JobResult:
     """Send alerts that were not sent yet.
 
     Args:
@@ -116,7 +121,7 @@ def send_new(lake: Lake, sinks: Sequence[Sink], *, least: str, since_us: int) ->
             continue
         try:
             sink.send([current[name] for name in news])
-        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
             result.warnings.append(f"{sink.url} did not accept {len(news)} alerts: {exc}")
             result.exit_code = ExitCode.INCOMPLETE
             continue

@@ -23,11 +23,12 @@ from pipeline.command_options import (
     Day,
     Json,
     LakeOption,
+    Location,
     PolicyOptions,
     SegmentSource,
     SparkOptions,
     Vouched,
-    folder,
+    place,
 )
 from pipeline.command_runs import Commands, errors_reported, one_job, opened_lake, vouched
 from pipeline.core.utc_days import checked_day
@@ -104,7 +105,10 @@ def run(
     policies: PolicyOptions,
     vouch: Vouched = None,
     out: Annotated[
-        Path | None, typer.Option("--report", metavar="FILE", help="Report to write. Default: report.html in the lake.")
+        Location | None,
+        typer.Option(
+            "--report", metavar="FILE", help="Report to write. Default: report.html in the lake.", parser=place
+        ),
     ] = None,
     allowed: Allowed = 0,
 ) -> None:
@@ -123,9 +127,11 @@ def run(
         what = WholeRun(
             spools=source.spool, trust=trust, deployed=old, proposed=new, out=report, allowed=allowed, declared=word
         )
+        is_reported = False
         for name, work in jobs(opened, what):
             terminal.job(name, work)
-    if report.is_file():
+            is_reported = name == "report"
+    if is_reported:
         hint = {} if spark.json else {"next": f"trapezoid pipeline statements --lake {spark.lake}"}
         terminal.end(report=str(report), **hint)
     terminal.end()
@@ -168,6 +174,22 @@ def _follow(terminal: Terminal, rounds: Iterator[JobResult]) -> None:
 def _slept(seconds: float) -> bool:
     time.sleep(seconds)
     return True
+
+
+@app.command()
+def pack(
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Archive to write.")] = Path("trapezoid-pipeline.tar.gz"),
+) -> None:
+    """Write one archive with this package and its libraries, for clusters whose machines do not have them."""
+    with errors_reported(as_json=False):
+        from pipeline.pack import pack as write
+        from pipeline.pack import python_version
+
+        files = write(out)
+    sys.stderr.write(
+        f"{out}: {files:,} files, {out.stat().st_size >> 20} MiB; machines need Spark and Python {python_version()}\n"
+        f"next: trapezoid pipeline run --master spark://HOST:7077 --archive {out} …\n"
+    )
 
 
 @app.command()
@@ -330,8 +352,8 @@ def erase(
     spark: SparkOptions,
     why: Annotated[str, typer.Option(help="Reason; it is kept with the account that runs the command.")],
     spool: Annotated[
-        list[Path] | None,
-        typer.Option("--spool", metavar="DIR", help="Folder with segments to remove. Repeatable.", parser=folder),
+        list[Location] | None,
+        typer.Option("--spool", metavar="DIR", help="Folder with segments to remove. Repeatable.", parser=place),
     ] = None,
 ) -> None:
     """Erase a person's addresses from all tables, and the segments with the person's records from spools."""
@@ -392,16 +414,18 @@ def _conditions(where: Sequence[str]) -> dict[str, str]:
 def report(
     spark: SparkOptions,
     out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Report to write. Default: report.html in the lake.")
+        Location | None,
+        typer.Option(metavar="FILE", help="Report to write. Default: report.html in the lake.", parser=place),
     ] = None,
+    days: Annotated[int, typer.Option(min=1, max=3660, help="So many of the newest days.")] = 31,
 ) -> None:
-    """Write an HTML report about the contents of the lake."""
+    """Write an HTML report about the newest days in the lake."""
     target = out or spark.lake / "report.html"
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import report as job
 
-        return job.run(opened, out=target)
+        return job.run(opened, out=target, days=days)
 
     terminal = Terminal(as_json=spark.json)
     with opened_lake(spark) as opened:

@@ -2,35 +2,50 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+from pipeline.store_path import parsed
+from protofly.errors import SettingsError
+
+if TYPE_CHECKING:
+    from pipeline.store_path import Location as Location
+else:
+    Location = Path  # an option cannot be of one of two types; its parser can
 
 
-def folder(word: str) -> Path:
-    """The folder that an option names. Raises typer.BadParameter: it is a URL, which would become an odd folder."""
-    if _URL.match(word):
-        raise typer.BadParameter(
-            f"{word} is a URL. Spools and lakes are folders of a file system that all machines see under one path: "
-            "mount the store, and name the folder"
-        )
-    return Path(word)
+def place(word: str) -> Location:
+    """The folder, or the prefix in a store, that an option names. Raises typer.BadParameter: any other URL."""
+    try:
+        return parsed(word)
+    except SettingsError as exc:
+        raise typer.BadParameter(exc.detail) from exc
 
 
 LakeOption = Annotated[
-    Path,
-    typer.Option("--lake", metavar="DIR", help="Folder of the tables; commands that write create it.", parser=folder),
+    Location,
+    typer.Option(
+        "--lake",
+        metavar="DIR",
+        help="Folder of the tables, or s3://BUCKET/PREFIX; commands that write create it.",
+        parser=place,
+    ),
 ]
 Spools = Annotated[
-    list[Path], typer.Option("--spool", metavar="DIR", help="Folder with sealed segments. Repeatable.", parser=folder)
+    list[Location],
+    typer.Option(
+        "--spool", metavar="DIR", help="Folder, or s3://BUCKET/PREFIX, with sealed segments. Repeatable.", parser=place
+    ),
 ]
 Master = Annotated[str, typer.Option(help="Spark master. Default: that of spark-submit, else local[*].")]
 Memory = Annotated[str, typer.Option(help="Heap size of the Spark driver.")]
+Archive = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Archive of `pack`, for executors that do not have this package.", exists=True),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Allowed = Annotated[int, typer.Option(help="Number of findings that do not cause exit code 2.", min=0)]
 Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD. Default: all days with changes.")]
@@ -63,6 +78,7 @@ class SparkOptions:
     lake: LakeOption
     master: Master = ""
     memory: Memory = "2g"
+    archive: Archive = None
     json: Json = False
 
 

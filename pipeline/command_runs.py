@@ -6,7 +6,6 @@ import json as json_library
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,6 +19,7 @@ from pipeline.terminal import FAILURE, Terminal
 
 if TYPE_CHECKING:
     from pipeline.jobs.result import JobResult
+    from pipeline.store_path import Location
     from pipeline.tables import Lake
 
 _EXTRA = frozenset({"deltalake", "jinja2", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"})
@@ -69,7 +69,7 @@ def errors_reported(*, as_json: bool) -> Iterator[None]:
 
 
 @contextmanager
-def opened_lake(spark: SparkOptions, *, spools: Sequence[Path] | None = (), makes: bool = False) -> Iterator[Lake]:
+def opened_lake(spark: SparkOptions, *, spools: Sequence[Location] | None = (), makes: bool = False) -> Iterator[Lake]:
     """The lake, in a Spark session of its own. Without the extra `pipeline`, the error says how to install it.
 
     `spools` will be read, too; None: nobody knows how much there will be. Only a command that `makes` a lake gets one
@@ -78,17 +78,20 @@ def opened_lake(spark: SparkOptions, *, spools: Sequence[Path] | None = (), make
     with errors_reported(as_json=spark.json):
         from pipeline.executor_sight import check_sight, proofs_of
         from pipeline.lake_files import LakeFiles
-        from pipeline.session import bytes_in, start_session
+        from pipeline.pack import archive_settings
+        from pipeline.session import bytes_in, spread, start_session
         from pipeline.tables import Lake
 
         if not makes:
             LakeFiles.of(spark.lake)
         input_bytes = None if spools is None else bytes_in([spark.lake, *spools])
-        session = start_session(spark.master or None, memory=spark.memory, input_bytes=input_bytes)
+        more = {} if spark.archive is None else archive_settings(spark.archive)
+        session = start_session(spark.master or None, memory=spark.memory, input_bytes=input_bytes, more=more)
         try:
             lake = Lake(spark.lake, session)
             if not (session.sparkContext.master or "local").startswith("local"):
                 check_sight(session, proofs_of(lake.folder, spools or ()))
+                spread(session, input_bytes)
             yield lake
         finally:
             session.stop()

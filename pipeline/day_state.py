@@ -33,14 +33,14 @@ def newest_batch(lake: LakeFiles, table: Table, file: DataFile) -> int:
     return int(pc.max(rows.column("batch")).as_py() or 0)
 
 
-def inputs_by_day(lake: LakeFiles, silver_version: int) -> dict[str, str]:
-    """For each day with records, in their order, which these are. Raises LakeError."""
+def inputs_by_day(lake: LakeFiles, version: int, table: Table = SILVER_MDR) -> dict[str, str]:
+    """For each day with records, in their order, which these are, in a version of a table. Raises LakeError."""
     rows = defaultdict[str, int](int)
     batches = defaultdict[str, int](int)
-    for file in lake.files(SILVER_MDR, silver_version):
+    for file in lake.files(table, version):
         day = file.partition["dt"]
         rows[day] += file.rows
-        batches[day] = max(batches[day], newest_batch(lake, SILVER_MDR, file))
+        batches[day] = max(batches[day], newest_batch(lake, table, file))
     return {day: f"{rows[day]} records up to batch {batches[day]}" for day in sorted(rows)}
 
 
@@ -69,7 +69,19 @@ def note_done(lake: Lake, job: str, inputs: Mapping[str, str]) -> None:
             return
 
 
+def changed_days(lake: LakeFiles, job: str, version: int, table: Table = SILVER_MDR) -> dict[str, str]:
+    """Days whose records are others than those from which a job has done them, and which these are. Raises LakeError.
+
+    Args:
+        lake: Which.
+        job: As `note_done` was given it.
+        version: Of the table.
+        table: What the job reads.
+    """
+    done = done_inputs(lake, job)
+    return {day: input_ for day, input_ in inputs_by_day(lake, version, table).items() if done.get(day) != input_}
+
+
 def unsettled_days(lake: LakeFiles) -> set[str]:
     """Days whose records are others than those that were settled. Raises LakeError."""
-    settled = done_inputs(lake, HOURLY)
-    return {day for day, input_ in inputs_by_day(lake, lake.version(SILVER_MDR)).items() if settled.get(day) != input_}
+    return set(changed_days(lake, HOURLY, lake.version(SILVER_MDR)))

@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake import Transaction as DeltaTransaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
+from pipeline import storage
 from pipeline.durable import sync_folder
+from pipeline.store_path import Location
 from pipeline.table_log import CommitNote, ConflictError, DataFile, LakeError, Noted, Snapshot
 
 META_MEMBER = "trapezoid"
@@ -31,32 +32,43 @@ class DeltaLog:
     Source: Delta transaction log protocol.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Location) -> None:
         self._folder = folder
+        self._at = str(folder)
+        self._options = storage.delta_options(folder)
 
     def exists(self) -> bool:
         """Whether the table was ever made."""
-        return (self._folder / "_delta_log").is_dir() and any((self._folder / "_delta_log").iterdir())
+        if isinstance(self._folder, Path):
+            log = self._folder / "_delta_log"
+            return log.is_dir() and any(log.iterdir())
+        return DeltaTable.is_deltatable(self._at, self._options)
 
     def create(self, schema_json: str, partition: Sequence[str], indexed: Sequence[str]) -> None:
         """Make the empty table, version 0; nothing happens when it is there.
 
         `indexed` are the columns whose bounds are noted with each file, by every program that writes to the table.
         """
-        self._folder.mkdir(parents=True, exist_ok=True)
-        DeltaTable.create(
-            self._folder,
-            Schema.from_json(schema_json),
-            mode="ignore",
-            partition_by=list(partition),
-            name=self._folder.name,
-            configuration={_INDEXED: ",".join(indexed)} if indexed else {_INDEXED_COUNT: "0"},
-        )
+        storage.make_folder(self._folder)
+        try:
+            DeltaTable.create(
+                self._at,
+                Schema.from_json(schema_json),
+                mode="ignore",
+                partition_by=list(partition),
+                name=self._folder.name,
+                storage_options=self._options,
+                commit_properties=CommitProperties(max_commit_retries=0),
+                configuration={_INDEXED: ",".join(indexed)} if indexed else {_INDEXED_COUNT: "0"},
+            )
+        except CommitFailedError:  # somebody else has made it at the same moment
+            if not self.exists():
+                raise
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The table at a version, the newest by default. Raises LakeError."""
         try:
-            table = DeltaTable(self._folder, version=version)
+            table = self._table(version)
         except DeltaError as exc:
             raise LakeError(f"table {self._folder.name}: version {version} cannot be read: {exc}") from exc
         files = tuple(map(self._file, _rows_of(table.get_add_actions())))
@@ -65,14 +77,14 @@ class DeltaLog:
     def _file(self, action: Mapping[str, Any]) -> DataFile:
         rows = action["num_records"]
         if rows is None:  # by a program that says nothing about its files
-            rows = pq.read_metadata(self._folder / action["path"]).num_rows
+            rows = storage.parquet_metadata(self._folder / action["path"]).num_rows
         low, high = action.get("min") or {}, action.get("max") or {}
         bounds = {name: (low[name], high[name]) for name in low if low[name] is not None and high.get(name) is not None}
         return DataFile(action["path"], rows, action["size_bytes"], action.get("partition") or {}, bounds)
 
     def transaction_version(self, app_id: str) -> int | None:
         """Newest version that this application has committed."""
-        return DeltaTable(self._folder).transaction_version(app_id)
+        return self._table().transaction_version(app_id)
 
     def commit(self, base: Snapshot, added: Sequence[DataFile], removed: Sequence[DataFile], noted: Noted) -> int:
         """Make the version after `base`. Raises ConflictError: somebody else made it."""
@@ -84,7 +96,7 @@ class DeltaLog:
             AddAction(file.path, file.size_bytes, file.partition, now_ms, noted.has_news, _statistics(file))
             for file in added
         ]
-        table = DeltaTable(self._folder, version=base.version)
+        table = self._table(base.version)
         transaction = noted.transaction
         properties = CommitProperties(
             custom_metadata={META_MEMBER: dict(noted.meta)},
@@ -97,12 +109,13 @@ class DeltaLog:
             )
         except CommitFailedError as exc:
             raise ConflictError(f"table {self._folder.name}: another writer was faster ({exc})") from exc
-        sync_folder(self._folder / "_delta_log")
+        if isinstance(self._folder, Path):
+            sync_folder(self._folder / "_delta_log")
         return base.version + 1
 
     def add_columns(self, base: Snapshot, schema_json: str) -> None:
         """Take columns in that the table did not have. Raises ConflictError."""
-        table = DeltaTable(self._folder, version=base.version)
+        table = self._table(base.version)
         known = {field.name for field in table.schema().fields}
         fields = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
         try:
@@ -114,8 +127,11 @@ class DeltaLog:
         """Commits, newest first."""
         return [
             CommitNote(commit["version"], commit["timestamp"] * 1000, commit.get(META_MEMBER) or {})
-            for commit in DeltaTable(self._folder).history()
+            for commit in self._table().history()
         ]
+
+    def _table(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self._at, version=version, storage_options=self._options)
 
 
 def _statistics(file: DataFile) -> str:

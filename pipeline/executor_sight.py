@@ -1,6 +1,7 @@
 """Whether the executors of a cluster see the folders that this process sees.
 
-Workers open files by path. One that does not see a spool or the lake, or sees another folder under the same path, would
+Workers open files by path, or reach the store by themselves. One that does not see a spool or the lake, or sees another
+folder under the same path, would
 find segments missing and write where nobody looks. So before anything else each executor shows what it sees.
 """
 
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
+from pipeline import storage
 from pipeline.lake_mark import MARK_NAME
+from pipeline.store_path import Location, location
 from pipeline.table_log import LakeError
 from protofly.record_segments import MANIFEST_SUFFIX
 
@@ -30,10 +34,10 @@ class Proof(NamedTuple):
     content: str
 
 
-def proofs_of(lake: Path, spools: Iterable[Path]) -> list[Proof]:
+def proofs_of(lake: Location, spools: Iterable[Location]) -> list[Proof]:
     """What somebody shows who sees these folders: the mark of the lake, and a manifest of each spool, if it has one."""
     folders = [spool.absolute() for spool in spools]
-    shown = [lake / MARK_NAME, *(next(iter(one.rglob(f"*{MANIFEST_SUFFIX}")), one) for one in folders)]
+    shown = [lake / MARK_NAME, *map(_shown, folders)]
     return [Proof(str(path), seen) for path in shown if (seen := _seen(path))]
 
 
@@ -49,21 +53,25 @@ def check_sight(spark: SparkSession, proofs: Sequence[Proof]) -> None:
         machine, path = min(blind)
         raise LakeError(
             f"the executor on {machine} does not see {path} as it is here: mount spools and lake under the same paths "
-            "on all machines; nothing was read or written"
+            "on all machines, or give executors the way into the store; nothing was read or written"
         )
 
 
 def unseen(proofs: Iterable[Proof]) -> list[tuple[str, str]]:
     """Paths that are not the same here, each with the name of this machine."""
-    return [(socket.gethostname(), proof.path) for proof in proofs if _seen(Path(proof.path)) != proof.content]
+    return [(socket.gethostname(), proof.path) for proof in proofs if _seen(location(proof.path)) != proof.content]
 
 
-def _seen(path: Path) -> str:
+def _shown(spool: Location) -> Location:
+    """A manifest of a spool, if it has one; of a store, which has each name once, the spool."""
+    return next(iter(spool.rglob(f"*{MANIFEST_SUFFIX}")), spool) if isinstance(spool, Path) else spool
+
+
+def _seen(path: Location) -> str:
     """What is there; empty for nothing."""
     try:
-        if path.is_dir():
-            return "folder"
-        with path.open("rb") as file:
-            return sha256(file.read(_BYTES)).hexdigest()
+        return sha256(storage.read_bytes(path, _BYTES)).hexdigest()
     except OSError:
-        return ""
+        with suppress(OSError):
+            return "folder" if storage.exists(path) else ""
+    return ""

@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
@@ -24,8 +23,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline import storage
 from pipeline.core.conditions import Condition, held
 from pipeline.core.groups import column, lengths_of, runs, words
+from pipeline.store_path import Location, location
 
 TASK_BYTES: Final = 32 << 20
 """So much of compressed files is at most one task's: some 300,000 records with all columns."""
@@ -97,11 +98,12 @@ def read_piece(piece: FilePiece, reading: Reading) -> Iterator[pa.RecordBatch]:
     """The rows of one piece. Raises OSError, ArrowException."""
     wanted = reading.columns
     known = {name: (value, value) for name, value in piece.partition.items()}
-    metadata = pq.read_metadata(piece.path)
+    path = location(piece.path)
+    metadata = storage.parquet_metadata(path)
     has = set(metadata.schema.to_arrow_schema().names) - set(known)
     there = [name for name in wanted.names if name in has]
     texts = [name for name in there if pa.types.is_string(wanted.field(name).type)]
-    with pq.ParquetFile(piece.path, metadata=metadata, read_dictionary=texts, pre_buffer=False) as file:
+    with storage.open_parquet(path, metadata=metadata, read_dictionary=texts, pre_buffer=False) as file:
         for number in range(file.num_row_groups):
             if not _is_in(piece, file, number):
                 continue
@@ -115,7 +117,7 @@ def read_piece(piece: FilePiece, reading: Reading) -> Iterator[pa.RecordBatch]:
 
 
 def write_files(
-    folder: str, partition: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+    folder: Location, partition: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     """Write rows as Parquet files, one for each value of the partition column, and say which: `WRITTEN`.
 
@@ -129,18 +131,18 @@ def write_files(
     # Lists of words pay where words repeat. Most numbers do not: looking for it took longer than writing them.
     texts = [word for field in schema if field.name != partition for word in _texts_in(field)]
     schema = pa.schema([field.with_type(_TEXT) if pa.types.is_string(field.type) else field for field in schema])
-    paths: dict[str, Path] = {}
+    paths: dict[str, Location] = {}
     writers: dict[str, pq.ParquetWriter] = {}
     rows: Counter[str] = Counter()
     with ExitStack() as open_files:
         tables = (pa.Table.from_batches([batch]).select(schema.names).cast(schema) for batch in batches)
         for value, part in (parts for table in tables for parts in _parts(table, partition)):
             if value not in writers:
-                inside = Path(folder, f"{partition}={quote(value, safe='')}") if partition else Path(folder)
-                inside.mkdir(exist_ok=True)
+                inside = folder / f"{partition}={quote(value, safe='')}" if partition else folder
+                storage.make_folder(inside)
                 paths[value] = inside / name
                 writers[value] = open_files.enter_context(
-                    pq.ParquetWriter(
+                    storage.parquet_writer(
                         paths[value], part.schema, compression="zstd", use_dictionary=texts, store_schema=False
                     )
                 )
@@ -150,9 +152,9 @@ def write_files(
     yield pa.RecordBatch.from_pylist(written, schema=_WRITTEN)
 
 
-def file_bounds(path: Path, names: Collection[str]) -> dict[str, tuple[Any, Any]]:
+def file_bounds(path: Location, names: Collection[str]) -> dict[str, tuple[Any, Any]]:
     """Lowest and highest value in a file of each of these columns, where the file says it. Raises OSError."""
-    metadata = pq.read_metadata(path)
+    metadata = storage.parquet_metadata(path)
     places = {name: place for place, name in enumerate(metadata.schema.names) if name in names}
     found: dict[str, tuple[Any, Any]] = {}
     for name, place in places.items():

@@ -8,16 +8,16 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline import storage
 from pipeline.delta_log import DeltaLog
 from pipeline.lake_mark import check_mark
-from pipeline.schemas import TABLES, Table
+from pipeline.schemas import TABLES, Table, whole_log
+from pipeline.store_path import Location
 from pipeline.table_log import CommitNote, DataFile, LakeError, Snapshot, is_disk_full
 
 _BATCH_ROWS: Final = 1 << 14
@@ -30,11 +30,11 @@ class LakeFiles:
         folder: Where the lake is.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Location) -> None:
         self.folder = folder.absolute()
 
     @staticmethod
-    def of(folder: Path) -> LakeFiles:
+    def of(folder: Location) -> LakeFiles:
         """The lake in a folder. Raises LakeError: there is none, or one that this version cannot read."""
         with explained(folder):
             check_mark(folder)
@@ -45,7 +45,7 @@ class LakeFiles:
         return self._log(table_of(table)).exists()
 
     def version(self, table: Table | str) -> int:
-        """Newest version; -1 when the table does not exist yet."""
+        """Newest version, which tables with one log have in common; -1 when the table does not exist yet."""
         table = table_of(table)
         return self._log(table).snapshot().version if self.has(table) else -1
 
@@ -82,7 +82,7 @@ class LakeFiles:
         for file in self.files(table):
             if partitions is not None and partition_of(table, file) not in partitions:
                 continue
-            with explained(self.folder), pq.ParquetFile(self.folder / table.name / file.path) as parquet:
+            with explained(self.folder), storage.open_parquet(self.path_of(table, file)) as parquet:
                 for batch in parquet.iter_batches(_BATCH_ROWS):
                     yield _with_missing(pa.Table.from_batches([batch]), schema, file.partition)
 
@@ -100,7 +100,11 @@ class LakeFiles:
             return ()
         snapshot = log.snapshot(version)
         new_columns(table, snapshot)
-        return snapshot.files
+        return files_of(table, snapshot)
+
+    def path_of(self, table: Table, file: DataFile) -> Location:
+        """Where a file of a table is."""
+        return self.folder / table.folder / file.path
 
     def transaction_version(self, table: Table | str, app_id: str) -> int | None:
         """Newest transaction number that this application has committed to the table."""
@@ -113,12 +117,12 @@ class LakeFiles:
         return log.history() if log.exists() else []
 
     def _read(self, table: Table, file: DataFile, wanted: pa.Schema) -> pa.Table:
-        with pq.ParquetFile(self.folder / table.name / file.path) as parquet:
+        with storage.open_parquet(self.path_of(table, file)) as parquet:
             there = [name for name in wanted.names if name in parquet.schema_arrow.names]
             return _with_missing(parquet.read(columns=there), wanted, file.partition)
 
     def _log(self, table: Table) -> DeltaLog:
-        return DeltaLog(self.folder / table.name)
+        return DeltaLog(self.folder / table.folder)
 
 
 def table_of(table: Table | str) -> Table:
@@ -127,7 +131,7 @@ def table_of(table: Table | str) -> Table:
 
 
 @contextmanager
-def explained(folder: Path) -> Iterator[None]:
+def explained(folder: Location) -> Iterator[None]:
     """Turn failures of the disk below the lake into LakeError. Everything that was committed stays as it was."""
     try:
         yield
@@ -146,7 +150,7 @@ def explained(folder: Path) -> Iterator[None]:
 def new_columns(table: Table, snapshot: Snapshot) -> list[str]:
     """Columns that the table does not have yet. Raises LakeError: it has others, or other types."""
     there = {field["name"]: field["type"] for field in json.loads(snapshot.schema_json)["fields"]}
-    ours = {field["name"]: field["type"] for field in json.loads(table.schema.json())["fields"]}
+    ours = {field["name"]: field["type"] for field in json.loads(whole_log(table).schema.json())["fields"]}
     strange = sorted(name for name in there if ours.get(name) != there[name])
     if strange:
         raise LakeError(
@@ -154,6 +158,11 @@ def new_columns(table: Table, snapshot: Snapshot) -> list[str]:
             "ingest the spools into an empty folder, or use the program that made it"
         )
     return [name for name in ours if name not in there]
+
+
+def files_of(table: Table, snapshot: Snapshot) -> tuple[DataFile, ...]:
+    """The files of a table, of those in its log."""
+    return tuple(file for file in snapshot.files if table.has(file.partition))
 
 
 def partition_of(table: Table, file: DataFile) -> str:

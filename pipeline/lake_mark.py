@@ -6,17 +6,18 @@ import json
 from pathlib import Path
 from typing import Final
 
-from pipeline import durable
+from pipeline import durable, storage
+from pipeline.store_path import Location, StorePath
 from pipeline.table_log import LakeError
 
-LAKE_FORMAT: Final = 2
+LAKE_FORMAT: Final = 3
 """Raised whenever tables of older lakes would be misread. New columns do not raise it."""
 MARK_NAME: Final = "lake.json"
 _PATTERN: Final = frozenset("*?[]{}\\")
 _TABLES: Final = "delta"
 
 
-def open_mark(folder: Path) -> None:
+def open_mark(folder: Location) -> None:
     """Check the mark of a lake, or make a new lake in a folder that is empty or missing.
 
     Raises:
@@ -26,20 +27,20 @@ def open_mark(folder: Path) -> None:
     if _PATTERN & set(str(folder)):
         raise LakeError(f"{folder}: Spark takes this path for a pattern; name one without {' '.join(sorted(_PATTERN))}")
     mark = folder / MARK_NAME
-    folder.mkdir(parents=True, exist_ok=True)
-    if not mark.exists():
-        others = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    storage.make_folder(folder)
+    if not storage.exists(mark):
+        others = _others(folder)
         if others and others != [MARK_NAME]:
             raise LakeError(
                 f"{folder} is not empty and no lake ({MARK_NAME} is missing, there is {others[0]}): "
                 "name an empty folder, or make the lake anew from the spools"
             )
         content = {"format": LAKE_FORMAT, "tables": _TABLES}
-        durable.publish_once(mark, json.dumps(content).encode() + b"\n")
+        _publish(mark, json.dumps(content).encode() + b"\n")
     check_mark(folder)
 
 
-def check_mark(folder: Path) -> None:
+def check_mark(folder: Location) -> None:
     """Check that a folder is a lake that this version can read; nothing is made.
 
     Raises:
@@ -48,7 +49,7 @@ def check_mark(folder: Path) -> None:
     """
     mark = folder / MARK_NAME
     try:
-        content = json.loads(mark.read_bytes())
+        content = json.loads(storage.read_bytes(mark))
         lake_format, tables = int(content["format"]), content["tables"]
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise LakeError(
@@ -62,3 +63,18 @@ def check_mark(folder: Path) -> None:
         raise LakeError(f"{folder} is {age} lake (format {lake_format}, this program knows {LAKE_FORMAT}): {advice}")
     if tables != _TABLES:
         raise LakeError(f"{folder} has {tables} tables, this program knows {_TABLES}: {advice}")
+
+
+def _others(folder: Location) -> list[str]:
+    """What is in there."""
+    if isinstance(folder, Path):
+        return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return [one.path for one in storage.files_below(folder)]
+
+
+def _publish(mark: Location, content: bytes) -> None:
+    """Of two who make a lake in a store at the same moment both write the same."""
+    if isinstance(mark, StorePath):
+        storage.write_bytes(mark, content)
+    else:
+        durable.publish_once(mark, content)

@@ -1,19 +1,25 @@
-"""Members of lines become columns: what msgspec is to take for each, and how values are packed and put together."""
+"""Members of records become columns: what msgspec is to take for each, and how values are packed and put together.
+
+Values come from lines, one by one, or from blocks of columns, all at once; what is packed is the same.
+"""
 
 from __future__ import annotations
 
 import binascii
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from types import GenericAlias
 from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import ArrayType, BooleanType, DataType, IntegerType, LongType, ShortType, StringType
 
-from pipeline.core.words import NO_WORD, Vocabulary, as_texts, packed
+from pipeline.core.words import NO_WORD, SIGNS_TYPE, Vocabulary, as_texts, packed
+from protofly.record_blocks import WIDTHS, Column
 
 FACTS: Final = "facts"
 """The member that is kept as it was written."""
@@ -22,8 +28,13 @@ IDS: Final = ("msg_id", "digest")
 ID_BYTES: Final = 16
 _ABSENT: Final = msgspec.Raw()
 _NOTHING: Final = frozenset({b"", b"null"})
+Numbers = NDArray[np.int64]
 _NO_NUMBER: Final = -(1 << 63)
 """Stands for null among numbers: no line may have it."""
+
+
+class OddColumnError(Exception):
+    """A column of a block has another form than nodes give it, or values that are none of this member."""
 
 
 class Member(ABC):
@@ -50,8 +61,36 @@ class Member(ABC):
         """Values of the quick decoder, packed."""
 
     @abstractmethod
+    def column(self, column: Column | None, records: int) -> Any:
+        """A column of a block of so many records, packed in the same way; None: it has none.
+
+        Raises:
+            OddColumnError: Its values have to be looked at one by one.
+            TooManyWordsError: There are too many words now; ask again.
+        """
+
+    @abstractmethod
     def array(self, parts: Sequence[Any]) -> pa.Array:
         """What was packed, as a column."""
+
+    def _values(self, column: Column) -> list[Any]:
+        """Those that stand in the header of a block. Raises OddColumnError: not of this member, or not there."""
+        if not column.values:
+            raise OddColumnError
+        try:
+            found: list[Any] = msgspec.json.decode(
+                b"[%s]" % b",".join(map(bytes, column.values)), type=GenericAlias(list, (self.plain[0],))
+            )
+        except (msgspec.DecodeError, RecursionError, UnicodeError) as exc:
+            raise OddColumnError from exc
+        if len(found) != len(column.values):
+            raise OddColumnError
+        return found
+
+    def _chosen(self, column: Column | None, records: int) -> list[Any]:
+        """The value of each record. Raises OddColumnError."""
+        values = [None] if column is None else self._values(column)
+        return [values[place] for place in _places(column, records).tolist()]
 
 
 class _Other(Member):
@@ -59,6 +98,9 @@ class _Other(Member):
 
     def part(self, values: Sequence[Any]) -> pa.Array:
         return pa.array(values, self._type)
+
+    def column(self, column: Column | None, records: int) -> pa.Array:
+        return self.part(self._chosen(column, records))
 
     def array(self, parts: Sequence[pa.Array]) -> pa.Array:
         return pa.concat_arrays(parts)
@@ -76,6 +118,23 @@ class _Number(Member):
         if values and values[0] == values[-1] and values.count(values[0]) == len(values):
             return np.full(len(values), values[0])
         return np.fromiter(values, np.int64, len(values))
+
+    def column(self, column: Column | None, records: int) -> Numbers:
+        if column is None:
+            return np.full(records, _NO_NUMBER)
+        if column.form in WIDTHS:
+            return self._in_range(_numbers_of(column, records))
+        values = np.array([self.quickly(value) for value in self._values(column)], np.int64)
+        return _spread(values, column, records)
+
+    def _in_range(self, numbers: Numbers) -> Numbers:
+        highest = (1 << (self._type.bit_width - 1)) - 1
+        if len(numbers) and numbers.max() <= highest and numbers.min() >= -highest:
+            return numbers
+        there = numbers[numbers != _NO_NUMBER]
+        if len(there) and not -highest <= there.min() <= there.max() <= highest:
+            raise OddColumnError
+        return numbers
 
     def array(self, parts: Sequence[Any]) -> pa.Array:
         numbers = np.concatenate(parts)
@@ -101,6 +160,9 @@ class _Text(Member):
     def part(self, values: Sequence[Any]) -> bytes | pa.Array:
         return _free(values) if self.words.is_full else packed(values)
 
+    def column(self, column: Column | None, records: int) -> bytes | pa.Array:
+        return _words_of(self.words, [None] if column is None else self._values(column), column, records)
+
     def array(self, parts: Sequence[bytes | pa.Array]) -> pa.Array:
         return _texts(self.words, parts)
 
@@ -125,6 +187,11 @@ class _Written(Member):
                 self._signs[text] = self.words.sign_of(text.decode())
         return packed(map(self._signs.__getitem__, texts))
 
+    def column(self, column: Column | None, records: int) -> bytes | pa.Array:
+        values = [b"null"] if column is None else [bytes(value) for value in self._values(column)]
+        texts = [None if value in _NOTHING else value.decode() for value in values]
+        return _words_of(self.words, texts, column, records)
+
     def array(self, parts: Sequence[bytes | pa.Array]) -> pa.Array:
         return _texts(self.words, parts)
 
@@ -138,6 +205,13 @@ class _Id(Member):
     def part(self, values: Sequence[str | None]) -> bytes | pa.Array:
         ids = id_bytes(values)
         return pa.array(values, pa.string()) if ids is None else ids
+
+    def column(self, column: Column | None, records: int) -> bytes | pa.Array:
+        if column is None:
+            return pa.nulls(records, pa.string())
+        if column.form == "hex":
+            return np.frombuffer(column.data, np.uint8).reshape(ID_BYTES, records).T.tobytes()
+        return self.part(self._chosen(column, records))
 
     def array(self, parts: Sequence[bytes | pa.Array]) -> pa.Array:
         ids = [part for part in parts if isinstance(part, bytes)]
@@ -183,6 +257,45 @@ def _free(texts: Sequence[str | None]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.string(), len(texts), [None, pa.py_buffer(ends), pa.py_buffer(content.encode("ascii"))]
     )
+
+
+def _numbers_of(column: Column, records: int) -> Numbers:
+    """Numbers of a column, `_NO_NUMBER` where there is none. Raises OddColumnError: one is that number."""
+    there = _unplaned(column.data, column.width, "<i8" if column.form == "i8" else f"<u{column.width}").astype(np.int64)
+    if (there == _NO_NUMBER).any():
+        raise OddColumnError
+    if column.present is None:
+        return there
+    numbers = np.full(records, _NO_NUMBER)
+    numbers[np.frombuffer(column.present, np.bool_)] = there
+    return numbers
+
+
+def _unplaned(data: bytes, width: int, type_: str) -> NDArray[Any]:
+    """Numbers out of the planes that their bytes lie in."""
+    planes = np.frombuffer(data, np.uint8).reshape(width, -1)
+    return np.ascontiguousarray(planes.T).view(type_).reshape(-1)
+
+
+def _places(column: Column | None, records: int) -> Numbers:
+    """Which of the values of a column is that of each record."""
+    if column is None or column.form == "same":
+        return np.zeros(records, np.int64)
+    if column.form == "each":
+        return np.arange(records)
+    return _unplaned(column.data, column.width, f"<u{column.width}").astype(np.int64)
+
+
+def _spread(values: NDArray[Any], column: Column | None, records: int) -> NDArray[Any]:
+    return np.full(records, values[0]) if len(values) == 1 else values.take(_places(column, records))
+
+
+def _words_of(words: Vocabulary, values: Sequence[str | None], column: Column | None, records: int) -> bytes | pa.Array:
+    """Words of a block for all of its records. Raises TooManyWordsError."""
+    if words.is_full:
+        return _free([values[place] for place in _places(column, records).tolist()])
+    signs = np.array([ord(words.sign_of(value)) for value in values], SIGNS_TYPE)
+    return _spread(signs, column, records).tobytes()
 
 
 def _texts(words: Vocabulary, parts: Sequence[bytes | pa.Array]) -> pa.Array:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import date
 from itertools import chain
-from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 from uuid import uuid4
@@ -16,9 +15,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from pipeline import storage
 from pipeline.core.words import as_texts
 from pipeline.schemas.columns import INDEXED
 from pipeline.segment_rows import DAY, DAY_US
+from pipeline.store_path import Location
 
 GROUP_ROWS: Final = 1 << 17
 GROUP_BYTES: Final = 64 << 20
@@ -50,7 +51,7 @@ class PartFiles:
         schema: Columns of the files. Rows may have texts with a dictionary, too.
     """
 
-    def __init__(self, folder: Path, schema: pa.Schema) -> None:
+    def __init__(self, folder: Location, schema: pa.Schema) -> None:
         self.written: list[PartFile] = []
         self._folder = folder
         self._schema = schema
@@ -105,8 +106,8 @@ class PartFiles:
             if _stored(schema) != self._schema:
                 raise TypeError(f"these are no rows of the table: {schema}")
             folder = self._folder / f"{DAY}={day}"
-            folder.mkdir(parents=True, exist_ok=True)
-            path = folder / f"{uuid4().hex}.parquet"  # a task that is repeated must not meet what it has left
+            storage.make_folder(folder)
+            path = folder / f"part-{uuid4().hex}.parquet"  # a task that is repeated must not meet what it has left
             part = self._open[day] = _Part(path, schema)
         return part
 
@@ -116,12 +117,12 @@ class PartFiles:
         self.written.append(PartFile(path=str(part.path), rows=part.rows, day=day))
 
 
-def record_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
+def record_writer(path: Location, schema: pa.Schema) -> pq.ParquetWriter:
     """A writer of files of records, with what is known about their columns. Spark, DuckDB and pyarrow read them."""
     names = schema.names
     random = [name for name in _RANDOM if name in names and pa.types.is_binary(schema.field(name).type)]
     encoding = {name: "DELTA_BINARY_PACKED" for name in _ASCENDING if name in names}
-    return pq.ParquetWriter(
+    return storage.parquet_writer(
         path,
         schema,
         compression={name: "none" if name in random else "zstd" for name in _leaves(schema)},
@@ -142,7 +143,7 @@ def _leaves(schema: pa.Schema) -> Iterator[str]:
 
 
 class _Part:
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
+    def __init__(self, path: Location, schema: pa.Schema) -> None:
         self.path = path
         self.rows = 0
         self.writer = record_writer(path, schema)

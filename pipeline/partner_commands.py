@@ -31,19 +31,33 @@ class ExchangeDay:
     domain: Domain = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerated:
+    """Options that say what is no finding."""
+
+    allowed: Allowed = 0
+    tolerate: Annotated[
+        list[str] | None,
+        typer.Option(metavar="CLASS=N", help="So many cases of a class are no finding; can be given several times."),
+    ] = None
+
+
 @grouped
 def reconcile(
     spark: SparkOptions,
+    tolerated: Tolerated,
     day: Day = "",
     peer: Annotated[str, typer.Option(help="Partner whose extracts of --day were imported.")] = "",
     domain: Domain = "",
     vouch: Vouched = None,
-    allowed: Allowed = 0,
 ) -> None:
     """Compare the records of sending and receiving domains, and estimate the offsets of their clocks."""
     with errors_reported(as_json=spark.json):
         if day or peer:
             checked_day(day)
+        from pipeline.core.tolerance import read_tolerance
+
+        tolerance = read_tolerance(tolerated.allowed, tolerated.tolerate or ())
     word = vouched(vouch, as_json=spark.json)
 
     def work(opened: Lake) -> JobResult:
@@ -51,9 +65,9 @@ def reconcile(
         from pipeline.jobs import reconcile as job
 
         if not peer:
-            return job.run(opened, day=day or None, allowed=allowed, declared=word)
+            return job.run(opened, day=day or None, tolerance=tolerance, declared=word)
         of = exchange.PartnerDay(exchange.own_domain(opened, domain), peer, day)
-        return exchange.reconcile_with(opened, of, allowed=allowed, declared=word)
+        return exchange.reconcile_with(opened, of, tolerance=tolerance, declared=word)
 
     one_job("reconcile", spark, work)
 

@@ -107,7 +107,7 @@ def record_rules(kind: Kind) -> tuple[Rule, ...]:
     severe: list[tuple[str, Callable[[Members, Claims], Mask | None]]] = [
         (
             OTHER_VERSION,
-            lambda found, _: _is_outside(found["v"], record_type.schema_version, record_type.schema_version),
+            _is_of_another_version,
         ),
         ("identity", _is_of_another),
         ("sequence", _is_no_number_of_its_segment),
@@ -128,6 +128,11 @@ def record_rules(kind: Kind) -> tuple[Rule, ...]:
     if kind is Kind.MESSAGE:
         rules.append(Rule("own-domain", Severity.WARNING, _is_own_domain))
     return tuple(rules)
+
+
+def _is_of_another_version(found: Members, claims: Claims) -> Mask | None:
+    version = claims.numbers(lambda manifest: manifest.schema_version)
+    return _is_outside(found["v"], version, version)
 
 
 def _is_of_another(found: Members, claims: Claims) -> Mask | None:

@@ -1,4 +1,4 @@
-"""Lines of segments become columns. No Spark session in here, and nothing is believed.
+"""Lines of segments, and blocks, become columns. No Spark session in here, and nothing is believed.
 
 Theory of operation. One decoder, the plain one, says what a line is, whatever its neighbours are. Nearly all lines are
 made of words that were there before, though, so there is a quick decoder, which knows these words and no others. Where
@@ -7,6 +7,9 @@ is asked, and new words are learned. So the quick one cannot make a record of wh
 
 What makes it fast is that no text is made for a word, that numbers and signs are packed by hundreds, and that a few
 hundred lines at a time are packed while they are still in the processor's cache.
+
+Blocks are columns already. What a block stands for is lines, though, so where its columns are not what nodes write, its
+lines are read like others, each by itself.
 """
 
 from __future__ import annotations
@@ -21,9 +24,11 @@ import numpy as np
 import pyarrow as pa
 
 from pipeline.core.words import TooManyWordsError
-from pipeline.line_members import IDS, member_of
+from pipeline.line_members import IDS, OddColumnError, member_of
 from pipeline.schemas import RECORD_SCHEMAS
-from protofly.records import RECORD_TYPES, Kind
+from protofly.record_blocks import Block, Column
+from protofly.record_segments import LINES_VERSION
+from protofly.records import Kind
 
 NOT_A_RECORD: Final = "not-a-record"
 OTHER_VERSION: Final = "schema"
@@ -72,7 +77,6 @@ class LineDecoder:
 
     def __init__(self, kind: Kind) -> None:
         fields = RECORD_SCHEMAS[kind].fields
-        self._version = RECORD_TYPES[kind].schema_version
         ids = IDS if kind is Kind.MESSAGE else ()
         self._members = {field.name: member_of(field.name, field.dataType, is_id=field.name in ids) for field in fields}
         self._plain = self._decoder([(name, *member.plain) for name, member in self._members.items()])
@@ -90,6 +94,33 @@ class LineDecoder:
         if self._missed > _LEARNING << max(0, self._learned - _OFTEN) and self._words() > self._known:
             self._learn()
         return piece
+
+    def read_block(self, block: Block) -> Piece:
+        """Take what a block says, as if its lines were read."""
+        header = block.header
+        columns = block.columns | {
+            name: Column("same", (msgspec.Raw(msgspec.json.encode(value)),), None, b"", 0)
+            for name, value in (("v", header.v), ("node", header.node), ("boot", header.boot))
+        }
+        numbers = np.arange(header.first_seq, header.first_seq + header.records)
+        try:
+            parts = [
+                numbers if name == "seq" else member.column(columns.get(name), header.records)
+                for name, member in self._members.items()
+            ]
+        except TooManyWordsError:
+            self._learn()
+            return self.read_block(block)
+        except OddColumnError:
+            return self._odd_block(block)
+        return Piece(header.records, parts, {})
+
+    def _odd_block(self, block: Block) -> Piece:
+        try:
+            return self._one_by_one(list(block.lines()), block.header.v)
+        except TooManyWordsError:
+            self._learn()
+            return self._odd_block(block)
 
     def expect(self, words: Mapping[str, Iterable[str]]) -> None:
         """Let some words of members be known beforehand; it changes nothing but how long it takes."""
@@ -114,10 +145,12 @@ class LineDecoder:
         return Columns(arrays, spoilt)
 
     def _read(self, text: bytes) -> Piece:
-        spoilt: dict[int, str] = {}
         rows = self._quickly(text)
         if rows is None:
-            rows = self._one_by_one(text.split(b"\n")[:-1], spoilt)
+            return self._one_by_one(text.split(b"\n")[:-1], LINES_VERSION)
+        return self._piece(rows, {})
+
+    def _piece(self, rows: Sequence[tuple[Any, ...]], spoilt: Mapping[int, str]) -> Piece:
         values = list(zip(*rows, strict=True)) or [()] * len(self._members)
         parts = [member.part(column) for member, column in zip(self._members.values(), values, strict=True)]
         return Piece(len(rows) + len(spoilt), parts, spoilt)
@@ -135,9 +168,11 @@ class LineDecoder:
             return None
         return list(map(msgspec.structs.astuple, records)) if len(records) == lines else None
 
-    def _one_by_one(self, lines: Sequence[bytes], spoilt: dict[int, str]) -> list[tuple[Any, ...]]:
+    def _one_by_one(self, lines: Sequence[bytes], version: int) -> Piece:
+        """Lines of a segment of this version."""
         quick = self._quick.decode if self._quick is not None else None
         rows: list[tuple[Any, ...]] = []
+        spoilt: dict[int, str] = {}
         for place, line in enumerate(lines):
             try:
                 line.decode()  # members that nobody asks for are passed over without a look at their text
@@ -146,8 +181,8 @@ class LineDecoder:
                 except _UNREADABLE:
                     rows.append(self._plainly(line))
             except _UNREADABLE:
-                spoilt[place] = self._reason(line)
-        return rows
+                spoilt[place] = self._reason(line, version)
+        return self._piece(rows, spoilt)
 
     def _plainly(self, line: bytes) -> tuple[Any, ...]:
         """The same as the quick decoder says of a line that it knows."""
@@ -166,13 +201,13 @@ class LineDecoder:
         # Never part of a cycle: the collector of garbage need not know them.
         return msgspec.json.Decoder(msgspec.defstruct("Line", members, gc=False))
 
-    def _reason(self, line: bytes) -> str:
+    def _reason(self, line: bytes, version: int) -> str:
         try:
             line.decode()
-            version = _read_version(line).v
+            found = _read_version(line).v
         except _UNREADABLE:
             return NOT_A_RECORD
-        return OTHER_VERSION if version != self._version else NOT_A_RECORD
+        return OTHER_VERSION if found != version else NOT_A_RECORD
 
 
 class _Version(msgspec.Struct):

@@ -1,4 +1,4 @@
-"""What is inside a segment's file: Zstandard frames with lines in them, as its manifest says. No Spark in here.
+"""What is inside a segment's file: Zstandard frames with lines or blocks in them, as its manifest says. No Spark.
 
 Content is hostile until proven otherwise: every size is bounded before it is decompressed, and a piece at a time.
 
@@ -17,10 +17,15 @@ from typing import Final
 import zstandard
 
 from pipeline.core.findings import Finding
+from protofly.errors import PeerError
+from protofly.record_blocks import BLOCK_BYTES_MAX, Block, read_block
+from protofly.record_segments import BLOCKS_VERSION
 from protofly.records import SegmentManifest, frame_end
 
 RAW_BYTES_MAX: Final = 1 << 30
-"""Of all lines together."""
+"""Of all lines, or of all blocks, together."""
+BLOCK_RECORDS_ALL_MAX: Final = 1 << 23
+"""Of all blocks together: a record takes 16 bytes at least, and nodes seal at 64 MiB."""
 LINE_BYTES_MAX: Final = 2 << 20
 WINDOW_BYTES_MAX: Final = 8 << 20
 """What every Zstandard decoder must be able to hold. Source: RFC 8878, section 3.1.1.1.2."""
@@ -108,6 +113,58 @@ def pieces_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes]:
             yield found
     if lines != manifest.records or rest:
         raise ContentError(Finding.COUNT, f"{lines} lines for {manifest.records} records")
+
+
+def contents_of(content: bytes, manifest: SegmentManifest) -> Iterator[bytes | Block]:
+    """What is in a segment of any version, in its order: see `pieces_of` and `blocks_of`."""
+    return blocks_of(content, manifest) if manifest.schema_version == BLOCKS_VERSION else pieces_of(content, manifest)
+
+
+def blocks_of(content: bytes, manifest: SegmentManifest) -> Iterator[Block]:
+    """The blocks of a segment, in their order.
+
+    Raises:
+        ContentError: A frame is damaged or no block, there is too much in it, or not as many records as the manifest
+            says. What came before is not to be believed then.
+        MemoryError: There is none left to decompress with.
+    """
+    decompressor = zstandard.ZstdDecompressor(max_window_size=WINDOW_BYTES_MAX)
+    records = raw_bytes = position = 0
+    while (end := frame_end(content, position)) is not None:
+        raw = _block_content(decompressor, content[position:end])
+        position = end
+        raw_bytes += len(raw)
+        if not raw:
+            continue
+        try:
+            block = read_block(raw)
+        except PeerError as exc:
+            raise ContentError(Finding.FRAME, str(exc.detail)[:100]) from exc
+        records += block.header.records
+        if raw_bytes > RAW_BYTES_MAX or records > BLOCK_RECORDS_ALL_MAX:
+            raise ContentError(Finding.TOO_LARGE, "more than a segment may hold")
+        if records > manifest.records:
+            raise ContentError(Finding.COUNT, f"more than {manifest.records} records in its blocks")
+        yield block
+    if position != len(content):
+        raise ContentError(Finding.TORN, f"whole up to byte {position}")
+    if records != manifest.records:
+        raise ContentError(Finding.COUNT, f"{records} in its blocks for {manifest.records} records")
+
+
+def _block_content(decompressor: zstandard.ZstdDecompressor, frame: bytes) -> bytes:
+    """What is in a frame, whose header has to say how much that is. Raises ContentError, MemoryError."""
+    try:
+        size = zstandard.frame_content_size(frame)
+        if size < 0:
+            raise ContentError(Finding.FRAME, "a frame that does not say how much is in it")
+        if size > BLOCK_BYTES_MAX:
+            raise ContentError(Finding.TOO_LARGE, f"a block of more than {BLOCK_BYTES_MAX} bytes")
+        return decompressor.decompress(frame)
+    except zstandard.ZstdError as exc:
+        if "Allocation" in str(exc):
+            raise MemoryError(str(exc)) from exc
+        raise ContentError(Finding.FRAME, str(exc)[:100]) from exc
 
 
 def _walk_frames(content: bytes) -> tuple[int, bool]:

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow.compute as pc
 
+from pipeline import storage
 from pipeline.part_files import PartFile
 from pipeline.schemas import QUARANTINE, Table, bronze_table
 from pipeline.segment_rows import DAY
 from pipeline.segment_tasks import Loading, Refusal, Report, Work, run_tasks
 from pipeline.segments import Place, Segment
 from pipeline.stages import StagedFile
+from pipeline.store_path import location
 from pipeline.table_log import LakeError
 from pipeline.tables import Change, Commit, Lake
 from protofly.records import Kind, SegmentManifest
@@ -95,11 +96,12 @@ def load(lake: Lake, kind: Kind, segments: Sequence[Segment], batch: int) -> Loa
     if not full:
         return Loaded(empty)
     with lake.stage() as stage:
-        report = _write(lake, full, Loading(kind, stage, batch))
-        unseen = [place for place in report.missing if place.segment_path.exists()]
+        folders = stage.of(bronze_table(kind), "good"), stage.of(QUARANTINE, "bad")
+        report = _write(lake, full, Loading(kind, *folders, batch))
+        unseen = [path for place in report.missing for path in place.segment_paths if storage.exists(path)]
         if unseen:
             raise LakeError(
-                f"a worker does not see {unseen[0].segment_path}, which is there: mount spools and lake under the same "
+                f"a worker does not see {unseen[0]}, which is there: mount spools and lake under the same "
                 "paths on all machines; nothing was committed"
             )
         if report.changed or report.missing:
@@ -147,4 +149,4 @@ def _commit(lake: Lake, kind: Kind, report: Report, batch: int) -> tuple[Commit,
 
 
 def _staged(files: Iterable[PartFile]) -> list[StagedFile]:
-    return [StagedFile(Path(file.path), file.rows, {DAY: file.day}) for file in files]
+    return [StagedFile(location(file.path), file.rows, {DAY: file.day}) for file in files]

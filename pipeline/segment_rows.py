@@ -1,4 +1,4 @@
-"""The lines of a verified segment become rows of bronze and of quarantine: every line one or the other. No Spark.
+"""The records of a verified segment become rows of bronze and of quarantine: every line one or the other. No Spark.
 
 Lines are decoded a piece at a time and judged some thousands at a time, whatever the size of the segments: those of
 many small ones together, those of a large one in parts.
@@ -6,7 +6,7 @@ many small ones together, those of a large one in parts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Any, Final
@@ -24,7 +24,8 @@ from pipeline.line_members import IDS, id_bytes, ids_column
 from pipeline.quality import Judgement, judge
 from pipeline.record_lines import Columns, LineDecoder, Piece
 from pipeline.schemas import QUARANTINE, Table, bronze_table
-from pipeline.segment_content import PIECE_BYTES, SEGMENT_DAYS_MAX, pieces_of
+from pipeline.segment_content import PIECE_BYTES, SEGMENT_DAYS_MAX, contents_of
+from protofly.record_blocks import Block
 from protofly.records import Kind, SegmentManifest
 
 UNIT_BYTES: Final = 8 << 20
@@ -56,10 +57,10 @@ class _Unit:
     sources: list[Source] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
     """Of each source."""
-    texts: list[bytes] = field(default_factory=list)
+    contents: list[bytes | Block] = field(default_factory=list)
     pieces: list[Piece] = field(default_factory=list)
     waiting: list[bytes] = field(default_factory=list)
-    """The last of the texts, which no piece was made of yet."""
+    """The last of the contents, which no piece was made of yet."""
     waiting_bytes: int = 0
     all_bytes: int = 0
     all_lines: int = 0
@@ -69,16 +70,22 @@ class _Unit:
         return self.all_lines >= UNIT_LINES or self.all_bytes >= UNIT_BYTES
 
     def add(self, text: bytes, source: Source) -> None:
-        if not self.sources or self.sources[-1] is not source:
-            self.sources.append(source)
-            self.lines.append(0)
-        count = text.count(b"\n")
-        self.lines[-1] += count
-        self.all_lines += count
-        self.texts.append(text)
+        self._note(text, text.count(b"\n"), source)
         self.waiting.append(text)
         self.waiting_bytes += len(text)
         self.all_bytes += len(text)
+
+    def add_block(self, block: Block, piece: Piece, source: Source) -> None:
+        self._note(block, piece.lines, source)
+        self.pieces.append(piece)
+
+    def _note(self, content: bytes | Block, lines: int, source: Source) -> None:
+        if not self.sources or self.sources[-1] is not source:
+            self.sources.append(source)
+            self.lines.append(0)
+        self.lines[-1] += lines
+        self.all_lines += lines
+        self.contents.append(content)
 
     def decode(self, decoder: LineDecoder) -> None:
         if self.waiting:
@@ -123,17 +130,21 @@ class SegmentReader:
             ContentError: The content is not what the manifest says. Its rows are worth nothing, whether they came
                 before or are still to come.
         """
-        for text in pieces_of(content, source.manifest):
-            if self._unit.waiting_bytes + len(text) > PIECE_BYTES:
+        for found in contents_of(content, source.manifest):
+            if isinstance(found, Block):
                 self._unit.decode(self._decoder)
-            self._unit.add(text, source)
+                self._unit.add_block(found, self._decoder.read_block(found), source)
+            else:
+                if self._unit.waiting_bytes + len(found) > PIECE_BYTES:
+                    self._unit.decode(self._decoder)
+                self._unit.add(found, source)
             if self._unit.is_full:
                 yield from self.rest()
 
     def rest(self) -> Iterator[Rows]:
         """The rows of all lines that were read and did not come yet."""
         unit, self._unit = self._unit, _Unit()
-        if unit.texts:
+        if unit.contents:
             unit.decode(self._decoder)
             yield self._judged(unit)
 
@@ -172,7 +183,7 @@ class SegmentReader:
     def _bad_rows(self, unit: _Unit, columns: Columns, judgement: Judgement) -> Iterator[tuple[Source, pa.Table]]:
         if not judgement.bad and not columns.spoilt:
             return
-        lines = chain.from_iterable(text.split(b"\n")[:-1] for text in unit.texts)
+        lines = chain.from_iterable(map(_lines_of, unit.contents))
         first = read = 0
         for source, count in zip(unit.sources, unit.lines, strict=True):
             rows: list[dict[str, Any]] = []
@@ -194,6 +205,10 @@ class SegmentReader:
                 row["batch"] = self._batch
             if rows:
                 yield source, pa.Table.from_pylist(rows, self._bad)
+
+
+def _lines_of(content: bytes | Block) -> Iterable[bytes]:
+    return content.lines() if isinstance(content, Block) else content.split(b"\n")[:-1]
 
 
 def _records(unit: _Unit, columns: Columns) -> list[int]:

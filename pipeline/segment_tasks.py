@@ -10,7 +10,6 @@ import gc
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -23,6 +22,7 @@ from pipeline.schemas import QUARANTINE, bronze_table
 from pipeline.segment_content import MACHINE_ERRORS, SEGMENT_DAYS_MAX, ContentError, failure, trace
 from pipeline.segment_rows import Rows, SegmentReader, stored_schema
 from pipeline.segments import Place, verified_content
+from pipeline.store_path import Location
 from protofly.records import Kind, SegmentManifest
 
 _log = logging.getLogger(__name__)
@@ -44,12 +44,14 @@ class Loading:
 
     Attributes:
         kind: Of all segments.
-        folder: Gets `good` with rows of the bronze table and `bad` with rows of quarantine, in folders by day.
+        good: Gets rows of the bronze table, in folders by day.
+        bad: Gets rows of quarantine, in folders by day.
         batch: Number that the rows get.
     """
 
     kind: Kind
-    folder: Path
+    good: Location
+    bad: Location
     batch: int = 0
 
 
@@ -87,7 +89,7 @@ def run_tasks(spark: SparkSession, load: Loading, work: Sequence[Work]) -> Repor
     """Load segments of one kind in tasks of Spark.
 
     Args:
-        spark: Whose executors see the segments and the folder under the same paths.
+        spark: Whose executors see the segments and the folders under the same paths.
         load: How.
         work: What to load.
 
@@ -146,8 +148,8 @@ def _load(load: Loading, groups: Sequence[Sequence[Work]]) -> Report | None:
     """Load segments, those of a group together. None: this program fails on something in a group of several."""
     report = Report()
     with (
-        PartFiles(load.folder / "good", stored_schema(bronze_table(load.kind))) as good_files,
-        PartFiles(load.folder / "bad", stored_schema(QUARANTINE)) as bad_files,
+        PartFiles(load.good, stored_schema(bronze_table(load.kind))) as good_files,
+        PartFiles(load.bad, stored_schema(QUARANTINE)) as bad_files,
     ):
         for group in groups:
             failure = _load_group(load, group, report, good_files, bad_files)

@@ -19,21 +19,23 @@ import os
 import re
 import stat
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import pairwise
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 import msgspec
 
+from pipeline import storage
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
 from pipeline.node_keys import Trust
-from pipeline.segment_content import MACHINE_ERRORS, ContentError, check_file, failure, pieces_of, trace
+from pipeline.segment_content import MACHINE_ERRORS, ContentError, check_file, contents_of, failure, trace
+from pipeline.store_path import Location, StorePath, location
 from protofly.errors import PeerError
-from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX, SegmentName
-from protofly.records import RECORD_TYPES, SegmentManifest, decode_manifest
+from protofly.record_segments import LINES_VERSION, MANIFEST_SUFFIX, SegmentName, known_versions, sealed_suffix
+from protofly.records import SegmentManifest, decode_manifest
 from protofly.signatures import verify_signature
 
 MANIFEST_BYTES_MAX: Final = 256 << 10
@@ -61,19 +63,25 @@ class Place:
     mtime_us: int
 
     @property
-    def manifest_path(self) -> Path:
-        """Absolute path of the manifest."""
-        return Path(self.spool, self.path)
+    def manifest_path(self) -> Location:
+        """Where the manifest is."""
+        return location(self.spool) / self.path
 
     @property
-    def segment_path(self) -> Path:
-        """Absolute path of its segment."""
-        return Path(self.spool, self.path.removesuffix(MANIFEST_SUFFIX) + SEALED_SUFFIX)
+    def segment_paths(self) -> Sequence[Location]:
+        """Where its segment may be: which of them says the manifest; the likeliest first."""
+        name = SegmentName.parse(self.stem)
+        versions = (LINES_VERSION,) if name is None else reversed(known_versions(name.kind))
+        return [self.segment_path(version) for version in versions]
+
+    def segment_path(self, version: int) -> Location:
+        """Where its segment is, whose manifest says that it is of this schema version."""
+        return location(self.spool) / (self.path.removesuffix(MANIFEST_SUFFIX) + sealed_suffix(version))
 
     @property
     def stem(self) -> str:
         """What the names of both begin with."""
-        return Path(self.path).name.removesuffix(MANIFEST_SUFFIX)
+        return PurePosixPath(self.path).name.removesuffix(MANIFEST_SUFFIX)
 
 
 @dataclass(slots=True)
@@ -157,18 +165,28 @@ class Segment:
         }
 
 
-def find_manifests(spools: Iterable[Path]) -> Iterator[Place]:
+def find_manifests(spools: Iterable[Location]) -> Iterator[Place]:
     """Every manifest in and below these folders; links to folders are not followed.
 
     Raises:
         OSError: A folder cannot be listed.
     """
     for spool in spools:
-        root = os.fspath(spool.absolute())
-        for path in _manifests_below(root):
-            found = _stat(f"{root}{os.sep}{path}")
-            if found is not None and _is_text(path):
-                yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
+        yield from _manifests_on_disk(spool) if isinstance(spool, Path) else _manifests_in_store(spool)
+
+
+def _manifests_in_store(spool: StorePath) -> Iterator[Place]:
+    for file in storage.files_below(spool, MANIFEST_SUFFIX):
+        if not PurePosixPath(file.path).name.startswith("."):
+            yield Place(str(spool), *file)
+
+
+def _manifests_on_disk(spool: Path) -> Iterator[Place]:
+    root = os.fspath(spool.absolute())
+    for path in _manifests_below(root):
+        found = _stat(f"{root}{os.sep}{path}")
+        if found is not None and _is_text(path):
+            yield Place(root, path, found.st_size, found.st_mtime_ns // 1000)
 
 
 def _manifests_below(root: str) -> Iterator[str]:
@@ -196,7 +214,7 @@ def examine(place: Place, trust: Trust, *, reads_lines: bool = True) -> Segment:
         place: Where its manifest lies.
         trust: Whose signatures count.
         reads_lines: False leaves out what takes decompressing: whether the frames are sound and how many lines there
-            are, unless there are to be none. Decoding the lines finds that out; see `pieces_of`.
+            are, unless there are to be none. Decoding the lines finds that out; see `contents_of`.
 
     Raises:
         MemoryError, OSError: This machine failed.
@@ -226,16 +244,17 @@ def _examine(segment: Segment, trust: Trust, *, reads_lines: bool) -> None:
         segment.find(Finding.NAME, f"the manifest calls for {segment.name}")
     _check_numbers(manifest, segment)
     _check_signature(manifest, trust, segment)
-    if manifest.schema_version != RECORD_TYPES[manifest.kind].schema_version:
+    if manifest.schema_version not in known_versions(manifest.kind):
         segment.find(Finding.SCHEMA, f"version {manifest.schema_version}")
     if segment.is_fatal:
         return
-    content = _read(place.segment_path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
+    path = place.segment_path(manifest.schema_version)
+    content = _read(path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
     if content is not None:
         try:
             check_file(content, manifest)
             if reads_lines or not manifest.records:
-                deque(pieces_of(content, manifest), maxlen=0)
+                deque(contents_of(content, manifest), maxlen=0)
         except ContentError as exc:
             segment.find(exc.finding, exc.remark)
 
@@ -247,7 +266,8 @@ def verified_content(place: Place, manifest: SegmentManifest) -> bytes:
         ContentError: MISSING: it is not there. CHANGED: it is not what the manifest says, or not any more.
     """
     segment = Segment(place)
-    content = _read(place.segment_path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
+    path = place.segment_path(manifest.schema_version)
+    content = _read(path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
     if Finding.MISSING in segment.findings:
         raise ContentError(Finding.MISSING)
     if content is None or hashlib.sha256(content).hexdigest() != manifest.sha256:
@@ -267,28 +287,49 @@ def _is_text(path: str) -> bool:
     return True
 
 
-def _read(path: Path, limit: int, segment: Segment, *, too_large: Finding) -> bytes | None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as exc:
-        segment.find(_OPEN_FAILURES.get(exc.errno or 0, Finding.UNREADABLE), f"{path.name}: {exc.strerror}")
-        return None
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        segment.find(Finding.NOT_A_FILE, path.name)
-        return None
-    try:
-        with os.fdopen(descriptor, "rb") as file:
-            content = file.read(limit + 1)
-    except OSError as exc:
-        segment.find(Finding.UNREADABLE, f"{path.name}: {exc.strerror}")
-        return None
-    if len(content) > limit:
+def _read(path: Location, limit: int, segment: Segment, *, too_large: Finding) -> bytes | None:
+    content = _read_file(path, limit, segment) if isinstance(path, Path) else _read_object(path, limit, segment)
+    if content is not None and len(content) > limit:
         segment.find(too_large, f"{path.name}: more than {limit} bytes")
         return None
     return content
 
 
+def _read_object(path: Location, limit: int, segment: Segment) -> bytes | None:
+    """As `_read_file`. Raises OSError: the store cannot be reached, which says nothing about the segment."""
+    try:
+        return storage.read_bytes(path, limit + 1)
+    except FileNotFoundError:
+        segment.find(Finding.MISSING, path.name)
+    except OSError as exc:
+        if _DENIED not in str(exc):
+            raise
+        segment.find(Finding.UNREADABLE, f"{path.name}: access denied")
+    return None
+
+
+def _read_file(path: Path, limit: int, segment: Segment) -> bytes | None:
+    """The beginning of a file, with a byte beyond the limit if there is one."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as exc:
+        segment.find(_OPEN_FAILURES.get(exc.errno or 0, Finding.UNREADABLE), f"{path.name}: {exc.strerror}")
+        return None
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        os.close(descriptor)
+        segment.find(Finding.NOT_A_FILE, path.name)
+        return None
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read(min(limit, found.st_size) + 1)  # room for all that it may be takes longer than a small one
+    except OSError as exc:
+        segment.find(Finding.UNREADABLE, f"{path.name}: {exc.strerror}")
+        return None
+
+
+_DENIED: Final = "ACCESS_DENIED"
+"""What a store says of one object that is not for us."""
 _OPEN_FAILURES = {errno.ELOOP: Finding.NOT_A_FILE, errno.ENXIO: Finding.NOT_A_FILE, errno.ENOENT: Finding.MISSING}
 
 

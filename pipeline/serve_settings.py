@@ -5,20 +5,24 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from pipeline.store_path import parsed
 from protofly.errors import SettingsError
 
 SETTINGS_BYTES: Final = 1 << 20
 _PERIOD: Final = re.compile(r"(\d{1,9}(?:\.\d+)?)([smhd])")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LEAST_S: Final = 0.1
+_HERE: Final = frozenset({"127.0.0.1", "::1", "localhost"})
+_Secret = TypeVar("_Secret", bound=msgspec.Struct)
 
 Text = Annotated[str, Meta(min_length=1)]
+Address = Annotated[str, Meta(pattern=r"^[A-Za-z0-9._+-]{1,64}@[A-Za-z0-9.-]{1,253}\Z")]
 
 
 class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,11 +40,26 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     report: Text = "1h"
 
 
+class Email(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"sender": "from"}):
+    """Alerts by e-mail: to whom, from whom, and by which server.
+
+    `credentials` is a TOML file with `username` and `password`; absent: the server asks for none.
+    """
+
+    to: Annotated[tuple[Address, ...], Meta(min_length=1, max_length=20)]
+    sender: Address
+    host: Text = "127.0.0.1"
+    port: Annotated[int, Meta(ge=1, le=65_535)] = 25
+    security: Literal["starttls", "tls", "none"] = "starttls"
+    credentials: str = ""
+
+
 class Alerts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Where alerts go: URLs that get them as JSON, and Alertmanagers."""
+    """Where alerts go: URLs that get them as JSON, Alertmanagers, and mailboxes."""
 
     webhook: tuple[Text, ...] = ()
     alertmanager: tuple[Text, ...] = ()
+    email: Email | None = None
     severity: Literal["warning", "severe"] = "warning"
 
 
@@ -49,6 +68,17 @@ class Listen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65_535)] = 9464
+
+
+class Store(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """How to reach the store of `s3://` paths; what is absent is taken from the environment.
+
+    `credentials` is a TOML file with `access_key`, `secret_key`, and `session_token` if there is one.
+    """
+
+    endpoint: str = ""
+    region: str = ""
+    credentials: str = ""
 
 
 class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -64,6 +94,7 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     schedule: Schedule = Schedule()
     alerts: Alerts = Alerts()
     listen: Listen = Listen()
+    store: Store = Store()
 
 
 def read_settings(file: Path) -> ServeSettings:
@@ -84,16 +115,103 @@ def read_settings(file: Path) -> ServeSettings:
         periods(settings)
         for url in (*settings.alerts.webhook, *settings.alerts.alertmanager):
             _check_url(url)
+        _check_email(settings.alerts.email)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, ValueError) as exc:
         raise SettingsError(f"{file}: {exc}") from exc
     folder = file.absolute().parent
     return msgspec.structs.replace(
         settings,
-        lake=str(folder / settings.lake),
-        spools=tuple(str(folder / spool) for spool in settings.spools),
+        lake=_place(folder, settings.lake),
+        spools=tuple(_place(folder, spool) for spool in settings.spools),
         keys=str(folder / settings.keys) if settings.keys else "",
-        report=str(folder / settings.report) if settings.report else "",
+        report=_place(folder, settings.report) if settings.report else "",
+        store=_store(folder, settings.store),
+        alerts=_alerts(folder, settings.alerts),
     )
+
+
+def _place(folder: Path, word: str) -> str:
+    """A path, or the URL of a store. Raises SettingsError: any other URL."""
+    place = parsed(word)
+    return str(folder / place) if isinstance(place, Path) else str(place)
+
+
+def _alerts(folder: Path, alerts: Alerts) -> Alerts:
+    email = alerts.email
+    if email is None or not email.credentials:
+        return alerts
+    return msgspec.structs.replace(
+        alerts, email=msgspec.structs.replace(email, credentials=str(folder / email.credentials))
+    )
+
+
+def _check_email(email: Email | None) -> None:
+    if email is not None and email.security == "none" and (email.credentials or email.host not in _HERE):
+        raise ValueError("alerts.email: without TLS only to this machine, and without credentials: alerts name senders")
+
+
+def _store(folder: Path, store: Store) -> Store:
+    if store.endpoint:
+        _check_endpoint(store.endpoint)
+    return msgspec.structs.replace(store, credentials=str(folder / store.credentials) if store.credentials else "")
+
+
+def _check_endpoint(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme not in {"https", "http"} or not parts.hostname or parts.username or parts.path.strip("/"):
+        raise SettingsError("store.endpoint: write it as https://HOST:PORT, credentials go into a file of their own")
+
+
+def store_environment(store: Store) -> dict[str, str]:
+    """What programs for S3 look for in their environment, from these settings.
+
+    Raises:
+        SettingsError: The file of credentials; the message has nothing of its content.
+    """
+    found = {"AWS_ENDPOINT_URL": store.endpoint, "AWS_REGION": store.region}
+    if store.credentials:
+        secret = _secret(Path(store.credentials), _StoreKey)
+        found |= {
+            "AWS_ACCESS_KEY_ID": secret.access_key,
+            "AWS_SECRET_ACCESS_KEY": secret.secret_key,
+            "AWS_SESSION_TOKEN": secret.session_token,
+        }
+    return {name: value for name, value in found.items() if value}
+
+
+def login_of(email: Email) -> Login | None:
+    """How to get into the server of an e-mail; None: without.
+
+    Raises:
+        SettingsError: The file of credentials; the message has nothing of its content.
+    """
+    return _secret(Path(email.credentials), Login) if email.credentials else None
+
+
+class Login(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A name and a password."""
+
+    username: Text
+    password: Text
+
+
+class _StoreKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    access_key: Text
+    secret_key: Text
+    session_token: str = ""
+
+
+def _secret(file: Path, kind: type[_Secret]) -> _Secret:
+    """What a file of credentials says. Raises SettingsError, without anything of its content."""
+    try:
+        if file.stat().st_mode & 0o007:
+            raise SettingsError(f"{file}: everybody on this machine may read it; `chmod 600` it")
+        return msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), kind)
+    except OSError as exc:
+        raise SettingsError(f"{file}: {exc.strerror}") from exc
+    except (ValueError, msgspec.ValidationError):
+        names = " and ".join(one.name for one in msgspec.structs.fields(kind) if one.required)
+        raise SettingsError(f"{file}: no TOML file with {names}") from None
 
 
 def periods(settings: ServeSettings) -> dict[str, float | None]:
@@ -121,6 +239,6 @@ def _seconds(name: str, text: str) -> float | None:
 
 def _check_url(url: str) -> None:
     parts = urlsplit(url)
-    is_local = parts.hostname in {"127.0.0.1", "::1", "localhost"}
+    is_local = parts.hostname in _HERE
     if parts.scheme not in {"https", "http"} or not parts.hostname or (parts.scheme == "http" and not is_local):
         raise ValueError(f"alerts: {url} is no https URL (http only to this machine: alerts name senders)")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
@@ -12,11 +12,13 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
+from pipeline.store_path import Location
+
 DEFAULT_MASTER = "local[*]"
+_SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 SHUFFLE_PARTITIONS = 8
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS: dict[str, str] = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -36,7 +38,11 @@ _SETTINGS: dict[str, str] = {
     "spark.sql.maxConcurrentOutputFileWriters": "8",
 }
 
-_HERE: Final = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+_HERE: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+}
 """Where all of Spark is in this process, nobody else has to reach it; executors elsewhere have to."""
 _LARGE: Final = {
     # What is compiled for this collector is smaller, and with a few cores nothing is gained by collecting meanwhile.
@@ -52,13 +58,17 @@ _LARGE: Final = {
         )
     ),
 }
+_STORE_NAMES: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
+
+_PARTS_MAX: Final = 200
+_PORTION_BYTES: Final = 64 << 20
 SMALL_BYTES: Final = 16 << 20
 """Compressed input of about a quarter of a million records: up to here, compiling Java costs more than it saves."""
 _SMALL: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "2",
+    _SHUFFLE_PARTITIONS: "2",
 }
 
 
@@ -97,9 +107,11 @@ def start_session(
         settings["spark.driver.memory"] = memory
     elif master is not None:
         builder = builder.master(master)
+    # Executors get the address of the store from here, and credentials from their own role or environment.
+    settings |= {f"spark.executorEnv.{name}": os.environ[name] for name in _STORE_NAMES if name in os.environ}
     if is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        settings |= {**_HERE, "spark.sql.shuffle.partitions": str(shuffle_partitions)}
+        settings |= {**_HERE, _SHUFFLE_PARTITIONS: str(shuffle_partitions)}
         settings |= _SMALL if input_bytes is not None and input_bytes <= SMALL_BYTES else _LARGE
     settings |= more or {}
     for name, value in settings.items():
@@ -109,10 +121,25 @@ def start_session(
     return session
 
 
-def bytes_in(folders: Iterable[Path]) -> int:
-    """What the files in and below these folders take; what cannot be read counts nothing."""
+def spread(session: SparkSession, input_bytes: int | None) -> None:
+    """Set into how many parts a cluster shuffles, by what is read; not where the operator has said it.
+
+    Pieces of sums are shuffled, a tenth of what they are made of at most: a part for each portion of input, and one for
+    each core, is plenty. Spark's own number is 200, and each part costs a task.
+    """
+    context = session.sparkContext
+    if not context.getConf().contains(_SHUFFLE_PARTITIONS):
+        portions = _PARTS_MAX if input_bytes is None else -(-input_bytes // _PORTION_BYTES)
+        session.conf.set(_SHUFFLE_PARTITIONS, str(min(_PARTS_MAX, max(context.defaultParallelism, portions))))
+
+
+def bytes_in(folders: Collection[Location]) -> int | None:
+    """What the files in and below these folders take; what cannot be read counts nothing. None: a store has some."""
+    here = [folder for folder in folders if isinstance(folder, Path)]
+    if len(here) < len(folders):
+        return None  # counting takes as long as the work on a little would
     total = 0
-    for root, _, files in chain.from_iterable(map(os.walk, folders)):
+    for root, _, files in chain.from_iterable(map(os.walk, here)):
         for name in files:
             with suppress(OSError):
                 total += Path(root, name).lstat().st_size

@@ -1,11 +1,15 @@
-"""Files on their way into a table: folders that their writer holds a lock on, and that go away with it."""
+"""Files on their way into a table.
+
+On a disk they are in a folder that their writer holds a lock on, and that goes away with it. In a store, where nothing
+can be renamed, they are written where they will stay, under names that nobody else uses; what no commit names in the
+end is removed by `Lake.vacuum`.
+"""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,51 +19,82 @@ from uuid import uuid4
 
 import pyarrow.parquet as pq
 
+from pipeline import storage
 from pipeline.durable import FILE_MODE
+from pipeline.schemas import Table
+from pipeline.store_path import Location, StorePath
 
 _LITTER_SECONDS: Final = 3600.0
 _LOCK_NAME: Final = ".lock"
+STAGE_NAME: Final = "_stage"
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
     """A Parquet file that was written and that no table has yet."""
 
-    path: Path
+    path: Location
     rows: int
     partition: Mapping[str, str]
 
 
-class Stages:
-    """The folder of all stages of a lake, on the same file system as its tables."""
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where writers put files of tables; on a disk a folder of its own, in a store the lake."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    folder: Location
+
+    def of(self, table: Table, name: str) -> Location:
+        """Where rows of a table are written, in folders by partition; `name` is used once in a stage."""
+        return self.folder / name if isinstance(self.folder, Path) else _place(self.folder, table, {})
+
+    def new_file(self, table: Table, partition: Mapping[str, str]) -> Location:
+        """Where one more file of a table is written."""
+        name = f"part-{uuid4().hex}.parquet"
+        if isinstance(self.folder, Path):
+            return self.folder / name
+        return _place(self.folder, table, partition) / name
+
+
+def _place(lake: StorePath, table: Table, partition: Mapping[str, str]) -> StorePath:
+    inside = "/".join(f"{column}={value}" for column, value in {**table.place, **partition}.items())
+    return lake / table.folder / inside if inside else lake / table.folder
+
+
+class Stages:
+    """All stages of a lake; on a disk folders of the same file system as its tables."""
+
+    def __init__(self, lake: Location) -> None:
+        self._lake = lake
 
     @contextmanager
-    def make(self) -> Iterator[Path]:
-        """A new stage; gone afterwards, and after a crash when the next one is made."""
+    def make(self) -> Iterator[Stage]:
+        """A new stage; on a disk gone afterwards, and after a crash when the next one is made."""
+        if not isinstance(self._lake, Path):
+            yield Stage(self._lake)
+            return
         self.clear()
-        folder = self._folder / f"{os.getpid()}-{uuid4().hex[:12]}"
+        folder = self._lake / STAGE_NAME / f"{os.getpid()}-{uuid4().hex[:12]}"
         folder.mkdir(parents=True)
         lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.flock(lock, fcntl.LOCK_SH)
-            yield folder
+            yield Stage(folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(lock)
 
     def clear(self) -> None:
         """Take away what writers that are no more have left behind."""
-        if not self._folder.is_dir():
+        stages = self._lake / STAGE_NAME
+        if not isinstance(stages, Path) or not stages.is_dir():
             return
-        for folder in self._folder.iterdir():
+        for folder in stages.iterdir():
             try:
                 lock = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CLOEXEC)
             except OSError:
                 # Just being made or just being removed by its owner: only an old one is litter.
-                if age_s(folder) > _LITTER_SECONDS:
+                if storage.age_s(folder) > _LITTER_SECONDS:
                     shutil.rmtree(folder, ignore_errors=True)
                 continue
             try:
@@ -80,11 +115,3 @@ def list_staged(folder: Path) -> list[StagedFile]:
         if rows:
             staged.append(StagedFile(path, rows, partition))
     return staged
-
-
-def age_s(path: Path) -> float:
-    """Seconds since it was changed; 0 when it is gone."""
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0

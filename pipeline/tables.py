@@ -1,8 +1,9 @@
 """The lake: tables that are read at a version and changed by whole commits, which either happened or did not.
 
 Theory of operation. Spark writes Parquet into a folder of its own below `_stage`. The files are synced, renamed into
-the table's folder under names that nobody else uses, and only then named by one commit in the table's log. Until that
-commit they are invisible; if it never comes, they are litter that `vacuum` takes away. A commit may carry a transaction
+the table's folder under names that nobody else uses, and only then named by one commit in the table's log. In an object
+store workers write them there at once, and an object that is there is durable. Until that commit they are invisible; if
+it never comes, they are litter that `vacuum` takes away. A commit may carry a transaction
 number, and is skipped when the table has that number already: this is what makes a job repeatable after it was killed.
 
 Writers do not wait for each other. Appending starts over when somebody else was faster; replacing does not, because
@@ -14,8 +15,9 @@ Source: pipeline study, section 4.
 from __future__ import annotations
 
 import re
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,14 +30,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline import durable
+from pipeline import durable, storage
 from pipeline.core.conditions import Condition
 from pipeline.file_pieces import Reading, file_bounds, write_files
-from pipeline.lake_files import LakeFiles, explained, new_columns, partition_of, table_of
+from pipeline.lake_files import LakeFiles, explained, files_of, new_columns, partition_of, table_of
 from pipeline.lake_mark import open_mark
 from pipeline.local_rows import local_frame
-from pipeline.schemas import Table
-from pipeline.stages import StagedFile, Stages, age_s, list_staged
+from pipeline.schemas import Table, whole_log
+from pipeline.stages import Stage, StagedFile, Stages, list_staged
+from pipeline.store_path import Location, location
 from pipeline.table_log import (
     ConflictError,
     DataFile,
@@ -44,9 +47,8 @@ from pipeline.table_log import (
     Snapshot,
     Transaction,
 )
-from pipeline.worker_rows import WRITTEN, WorkerRows, rows_in_files
+from pipeline.worker_rows import WRITTEN, WorkerRows, rows_in_files, rows_of
 
-STAGE_NAME = "_stage"
 APPEND_ATTEMPTS = 20
 _PARTITION = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
@@ -108,19 +110,20 @@ class Lake(LakeFiles):
     """A folder of tables, for reading and writing.
 
     Args:
-        folder: Made when it is missing. One file system, because files are renamed from its stage into its tables.
+        folder: Made when it is missing; on a disk one file system, because files are renamed from its stage into its
+            tables.
         spark: For reading and writing rows.
 
     Raises:
         LakeError: The folder holds something else, or a lake that this version cannot read; the text says what to do.
     """
 
-    def __init__(self, folder: Path, spark: SparkSession) -> None:
+    def __init__(self, folder: Location, spark: SparkSession) -> None:
         with explained(folder):
             open_mark(folder.absolute())
         super().__init__(folder)
         self.spark = spark
-        self._stages = Stages(self.folder / STAGE_NAME)
+        self._stages = Stages(self.folder)
 
     def read(self, table: Table | str, version: int | None = None) -> DataFrame:
         """The rows of a table, empty when it does not exist yet.
@@ -133,10 +136,12 @@ class Lake(LakeFiles):
     def read_files(self, table: Table | str, files: Collection[DataFile]) -> DataFrame:
         """The rows of some files of a table."""
         table = table_of(table)
-        paths = [str(self.folder / table.name / file.path) for file in files]
-        if not paths:
+        if not files:
             return local_frame(self.spark, [], table.schema)
-        base = str(self.folder / table.name)
+        if not isinstance(self.folder, Path):
+            return self._in_workers(table, files, table.schema.names).frame(table.schema)
+        paths = [str(self.path_of(table, file)) for file in files]
+        base = str(self.folder / table.folder)
         rows = self.spark.read.schema(table.schema).option("basePath", base).parquet(*paths)
         return rows.select(table.schema.names)
 
@@ -165,13 +170,17 @@ class Lake(LakeFiles):
         files = self.files(table, version)
         if partitions is not None:
             files = tuple(file for file in files if partition_of(table, file) in partitions)
-        root = self.folder / table.name
+        return self._in_workers(table, files, columns, where)
+
+    def _in_workers(
+        self, table: Table, files: Collection[DataFile], columns: Collection[str], where: Condition | None = None
+    ) -> WorkerRows:
         schema = to_arrow_schema(table.schema)
         reading = Reading(pa.schema([schema.field(name) for name in columns]), where)
         records = Counter[str]()
         for file in files:
             records[partition_of(table, file)] += file.rows
-        paths = [(str(root / file.path), file.size_bytes, file.partition) for file in files]
+        paths = [(str(self.path_of(table, file)), file.size_bytes, file.partition) for file in files]
         return rows_in_files(self.spark, paths, reading, records=max(records.values(), default=0))
 
     def commit(
@@ -197,9 +206,10 @@ class Lake(LakeFiles):
         if repeated is not None:
             return repeated
         base = self._base(table, change.base_version)
-        with self.stage() as folder:
-            staged = self.write(rows, folder / "rows", table)
-            return self._move_and_publish(staged, table, change, base)
+        with self.stage() as stage:
+            staged = self.write(rows, stage.of(table, "rows"), table)
+            [done] = self._move_and_publish([(table, staged)], change, base)
+            return done
 
     def adopt(
         self,
@@ -212,39 +222,58 @@ class Lake(LakeFiles):
         repeated = self._repeated(table, change.txn)
         if repeated is not None:
             return repeated
-        return self._move_and_publish(staged, table, change, self._base(table, change.base_version))
+        [done] = self._move_and_publish([(table, staged)], change, self._base(table, change.base_version))
+        return done
 
-    def _move_and_publish(self, staged: Collection[StagedFile], table: Table, change: Change, base: Snapshot) -> Commit:
-        added: list[DataFile] = []
+    def adopt_together(self, parts: Sequence[tuple[Table, Collection[StagedFile]]], change: Change) -> list[Commit]:
+        """Commit files of several tables at once: readers see all of it, or nothing.
+
+        Args:
+            parts: Tables that share a log, each with what was written to a stage for it.
+            change: Holds for each of them; it has no `txn` and names no files.
+
+        Raises:
+            ConflictError: What was to be replaced has changed meanwhile.
+            LakeError: Disk full, or the tables are of another time.
+        """
+        return self._move_and_publish(parts, change, self._base(parts[0][0], change.base_version))
+
+    def _move_and_publish(
+        self, parts: Sequence[tuple[Table, Collection[StagedFile]]], change: Change, base: Snapshot
+    ) -> list[Commit]:
+        added = [_Added(table, []) for table, _ in parts]
         with explained(self.folder):
             try:
-                self._move_in(staged, table, added)
-                return self._publish(table, base, added, change)
+                for into, (_, staged) in zip(added, parts, strict=True):
+                    self._move_in(staged, into)
+                return self._publish(base, added, change)
             except BaseException:
-                self._take_back(table, added)
+                self._take_back(added)
                 raise
 
     @contextmanager
-    def stage(self) -> Iterator[Path]:
-        """A folder for files on their way into a table; gone afterwards, and after a crash at the next start.
+    def stage(self) -> Iterator[Stage]:
+        """Where files on their way into tables are written; see `pipeline.stages`.
 
         Raises:
             LakeError: What is done inside meets a full disk.
         """
-        with explained(self.folder), self._stages.make() as folder:
-            yield folder
+        with explained(self.folder), self._stages.make() as stage:
+            yield stage
 
     def clear_stages(self) -> None:
         """Take away what writers that are no more have left behind."""
         self._stages.clear()
 
-    def write(self, rows: DataFrame | WorkerRows | pa.Table, folder: Path, table: Table) -> list[StagedFile]:
-        """Write rows as Parquet files below a staged folder, one folder per partition. Raises TypeError."""
+    def write(self, rows: DataFrame | WorkerRows | pa.Table, folder: Location, table: Table) -> list[StagedFile]:
+        """Write rows as Parquet files below a folder of a stage, one folder per partition. Raises TypeError."""
         if isinstance(rows, WorkerRows):
             return _write_in_workers(rows, folder, table)
         if isinstance(rows, pa.Table):
             return _write_arrow(rows, folder, table)
         _check_columns(rows.schema, table)
+        if not isinstance(folder, Path):  # which Spark's Java does not reach without further jars
+            return _write_in_workers(rows_of(rows, table.schema.names), folder, table)
         writer = rows.select(table.schema.names).write
         if table.partition:
             writer = writer.partitionBy(*table.partition)
@@ -264,15 +293,24 @@ class Lake(LakeFiles):
         kept: set[str] = set()
         for version in range(max(0, newest - keep_versions + 1), newest + 1):
             kept |= {file.path for file in log.snapshot(version).files}
-        removed = 0
-        root = self.folder / table.name
-        for path in root.rglob("*.parquet"):
-            inside = path.relative_to(root)
-            if inside.parts[0].startswith("_") or inside.as_posix() in kept or age_s(path) < older_than_s:
-                continue
-            path.unlink()
-            removed += 1
-        return removed
+        root = self.folder / table.folder
+        gone = [path for path, age_s in self.unnamed(table, kept) if age_s >= older_than_s]
+        for path in gone:
+            storage.remove(root / path)
+        return len(gone)
+
+    def unnamed(self, table: Table | str, named: Collection[str] | None = None) -> Iterator[tuple[str, float]]:
+        """Files in a table's folder that are not among the named ones, and for how many seconds they have been there.
+
+        Without names, those that the newest version does not name.
+        """
+        now_us = time.time() * 1e6
+        table = table_of(table)
+        if named is None:
+            named = {file.path for file in self._log(table).snapshot().files}
+        for file in storage.files_below(self.folder / table.folder, ".parquet"):
+            if not file.path.startswith("_") and file.path not in named:
+                yield file.path, (now_us - file.mtime_us) / 1e6
 
     # How a commit comes about.
 
@@ -287,43 +325,50 @@ class Lake(LakeFiles):
     def _base(self, table: Table, base_version: int | None) -> Snapshot:
         with explained(self.folder):
             log = self._log(table)
-            log.create(table.schema.json(), table.partition, table.indexed)
+            whole = whole_log(table)
+            log.create(whole.schema.json(), whole.partition, whole.indexed)
             snapshot = log.snapshot()
             if new_columns(table, snapshot):
-                log.add_columns(snapshot, table.schema.json())
+                log.add_columns(snapshot, whole.schema.json())
                 snapshot = log.snapshot()
         if base_version is not None and snapshot.version != base_version:
             raise ConflictError(f"table {table.name} is at version {snapshot.version}, not {base_version} any more")
         return snapshot
 
-    def _move_in(self, staged: Collection[StagedFile], table: Table, added: list[DataFile]) -> None:
-        root = self.folder / table.name
-        folders = {root}
+    def _move_in(self, staged: Collection[StagedFile], into: _Added) -> None:
+        table, added = into.table, into.files
+        root = self.folder / table.folder
         for file in staged:
             strange = [value for value in file.partition.values() if not _PARTITION.fullmatch(value)]
             if strange:
                 raise LakeError(f"table {table.name}: {strange[0]!r} cannot be the name of a partition")
-            inside = "".join(f"{column}={file.partition[column]}/" for column in table.partition)
-            name = f"{inside}part-{uuid4().hex}.parquet"
-            durable.sync_file(file.path)
-            (root / inside).mkdir(parents=True, exist_ok=True)
+            partition = {**table.place, **{column: file.partition[column] for column in table.partition}}
+            inside = "".join(f"{column}={value}/" for column, value in partition.items())
             bounds = file_bounds(file.path, table.indexed)
-            file.path.rename(root / name)
-            folders.add(root / inside)
-            partition = {column: file.partition[column] for column in table.partition}
-            added.append(DataFile(name, file.rows, (root / name).stat().st_size, partition, bounds))
-        for folder in folders:
-            durable.sync_folder(folder)
+            name = self._moved(file.path, table, inside)
+            added.append(DataFile(name, file.rows, storage.size_of(root / name), partition, bounds))
+        if isinstance(root, Path):
+            for folder in {root, *((root / file.path).parent for file in added)}:
+                durable.sync_folder(folder)
 
-    def _publish(self, table: Table, base: Snapshot, added: list[DataFile], change: Change) -> Commit:
+    def _moved(self, path: Location, table: Table, inside: str) -> str:
+        """Move a file into the table's folder, where it is in a store already; returns its path in there."""
+        root = self.folder / table.folder
+        if not isinstance(path, Path) or not isinstance(root, Path):
+            return str(path).removeprefix(f"{root}/")
+        name = f"{inside}part-{uuid4().hex}.parquet"
+        durable.sync_file(path)
+        (root / inside).mkdir(parents=True, exist_ok=True)
+        path.rename(root / name)
+        return name
+
+    def _publish(self, base: Snapshot, parts: Sequence[_Added], change: Change) -> list[Commit]:
+        table = parts[0].table
         log = self._log(table)
-        written = {partition_of(table, file) for file in added}
-        replaced = set(change.partitions) if change.partitions is not None else written
-        if not written <= replaced:
-            raise LakeError(f"table {table.name}: rows of {sorted(written - replaced)} were not meant to be replaced")
+        added = [file for part in parts for file in part.files]
         is_additive = change.mode == "append" or (change.mode == "replace_files" and not change.files)
         for attempt in range(APPEND_ATTEMPTS):
-            removed = _removed(table, base, change, replaced)
+            removed = [file for part in parts for file in _removed(part, base, change)]
             try:
                 version = log.commit(base, added, removed, change.noted())
             except Exception as exc:
@@ -336,17 +381,42 @@ class Lake(LakeFiles):
                     base = newest
                     repeated = self._repeated(table, change.txn)
                     if repeated is not None:
-                        self._take_back(table, added)
-                        return repeated
+                        self._take_back(parts)
+                        return [repeated]
                     continue
-            rows = sum(file.rows for file in added)
-            touched = replaced if change.mode == "replace_partitions" else written
-            return Commit(table.name, version, rows, tuple(sorted(touched - {""})))
+            return [part.commit(version, change) for part in parts]
         raise AssertionError("unreachable")
 
-    def _take_back(self, table: Table, added: Collection[DataFile]) -> None:
-        for file in added:
-            (self.folder / table.name / file.path).unlink(missing_ok=True)
+    def _take_back(self, parts: Iterable[_Added]) -> None:
+        for part in parts:
+            for file in part.files:
+                storage.remove(self.path_of(part.table, file))
+
+
+@dataclass(frozen=True, slots=True)
+class _Added:
+    """Files that a commit adds to one table."""
+
+    table: Table
+    files: list[DataFile]
+
+    def written(self) -> set[str]:
+        """Partitions that they are of."""
+        return {partition_of(self.table, file) for file in self.files}
+
+    def replaced(self, change: Change) -> set[str]:
+        """Partitions that a change replaces. Raises LakeError: files are of others."""
+        written = self.written()
+        replaced = set(change.partitions) if change.partitions is not None else written
+        if not written <= replaced:
+            others = sorted(written - replaced)
+            raise LakeError(f"table {self.table.name}: rows of {others} were not meant to be replaced")
+        return replaced
+
+    def commit(self, version: int, change: Change) -> Commit:
+        """What has become of it."""
+        touched = self.replaced(change) if change.mode == "replace_partitions" else self.written()
+        return Commit(self.table.name, version, sum(file.rows for file in self.files), tuple(sorted(touched - {""})))
 
 
 def _check_columns(schema: StructType, table: Table) -> None:
@@ -358,33 +428,37 @@ def _check_columns(schema: StructType, table: Table) -> None:
         raise TypeError(f"rows do not fit table {table.name}: {differences}")
 
 
-def _write_arrow(rows: pa.Table, folder: Path, table: Table) -> list[StagedFile]:
-    folder.mkdir(parents=True, exist_ok=True)
+def _write_arrow(rows: pa.Table, folder: Location, table: Table) -> list[StagedFile]:
+    storage.make_folder(folder)
     [column] = table.partition or [""]
-    [written] = write_files(str(folder), column, to_arrow_schema(table.schema), rows.to_batches())
+    [written] = write_files(folder, column, to_arrow_schema(table.schema), rows.to_batches())
     return _staged(written.to_pylist(), column)
 
 
 def _staged(written: Iterable[Mapping[str, Any]], column: str) -> list[StagedFile]:
-    return [StagedFile(Path(row["path"]), row["rows"], {column: row["partition"]} if column else {}) for row in written]
+    return [
+        StagedFile(location(row["path"]), row["rows"], {column: row["partition"]} if column else {}) for row in written
+    ]
 
 
-def _write_in_workers(rows: WorkerRows, folder: Path, table: Table) -> list[StagedFile]:
-    folder.mkdir(parents=True)
+def _write_in_workers(rows: WorkerRows, folder: Location, table: Table) -> list[StagedFile]:
+    storage.make_folder(folder)
     [column] = table.partition or [""]
-    written = rows.then(partial(write_files, str(folder), column, to_arrow_schema(table.schema)))
+    written = rows.then(partial(write_files, folder, column, to_arrow_schema(table.schema)))
     # Of a task that ran twice only one attempt answers; what the other one wrote goes away with the stage.
     return _staged((row.asDict() for row in written.frame(WRITTEN).collect()), column)
 
 
-def _removed(table: Table, base: Snapshot, change: Change, replaced: Collection[str]) -> list[DataFile]:
+def _removed(added: _Added, base: Snapshot, change: Change) -> list[DataFile]:
+    replaced = added.replaced(change)
     if change.mode == "append":
         return []
+    files = files_of(added.table, base)
     if change.mode == "overwrite":
-        return list(base.files)
+        return list(files)
     if change.mode == "replace_files":
-        gone = set(change.files) - {file.path for file in base.files}
+        gone = set(change.files) - {file.path for file in files}
         if gone:
-            raise ConflictError(f"table {table.name}: another writer has replaced {min(gone)}")
-        return [file for file in base.files if file.path in set(change.files)]
-    return [file for file in base.files if partition_of(table, file) in replaced]
+            raise ConflictError(f"table {added.table.name}: another writer has replaced {min(gone)}")
+        return [file for file in files if file.path in set(change.files)]
+    return [file for file in files if partition_of(added.table, file) in replaced]

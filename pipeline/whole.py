@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeAlias
 
+from pipeline.core.tolerance import Tolerance
 from pipeline.jobs import abuse, audit, ingest, reconcile, refine, replay, report, settle, stubs
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.node_keys import Trust
 from pipeline.replaying import GateSettings
 from pipeline.schemas import BRONZE_MDR
+from pipeline.store_path import Location
 from pipeline.tables import Lake
 
 Job: TypeAlias = Callable[[], JobResult]
@@ -33,11 +34,11 @@ class WholeRun:
         allowed: Findings of each kind that are no reason to end with FINDINGS.
     """
 
-    spools: Sequence[Path]
+    spools: Sequence[Location]
     trust: Trust
     deployed: GateSettings | None
     proposed: GateSettings | None
-    out: Path
+    out: Location
     declared: Mapping[str, int] = field(default_factory=dict)
     allowed: int = 0
 
@@ -49,7 +50,7 @@ def jobs(lake: Lake, what: WholeRun) -> Iterator[tuple[str, Job]]:
         return
     yield "refine", lambda: refine.run(lake)
     yield "settle", lambda: settle.run(lake, declared=what.declared)
-    yield "reconcile", lambda: reconcile.run(lake, declared=what.declared, allowed=what.allowed)
+    yield "reconcile", lambda: reconcile.run(lake, declared=what.declared, tolerance=Tolerance(what.allowed))
     deployed, proposed = what.deployed, what.proposed
     if deployed is not None and proposed is not None:
         yield "replay", lambda: replay.run(lake, deployed, proposed, allowed=what.allowed)

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.part_files import record_writer
-from pipeline.schemas import SEGMENTS, SILVER_MDR
-from pipeline.stages import list_staged
+from pipeline.schemas import NODE_OWNER, SEGMENTS, SILVER_MDR
+from pipeline.stages import StagedFile
 from pipeline.tables import Lake
 
 DAY_US: Final = 86_400_000_000
@@ -65,19 +65,24 @@ class Planted:
 
 def fill_lake(lake: Lake, plan: Plan) -> Planted:
     """Put traffic into an empty lake, and a ledger that proves the records of every domain complete."""
-    maker = _Maker(plan)
-    with lake.stage() as folder:
-        for number, (day, rows) in enumerate(maker.chunks()):
-            target = folder / "rows" / f"dt={day}"
-            target.mkdir(parents=True, exist_ok=True)
-            with record_writer(target / f"part-{number:05}.parquet", rows.schema) as writer:
+    maker = Maker(plan)
+    with lake.stage() as stage:
+        staged = []
+        for day, rows in maker.chunks():
+            path = stage.new_file(SILVER_MDR, {"dt": day})
+            with record_writer(path, rows.schema) as writer:
                 writer.write_table(rows)
-        lake.adopt(list_staged(folder / "rows"), SILVER_MDR)
+            staged.append(StagedFile(path, rows.num_rows, {"dt": day}))
+        lake.adopt(staged, SILVER_MDR)
     lake.commit(_ledger(plan), SEGMENTS)
+    owners = [{"our_domain": name, "node": f"mn-1.{name}"} for name in map(_domain, range(plan.domains))]
+    lake.commit(pa.Table.from_pylist(owners, to_arrow_schema(NODE_OWNER.schema)), NODE_OWNER)
     return maker.planted
 
 
-class _Maker:
+class Maker:
+    """Makes the records of a plan, with faults in them."""
+
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.rng = rng = np.random.default_rng(plan.seed)
@@ -107,9 +112,10 @@ class _Maker:
                 slice_us = DAY_US * part // wanted
                 begin_us = START_US + day * DAY_US + DAY_US * start // wanted
                 # Nothing in the last seconds of a day, so that no clock carries a record into the next one.
-                yield from self._chunk(day, part, begin_us + 10_000_000, slice_us - 20_000_000)
+                yield from self.chunk(day, part, begin_us + 10_000_000, slice_us - 20_000_000)
 
-    def _chunk(self, day: int, count: int, begin_us: int, length_us: int) -> Iterator[tuple[str, pa.Table]]:
+    def chunk(self, day: int, count: int, begin_us: int, length_us: int) -> Iterator[tuple[str, pa.Table]]:
+        """Records of so many messages of some time of a day, as the senders and as the receivers have them."""
         rng = self.rng
         time_us = np.sort(begin_us + rng.integers(0, length_us, count))
         pair = rng.choice(len(self.source), count, p=self.shares)
@@ -235,12 +241,19 @@ def _ledger(plan: Plan) -> pa.Table:
             "segno": 1,
             "first_seq": 1,
             "last_seq": 1 << 62,
+            "records": 0,
             "lost_records": 0,
+            "rows_quarantined": 0,
             "sha256": f"{number:064x}",
             "prev_sha256": "",
             "opened_us": START_US,
             "closed_us": START_US + plan.days * DAY_US + 3_600_000_000,
+            "min_ts_us": START_US,
+            "max_ts_us": START_US + plan.days * DAY_US,
             "verdict": "accepted",
+            "findings": [],
+            "batch": 1,
+            "entered": START.strftime("%Y-%m-%d"),
         }
         for number in range(plan.domains)
     ]

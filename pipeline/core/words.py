@@ -20,6 +20,8 @@ WORD_CHARS_MAX: Final = 256
 NO_WORD: Final = "\0"
 """Stands for null among the signs for words."""
 _SIGNS: Final = "utf-16-le"
+SIGNS_TYPE: Final = "<u2"
+"""Signs as numbers, packed."""
 
 Codes = NDArray[np.int32] | NDArray[np.uint16]
 Mask = NDArray[np.bool_]
@@ -77,7 +79,7 @@ class Vocabulary:
 
     def column(self, signs: Sequence[bytes]) -> pa.DictionaryArray:
         """Words as a column. Signs are as `packed` has them."""
-        return coded(np.frombuffer(b"".join(signs), "<u2"), pa.array(self._words, pa.string()))
+        return coded(np.frombuffer(b"".join(signs), SIGNS_TYPE), pa.array(self._words, pa.string()))
 
 
 def packed(signs: Iterable[str]) -> bytes:

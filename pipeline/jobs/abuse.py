@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping
+from datetime import date
 from functools import partial
 from typing import Any, Final
 
@@ -30,6 +31,8 @@ from pipeline.transforms.abuse import (
 from pipeline.worker_rows import WorkerRows
 
 APP: Final = "abuse"
+_USUAL_DAYS: Final = 56
+"""So many days before: twice the weeks from which on hours of the week are compared."""
 _ORDER: Final = [(name, "ascending") for name in ALERT.key]
 
 
@@ -38,12 +41,13 @@ def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) ->
 
     Args:
         lake: The lake.
-        days: Only alerts of these UTC days, `YYYY-MM-DD`; those of others stay. None: of all days.
+        days: Only alerts of these UTC days, `YYYY-MM-DD`; those of others stay. What is usual is then judged by them
+            and the eight weeks before. None: alerts of all days, what is usual by all that there is.
         allowed: Alerts that are no reason to end with FINDINGS.
     """
     result = JobResult(APP)
     meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
-    traffic = lake.read_in_workers(TRAFFIC_HOURLY, columns=TRAFFIC)
+    traffic = lake.read_in_workers(TRAFFIC_HOURLY, columns=TRAFFIC, partitions=_with_weeks_before(days))
     with result.timed("baselines"):
         usual = lake.commit(usual_hours(traffic), DOMAIN_BASELINE, Change("overwrite", meta=meta))
         result.wrote(DOMAIN_BASELINE.name, usual.rows, usual.version)
@@ -72,6 +76,14 @@ def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) ->
         result.warnings.append("nothing is settled yet, so floods cannot be judged: run `settle` first")
         result.exit_code = ExitCode.INCOMPLETE
     return result
+
+
+def _with_weeks_before(days: Collection[str] | None) -> Collection[str] | None:
+    """Days by which it is judged what is usual on some of them."""
+    if days is None:
+        return None
+    first, last = (date.fromisoformat(day).toordinal() for day in (min(days), max(days)))
+    return {date.fromordinal(day).isoformat() for day in range(first - _USUAL_DAYS, last + 1)}
 
 
 def of_senders(messages: WorkerRows, evident: WorkerRows) -> list[dict[str, Any]]:

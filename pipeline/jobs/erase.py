@@ -17,22 +17,22 @@ import time
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline import storage
 from pipeline.jobs.result import JobResult
 from pipeline.jobs.retention import WRITERS_SECONDS
 from pipeline.part_files import record_writer
 from pipeline.schemas import ERASURE, QUARANTINE, TABLES, Table
 from pipeline.segments import find_manifests
 from pipeline.stages import StagedFile
+from pipeline.store_path import Location
 from pipeline.table_log import DataFile
 from pipeline.tables import Change, Lake
 from protofly.address import canonical_key
@@ -67,7 +67,7 @@ def run(
     words: Sequence[str],
     *,
     why: str,
-    spools: Collection[Path] = (),
+    spools: Collection[Location] = (),
     vacuum_after_s: float = WRITERS_SECONDS,
 ) -> JobResult:
     """Erase a person; run it again when files were too young to be removed.
@@ -136,10 +136,10 @@ def _forms(word: str) -> set[str]:
 def _erase(lake: Lake, table: Table, meant: frozenset[str], result: JobResult) -> _Found:
     found = _Found()
     files: list[DataFile] = []
-    with lake.stage() as folder:
+    with lake.stage() as stage:
         staged = []
-        for number, file in enumerate(lake.files(table)):
-            path = folder / f"{number}.parquet"
+        for file in lake.files(table):
+            path = stage.new_file(table, file.partition)
             rows = _rewritten(lake, table, file, meant, path, found)
             if rows:
                 files.append(file)
@@ -153,20 +153,20 @@ def _erase(lake: Lake, table: Table, meant: frozenset[str], result: JobResult) -
     return found
 
 
-def _rewritten(lake: Lake, table: Table, file: DataFile, meant: frozenset[str], path: Path, found: _Found) -> int:
+def _rewritten(lake: Lake, table: Table, file: DataFile, meant: frozenset[str], path: Location, found: _Found) -> int:
     """Write a file anew without the person; how many of its rows change. Nothing is written when none does."""
     schema = to_arrow_schema(table.schema)
     schema = pa.schema([column for column in schema if column.name not in file.partition])
-    source = lake.folder / table.name / file.path
+    source = lake.path_of(table, file)
     named = [name for name in (*KEYS, *TEXTS) if name in schema.names]
-    with pq.ParquetFile(source) as parquet:
+    with storage.open_parquet(source) as parquet:
         there = set(parquet.schema_arrow.names)
         sought = [name for name in named if name in there]
         batches = parquet.iter_batches(_BATCH_ROWS, columns=sought)
         if not any(_is_named(pa.table(batch), meant).any() for batch in batches):
             return 0
     changed = 0
-    with pq.ParquetFile(source) as parquet, record_writer(path, schema) as writer:
+    with storage.open_parquet(source) as parquet, record_writer(path, schema) as writer:
         columns = [name for name in schema.names if name in there]
         for batch in parquet.iter_batches(_BATCH_ROWS, columns=columns):
             rows = _completed(pa.table(batch), schema)
@@ -247,22 +247,20 @@ def _segments(table: Table, rows: pa.Table, is_named: NDArray[np.bool_]) -> set[
     return {(row["kind"], row["node"], row["boot"], row["segno"]) for row in groups.to_pylist()}
 
 
-def _remove_segments(spools: Collection[Path], segments: set[_Number]) -> int:
+def _remove_segments(spools: Collection[Location], segments: set[_Number]) -> int:
     """Remove the files of these segments; their manifests stay."""
     removed = 0
     for place in find_manifests(spools):
         name = SegmentName.parse(place.stem)
         if name is None or (name.kind.value, name.node, name.boot, name.segno) not in segments:
             continue
-        if place.segment_path.exists():
-            place.segment_path.unlink()
-            removed += 1
+        there = [path for path in place.segment_paths if storage.exists(path)]
+        for path in there:
+            storage.remove(path)
+        removed += bool(there)
     return removed
 
 
 def _unnamed(lake: Lake, table: Table) -> int:
     """How many files of a table its newest version does not name."""
-    root = lake.folder / table.name
-    named = {file.path for file in lake.files(table)}
-    there = (path.relative_to(root) for path in root.rglob("*.parquet"))
-    return sum(path.as_posix() not in named for path in there if not path.parts[0].startswith("_"))
+    return sum(1 for _ in lake.unnamed(table))

@@ -20,17 +20,18 @@ from statistics import median_low
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline import storage
 from pipeline.core.clock_course import clock_findings, finding_line, offsets_by_hour
 from pipeline.core.clock_graph import Delay
 from pipeline.core.clock_tables import ClockTables
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
 from pipeline.core.groups import column, numbers
 from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, times_of
+from pipeline.core.tolerance import Tolerance
 from pipeline.core.utc_days import moment
 from pipeline.extract_file import (
     Entry,
@@ -46,6 +47,7 @@ from pipeline.extract_file import (
 )
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.reconcile import (
+    NO_TOLERANCE,
     SKEW_MS,
     BothSides,
     Bounds,
@@ -65,7 +67,8 @@ from pipeline.schemas import (
     SILVER_MDR,
     Table,
 )
-from pipeline.stages import list_staged
+from pipeline.stages import StagedFile
+from pipeline.store_path import Location
 from pipeline.tables import Change, Lake
 from pipeline.transforms.clocks import typical_delays
 from pipeline.transforms.reconcile import BUCKET, ENTRY, SIDES, compared, disputed, joined_totals, totals
@@ -170,12 +173,12 @@ def import_extract(lake: Lake, path: Path, of: PartnerDay, *, peer_key: KeyRecor
                     Verdict.MISSING_STEP, f"{of.peer} has made these details from other records than its totals"
                 )
         extract = _extract(of.peer, of.day)
-        with lake.stage() as folder:
-            target = folder / "rows" / f"extract={extract}"
-            target.mkdir(parents=True)
-            _store(_checked(rows, header), target / "part-0.parquet", table, header)
+        with lake.stage() as stage:
+            partition = {"extract": extract}
+            file = stage.new_file(table, partition)
+            stored = _store(_checked(rows, header), file, table, header)
             done = lake.adopt(
-                list_staged(folder / "rows"),
+                [StagedFile(file, stored, partition)] if stored else [],
                 table,
                 Change("replace_partitions", partitions=[extract], meta={"signed_sha256": signed_sha256}),
             )
@@ -190,7 +193,7 @@ def reconcile_with(
     of: PartnerDay,
     *,
     grace_s: int = GRACE_S,
-    allowed: int = 0,
+    tolerance: Tolerance = NO_TOLERANCE,
     declared: Mapping[str, int] | None = None,
 ) -> JobResult:
     """Reconcile one day with a partner, from our records and what the partner has signed; both directions.
@@ -230,7 +233,7 @@ def reconcile_with(
     bounds = Bounds(grace_s * 1_000_000, _SKEW_US)
     hold_together(lake, result, Comparison(compared_sides, clocks, [of.day], bounds, [domain, peer]), meta)
     buckets.unpersist()
-    conclude(result, day=of.day, allowed=allowed)
+    conclude(result, day=of.day, tolerance=tolerance)
     hours = offsets_by_hour((row.pop("hour_us"), Delay(**row)) for row in clocks.delays.to_pylist())
     if any(hours.values()):
         by_hour = [{one.domain: one for one in offsets} for offsets in hours.values() if offsets]
@@ -369,15 +372,18 @@ def _begin_us(header: Header) -> int:
     return int(datetime.strptime(header.day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()) * 1_000_000
 
 
-def _store(rows: Iterator[Row], path: Path, table: Table, header: Header) -> None:
-    """Write rows as a file of the table. Raises ExtractError: details of another day."""
+def _store(rows: Iterator[Row], path: Location, table: Table, header: Header) -> int:
+    """Write rows as a file of the table; how many. Raises ExtractError: details of another day."""
+    stored = 0
     schema = to_arrow_schema(table.schema)
     schema = schema.remove(schema.get_field_index("extract"))
     columns = partial(_columns, header=header)
-    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+    with storage.parquet_writer(path, schema, compression="zstd") as writer:
         while batch := [columns(row) for row in islice(rows, _BATCH_ROWS)]:
             found = pa.Table.from_pylist(batch, schema=schema)
             writer.write_table(_with_times(found, header) if header.step == "details" else found)
+            stored += len(batch)
+    return stored
 
 
 def _with_times(entries: pa.Table, header: Header) -> pa.Table:

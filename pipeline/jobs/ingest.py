@@ -1,9 +1,9 @@
 """Ingest: from the spools of nodes to bronze, quarantine and the ledger, every record exactly once.
 
 Theory of operation. A round lists the manifests in the spools, leaves out those that the ledger has settled, and takes
-the others in batches. A batch is verified, pinned as a plan in a file, loaded by tasks of Spark, committed to
-quarantine and bronze under the number of the batch, and entered into the ledger under the same number. Then the plan is
-removed.
+the others in batches. A batch is verified, pinned as a plan in table `ingest_plan`, loaded by tasks of Spark, committed
+to quarantine and bronze under the number of the batch, and entered into the ledger under the same number. A plan whose
+batch is in the ledger is done.
 
 Whether frames are sound and lines are as many as promised is found out by the tasks, which decompress anyway. When
 something is not as it should be, nothing is committed, and the batch is verified once more, to the last line. Segments
@@ -14,6 +14,11 @@ A killed run leaves a plan behind. The next run verifies what is in it once more
 the batch's number skip it, the ledger is written from what is true now. So nothing comes twice and nothing is left
 out, wherever the end was. Rows say with which batch they came, so even a segment that was taken away in between is
 entered as what it is: stored, and no longer there to be verified.
+
+Of several that ingest into one lake at the same time one goes on. On a disk the others find a lock. In a store, where
+nothing can be locked, a plan is pinned by a commit that holds only if nobody has pinned another one since: who fails
+ends. One that finds the plan of another at work carries it out as well, as if that had been killed, and ends where it
+meets a commit of the other. Nothing is entered into the ledger without a plan.
 
 Why no stream of Spark's over the manifests: its checkpoint would be a second memory beside the ledger, and losing it
 starts the numbers of batches again at 0; it can neither leave out what is settled nor look again at what was rejected;
@@ -30,7 +35,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -39,20 +44,23 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import durable
+from pipeline import durable, storage
 from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.core.stretches import missing_numbers
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake_files import explained
 from pipeline.ledger import Ledger, read_stretches
 from pipeline.node_keys import Trust
-from pipeline.schemas import SEGMENTS
+from pipeline.schemas import INGEST_PLAN, SEGMENTS
 from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
 from pipeline.segment_summary import FindingSummary, missing_line
 from pipeline.segments import Place, Segment, examine, find_manifests
-from pipeline.table_log import LakeError
-from pipeline.tables import Lake
+from pipeline.store_path import Location
+from pipeline.table_log import ConflictError, LakeError
+from pipeline.tables import Change, Commit, Lake
 from protofly.errors import SettingsError
 from protofly.records import Kind, SegmentManifest
 
@@ -62,6 +70,8 @@ BATCH_BYTES: Final = 256 << 20
 _ATTEMPTS: Final = 3
 _GAPS_SHOWN: Final = 20
 _FOLDER: Final = "_ingest"
+_REQUESTS: Final = 16
+"""At once, to a store that takes its time to answer each."""
 
 _Refusals: TypeAlias = dict[Place, tuple[Finding, str]]
 """What loading has found about segments that were fine before, and what is to be said about it."""
@@ -94,10 +104,12 @@ class Ingest:
     """
 
     lake: Lake
-    spools: Sequence[Path]
+    spools: Sequence[Location]
     trust: Trust = field(default_factory=Trust)
     _tried: dict[Place, tuple[int, int]] = field(default_factory=dict)
     """Rejected places, and the marks of their files when they were looked at."""
+    _plan_version: int = -1
+    """Of table `ingest_plan`, when it was read or written last."""
 
     def run(self, progress: Callable[[str], None] = lambda _: None) -> JobResult:
         """Take in everything that is there now.
@@ -128,16 +140,15 @@ class Ingest:
     # One batch.
 
     def _left_plan(self) -> _Plan | None:
+        self._plan_version = self.lake.version(INGEST_PLAN)
+        rows = self.lake.read_small(INGEST_PLAN, version=self._plan_version).to_pylist()
+        if not rows:
+            return None
         try:
-            plan = msgspec.json.decode(self._plan_path.read_bytes(), type=_Plan)
-        except FileNotFoundError:
-            return None
+            plan = msgspec.json.decode(rows[0]["plan"], type=_Plan)
         except msgspec.DecodeError as exc:
-            raise LakeError(f"{self._plan_path} is spoilt ({exc}): restore it from a backup of the lake") from exc
-        if plan.batch <= Ledger(self.lake).last_batch:
-            self._plan_path.unlink()
-            return None
-        return plan
+            raise LakeError(f"{INGEST_PLAN.name} is spoilt ({exc}): restore it from a backup of the lake") from exc
+        return plan if plan.batch > Ledger(self.lake).last_batch else None
 
     def _next_plan(self, result: JobResult) -> _Plan | None:
         ledger = Ledger(self.lake)
@@ -149,8 +160,8 @@ class Ingest:
         try:
             found = ledger.news(list(find_manifests(self.spools)))
         except OSError as exc:
-            raise SettingsError(f"spool {exc.filename}: {exc.strerror}") from exc
-        found = [place for place in found if self._tried.get(place) != _marks(place)]
+            raise SettingsError(f"spool {exc.filename}: {exc.strerror}" if exc.filename else str(exc)) from exc
+        found = [place for place in found if place not in self._tried or self._tried[place] != _marks(place)]
         found.sort(key=lambda place: (place.stem, place))
         chosen = list(islice(_up_to(found, BATCH_BYTES), BATCH_SEGMENTS))
         return chosen if len(chosen) == len(found) else _before_disputed(chosen, found)
@@ -193,11 +204,13 @@ class Ingest:
             if not any(one.says_the_same_as(segment) for one in known[segment.place.spool, segment.place.path])
         ]
         if news:
+            if not accepted:
+                self._pin(plan, [])
             with result.timed("ledger"):
                 commit = ledger.write(news, plan.batch, datetime.now(UTC).strftime("%Y-%m-%d"))
+            self._check_alone(commit)
             result.rows[SEGMENTS.name] = result.rows.get(SEGMENTS.name, 0) + len(news)
             result.versions[SEGMENTS.name] = commit.version
-        self._plan_path.unlink(missing_ok=True)
         judged = {segment.place for segment in segments if segment.verdict is Verdict.ACCEPTED}
         for place in set(plan.places) - judged:
             self._tried[place] = _marks(place)
@@ -207,7 +220,7 @@ class Ingest:
         self, places: Sequence[Place], refusals: _Refusals, ledger: Ledger, *, reads_lines: bool
     ) -> list[Segment]:
         known = ledger.known(places)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing and decompressing do not hold the interpreter
+        with ThreadPoolExecutor(self._threads) as pool:  # what takes long does not hold the interpreter
             segments = list(pool.map(partial(examine, trust=self.trust, reads_lines=reads_lines), places))
         for segment in segments:
             if segment.place in refusals:
@@ -230,7 +243,13 @@ class Ingest:
             if segment.manifest is not None
         }
         plan = msgspec.structs.replace(plan, accepted=pinned)
-        durable.replace(self._plan_path, msgspec.json.encode(plan))
+        row = {"batch": plan.batch, "plan": msgspec.json.encode(plan).decode()}
+        rows = pa.Table.from_pylist([row], to_arrow_schema(INGEST_PLAN.schema))
+        try:
+            commit = self.lake.commit(rows, INGEST_PLAN, Change("overwrite", base_version=max(0, self._plan_version)))
+        except ConflictError as exc:
+            raise self._not_alone() from exc
+        self._plan_version = commit.version
         return plan
 
     def _load(self, kind: Kind, segments: list[Segment], plan: _Plan, result: JobResult) -> list[Segment]:
@@ -242,6 +261,7 @@ class Ingest:
                 return []
             with result.timed(f"load {kind.value}"):
                 loaded = load(self.lake, kind, segments, plan.batch)
+            self._check_alone(loaded.commits[-1] if loaded.commits else None)
             for commit in loaded.commits:
                 result.wrote(commit.table, commit.rows, commit.version)
         by_stem = {segment.place.stem: segment for segment in segments}
@@ -260,11 +280,23 @@ class Ingest:
     # Around the batches.
 
     @property
-    def _plan_path(self) -> Path:
-        return self.lake.folder / _FOLDER / "plan.json"
+    def _threads(self) -> int:
+        is_far = not all(isinstance(spool, Path) for spool in self.spools)
+        return max(os.cpu_count() or 1, _REQUESTS if is_far else 1)
+
+    def _not_alone(self) -> LakeError:
+        return LakeError(f"another ingest is at work on {self.lake.folder}")
+
+    def _check_alone(self, commit: Commit | None) -> None:
+        """Raises LakeError: somebody else has made this commit."""
+        if commit is not None and commit.is_repeated:
+            raise self._not_alone()
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
+        if not isinstance(self.lake.folder, Path):
+            yield
+            return
         folder = self.lake.folder / _FOLDER
         folder.mkdir(exist_ok=True)
         lock = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, durable.FILE_MODE)
@@ -272,7 +304,7 @@ class Ingest:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as exc:
-                raise LakeError(f"another ingest is at work on {self.lake.folder}") from exc
+                raise self._not_alone() from exc
             self.lake.clear_stages()
             yield
         finally:
@@ -322,7 +354,7 @@ class Ingest:
 
 def run(
     lake: Lake,
-    spools: Sequence[Path],
+    spools: Sequence[Location],
     *,
     trust: Trust | None = None,
     progress: Callable[[str], None] = lambda _: None,
@@ -344,7 +376,7 @@ def run(
 
 def follow(
     lake: Lake,
-    spools: Sequence[Path],
+    spools: Sequence[Location],
     *,
     trust: Trust | None = None,
     wait: Callable[[], bool],
@@ -358,18 +390,19 @@ def follow(
 
 
 def _marks(place: Place) -> tuple[int, int]:
-    try:
-        found = place.segment_path.stat()
-    except OSError:
-        return 0, 0
-    return found.st_size, found.st_mtime_ns
+    for path in place.segment_paths:
+        with suppress(OSError):
+            found = storage.marks(path)
+            return found.size_bytes, found.mtime_us
+    return 0, 0
 
 
 def _up_to(places: Sequence[Place], limit_bytes: int) -> Iterator[Place]:
     total = 0
     for place in places:
-        total += _marks(place)[0]
-        if total > limit_bytes and total > _marks(place)[0]:
+        size_bytes = _marks(place)[0]
+        total += size_bytes
+        if total > limit_bytes and total > size_bytes:
             return
         yield place
 

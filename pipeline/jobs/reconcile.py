@@ -1,8 +1,9 @@
 """The job that compares the records of two sides: all of a lake, or our own and what a partner has sent us.
 
 Clocks come first, from a sample of matched messages; then totals per domain pair and 5 minutes; then records, only
-where totals differ. A day is done again while messages of it are pending, when its records have changed, or when some
-of it are unprovable and more is proved now.
+where totals differ. All that a run finds becomes visible in one commit. A day is done again when its records, or those
+of a day beside it, have changed. If some of its messages are pending or unprovable, it is also done again when
+something else is proved about it than before, and when the time has come to give up waiting.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from hashlib import sha256
 from typing import Final
 
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline import storage
 from pipeline.core.clock_course import clock_findings, filled, finding_line, offsets_by_hour
 from pipeline.core.clock_graph import Delay
 from pipeline.core.clock_tables import HOUR_US, TIMES, ClockTables
@@ -29,6 +32,7 @@ from pipeline.core.groups import words
 from pipeline.core.message_classes import CASES, Judging, Spans
 from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, entries_of, of_others
 from pipeline.core.side_totals import BUCKET_COUNTS, PAIR
+from pipeline.core.tolerance import BLAMELESS, Tolerance
 from pipeline.core.utc_days import end_us
 from pipeline.day_state import done_inputs, inputs_by_day, note_done
 from pipeline.file_pieces import Reading
@@ -64,14 +68,15 @@ from pipeline.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
 from protofly.records import Kind
 
 APP: Final = "reconcile"
+PROOFS: Final = "reconcile-proofs"
+"""By what was proved about each domain the days were judged; kept in `day_state` like their records."""
 SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
 CLOCK_SAMPLE: Final = 400_000
 """Records of a day above which clocks are judged by a sample of about this size."""
 PROOF_DAYS: Final = 7
 """How long after a message a missing proof is waited for, by the newest segment: then its day is closed."""
-_OPEN: Final = ("pending", "unprovable")
-"""Classes that blame nobody."""
+NO_TOLERANCE: Final = Tolerance()
 FEW_BUCKETS: Final = 200_000
 """So many keys of buckets, some 30 MB, every worker can hold."""
 _ONE_DOMAIN: Final = (
@@ -112,6 +117,7 @@ class Comparison:
         days: Only messages of these, each `YYYY-MM-DD`.
         bounds: What is allowed for.
         domains: Only pairs of these; what the tables hold about others stays.
+        beside: Rows of further tables that replace those of the days: what was found out about clocks.
     """
 
     both: BothSides
@@ -119,6 +125,7 @@ class Comparison:
     days: Collection[str]
     bounds: Bounds
     domains: Collection[str]
+    beside: tuple[tuple[Table, pa.Table], ...] = ()
 
 
 def run(
@@ -128,25 +135,25 @@ def run(
     grace_s: int = GRACE_S,
     skew_ms: int = SKEW_MS,
     declared: Mapping[str, int] | None = None,
-    allowed: int = 0,
+    tolerance: Tolerance = NO_TOLERANCE,
 ) -> JobResult:
     """Reconcile all pairs of domains if the lake has records of both.
 
     Args:
         lake: Reads `silver_mdr` and `segments`; writes `recon_bucket`, `recon_case`, `recon_pair`, `clock_offset` and
             `clock_finding`.
-        day: `YYYY-MM-DD`, UTC; None takes every day that has changed, has messages pending, or has unprovable ones and
-            is proved further now.
+        day: `YYYY-MM-DD`, UTC; None takes every day for which there is a reason; see above.
         grace_s: How long after its own time a message may be recorded by the other side.
         skew_ms: How far beyond the usual the times of both records may be apart.
         declared: Until when the operator vouches for a node that is silent, in µs.
-        allowed: Cases, without pending and unprovable ones, that are no reason to end with FINDINGS.
+        tolerance: Cases that are no reason to end with FINDINGS.
 
     Returns:
         `findings` counts cases without pending and unprovable ones. Ends with INCOMPLETE when the day that was asked
         for has no records, or messages pending.
 
     Raises:
+        ConflictError: Another reconciliation has committed meanwhile; nothing was written.
         LakeError: As the lake does.
     """
     result = JobResult("reconcile")
@@ -155,7 +162,8 @@ def run(
     inputs = _inputs_by_day(lake, silver_version)
     with result.timed("proofs"):
         proved = proved_completeness(lake, declared=declared) if inputs else {}
-    chosen = {day} if day is not None else _unsettled(lake, inputs) | _proved_since(lake, proved)
+    proofs = {one: proof_of_day(proved, one, grace_s=grace_s) for one in inputs}
+    chosen = {day} if day is not None else _changed(lake, inputs) | _to_judge_again(lake, proofs, proved)
     days = [one for one in inputs if one in chosen]
     if not days:
         result.details = {"days": [], **dict.fromkeys(CASES, 0)}
@@ -167,15 +175,15 @@ def run(
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
         times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved, one_in=one_in)
         delays = pair_delays(times).frame(PAIR_DELAY).toArrow()
-        clocks = write_clocks(lake, result, delays, days)
+        clocks, beside = clocks_of_days(result, delays, days)
     compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
     entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
     both = BothSides(entries, both_totals(compared_of), proved)
-    meta = {"input_versions": {SILVER_MDR.name: silver_version}}
-    bounds = Bounds(grace_s * 1_000_000, skew_ms * 1_000)
-    hold_together(lake, result, Comparison(both, clocks, days, bounds, proved), meta)
+    comparison = Comparison(both, clocks, days, Bounds(grace_s * 1_000_000, skew_ms * 1_000), proved, beside)
+    hold_together(lake, result, comparison, {"input_versions": {SILVER_MDR.name: silver_version}})
     note_done(lake, APP, {one: inputs[one] for one in days})
-    conclude(result, day=day, allowed=allowed)
+    note_done(lake, PROOFS, {one: proofs[one] for one in days})
+    conclude(result, day=day, tolerance=tolerance)
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
         result.warnings.append(_ONE_DOMAIN)
@@ -183,19 +191,20 @@ def run(
 
 
 def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[str, object]) -> None:
-    """Compare at both levels, write the findings into the lake with `meta`, and add them to the result."""
+    """Compare at both levels, write the findings into the lake in one commit with `meta`, add them to the result."""
     both, clocks, days, bounds = of.both, of.clocks, of.days, of.bounds
-    files: dict[str, list[StagedFile]] = {}
+    parts: list[tuple[Table, list[StagedFile]]] = []
+    base_version = lake.version(RECON_PAIR)
 
     def staged(rows: WorkerRows, table: Table, names: str) -> list[StagedFile]:
-        others = lake.read_in_workers(table, columns=table.schema.names, partitions=days)
+        others = lake.read_in_workers(table, base_version, columns=table.schema.names, partitions=days)
         kept = others.then(partial(_of_others, frozenset(of.domains)))
-        found = lake.write(rows, folder / names, table)
-        files[table.name] = [file for file in found if file.partition["dt"] in days]
-        files[table.name] += lake.write(kept, folder / f"other-{names}", table)
+        found = lake.write(rows, stage.of(table, names), table)
+        files = [file for file in found if file.partition["dt"] in days]
+        parts.append((table, files + lake.write(kept, stage.of(table, f"other-{names}"), table)))
         return found
 
-    with lake.stage() as folder:
+    with lake.stage() as stage:
         with result.timed("totals"):
             # Also of 5 minutes before and after the days: no rows of the table, but they may name disputed records.
             sides = compared(both.sides, clocks, skew_us=bounds.skew_us)
@@ -203,8 +212,6 @@ def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[s
             ours = [file for file in buckets if file.partition["dt"] in days]
         with result.timed("records"):
             segments = _accepted_segments(lake, days)
-            seen_us = max((known.seen_us for known in both.completeness.values()), default=0)
-            newest_us = min(seen_us, time.time_ns() // 1000)  # a clock that is years ahead closes no days
             by = Judging(
                 frozenset(days),
                 clocks,
@@ -212,16 +219,17 @@ def hold_together(lake: Lake, result: JobResult, of: Comparison, meta: Mapping[s
                 bounds.grace_us,
                 bounds.skew_us,
                 segments,
-                given_up_us=newest_us - PROOF_DAYS * DAY_US,
+                given_up_us=_given_up_us(both.completeness),
             )
             found = judged(_disputed(lake, both.entries, buckets, days=len(days)), by).persist()
             equal = equal_totals(_rows_in(lake, ours, BUCKET_COUNTS))
             staged(cases(found), RECON_CASE, "cases")
             staged(pair_counts(found, equal, both.completeness), RECON_PAIR, "pairs")
             found.unpersist()
-        # Pairs last, because they say of which records this is the outcome.
-        for table in (RECON_BUCKET, RECON_CASE, RECON_PAIR):
-            done = lake.adopt(files[table.name], table, Change("replace_partitions", partitions=days, meta=meta))
+        parts += [(table, lake.write(rows, stage.of(table, table.name), table)) for table, rows in of.beside]
+        # What others have written since the rows that stay were read would be lost.
+        change = Change("replace_partitions", partitions=days, meta=meta, base_version=max(base_version, 0))
+        for done in lake.adopt_together(parts, change):
             result.wrote(done.table, done.rows, done.version)
     result.details |= {"days": sorted(days)} | _sums(lake, days, of.domains)
 
@@ -233,7 +241,7 @@ def _rows_in(
     schema = to_arrow_schema(RECON_BUCKET.schema)
     reading = Reading(pa.schema([schema.field(name) for name in names]), where)
     return rows_in_files(
-        lake.spark, [(str(one.path), one.path.stat().st_size, one.partition) for one in files], reading
+        lake.spark, [(str(one.path), storage.size_of(one.path), one.partition) for one in files], reading
     )
 
 
@@ -278,8 +286,14 @@ def _of_others(domains: Collection[str], batches: Batches) -> Batches:
         yield from of_others(pa.Table.from_batches([batch]), domains).to_batches()
 
 
-def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collection[str]) -> ClockTables:
-    """Solve the clocks of each day hour by hour, write them and what is wrong with them, and warn of that."""
+def clocks_of_days(
+    result: JobResult, delays: pa.Table, days: Collection[str]
+) -> tuple[ClockTables, tuple[tuple[Table, pa.Table], ...]]:
+    """Solve the clocks of each day hour by hour, and warn of what is wrong with them.
+
+    Returns:
+        The clocks, and rows of `clock_offset` and `clock_finding`.
+    """
     of_day: dict[str, list[tuple[int, Delay]]] = {day: [] for day in sorted(days)}
     for row in delays.to_pylist():
         hour_us = row.pop("hour_us")
@@ -297,19 +311,19 @@ def write_clocks(lake: Lake, result: JobResult, delays: pa.Table, days: Collecti
         findings += [asdict(one) | {"dt": day} for one in found]
         result.warnings += [finding_line(one, day) for one in found]
     result.details["clocks"] = findings
-    for table, rows in ((CLOCK_OFFSET, offsets), (CLOCK_FINDING, findings)):
-        written = pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema))
-        done = lake.commit(written, table, Change("replace_partitions", partitions=days, meta={}))
-        result.wrote(done.table, done.rows, done.version)
-    return ClockTables(delays, pa.Table.from_pylist(known, schema=to_arrow_schema(CLOCK_OFFSET.schema)))
+    written = tuple(
+        (table, pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)))
+        for table, rows in ((CLOCK_OFFSET, offsets), (CLOCK_FINDING, findings))
+    )
+    return ClockTables(delays, pa.Table.from_pylist(known, schema=to_arrow_schema(CLOCK_OFFSET.schema))), written
 
 
-def conclude(result: JobResult, *, day: str | None, allowed: int) -> None:
+def conclude(result: JobResult, *, day: str | None, tolerance: Tolerance) -> None:
     """Count findings and choose the exit code."""
-    result.findings = sum(result.details[word] for word in CASES if word not in _OPEN)
+    result.findings = sum(result.details[word] for word in CASES if word not in BLAMELESS)
     counts = [("matched", result.details["matched"]), *((word, result.details[word]) for word in CASES)]
     result.outcome = ", ".join(f"{count:,} {word}" for word, count in counts if count or word in {"matched", "lost"})
-    if result.findings > allowed:
+    if tolerance.is_exceeded(result.details):
         result.exit_code = ExitCode.FINDINGS
     if day is not None and result.details["pending"]:
         result.exit_code = ExitCode.INCOMPLETE
@@ -351,8 +365,8 @@ def _days_near(days: Collection[str]) -> set[str]:
 
 def _sums(lake: Lake, days: Collection[str], domains: Collection[str]) -> dict[str, int]:
     names = ("sent", "received", "matched", "refused", *CASES, "undelivered")
-    rows = lake.read_small(RECON_PAIR, columns=[*names, *PAIR, "dt"]).to_pylist()
-    meant = [row for row in rows if row["dt"] in days and {row["src_domain"], row["dst_domain"]} <= set(domains)]
+    rows = lake.read_small(RECON_PAIR, columns=[*names, *PAIR], partitions=days).to_pylist()
+    meant = [row for row in rows if {row["src_domain"], row["dst_domain"]} <= set(domains)]
     return {name: sum(row[name] or 0 for row in meant) for name in names}
 
 
@@ -367,29 +381,62 @@ def _beside(day: str, days: int) -> str:
     return (_midnight(day) + timedelta(days=days)).strftime("%Y-%m-%d")
 
 
-def _unsettled(lake: Lake, inputs: Mapping[str, str]) -> set[str]:
-    """Days whose records have changed since they were reconciled, or with messages that were pending then."""
+def _changed(lake: Lake, inputs: Mapping[str, str]) -> set[str]:
+    """Days whose records have changed since they were reconciled."""
     done = done_inputs(lake, APP)
-    pending = {
-        row["dt"] for row in lake.read_small(RECON_PAIR, columns=["dt", "pending"]).to_pylist() if row["pending"]
-    }
-    return pending | {day for day, files in inputs.items() if done.get(day) != files}
+    return {day for day, input_ in inputs.items() if done.get(day) != input_}
 
 
-def _proved_since(lake: Lake, proved: Mapping[str, Completeness]) -> set[str]:
-    """Closed days with unprovable messages of which more is proved now: a segment that was withheld has turned up.
+def _to_judge_again(lake: Lake, proofs: Mapping[str, str], proved: Mapping[str, Completeness]) -> set[str]:
+    """Days with messages that another proof, or the end of waiting for one, gives another class.
 
-    It may hold no record of the day, so that nothing else shows it.
+    A segment that has turned up may hold no record of the day, so that nothing else shows it. Pairs with a partner
+    whose records are not here wait for `reconcile --peer`.
     """
-    names = (*PAIR, "dt", "unprovable", "complete_until_us")
+    done, given_up_us = done_inputs(lake, PROOFS), _given_up_us(proved)
+    files = [file for file in lake.files(RECON_PAIR) if any(file.may_have(word, 1, 1 << 62) for word in BLAMELESS)]
     found = set()
-    for row in lake.read_small(RECON_PAIR, columns=names).to_pylist():
-        if row["unprovable"] and all(row[name] in proved for name in PAIR):
-            known_us = min(proved[row[name]].until_us for name in PAIR)
-            needed_us = end_us(row["dt"]) + GRACE_S * 1_000_000
-            if (row["complete_until_us"] or 0) < min(known_us, needed_us):
-                found.add(row["dt"])
+    for row in lake.read_files_small(RECON_PAIR, files, (*PAIR, "dt", *BLAMELESS)).to_pylist():
+        if all(row[name] in proved for name in PAIR):
+            day = row["dt"]
+            is_given_up = row["pending"] and end_us(day) <= given_up_us
+            if is_given_up or (any(row[word] for word in BLAMELESS) and proofs.get(day) != done.get(day)):
+                found.add(day)
     return found
+
+
+def _given_up_us(proved: Mapping[str, Completeness]) -> int:
+    """Of messages sent before, what is not proved by now never will be."""
+    seen_us = max((known.seen_us for known in proved.values()), default=0)
+    newest_us = min(seen_us, time.time_ns() // 1000)  # a clock that is years ahead closes no days
+    return newest_us - PROOF_DAYS * DAY_US
+
+
+def proof_of_day(proved: Mapping[str, Completeness], day: str, *, grace_s: int) -> str:
+    """What is proved about each domain's records of a day, as a hash: equal as long as no message can be judged anew.
+
+    Args:
+        proved: By domain.
+        day: `YYYY-MM-DD`, UTC.
+        grace_s: How long after its own time a message may be recorded.
+    """
+    slack_us = 2 * grace_s * 1_000_000
+    low_us, high_us = end_us(day) - DAY_US - slack_us, end_us(day) + slack_us
+
+    def near(spans: Collection[tuple[int, int]]) -> list[tuple[int, int]]:
+        return [(max(low_us, begin), min(high_us, end)) for begin, end in spans if begin <= high_us and end >= low_us]
+
+    known = [
+        (
+            domain,
+            min(max(one.from_us, low_us), high_us),
+            min(max(one.until_us, low_us), high_us),
+            near(one.holes),
+            near(one.crashes),
+        )
+        for domain, one in sorted(proved.items())
+    ]
+    return sha256(repr(known).encode()).hexdigest()
 
 
 def _rows_of(lake: Lake, version: int, days: Collection[str]) -> int:

@@ -7,7 +7,6 @@ docs/adr/0015.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -18,11 +17,11 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline import storage
 from pipeline.core.groups import lengths_of, numbers, words
 from pipeline.day_state import newest_batch
 from pipeline.jobs.result import ExitCode, JobResult
@@ -101,9 +100,9 @@ def _adopt_linked(lake: Lake, files: Collection[DataFile], change: Change) -> Co
     """Make files of bronze files of silver as well."""
     with lake.stage() as stage:
         staged = []
-        for number, file in enumerate(files):
-            path = stage / f"{number}.parquet"
-            os.link(lake.folder / BRONZE_MDR.name / file.path, path)
+        for file in files:
+            path = stage.new_file(SILVER_MDR, file.partition)
+            storage.share(lake.path_of(BRONZE_MDR, file), path)
             staged.append(StagedFile(path, file.rows, file.partition))
         return lake.adopt(staged, SILVER_MDR, change)
 
@@ -134,7 +133,7 @@ def _note_owners(lake: Lake, files: Collection[DataFile]) -> None:
     """Add to `node_owner` whose records these are. It may run ahead of silver: these records will be there."""
     found: set[tuple[str, str]] = set()
     for file in files:
-        with pq.ParquetFile(lake.folder / BRONZE_MDR.name / file.path, read_dictionary=_OWNERS) as parquet:
+        with storage.open_parquet(lake.path_of(BRONZE_MDR, file), read_dictionary=_OWNERS) as parquet:
             for batch in parquet.iter_batches(_BATCH_ROWS, columns=list(_OWNERS)):
                 (domains, domain), (nodes, node) = (words(batch.column(name)) for name in _OWNERS)
                 pairs = np.unique(domain.astype(np.int64) * len(nodes) + node).tolist()
@@ -168,7 +167,7 @@ def _spans(lake: Lake, files: Collection[DataFile], done: int) -> list[_Span]:
     """
     spans: dict[tuple[str, int, int], _Span] = {}
     for file in files:
-        with pq.ParquetFile(lake.folder / BRONZE_MDR.name / file.path, read_dictionary=["node"]) as parquet:
+        with storage.open_parquet(lake.path_of(BRONZE_MDR, file), read_dictionary=["node"]) as parquet:
             batches = parquet.iter_batches(_BATCH_ROWS, columns=[*_SEGMENT, "seq", "batch"])
             news = (batch.filter(pc.greater(batch.column("batch"), done)) for batch in batches)
             for segment, span in (run for batch in news if batch.num_rows for run in _runs(batch)):

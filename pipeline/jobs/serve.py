@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from threading import Event
 from typing import Final
 
@@ -34,6 +33,7 @@ from pipeline.node_keys import Trust
 from pipeline.schemas import SILVER_MDR
 from pipeline.serve_metrics import Metrics, MetricsServer, measure
 from pipeline.serve_settings import ServeSettings, periods
+from pipeline.store_path import location
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
 from protofly.errors import SettingsError
@@ -84,7 +84,7 @@ class Work:
     _ingest: Ingest = field(init=False)
 
     def __post_init__(self) -> None:
-        self._ingest = Ingest(self.lake, [Path(spool) for spool in self.settings.spools], self.trust)
+        self._ingest = Ingest(self.lake, [location(spool) for spool in self.settings.spools], self.trust)
 
     def jobs(self) -> dict[str, Callable[[], JobResult]]:
         """What each job does."""
@@ -96,7 +96,7 @@ class Work:
             "settle": lambda: settle.run(self.lake),
             "reconcile": lambda: reconcile.run(self.lake),
             "stubs": lambda: stubs.run(self.lake),
-            "report": lambda: report.run(self.lake, out=Path(self.settings.report)),
+            "report": lambda: report.run(self.lake, out=location(self.settings.report)),
             "retention": self._retain,
             "compact": lambda: compact.run(self.lake),
         }

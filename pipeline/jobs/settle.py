@@ -220,11 +220,11 @@ def _write(
     """Commit statements of these versions; other versions of their days stay."""
     days = sorted({day for _, day in versions})
     names = STATEMENT_DAILY.schema.names
-    with lake.stage() as folder:
-        staged = lake.write(rows, folder / "rows", STATEMENT_DAILY)
+    with lake.stage() as stage:
+        staged = lake.write(rows, stage.of(STATEMENT_DAILY, "rows"), STATEMENT_DAILY)
         before = lake.read_in_workers(STATEMENT_DAILY, base_version, columns=names, partitions=days)
         unchanged = before.then(partial(_without, {(*whose, one.number) for whose, one in versions.items()}))
-        staged += lake.write(unchanged, folder / "unchanged", STATEMENT_DAILY)
+        staged += lake.write(unchanged, stage.of(STATEMENT_DAILY, "unchanged"), STATEMENT_DAILY)
         return lake.adopt(
             staged,
             STATEMENT_DAILY,

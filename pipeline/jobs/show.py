@@ -26,8 +26,11 @@ def tables(lake: LakeFiles) -> JobResult:
     result = JobResult(APP)
     found = []
     for table in filter(lake.has, TABLES.values()):
-        result.versions[table.name] = version = lake.version(table)
+        version = lake.version(table)
         files = lake.files(table, version)
+        if table.shared_log and not files:
+            continue  # its log is that of another table, too
+        result.versions[table.name] = version
         days = sorted({partition_of(table, file) for file in files}) if table.partition == ("dt",) else []
         first, last = (days[0], days[-1]) if days else ("", "")
         rows = sum(file.rows for file in files)

@@ -7,12 +7,14 @@ from typing import Final
 from pipeline.core.regression import SMALLEST_EFFECT
 from pipeline.core.stub_hours import RECORD
 from pipeline.core.stub_versions import HOUR, Versions
+from pipeline.day_state import changed_days, note_done
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import BRONZE_STUB_EVENT, SILVER_MDR, STUB_HOURLY, STUB_LIFE, STUB_REGRESSION
 from pipeline.tables import Change, Lake
 from pipeline.transforms.stubs import stub_hourly, stub_life, stub_regressions
 
 APP: Final = "stubs"
+_LIVES: Final = "stub-lives"
 
 
 def run(
@@ -22,7 +24,7 @@ def run(
     candidate: str = "",
     smallest_effect: float = SMALLEST_EFFECT,
 ) -> JobResult:
-    """Refresh the health tables and compare versions.
+    """Bring the health tables up to date, of days whose records have changed, and compare versions.
 
     Args:
         lake: The lake, with refined records.
@@ -34,13 +36,17 @@ def run(
     silver_version = lake.version(SILVER_MDR)
     meta = {"input": {SILVER_MDR.name: silver_version}}
     with result.timed("health"):
-        silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD)
-        hourly = lake.commit(stub_hourly(silver), STUB_HOURLY, Change("overwrite", meta=meta))
-        result.wrote(STUB_HOURLY.name, hourly.rows, hourly.version)
-        life = lake.commit(stub_life(lake.read(BRONZE_STUB_EVENT)), STUB_LIFE, Change("overwrite", meta=meta))
-        result.wrote(STUB_LIFE.name, life.rows, life.version)
+        days = changed_days(lake, APP, silver_version)
+        if days:
+            silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD, partitions=days)
+            hourly = lake.commit(
+                stub_hourly(silver), STUB_HOURLY, Change("replace_partitions", partitions=days, meta=meta)
+            )
+            result.wrote(STUB_HOURLY.name, hourly.rows, hourly.version)
+            note_done(lake, APP, days)
+        _bring_lives(lake, result)
     with result.timed("compare"):
-        hours = lake.read_in_workers(STUB_HOURLY, hourly.version, columns=HOUR)
+        hours = lake.read_in_workers(STUB_HOURLY, columns=HOUR)
         wanted = Versions(baseline, candidate, smallest_effect)
         table = stub_regressions(hours, wanted).frame(STUB_REGRESSION.schema).toArrow()
         rows = table.sort_by([(name, "ascending") for name in STUB_REGRESSION.key]).to_pylist()
@@ -59,3 +65,16 @@ def run(
     elif worse:
         result.exit_code = ExitCode.FINDINGS
     return result
+
+
+def _bring_lives(lake: Lake, result: JobResult) -> None:
+    """What happened to stubs, of days with other events than before."""
+    version = lake.version(BRONZE_STUB_EVENT)
+    days = changed_days(lake, _LIVES, version, BRONZE_STUB_EVENT)
+    if days:
+        files = [file for file in lake.files(BRONZE_STUB_EVENT, version) if file.partition["dt"] in days]
+        lives = stub_life(lake.read_files(BRONZE_STUB_EVENT, files))
+        change = Change("replace_partitions", partitions=days, meta={"input": {BRONZE_STUB_EVENT.name: version}})
+        done = lake.commit(lives, STUB_LIFE, change)
+        result.wrote(STUB_LIFE.name, done.rows, done.version)
+        note_done(lake, _LIVES, days)

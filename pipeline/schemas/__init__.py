@@ -10,9 +10,25 @@ A domain pair is written (`src_domain`, `dst_domain`): from whom to whom message
 
 from __future__ import annotations
 
-from pyspark.sql.types import StructType
+from functools import cache
 
-from pipeline.schemas.columns import BYTES, COUNTS, DOUBLE, FLAG, HISTOGRAM, INT, LONG, PAIRS, SHORT, TEXT, TEXTS, Table
+from pyspark.sql.types import StructField, StructType
+
+from pipeline.schemas.columns import (
+    BYTES,
+    COUNTS,
+    DOUBLE,
+    FLAG,
+    HISTOGRAM,
+    INT,
+    LONG,
+    PAIRS,
+    SHORT,
+    TEXT,
+    TEXTS,
+    WHICH,
+    Table,
+)
 from pipeline.schemas.ingested import (
     BRONZE_ADMIN_EVENT,
     BRONZE_DECISION,
@@ -23,6 +39,7 @@ from pipeline.schemas.ingested import (
     BRONZE_STUB_EVENT,
     DAY_STATE,
     ERASURE,
+    INGEST_PLAN,
     NODE_DECLARATION,
     NODE_OWNER,
     QUARANTINE,
@@ -90,6 +107,7 @@ __all__ = [
     "ERASURE",
     "FLAG",
     "HISTOGRAM",
+    "INGEST_PLAN",
     "INT",
     "LEASE",
     "LINK_EVENT",
@@ -129,6 +147,7 @@ __all__ = [
     "TRAFFIC_HOURLY",
     "Table",
     "bronze_table",
+    "whole_log",
 ]
 
 TABLES: dict[str, Table] = {
@@ -142,6 +161,7 @@ TABLES: dict[str, Table] = {
         BRONZE_POLICY_EVENT,
         BRONZE_ADMIN_EVENT,
         QUARANTINE,
+        INGEST_PLAN,
         SEGMENTS,
         SEGMENT_STRETCH,
         NODE_DECLARATION,
@@ -170,6 +190,19 @@ TABLES: dict[str, Table] = {
         LEASE,
     )
 }
+
+
+def whole_log(table: Table) -> Table:
+    """A table with all columns of its log: its own, and those of the tables that share it."""
+    return _all_in(table.shared_log) if table.shared_log else table
+
+
+@cache
+def _all_in(log: str) -> Table:
+    sharing = [table for table in TABLES.values() if table.shared_log == log]
+    fields = {field.name: field for table in sharing for field in table.schema}
+    return Table(log, StructType([StructField(WHICH, TEXT), *fields.values()]), (WHICH, *sharing[0].partition))
+
 
 RECORD_SCHEMAS: dict[Kind, StructType] = {
     Kind.MESSAGE: MESSAGE_RECORD,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -35,25 +36,48 @@ INDEXED: Final = frozenset(
         *("node", "kind", "boot", "segno", "seq", "first_segno", "last_segno", "batch", "verdict", "severity"),
         *("ts_us", "min_ts_us", "max_ts_us", "opened_us", "closed_us", "manifest_mtime_us", "hour_us", "bucket_us"),
         *("our_domain", "peer_domain", "src_domain", "dst_domain", "domain", "role", "status", "version"),
+        *("pending", "unprovable"),
     }
 )
 """Columns whose bounds are in the log for each file, so that readers leave out files. None of them names a person: what
 is in the log stays there when rows go."""
 
 
+WHICH: Final = "table_name"
+"""First partition column of a log that several tables share: which of them a file belongs to."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of the lake: its name, columns, partition columns, and the columns that name a row."""
+    """One table of the lake: its name, columns, partition columns, and the columns that name a row.
+
+    Tables with the same `shared_log` have one log, and so they change together, in one commit.
+    """
 
     name: str
     schema: StructType
     partition: tuple[str, ...] = ()
     key: tuple[str, ...] = ()
+    shared_log: str = ""
+
+    @property
+    def folder(self) -> str:
+        """The folder of its log, inside of the lake; paths of its files are relative to that."""
+        return self.shared_log or self.name
+
+    @property
+    def place(self) -> Mapping[str, str]:
+        """Partition columns, and their values, that all files of this table have in a shared log."""
+        return {WHICH: self.name} if self.shared_log else {}
 
     @property
     def indexed(self) -> tuple[str, ...]:
         """The columns of this table that are `INDEXED`, in their order."""
         return tuple(name for name in self.schema.names if name in INDEXED)
+
+    def has(self, partition: Mapping[str, str]) -> bool:
+        """Whether a file with this partition, in the table's log, is one of its own."""
+        return not self.shared_log or partition[WHICH] == self.name
 
 
 def columns(**named: DataType) -> StructType:

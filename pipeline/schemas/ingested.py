@@ -166,6 +166,9 @@ ERASURE = Table(
 )
 """Who erased a person when and why, and how much changed; not whom."""
 
+INGEST_PLAN = Table("ingest_plan", columns(batch=LONG, plan=TEXT), (), ("batch",))
+"""The batch that is being taken in, or was the last one: its segments as they were before their rows were stored."""
+
 NODE_OWNER = Table("node_owner", columns(our_domain=TEXT, node=TEXT), (), ("our_domain", "node"))
 """Whose records each node has written."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from pyspark.sql.types import ArrayType
 
 from pipeline.schemas.columns import BYTES, COUNTS, FLAG, HISTOGRAM, INT, LONG, TEXT, Table, columns, extended
@@ -54,6 +56,9 @@ STATEMENT_DAILY = Table(
 )
 
 # Reconciled.
+
+RECONCILIATION: Final = "reconciliation"
+"""The log of all tables that one reconciliation writes: readers see all of it, or nothing."""
 
 SIDE_RECORD = columns(
     src_domain=TEXT,
@@ -146,6 +151,7 @@ RECON_BUCKET = Table(
     ),
     ("dt",),
     ("src_domain", "dst_domain", "bucket_us"),
+    RECONCILIATION,
 )
 
 RECON_CASE = Table(
@@ -172,6 +178,7 @@ RECON_CASE = Table(
     ),
     ("dt",),
     ("src_domain", "dst_domain", "msg_id", "case_class"),
+    RECONCILIATION,
 )
 """One row per message on which the sides differ. Matched messages are counted in `recon_pair`, not listed."""
 
@@ -199,6 +206,7 @@ RECON_PAIR = Table(
     ),
     ("dt",),
     ("src_domain", "dst_domain"),
+    RECONCILIATION,
 )
 
 CLOCK_OFFSET = Table(
@@ -217,6 +225,7 @@ CLOCK_OFFSET = Table(
     ),
     ("dt",),
     ("domain", "hour_us"),
+    RECONCILIATION,
 )
 """How far a domain's clock is ahead of the reference's, by hour; the error is half the path asymmetry at worst."""
 
@@ -233,5 +242,6 @@ CLOCK_FINDING = Table(
     ),
     ("dt",),
     ("domain", "kind", "hour_us"),
+    RECONCILIATION,
 )
 """Clocks that drift, or were set."""

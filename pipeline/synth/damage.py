@@ -10,7 +10,7 @@ import base64
 import hashlib
 import shutil
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
@@ -20,15 +20,17 @@ import zstandard
 
 from pipeline.synth.spools import Entry, NodeSpool, Sealed
 from pipeline.synth.truth import Case, Flip, SegmentFault, Truth
+from protofly.record_blocks import lines_in
+from protofly.record_encoding import encoding_of
 from protofly.record_segments import (
+    BLOCKS_VERSION,
     OPEN_SUFFIX,
-    SEALED_SUFFIX,
-    SegmentName,
     encode_manifest,
     frame_compressor,
+    sealed_suffix,
     sign_manifest,
 )
-from protofly.records import Kind, SegmentManifest, frame_end
+from protofly.records import Kind, MessageRecord, Record, SegmentManifest, frame_end
 
 UNKNOWN_VERSION: Final = 99
 _LIE_RECORDS: Final = 3
@@ -101,12 +103,8 @@ def _lie(job: _Job) -> Path:
 
 
 def _age(job: _Job) -> Path:
-    """A node from the future: another schema version on every line and in the manifest, all of it well signed."""
-    lines = _unpack(job.segment.path).replace(b'{"v":1,', b'{"v":%d,' % UNKNOWN_VERSION)
-    sha256, size_bytes = _pack(job.segment.path, lines)
-    job.sign(job.segment, schema_version=UNKNOWN_VERSION, sha256=sha256, size_bytes=size_bytes)
-    if job.following is not None:
-        job.sign(job.following, prev_sha256=sha256)
+    """A node from the future: another schema version, well signed."""
+    job.sign(job.segment, schema_version=UNKNOWN_VERSION)
     return job.segment.path
 
 
@@ -120,22 +118,27 @@ def _copy(job: _Job) -> Path:
 def _reuse_number(job: _Job) -> Path:
     """Another file under a number that was given: half of the records, written anew under other message ids."""
     path = job.beside("reused") / job.segment.path.name
-    lines = _unpack(job.segment.path).splitlines(keepends=True)
-    kept = b"".join(lines[: max(1, len(lines) // 2)]).replace(b'"msg_id":"0', b'"msg_id":"f')
-    sha256, size_bytes = _pack(path, kept)
-    records = kept.count(b"\n")
+    records: list[Record] = list(map(_decode_message, _lines_of(job.segment.path)))
+    kept = records[: max(1, len(records) // 2)]
+    for record in kept:
+        assert isinstance(record, MessageRecord)
+        record.msg_id = "f" + record.msg_id[1:]
     forged = Sealed(path, job.segment.manifest)
-    last_seq = forged.manifest.first_seq + records - 1
-    job.sign(forged, sha256=sha256, size_bytes=size_bytes, records=records, last_seq=last_seq)
+    first_seq = forged.manifest.first_seq
+    encoding = encoding_of(forged.name, has_blocks=forged.manifest.schema_version == BLOCKS_VERSION)
+    data = b"".join(frame_compressor().compress(one.content) for one in encoding.encode(kept, first_seq))
+    path.write_bytes(data)
+    sha256 = hashlib.sha256(data).hexdigest()
+    last_seq = first_seq + len(kept) - 1
+    job.sign(forged, sha256=sha256, size_bytes=len(data), records=len(kept), last_seq=last_seq)
     return path
 
 
 def _renumber(job: _Job) -> Path:
     """The same content once more, as the next segment of the node."""
     last = job.spool.segments[-1]
-    name = SegmentName.parse(last.path.name.removesuffix(SEALED_SUFFIX))
-    assert name is not None
-    path = last.path.with_name(f"{name._replace(segno=name.segno + 1)}{SEALED_SUFFIX}")
+    name = last.name
+    path = last.path.with_name(f"{name._replace(segno=name.segno + 1)}{sealed_suffix(last.manifest.schema_version)}")
     shutil.copyfile(job.segment.path, path)
     again = Sealed(path, job.segment.manifest)
     job.sign(again, segno=name.segno + 1, boot=name.boot, prev_sha256=last.manifest.sha256)
@@ -178,7 +181,7 @@ def damage(wards: list[NodeSpool], late: list[NodeSpool], root: Path, truth: Tru
             unreadable += job.segment.entries
     for spool in late:
         for segment in spool.segments[-1:]:
-            segment.path.rename(segment.path.with_name(segment.path.name.removesuffix(SEALED_SUFFIX) + OPEN_SUFFIX))
+            segment.path.rename(segment.path.with_name(f"{segment.name}{OPEN_SUFFIX}"))
             segment.manifest_path.unlink()
             truth.segments.append(_fault_of("late", segment.path, segment.manifest, root, is_readable=False))
             unreadable += segment.entries
@@ -234,13 +237,11 @@ def _unflip(truth: Truth, entries: list[Entry]) -> None:
     truth.flips = [flip for flip in left if flip.messages]
 
 
-def _unpack(path: Path) -> bytes:
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader:
-        return reader.read()
+_decode_message = msgspec.json.Decoder(MessageRecord).decode
 
 
-def _pack(path: Path, lines: bytes) -> tuple[str, int]:
-    """Write lines as one frame; says hash and size of the file."""
-    data = frame_compressor().compress(lines)
-    path.write_bytes(data)
-    return hashlib.sha256(data).hexdigest(), len(data)
+def _lines_of(path: Path) -> Iterator[bytes]:
+    data, position = path.read_bytes(), 0
+    while (end := frame_end(data, position)) is not None:
+        yield from lines_in(zstandard.ZstdDecompressor().decompress(data[position:end]))
+        position = end

@@ -49,7 +49,11 @@ def synth(options: SynthOptions, out: Path, *, on_progress: Callable[[int, int],
     root.mkdir(parents=True)
     truth = Truth(options.seed, options.start_us, options.end_us)
     truth.clock_offsets_us = {domain.name: domain.offset_us for domain in world.domains}
-    spools = [NodeSpool(one, root / one.name, is_tracked=one.number in world.tracked) for one in world.domains]
+    has_blocks = world.options.has_blocks
+    spools = [
+        NodeSpool(one, root / one.name, is_tracked=one.number in world.tracked, has_blocks=has_blocks)
+        for one in world.domains
+    ]
     traffic = Traffic(world, spools, truth)
     _write_keys_and_policies(world, out)
     _run_days(world, spools, traffic, truth, on_progress or (lambda _done, _total: None))

@@ -6,25 +6,23 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from operator import attrgetter
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-import msgspec
-
 from pipeline.synth.world import Domain
 from protofly.limits import RECORD_FRAME_RECORDS, SEGMENT_BYTES
+from protofly.record_encoding import Encoding, encoding_of
 from protofly.record_segments import (
     MANIFEST_SUFFIX,
-    SEALED_SUFFIX,
     SegmentFacts,
     SegmentFile,
     SegmentName,
     Signer,
-    by_pair,
     encode_manifest,
     frame_compressor,
     make_manifest,
+    sealed_suffix,
     sign_manifest,
 )
 from protofly.records import RECORD_TYPES, Closure, Kind, MessageRecord, Record, SegmentManifest, hash_address
@@ -32,9 +30,7 @@ from protofly.records import RECORD_TYPES, Closure, Kind, MessageRecord, Record,
 FRAME_RECORDS: Final = RECORD_FRAME_RECORDS
 _CLOSING_US: Final = 200_000
 
-_encode_lines = msgspec.json.Encoder().encode_lines
 _compress = frame_compressor().compress
-_ts_us, _policy_rev, _stub_ver = attrgetter("ts_us"), attrgetter("policy_rev"), attrgetter("stub_ver")
 
 
 class Entry(NamedTuple):
@@ -61,9 +57,15 @@ class Sealed:
     entries: list[Entry] = field(default_factory=list)
 
     @property
+    def name(self) -> SegmentName:
+        """What the names of both its files begin with."""
+        manifest = self.manifest
+        return SegmentName(manifest.kind, manifest.node, manifest.boot, manifest.segno)
+
+    @property
     def manifest_path(self) -> Path:
         """The file that vouches for it."""
-        return self.path.with_name(self.path.name.removesuffix(SEALED_SUFFIX) + MANIFEST_SUFFIX)
+        return self.path.with_name(f"{self.name}{MANIFEST_SUFFIX}")
 
 
 class _Stream:
@@ -72,14 +74,13 @@ class _Stream:
     def __init__(self, spool: NodeSpool, kind: Kind) -> None:
         self._spool = spool
         self._name = SegmentName(kind, spool.domain.node, spool.domain.boot, 0)
+        self._encoding = spool.encoding(self._name)
         self._seq = 0
         self._prev_sha256 = ""
         self._waiting: list[Record] = []
         self._facts: SegmentFacts | None = None
         self._path = spool.folder
         self._sha256, self._size_bytes, self._raw_bytes = hashlib.sha256(), 0, 0
-        members = RECORD_TYPES[kind].__struct_fields__
-        self._has_policy, self._has_stub = "policy_rev" in members, "stub_ver" in members
 
     def append(self, record: Record) -> None:
         self._waiting.append(record)
@@ -90,35 +91,24 @@ class _Stream:
 
     def _open(self, now_us: int) -> SegmentFacts:
         self._name = self._name._replace(segno=self._name.segno + 1)
-        self._path = self._spool.folder / f"{self._name}{SEALED_SUFFIX}"
+        self._path = self._spool.folder / f"{self._name}{sealed_suffix(self._encoding.version)}"
         self._sha256, self._size_bytes, self._raw_bytes = hashlib.sha256(), 0, 0
-        return SegmentFacts(self._seq + 1, now_us)
+        return SegmentFacts(self._seq + 1, now_us, self._encoding.version)
 
     def _write_frame(self) -> None:
         records, self._waiting = self._waiting, []
         if self._facts is None:
             self._facts = self._open(records[0].ts_us)
-        if self._name.kind is Kind.MESSAGE:
-            records.sort(key=by_pair)
-        domain, seq = self._spool.domain, self._seq
-        for record in records:
-            seq += 1
-            record.v, record.node, record.boot, record.seq = 1, domain.node, self._name.boot, seq
-        self._seq = seq
-        if domain.hash_key is not None:
-            self._spool.hash_addresses(records)
-        lines = _encode_lines(records)
-        frame = _compress(lines)
-        with self._path.open("ab") as file:
-            file.write(frame)
-        self._sha256.update(frame)
-        self._size_bytes += len(frame)
-        self._raw_bytes += len(lines)
-        self._facts.add(
-            map(_ts_us, records),
-            set(map(_policy_rev, records)) if self._has_policy else (),
-            set(map(_stub_ver, records)) if self._has_stub else (),
-        )
+        self._encoding.prepare(records)
+        for one in self._encoding.encode(records, self._seq + 1):
+            frame = _compress(one.content)
+            with self._path.open("ab") as file:
+                file.write(frame)
+            self._sha256.update(frame)
+            self._size_bytes += len(frame)
+            self._raw_bytes += len(one.content)
+            self._facts.add(one.times_us, one.policy_revs, one.stub_vers)
+        self._seq += len(records)
 
     def seal(self, closure: Closure, now_us: int) -> Sealed | None:
         """Seal what is open; `now_us` is the clock of the node, 0 for just after the last record."""
@@ -145,6 +135,7 @@ class _Stream:
 
     def restart(self, boot: int) -> None:
         self._name = self._name._replace(boot=boot, segno=0)
+        self._encoding = self._spool.encoding(self._name)
         self._seq = 0
 
 
@@ -154,9 +145,10 @@ class NodeSpool:
     Args:
         folder: Of this node alone.
         is_tracked: Whether entries and segments are kept, for damage later.
+        has_blocks: Whether messages are written in columns.
     """
 
-    def __init__(self, domain: Domain, folder: Path, *, is_tracked: bool) -> None:
+    def __init__(self, domain: Domain, folder: Path, *, is_tracked: bool, has_blocks: bool = True) -> None:
         self.domain = domain
         self.folder = folder
         self.signer = Signer(domain.key.key_id, domain.key.sign)
@@ -164,9 +156,12 @@ class NodeSpool:
         self.written: Counter[str] = Counter()
         """Records by kind."""
         self._is_tracked = is_tracked
+        self._has_blocks = has_blocks
         self._entries: list[Entry] = []
         self._streams: dict[type[Record], _Stream] = {}
-        self._hashes: dict[str, str] = {}
+        self._hash = None
+        if domain.hash_key is not None:  # what a node does unless its operator says otherwise
+            self._hash = lru_cache(maxsize=None)(partial(hash_address, key=domain.hash_key))
         folder.mkdir(parents=True)
         for kind, record_type in RECORD_TYPES.items():
             self._streams[record_type] = _Stream(self, kind)
@@ -205,15 +200,6 @@ class NodeSpool:
             self.segments.append(segment)
         return segment
 
-    def hash_addresses(self, records: list[Record]) -> None:
-        """What a node does whose operator asked for it."""
-        key = self.domain.hash_key
-        assert key is not None
-        for record in records:
-            for member in record.address_members:
-                address = getattr(record, member)
-                if address is None:
-                    continue
-                if address not in self._hashes:
-                    self._hashes[address] = hash_address(address, key)
-                setattr(record, member, self._hashes[address])
+    def encoding(self, name: SegmentName) -> Encoding:
+        """How segments of this kind and run are written."""
+        return encoding_of(name, has_blocks=self._has_blocks, hashed=self._hash)

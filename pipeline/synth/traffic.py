@@ -298,7 +298,8 @@ class Traffic:
                 size_in=record.size_in,
                 rule_id=verdict.rule_id or None,
                 reason=None if verdict.code is None else verdict.code.word,
-                shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow) or None,
+                shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow if one.rule_id)
+                or None,
             )
         )
 

@@ -44,6 +44,8 @@ class SynthOptions:
     days: int = 3
     segments: int = 8
     first_day: dt.date = dt.date(2026, 3, 2)
+    has_blocks: bool = True
+    """Nodes write messages in columns; False: in lines, as before version 2."""
 
     def check(self) -> None:
         """Refuse what cannot be made. Raises SettingsError."""

@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.session import start_session
 from pipeline.tables import Lake
+from tests.pipeline.object_store import ObjectStore, environment, object_store, reserved
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn300m",
@@ -19,7 +20,24 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def store_port() -> Iterator[int]:
+    """The port of the object store. Where it is and how to get in is in the environment, which workers inherit."""
+    with reserved() as held, pytest.MonkeyPatch.context() as patch:
+        port = int(held.getsockname()[1])
+        for name, value in environment(port).items():
+            patch.setenv(name, value)
+        yield port
+
+
+@pytest.fixture(scope="session")
+def store(store_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The one object store of all tests, started when the first one needs it."""
+    with object_store(tmp_path_factory.mktemp("store"), store_port) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(store_port: int) -> Iterator[SparkSession]:
     """The one Spark of all tests."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

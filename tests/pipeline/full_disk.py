@@ -17,6 +17,7 @@ from pipeline.schemas import BRONZE_MDR, SEGMENTS
 from pipeline.session import start_session
 from pipeline.table_log import LakeError
 from pipeline.tables import Lake
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, message
 
 RECORDS = 6000
@@ -41,7 +42,7 @@ def main() -> None:
     shown = {
         "error": error,
         "visible": lake.read(BRONZE_MDR).count() + len(lake.read_small(SEGMENTS)),
-        "left": len(list(lake.folder.rglob("*.parquet"))),
+        "left": len(list(on_disk(lake.folder).rglob("*.parquet"))),
     }
     _mount("-o", f"remount,size={LARGE}", str(disk))
     ingest.run(lake, [writer.spool])

@@ -1,11 +1,13 @@
 """Ingest and refine killed with SIGKILL, again and again, at other places; nothing may be lost or doubled.
 
-    python -m tests.pipeline.kill_points --points 20
+    python -m tests.pipeline.kill_points --points 20 [--store]
 
 A parent writes segments, more before every round, and starts a child that ingests and refines them. The child counts
 its steps (each call of what changes files or tables) and kills itself at the one it was given. Every other round the
 parent kills it after a while instead, wherever it is then. In the end one run is left in peace, and every record of the
 segments must be in bronze and silver once, with a ledger that says so.
+
+With a store, spool and lake are in a real object store (`tests.pipeline.object_store`).
 """
 
 from __future__ import annotations
@@ -22,17 +24,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deltalake import DeltaTable
-
-from pipeline import durable, segment_loading
+from pipeline import durable, segment_loading, storage
 from pipeline.delta_log import DeltaLog
 from pipeline.jobs import ingest, refine
+from pipeline.lake_files import LakeFiles
 from pipeline.ledger import Ledger
 from pipeline.node_keys import Trust
 from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, Table
 from pipeline.session import start_session
+from pipeline.store_path import Location, StorePath, location
 from pipeline.tables import Lake
 from protofly.records import Kind
+from tests.pipeline.object_store import ObjectStore, environment, object_store, reserved
 from tests.pipeline.spools import KEY, NODE, SegmentWriter, link_event, message
 
 ROOT = Path(__file__).parents[2]
@@ -53,11 +56,13 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (durable, "replace"),
     (Path, "rename"),
     (Path, "unlink"),
+    (storage, "share"),
+    (storage, "remove"),
 )
 """A round has about 60 of these; each has a moment before and one after."""
 
 
-def child(spool: Path, lake_folder: Path, kill_at: int) -> None:
+def child(spool: Location, lake_folder: Location, kill_at: int) -> None:
     """Ingest and refine; die at the given moment, if it comes."""
     moments = 0
 
@@ -108,26 +113,45 @@ class Traffic:
         self.writers[Kind.LINK].seal([link_event(self.messages)])
 
 
-def run_rounds(home: Path, points: int, seed: int = 1) -> list[str]:
-    """Kill so many times, then look. Returns what is wrong, and prints nothing."""
+def run_rounds(home: Path, points: int, seed: int = 1, store: ObjectStore | None = None) -> list[str]:
+    """Kill so many times, then look. Returns what is wrong, and prints nothing.
+
+    With a store, spool and lake are in there; how to reach it is in the environment.
+    """
     chance = random.Random(seed)
     traffic = Traffic(home / "spool")
+    where: Location = home if store is None else store.bucket / "kills"
+
+    def write() -> None:
+        traffic.write()
+        if store is not None and isinstance(where, StorePath):
+            store.upload(traffic.spool, where / "spool")
+
     killed = 0
     while killed < points:
-        traffic.write()
+        write()
         is_by_moment = killed % 2 == 0
         # Early moments are setting up, late ones may lie behind the end: then the round was no kill, and is repeated.
         kill_at = chance.randrange(1, 110) if is_by_moment else 0
-        killed += _run_child(home, kill_at, None if is_by_moment else chance.uniform(5.0, 25.0))
-    traffic.write()
-    if _run_child(home, 0, None):
+        killed += _run_child(home, where, kill_at, None if is_by_moment else chance.uniform(5.0, 25.0))
+    write()
+    if _run_child(home, where, 0, None):
         return ["the run that was left in peace failed"]
-    return _mistakes(home / "lake", traffic)
+    return _mistakes(where / "lake", traffic)
 
 
-def _run_child(home: Path, kill_at: int, seconds: float | None) -> bool:
+def run_in_store(home: Path, points: int) -> list[str]:
+    """The same in an object store that is started for it."""
+    with reserved() as held:
+        port = int(held.getsockname()[1])
+        os.environ.update(environment(port))
+        with object_store(home / "store", port) as store:
+            return run_rounds(home, points, store=store)
+
+
+def _run_child(home: Path, where: Location, kill_at: int, seconds: float | None) -> bool:
     """True when it was killed. Raises RuntimeError when it failed otherwise."""
-    command = [sys.executable, "-m", "tests.pipeline.kill_points", "--child", str(kill_at), "--home", str(home)]
+    command = [sys.executable, "-m", "tests.pipeline.kill_points", "--child", str(kill_at), "--home", str(where)]
     with (home / "child.log").open("wb") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -152,29 +176,30 @@ def _end_group(group: int) -> None:
         return
 
 
-def _mistakes(folder: Path, traffic: Traffic) -> list[str]:
+def _mistakes(folder: Location, traffic: Traffic) -> list[str]:
     """What the lake holds, read without Spark: the caller may have a session of its own."""
+    lake = LakeFiles.of(folder)
     expected = list(range(1, traffic.messages + 1))
     mistakes = []
     for table in (BRONZE_MDR, SILVER_MDR):
-        found = sorted(row["seq"] for row in _rows(folder, table, "seq"))
+        found = sorted(row["seq"] for row in _rows(lake, table, "seq"))
         if found != expected:
             lost, doubled = len(set(expected) - set(found)), len(found) - len(set(found))
             mistakes.append(f"{table.name}: {lost} lost, {doubled} doubled of {len(expected)}")
-    events = len(_rows(folder, BRONZE_LINK_EVENT, "seq"))
+    events = len(_rows(lake, BRONZE_LINK_EVENT, "seq"))
     if events != traffic.writers[Kind.LINK].segno:
         mistakes.append(f"{events} link events instead of {traffic.writers[Kind.LINK].segno}")
-    ledger = _rows(folder, SEGMENTS, "verdict", "findings")
+    ledger = _rows(lake, SEGMENTS, "verdict", "findings")
     sealed = sum(writer.segno for writer in traffic.writers.values())
     if len(ledger) != sealed or any(row["verdict"] != "accepted" or row["findings"] for row in ledger):
         mistakes.append(f"the ledger has {len(ledger)} rows for {sealed} segments, or findings")
-    if (folder / QUARANTINE.name).exists():
+    if lake.has(QUARANTINE):
         mistakes.append("rows in quarantine")
     return mistakes
 
 
-def _rows(folder: Path, table: Table, *columns: str) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = DeltaTable(folder / table.name).to_pyarrow_table(columns=list(columns)).to_pylist()
+def _rows(lake: LakeFiles, table: Table, *columns: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = lake.read_small(table, columns).to_pylist()
     return rows
 
 
@@ -182,16 +207,16 @@ def main() -> int:
     """The command; exit code 1 when anything was lost or doubled."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--points", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--home", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--home", type=location, help=argparse.SUPPRESS)
+    parser.add_argument("--store", action="store_true", help="in an object store")
     options = parser.parse_args()
     if options.child is not None:
         child(options.home / "spool", options.home / "lake", options.child)
         return 0
     with tempfile.TemporaryDirectory(prefix="kill-points-") as home:
         started = time.monotonic()
-        mistakes = run_rounds(Path(home), options.points, options.seed)
+        mistakes = run_in_store(Path(home), options.points) if options.store else run_rounds(Path(home), options.points)
     outcome = "; ".join(mistakes) or "0 rows lost, 0 doubled"
     sys.stdout.write(f"{options.points} kills in {time.monotonic() - started:.0f} s: {outcome}\n")
     return 1 if mistakes else 0

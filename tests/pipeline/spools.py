@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
 
 from msg_node.records.segment import OpenSegment
-from protofly.record_segments import SegmentFacts, SegmentName, Signer
+from protofly.block_encoding import encode_blocks
+from protofly.record_segments import (
+    BLOCKS_VERSION,
+    LINES_VERSION,
+    MANIFEST_SUFFIX,
+    SegmentFacts,
+    SegmentName,
+    Signer,
+    encode_manifest,
+    sealed_suffix,
+    sign_manifest,
+)
 from protofly.records import (
     RECORD_TYPES,
     Closure,
@@ -78,7 +90,14 @@ class SegmentWriter:
     """Writes the segments of one node and kind, one after the other."""
 
     def __init__(
-        self, spool: Path, *, node: str = NODE, boot: int = 1, kind: Kind = Kind.MESSAGE, signer: Signer | None = SIGNER
+        self,
+        spool: Path,
+        *,
+        node: str = NODE,
+        boot: int = 1,
+        kind: Kind = Kind.MESSAGE,
+        signer: Signer | None = SIGNER,
+        version: int = LINES_VERSION,
     ) -> None:
         spool.mkdir(parents=True, exist_ok=True)
         self.spool = spool
@@ -86,6 +105,7 @@ class SegmentWriter:
         self.boot = boot
         self.kind = kind
         self.signer = signer
+        self.version = version
         self.prev_sha256 = ""
         self.segno = 0
         self.seq = 0
@@ -100,7 +120,12 @@ class SegmentWriter:
         self.segno += 1
         name = SegmentName(self.kind, self.node, self.boot, self.segno)
         times = [record.ts_us for record in records] or [START_US]
-        facts = SegmentFacts(self.seq + 1, min(times), lost_records=lost)
+        facts = SegmentFacts(self.seq + 1, min(times), self.version, lost_records=lost)
+        if self.version == BLOCKS_VERSION:
+            messages = [record for record in records if isinstance(record, MessageRecord)]
+            blocks = encode_blocks(messages, node=self.node, boot=self.boot, first_seq=self.seq + 1)
+            self.seq += len(records) + lost
+            return self._write(name, facts, [one.content for one in blocks], times if records else [], closure)
         for record in records:
             self.seq += 1
             record.v = RECORD_TYPES[self.kind].schema_version
@@ -120,10 +145,27 @@ class SegmentWriter:
     def write(
         self, name: SegmentName, facts: SegmentFacts, lines: bytes, times: Sequence[int], closure: Closure
     ) -> SegmentManifest:
-        segment = OpenSegment(self.spool, name, facts)
         half = lines.find(b"\n", len(lines) // 2) + 1
-        for frame in (lines[:half], lines[half:]):
-            segment.write_frame(frame)
+        return self._write(name, facts, [lines[:half], lines[half:]], times, closure)
+
+    def seal_frames(self, frames: bytes, records: int) -> SegmentManifest:
+        """One segment of this content, well signed, whatever is in it."""
+        manifest = self.seal([message(self.seq + number) for number in range(1, records + 1)])
+        name = SegmentName(self.kind, self.node, self.boot, self.segno)
+        (self.spool / f"{name}{sealed_suffix(self.version)}").write_bytes(frames)
+        manifest = msgspec.structs.replace(
+            manifest, size_bytes=len(frames), sha256=sha256(frames).hexdigest(), signature=""
+        )
+        manifest = sign_manifest(manifest, self.signer)
+        (self.spool / f"{name}{MANIFEST_SUFFIX}").write_bytes(encode_manifest(manifest))
+        self.prev_sha256 = manifest.sha256
+        return manifest
+
+    def _write(
+        self, name: SegmentName, facts: SegmentFacts, frames: Sequence[bytes], times: Sequence[int], closure: Closure
+    ) -> SegmentManifest:
+        segment = OpenSegment(self.spool, name, facts)
+        segment.write_frames(*frames)
         facts.add(times, (), ())
         closed_us = max(times, default=START_US) + SECOND_US
         manifest = segment.seal(closure, prev_sha256=self.prev_sha256, closed_us=closed_us, signer=self.signer)

@@ -7,24 +7,25 @@ from pathlib import Path
 
 import msgspec
 import pyarrow.parquet as pq
-import zstandard
 
+from interop.lab.spool import lines_of
 from pipeline.synth.truth import CASES_NAME, TRUTH_NAME, Case, Truth
+from protofly.record_segments import sealed_suffix
 from protofly.records import RECORD_TYPES, Kind, Record, SegmentManifest, decode_manifest
 
 
 def manifests(spool: Path) -> list[tuple[Path, SegmentManifest]]:
     """Every manifest, with the file that it vouches for."""
     return [
-        (path.with_name(path.name.replace(".manifest.json", ".jsonl.zst")), decode_manifest(path.read_bytes()))
+        (path.with_name(path.name.replace(".manifest.json", sealed_suffix(min(manifest.schema_version, 2)))), manifest)
         for path in sorted(spool.rglob("*.manifest.json"))
+        if (manifest := decode_manifest(path.read_bytes()))
     ]
 
 
 def records_in(path: Path) -> list[bytes]:
-    """The lines of one segment file."""
-    with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as reader:
-        return reader.read().splitlines()
+    """The lines of one segment file, or those that its blocks stand for."""
+    return list(lines_of(path))
 
 
 def readable(spool: Path, kind: Kind, truth: Truth) -> list[Record]:

@@ -21,6 +21,7 @@ from pipeline.jobs import reconcile, settle
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import CLOCK_OFFSET, RECON_CASE, SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.tables import Lake
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.xxhash import MASK, plain_xxhash64
 
 pytestmark = [pytest.mark.spark, pytest.mark.endurance]
@@ -44,7 +45,7 @@ def settled(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> It
     lake = Lake(tmp_path_factory.mktemp("oracle") / "lake", spark)
     planted = fill_lake(lake, PLAN)
     jobs = settle.run(lake), reconcile.run(lake)
-    with open_oracle(lake.folder / SILVER_MDR.name, member="0::BIGINT") as oracle:
+    with open_oracle(on_disk(lake.folder) / SILVER_MDR.name, member="0::BIGINT") as oracle:
         answer(oracle, "hourly", "daily", "messages", "delays", "classes")
         yield Settled(lake, planted, oracle, *jobs)
 

@@ -19,10 +19,10 @@ def figures(shape: str, engine: str, cpu_s: float = 1.0, **answer: int) -> Figur
 @pytest.mark.parametrize(
     ("rows", "cpu_s", "missed"),
     [
-        (ROWS, 30.0, []),
-        (ROWS, 30.1, ["settle-hourly: 30.1 CPU s, bar 30"]),
-        (ROWS // 5, 6.1, ["settle-hourly: 6.1 CPU s, bar 6"]),
-        (ROWS * 4, 119.0, []),
+        (ROWS, 15.0, []),
+        (ROWS, 15.1, ["settle-hourly: 15.1 CPU s, bar 15"]),
+        (ROWS // 5, 3.1, ["settle-hourly: 3.1 CPU s, bar 3"]),
+        (ROWS * 4, 59.0, []),
     ],
 )
 def test_a_bar_is_held_against_the_figure_in_proportion(rows: int, cpu_s: float, missed: list[str]) -> None:
@@ -49,4 +49,4 @@ def test_the_table_fits_into_80_columns_with_its_bars() -> None:
     with console.capture() as capture:
         show(console, measured, judge(measured, Planted(), rows=ROWS), rows=ROWS)
     [row] = [line for line in capture.get().splitlines() if line.strip().startswith("settle-hourly ")]
-    assert row.split() == ["settle-hourly", "30", "112.4", "8.5", "13.2×", "12.3", "12.3", "2048"]
+    assert row.split() == ["settle-hourly", "15", "112.4", "8.5", "13.2×", "12.3", "12.3", "2048"]

@@ -112,7 +112,7 @@ def test_what_is_said_to_hold_for_all_rows_or_for_none_does(where: Condition, lo
 def test_files_are_written_for_each_value_and_listed(tmp_path: Path) -> None:
     schema = pa.schema({"n": pa.int64(), "day": pa.string()})
     batches = [pa.record_batch({"day": ["b", "a", "b"], "n": [1, 2, 3]}), pa.record_batch({"day": ["a"], "n": [4]})]
-    [shown] = write_files(str(tmp_path), "day", schema, batches)
+    [shown] = write_files(tmp_path, "day", schema, batches)
     found = {row["partition"]: row for row in shown.to_pylist()}
     assert {value: row["rows"] for value, row in found.items()} == {"a": 2, "b": 2}
     assert {value: pq.ParquetFile(row["path"]).read().to_pydict() for value, row in found.items()} == {
@@ -128,13 +128,13 @@ def test_a_value_that_is_no_name_of_a_folder_stays_below_the_folder_and_is_repor
     schema = pa.schema({"n": pa.int64(), "day": pa.string()})
     rows = pa.record_batch({"n": [1], "day": pa.array([day], pa.string())})
     (tmp_path / "stage").mkdir()
-    [shown] = write_files(str(tmp_path / "stage"), "day", schema, [rows])
+    [shown] = write_files(tmp_path / "stage", "day", schema, [rows])
     [row] = shown.to_pylist()
     assert row["partition"] == (day or "")
     assert Path(row["path"]).resolve().parent.parent == (tmp_path / "stage").resolve()
 
 
 def test_nothing_to_write_makes_no_file(tmp_path: Path) -> None:
-    [shown] = write_files(str(tmp_path), "", pa.schema({"n": pa.int64()}), [])
+    [shown] = write_files(tmp_path, "", pa.schema({"n": pa.int64()}), [])
     assert shown.num_rows == 0
     assert not list(tmp_path.iterdir())

@@ -7,10 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.core.utc_days import end_us
 from pipeline.report.gather import gather
+from pipeline.report.recent import RecentDays
 from pipeline.schemas import (
     ALERT,
     CLOCK_OFFSET,
@@ -20,8 +23,10 @@ from pipeline.schemas import (
     SEGMENTS,
     STATEMENT_DAILY,
     STUB_REGRESSION,
+    TRAFFIC_HOURLY,
     Table,
 )
+from pipeline.tables import Lake
 from tests.pipeline.rows import HOUR_US, MONDAY_US
 
 
@@ -165,3 +170,19 @@ def test_segments_are_grouped_by_what_became_of_them_and_the_fine_ones_come_last
     shown = [(one.verdict, one.findings, one.segments, one.records, one.detail) for one in facts.segments]
     assert shown == [("rejected", "torn, count", 2, 10, "a"), ("accepted", "", 2, 10, "")]
     assert (facts.records, facts.lost_records, facts.nodes) == (10, 2, 1)
+
+
+@pytest.mark.spark
+def test_a_report_has_the_newest_days_and_a_clock_that_is_years_ahead_hides_none_of_them(lake: Lake) -> None:
+    days = ("2026-01-30", "2026-03-01", "2026-03-02", "2099-01-01")
+    for table in (TRAFFIC_HOURLY, STATEMENT_DAILY):
+        rows = [{name: day if name == "dt" else None for name in table.schema.names} for day in days]
+        lake.commit(pa.Table.from_pylist(rows, to_arrow_schema(table.schema)), table)
+    closed = [{"node": "n", "closed_us": end_us(day) - 1, "entered": day} for day in days]
+    for row in closed:
+        lake.commit(pa.Table.from_pylist([row], to_arrow_schema(SEGMENTS.schema)), SEGMENTS)
+    recent = RecentDays(lake, 31)
+    assert recent.first_day == "2026-01-31"
+    found = [recent.read_small(STATEMENT_DAILY, ["dt"]), recent.read_small(SEGMENTS, ["entered"])]
+    assert [sorted(rows.column(0).to_pylist()) for rows in found] == [list(days[1:]), list(days[1:])]
+    assert RecentDays(lake, 32).first_day == days[0]

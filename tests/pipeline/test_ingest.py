@@ -13,6 +13,7 @@ from pipeline.segments import find_manifests
 from pipeline.tables import Lake
 from protofly.record_segments import sign_manifest
 from protofly.records import Kind, decode_manifest
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import KEY, NODE, SIGNER, SegmentWriter, decision, link_event, message, stub_event
 
 pytestmark = pytest.mark.spark
@@ -66,8 +67,10 @@ def test_what_only_the_lines_show_is_found_and_the_other_segments_are_stored(lak
     writer.seal([message(1), message(2)])
     writer.seal([message(3), message(4)])
     [_, second] = find_manifests([writer.spool])
-    lie = msgspec.structs.replace(decode_manifest(second.manifest_path.read_bytes()), records=1, lost_records=1)
-    second.manifest_path.write_bytes(msgspec.json.encode(sign_manifest(lie, SIGNER)))
+    lie = msgspec.structs.replace(
+        decode_manifest(on_disk(second.manifest_path).read_bytes()), records=1, lost_records=1
+    )
+    on_disk(second.manifest_path).write_bytes(msgspec.json.encode(sign_manifest(lie, SIGNER)))
 
     result = ingest.run(lake, [writer.spool], trust=TRUST)
 

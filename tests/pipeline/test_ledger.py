@@ -17,6 +17,7 @@ from pipeline.schemas import SEGMENT_STRETCH, SEGMENTS
 from pipeline.segments import Place, Segment, examine, find_manifests
 from pipeline.table_log import LakeError
 from pipeline.tables import Change, Lake
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, message
 
 
@@ -47,7 +48,7 @@ def test_new_segments_are_judged_without_opening_what_was_entered_on_other_days(
     for path in writer.spool.glob("*-000002.*"):
         (copies / path.name).write_bytes(path.read_bytes())
         path.unlink()
-    for path in (lake.folder / SEGMENTS.name / "entered=2026-03-01").glob("*.parquet"):
+    for path in (on_disk(lake.folder) / SEGMENTS.name / "entered=2026-03-01").glob("*.parquet"):
         path.unlink()
     for path in writer.spool.iterdir():
         path.unlink()

@@ -49,12 +49,20 @@ def test_a_proof_withheld_for_longer_than_a_week_closes_the_day_until_it_turns_u
     both = {"msg_id": b"b" * 16, "digest": b"d" * 16}
     rows = [silver_row(**sent), silver_row(**sent, **both), silver_row(**received, **both)]
     lake.commit(silver(spark, rows), SILVER_MDR)
-    until_us = MONDAY_US + HOUR_US // 2
-    known = ((A, 1, MONDAY_US, LATER_US), (B, 1, MONDAY_US - 1, MONDAY_US + 1), (B, 3, until_us, LATER_US))
+    until_us, soon_us = MONDAY_US + HOUR_US // 2, MONDAY_US + 30 * HOUR_US
+    known = ((A, 1, MONDAY_US, soon_us), (B, 1, MONDAY_US - 1, MONDAY_US + 1), (B, 3, until_us, soon_us))
     commit_ledger(lake, segments(*known))
 
+    waiting = reconcile.run(lake)
+    assert [waiting.details[word] for word in _COUNTED] == [0, 1, 0]
+    written = {"recon_bucket", "recon_case", "recon_pair", "clock_offset", "clock_finding"}
+    assert waiting.rows.keys() == written
+    assert {waiting.versions[name] for name in written} == {1}  # one commit: the next one after that of the empty log
+    assert reconcile.run(lake).details["days"] == []  # nothing new is known: it costs nothing to wait
+    commit_ledger(lake, segments((A, 2, soon_us, LATER_US), (B, 4, soon_us, LATER_US)))
     closed = reconcile.run(lake)
     assert [closed.details[word] for word in _COUNTED] == [0, 0, 1]
+    assert {closed.versions[name] for name in written} == {2}
     assert reconcile.run(lake).details["days"] == []
     commit_ledger(lake, segments((B, 2, MONDAY_US + 1, until_us)))  # it has no records: nothing else changes
     opened = reconcile.run(lake)

@@ -14,6 +14,7 @@ from pipeline.schemas import BRONZE_MDR, SILVER_MDR
 from pipeline.tables import Lake
 from pipeline.transforms.dedupe import first_of_each, without_known
 from protofly.records import MessageRecord
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SegmentWriter, message
 
 pytestmark = pytest.mark.spark
@@ -75,7 +76,7 @@ def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -
     ids = [bytes(row["msg_id"]) for row in lake.read(SILVER_MDR).collect()]
     assert sorted(ids) == [number.to_bytes(16) for number in (1, 2, 3)]
     inodes = [
-        {(lake.folder / table.name / file.path).stat().st_ino for file in lake.files(table)}
+        {(on_disk(lake.folder) / table.name / file.path).stat().st_ino for file in lake.files(table)}
         for table in (BRONZE_MDR, SILVER_MDR)
     ]
     assert len(inodes[0]) == 2

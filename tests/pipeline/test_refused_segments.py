@@ -22,6 +22,7 @@ from pipeline.segment_tasks import Loading, Report, Work, load_share
 from pipeline.segments import examine, find_manifests
 from pipeline.tables import Lake
 from protofly.records import Kind, decode_manifest
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, link_event, message
 
 DAY_US = 86_400_000_000
@@ -34,7 +35,7 @@ class UnforeseenError(Exception):
 
 def work_in(spool: Path) -> list[Work]:
     return [
-        Work(place=place, manifest=decode_manifest(place.manifest_path.read_bytes()), day="2026-03-01")
+        Work(place=place, manifest=decode_manifest(on_disk(place.manifest_path).read_bytes()), day="2026-03-01")
         for place in find_manifests([spool])
     ]
 
@@ -115,7 +116,7 @@ def test_what_fails_on_the_machine_ends_the_task_and_is_no_verdict(
     fail_at(monkeypatch, error)
     work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
     with pytest.raises(type(error)):
-        load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work)
+        load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work)
 
 
 def test_a_decoder_without_memory_says_nothing_about_the_segment(spool: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +137,7 @@ def test_a_decoder_without_memory_says_nothing_about_the_segment(spool: Path, mo
     monkeypatch.setattr(zstandard, "ZstdDecompressor", lambda **_: Decompressor())
     [work, *_] = work_in(spool)
     with pytest.raises(MemoryError):
-        list(pieces_of(work.place.segment_path.read_bytes(), work.manifest))
+        list(pieces_of(on_disk(work.place.segment_path(1)).read_bytes(), work.manifest))
 
 
 def test_verification_that_fails_in_an_unforeseen_way_rejects_that_segment_only(
@@ -175,7 +176,7 @@ def test_a_segment_over_thousands_of_days_makes_no_folders_and_costs_nobody_else
     found = rows_of(lake)
     assert {segno: row["verdict"] for (_, segno), row in found.items()} == {1: "rejected", 2: "accepted"}
     assert found["mdr", 1]["findings"][0] == "days"
-    assert [path.name for path in (lake.folder / BRONZE_MDR.name).glob("dt=*")] == ["dt=2026-03-01"]
+    assert [path.name for path in (on_disk(lake.folder) / BRONZE_MDR.name).glob("dt=*")] == ["dt=2026-03-01"]
     assert result.details["verdicts"] == {"accepted": 1, "rejected": 1}
 
 
@@ -186,7 +187,7 @@ def test_as_many_days_as_a_segment_can_have_are_taken_however_its_lines_are_cut_
     monkeypatch.setattr(segment_content, "PIECE_BYTES", 300)
     monkeypatch.setattr(segment_rows, "UNIT_LINES", 2)
     sealed_over_days(tmp_path / "spool", days)
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work_in(tmp_path / "spool"))
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work_in(tmp_path / "spool"))
     assert [one.finding for one in report.refused] == ["DAYS"] * is_refused
     assert len(report.counts) == 1 - is_refused
     assert len(list((tmp_path / "stage" / "good").glob("dt=*"))) <= SEGMENT_DAYS_MAX
@@ -197,7 +198,7 @@ def test_too_many_days_of_one_segment_are_not_those_of_its_neighbours(tmp_path: 
     writer.seal([message(100 + number, ts_us=message(0).ts_us + number * DAY_US) for number in range(40)])
     writer.seal([message(200 + number, ts_us=message(0).ts_us + (50 + number) * DAY_US) for number in range(20)])
     first, second, third = sorted(work_in(tmp_path / "spool"), key=lambda work: work.manifest.segno)
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), [first, second, third])
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), [first, second, third])
     assert [(one.place, one.finding) for one in report.refused] == [(second.place, "DAYS")]
     assert [(one.stem, one.good) for one in report.counts] == [(first.place.stem, 20), (third.place.stem, 20)]
 
@@ -214,7 +215,7 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
 
     monkeypatch.setattr(LineDecoder, "read", failing)
     work = [one for one in work_in(spool) if one.manifest.kind is Kind.MESSAGE]
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work)
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work)
     assert ([one.good for one in report.counts], report.refused) == ([2, 2, 1], [])
     assert sum(file.rows for file in report.good) == 5
 
@@ -222,5 +223,5 @@ def test_a_program_that_fails_only_on_segments_together_takes_them_one_by_one(
 def test_a_clock_that_was_decades_off_costs_no_records(tmp_path: Path) -> None:
     times = [message(0).ts_us, message(0).ts_us + 20_000 * DAY_US]
     SegmentWriter(tmp_path / "spool").seal([message(number, ts_us=time) for number, time in enumerate(times)])
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), work_in(tmp_path / "spool"))
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), work_in(tmp_path / "spool"))
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0)]

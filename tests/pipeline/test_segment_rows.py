@@ -27,6 +27,7 @@ from pipeline.segment_rows import Rows, SegmentReader
 from pipeline.segment_tasks import Loading, Work, load_share
 from pipeline.segments import Place, find_manifests
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest, decode_manifest
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, decision, link_event, message, stub_event
 
 DAY_US = 86_400_000_000
@@ -364,18 +365,18 @@ def test_lines_of_every_kind_come_back_as_they_were_written(kind: Kind, record: 
 
 def work_in(spool: Path) -> Iterator[Work]:
     for place in find_manifests([spool]):
-        yield Work(place=place, manifest=decode_manifest(place.manifest_path.read_bytes()), day="2026-03-01")
+        yield Work(place=place, manifest=decode_manifest(on_disk(place.manifest_path).read_bytes()), day="2026-03-01")
 
 
 def test_a_task_writes_its_rows_by_day_and_says_what_became_of_every_line(tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "spool")
     writer.seal([message(1), message(2, ts_us=START_US + DAY_US)])
     writer.seal_lines(b"{}\n")
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), list(work_in(writer.spool)))
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), list(work_in(writer.spool)))
     assert [(one.good, one.bad) for one in report.counts] == [(2, 0), (0, 1)]
     assert sorted((file.day, file.rows) for file in report.good) == [("2026-03-01", 1), ("2026-03-02", 1)]
     assert {Path(file.path).parent for file in report.good} == {
-        tmp_path / "stage" / "good" / f"dt={day}" for day in ("2026-03-01", "2026-03-02")
+        tmp_path / "good" / f"dt={day}" for day in ("2026-03-01", "2026-03-02")
     }
     [bad] = report.bad
     assert pq.read_table(bad.path, partitioning=None)["line"].to_pylist() == ["{}"]
@@ -387,7 +388,9 @@ def test_ids_are_bytes_in_records_of_messages_and_texts_in_others(tmp_path: Path
     for record in records:
         record.msg_id = "AB" * 16
     SegmentWriter(tmp_path / "spool", kind=Kind.DECISION).seal(records)
-    [written] = load_share(Loading(Kind.DECISION, tmp_path / "stage"), list(work_in(tmp_path / "spool"))).good
+    [written] = load_share(
+        Loading(Kind.DECISION, tmp_path / "good", tmp_path / "bad"), list(work_in(tmp_path / "spool"))
+    ).good
     rows = pq.read_table(written.path, partitioning=None)
     assert rows.schema.equals(segment_rows.stored_schema(BRONZE_DECISION))
     assert rows["msg_id"].to_pylist() == ["AB" * 16] * 2
@@ -408,7 +411,7 @@ def test_a_task_says_which_segments_are_not_what_was_verified(tmp_path: Path) ->
         msgspec.structs.replace(second, manifest=other),
         msgspec.structs.replace(first, place=gone),
     ]
-    report = load_share(Loading(Kind.MESSAGE, tmp_path / "stage"), share)
+    report = load_share(Loading(Kind.MESSAGE, tmp_path / "good", tmp_path / "bad"), share)
     assert (report.changed, report.missing) == ([second.place], [gone])
     assert [one.stem for one in report.counts] == [first.place.stem]
 

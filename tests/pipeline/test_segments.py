@@ -27,6 +27,7 @@ from protofly.errors import SettingsError
 from protofly.record_segments import SegmentName, Signer, sign_manifest
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end
 from protofly.signatures import SigningKey
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import KEY, NODE, SECOND_US, SIGNER, START_US, SegmentWriter, message
 
 TRUST = Trust({(NODE, KEY.key_id): KEY.record()}, requires_signatures=True)
@@ -44,12 +45,12 @@ def only(spool: Path) -> Place:
 
 def rewrite(place: Place, signer: Signer | None = SIGNER, **changes: object) -> None:
     """Another manifest in the same place, well signed unless it says otherwise."""
-    manifest = msgspec.structs.replace(decode_manifest(place.manifest_path.read_bytes()), **changes)
-    place.manifest_path.write_bytes(msgspec.json.encode(sign_manifest(manifest, signer)))
+    manifest = msgspec.structs.replace(decode_manifest(on_disk(place.manifest_path).read_bytes()), **changes)
+    on_disk(place.manifest_path).write_bytes(msgspec.json.encode(sign_manifest(manifest, signer)))
 
 
 def replace_content(place: Place, data: bytes, records: int) -> None:
-    place.segment_path.write_bytes(data)
+    on_disk(place.segment_path(1)).write_bytes(data)
     rewrite(
         place, sha256=sha256(data).hexdigest(), size_bytes=len(data), records=records, last_seq=records, lost_records=0
     )
@@ -69,11 +70,11 @@ def test_a_genuine_segment_has_nothing_against_it(tmp_path: Path) -> None:
     assert (segment.findings, segment.severity) == ([], Severity.FINE)
     assert segment.manifest is not None
     content = verified_content(segment.place, segment.manifest)
-    assert content == segment.place.segment_path.read_bytes()
-    segment.place.segment_path.write_bytes(content[:-1])
+    assert content == on_disk(segment.place.segment_path(1)).read_bytes()
+    on_disk(segment.place.segment_path(1)).write_bytes(content[:-1])
     with pytest.raises(ContentError) as changed:
         verified_content(segment.place, segment.manifest)
-    segment.place.segment_path.unlink()
+    on_disk(segment.place.segment_path(1)).unlink()
     with pytest.raises(ContentError) as missing:
         verified_content(segment.place, segment.manifest)
     assert (changed.value.finding, missing.value.finding) == (Finding.CHANGED, Finding.MISSING)
@@ -84,83 +85,85 @@ def test_a_genuine_segment_has_nothing_against_it(tmp_path: Path) -> None:
 
 
 def cut_in_frame(place: Place) -> None:
-    data = place.segment_path.read_bytes()
-    place.segment_path.write_bytes(data[:-7])
+    data = on_disk(place.segment_path(1)).read_bytes()
+    on_disk(place.segment_path(1)).write_bytes(data[:-7])
 
 
 def cut_between_frames(place: Place) -> None:
-    data = place.segment_path.read_bytes()
-    place.segment_path.write_bytes(data[: frame_end(data, 0)])
+    data = on_disk(place.segment_path(1)).read_bytes()
+    on_disk(place.segment_path(1)).write_bytes(data[: frame_end(data, 0)])
 
 
 def flip_bit(place: Place) -> None:
-    data = bytearray(place.segment_path.read_bytes())
+    data = bytearray(on_disk(place.segment_path(1)).read_bytes())
     data[len(data) // 2] ^= 4
-    place.segment_path.write_bytes(data)
+    on_disk(place.segment_path(1)).write_bytes(data)
 
 
 def flip_bit_and_sign(place: Place) -> None:
     """Damage that its own node vouches for: the checksums inside still know."""
     flip_bit(place)
-    rewrite(place, sha256=sha256(place.segment_path.read_bytes()).hexdigest())
+    rewrite(place, sha256=sha256(on_disk(place.segment_path(1)).read_bytes()).hexdigest())
 
 
 def append_frame(place: Place) -> None:
-    with place.segment_path.open("ab") as file:
+    with on_disk(place.segment_path(1)).open("ab") as file:
         file.write(compress(b"{}\n"))
 
 
 def remove_segment(place: Place) -> None:
-    place.segment_path.unlink()
+    on_disk(place.segment_path(1)).unlink()
 
 
 def garbage_manifest(place: Place) -> None:
-    place.manifest_path.write_bytes(b'{"format":"trapezoid-segment/1","kind":"mdr","node":')
+    on_disk(place.manifest_path).write_bytes(b'{"format":"trapezoid-segment/1","kind":"mdr","node":')
 
 
 def no_utf8(place: Place) -> None:
-    place.manifest_path.write_bytes(place.manifest_path.read_bytes().replace(b"mn-1.a", b"mn-1\xff\xfe"))
+    on_disk(place.manifest_path).write_bytes(
+        on_disk(place.manifest_path).read_bytes().replace(b"mn-1.a", b"mn-1\xff\xfe")
+    )
 
 
 def nested_manifest(place: Place) -> None:
-    place.manifest_path.write_bytes(b"[" * 100_000)
+    on_disk(place.manifest_path).write_bytes(b"[" * 100_000)
 
 
 def huge_manifest(place: Place) -> None:
-    place.manifest_path.write_bytes(b" " * MANIFEST_BYTES_MAX + place.manifest_path.read_bytes())
+    on_disk(place.manifest_path).write_bytes(b" " * MANIFEST_BYTES_MAX + on_disk(place.manifest_path).read_bytes())
 
 
 def link_manifest(place: Place) -> None:
-    elsewhere = place.manifest_path.with_name("elsewhere")
-    place.manifest_path.rename(elsewhere)
-    place.manifest_path.symlink_to(elsewhere)
+    elsewhere = on_disk(place.manifest_path).with_name("elsewhere")
+    on_disk(place.manifest_path).rename(elsewhere)
+    on_disk(place.manifest_path).symlink_to(elsewhere)
 
 
 def link_segment(place: Place) -> None:
-    place.segment_path.unlink()
-    place.segment_path.symlink_to("/etc/passwd")
+    on_disk(place.segment_path(1)).unlink()
+    on_disk(place.segment_path(1)).symlink_to("/etc/passwd")
 
 
 def pipe_for_segment(place: Place) -> None:
-    place.segment_path.unlink()
-    os.mkfifo(place.segment_path)
+    on_disk(place.segment_path(1)).unlink()
+    os.mkfifo(on_disk(place.segment_path(1)))
 
 
 def folder_for_segment(place: Place) -> None:
-    place.segment_path.unlink()
-    place.segment_path.mkdir()
+    on_disk(place.segment_path(1)).unlink()
+    on_disk(place.segment_path(1)).mkdir()
 
 
 def rename_both(place: Place) -> None:
-    for path in (place.manifest_path, place.segment_path):
+    for path in (on_disk(place.manifest_path), on_disk(place.segment_path(1))):
         path.rename(path.with_name(path.name.replace("000001", "000002")))
 
 
 def renumber_in_manifest(place: Place) -> None:
     rename_both(place)
     moved = Place(place.spool, place.path.replace("000001", "000002"), 0, 0)
-    manifest = decode_manifest(moved.manifest_path.read_bytes())
-    moved.manifest_path.write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, segno=2)))
+    manifest = decode_manifest(on_disk(moved.manifest_path).read_bytes())
+    on_disk(moved.manifest_path).write_bytes(msgspec.json.encode(msgspec.structs.replace(manifest, segno=2)))
 
 
 def escape_by_name(place: Place) -> None:
@@ -204,7 +207,7 @@ def spoil_signature(place: Place) -> None:
 
 
 def age(place: Place) -> None:
-    rewrite(place, schema_version=2)
+    rewrite(place, schema_version=3)
 
 
 def tail_without_line_end(place: Place) -> None:
@@ -356,12 +359,12 @@ def test_no_member_of_a_manifest_makes_verification_fail(
 ) -> None:
     spool = tmp_path_factory.mktemp("spool")
     seal(spool, records=2)
-    members = msgspec.json.decode(only(spool).manifest_path.read_bytes())
+    members = msgspec.json.decode(on_disk(only(spool).manifest_path).read_bytes())
     name = data.draw(st.sampled_from(sorted(members)))
     members[name] = data.draw(
         st.integers(-(1 << 80), 1 << 80) | st.text(max_size=9) | st.none() | st.lists(st.text(max_size=3), max_size=3)
     )
-    only(spool).manifest_path.write_bytes(msgspec.json.encode(members))
+    on_disk(only(spool).manifest_path).write_bytes(msgspec.json.encode(members))
     segment = examine(only(spool), TRUST)
     assert Finding.FAILED not in segment.findings
     segment.row(1)
@@ -373,9 +376,9 @@ def test_no_content_makes_verification_fail(content: bytes, at: int, tmp_path_fa
     spool = tmp_path_factory.mktemp("spool")
     seal(spool, records=2)
     place = only(spool)
-    whole = place.segment_path.read_bytes()
+    whole = on_disk(place.segment_path(1)).read_bytes()
     spoilt = whole[:at] + content + whole[at + len(content) :]
-    place.segment_path.write_bytes(spoilt)
+    on_disk(place.segment_path(1)).write_bytes(spoilt)
     rewrite(place, sha256=sha256(spoilt).hexdigest(), size_bytes=len(spoilt))
     segment = examine(place, TRUST)
     assert Finding.FAILED not in segment.findings
@@ -448,7 +451,8 @@ async def test_empty_segments_of_a_node_that_was_idle_and_then_crashed_continue_
 
 
 def boots_of(spool: Path) -> set[int]:
-    return {name.boot for path in spool.glob("*.zst") if (name := SegmentName.parse(path.name.partition(".jsonl")[0]))}
+    stems = (path.name.removesuffix(".blocks.zst").removesuffix(".jsonl.zst") for path in spool.glob("*.zst"))
+    return {name.boot for stem in stems if (name := SegmentName.parse(stem))}
 
 
 def boot_of(spool: Path) -> int:

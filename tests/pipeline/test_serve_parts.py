@@ -21,7 +21,7 @@ from pipeline.jobs.result import ExitCode
 from pipeline.lease import MARGIN_S, Lease
 from pipeline.schemas import ALERT, RECON_PAIR, STATEMENT_DAILY
 from pipeline.serve_metrics import Metrics, MetricsServer, measure
-from pipeline.serve_settings import Alerts, periods, read_settings
+from pipeline.serve_settings import Alerts, periods, read_settings, store_environment
 from pipeline.tables import Change, Lake
 from protofly.errors import SettingsError
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US
@@ -79,6 +79,8 @@ def test_paths_are_relative_to_the_file_and_jobs_have_periods(tmp_path: Path) ->
         ("lake = 1", "lake"),
         ('lake = "lake"\nspools = []', "spools"),
         (MINIMAL + "retention = 3", "retention"),
+        ('lake = "hdfs://nn/lake"\nspools = ["x"]', "hdfs:// URLs are not supported"),
+        (MINIMAL + '[store]\nendpoint = "https://key:secret@minio.example"', "store.endpoint"),
         (MINIMAL + '[schedule]\nsettle = "hourly"', "schedule.settle: 'hourly' is no period"),
         (MINIMAL + '[schedule]\ningest = "0s"', "schedule.ingest"),
         (MINIMAL + '[alerts]\nwebhook = ["http://hooks.example/x"]', "no https URL"),
@@ -91,6 +93,46 @@ def test_settings_that_mean_nothing_are_refused_by_name(tmp_path: Path, text: st
     file.write_text(text)
     with pytest.raises(SettingsError, match=problem):
         read_settings(file)
+
+
+STORE = 'lake = "s3://lakes/a"\nspools = ["s3://records/mn-1", "here"]\n[store]\ncredentials = "key.toml"\n'
+
+
+def test_a_store_is_reached_by_settings_and_a_file_of_credentials(tmp_path: Path) -> None:
+    file, secret = tmp_path / "pipeline.toml", tmp_path / "key.toml"
+    file.write_text(STORE + 'endpoint = "https://minio.example:9000"\n')
+    secret.write_text('access_key = "AKIA"\nsecret_key = "hunter2"\n')
+    secret.chmod(0o600)
+    settings = read_settings(file)
+    assert (settings.lake, settings.spools) == ("s3://lakes/a", ("s3://records/mn-1", str(tmp_path / "here")))
+    assert store_environment(settings.store) == {
+        "AWS_ENDPOINT_URL": "https://minio.example:9000",
+        "AWS_ACCESS_KEY_ID": "AKIA",
+        "AWS_SECRET_ACCESS_KEY": "hunter2",
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "problem"),
+    [
+        ('access_key = "AKIA"\nsecret_key = "hunter2"\n', 0o604, "chmod 600"),
+        ('access_key = "AKIA"\nsecret = "hunter2"\n', 0o600, "no TOML file with access_key and secret_key"),
+        ("hunter2", 0o600, "no TOML file with access_key and secret_key"),
+        (None, 0, "No such file"),
+    ],
+)
+def test_a_file_of_credentials_that_is_not_right_is_named_and_not_repeated(
+    tmp_path: Path, content: str | None, mode: int, problem: str
+) -> None:
+    file, secret = tmp_path / "pipeline.toml", tmp_path / "key.toml"
+    file.write_text(STORE)
+    if content is not None:
+        secret.write_text(content)
+        secret.chmod(mode)
+    with pytest.raises(SettingsError, match=problem) as refused:
+        store_environment(read_settings(file).store)
+    assert str(secret) in refused.value.detail
+    assert "hunter2" not in refused.value.detail
 
 
 # The lease.

@@ -13,6 +13,7 @@ from pipeline.jobs.settle import Standing, decide, run
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY
 from pipeline.tables import Lake
 from protofly.errors import SettingsError
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.rows import DAY_US, MONDAY_US, commit_ledger, silver, silver_row
 
 MONDAY = "2026-03-02"
@@ -52,7 +53,7 @@ def written(lake: Lake, version: int | None = None) -> list[tuple[str, str, int,
 
 def exported(lake: Lake, version: int | None = None) -> bytes:
     """Monday's statements as they are handed out."""
-    out = lake.folder.parent / "statements.jsonl"
+    out = on_disk(lake.folder).parent / "statements.jsonl"
     statements.run(lake, Wanted(from_day=MONDAY, until_day=MONDAY, version=version), out=out)
     return out.read_bytes()
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from pipeline.cli import app
 from pipeline.row_text import rows_text, tables_text
 from pipeline.schemas import RECON_CASE, SEGMENTS, TRAFFIC_HOURLY
+from pipeline.store_path import Location
 from pipeline.tables import Lake
 from tests.pipeline.rows import MONDAY_US
 
@@ -46,7 +47,7 @@ def show(small_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Show:
 
     monkeypatch.setattr("pipeline.session.start_session", start)
 
-    def run(*arguments: object, lake: Path = small_lake.folder) -> Result:
+    def run(*arguments: object, lake: Location = small_lake.folder) -> Result:
         return CliRunner().invoke(app, ["show", "--lake", str(lake), *(str(argument) for argument in arguments)])
 
     return run

@@ -21,7 +21,9 @@ from pipeline.cli import app
 from pipeline.jobs import statements as job
 from pipeline.jobs.settle import run as settle
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.store_path import Location
 from pipeline.tables import Change, Lake
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.rows import DAY_US, MONDAY_US, commit_ledger, silver, silver_row
 
 pytestmark = pytest.mark.spark
@@ -81,7 +83,7 @@ def statements(small_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Statements:
 
     monkeypatch.setattr("pipeline.session.start_session", start)
 
-    def run(*arguments: object, lake: Path = small_lake.folder) -> Result:
+    def run(*arguments: object, lake: Location = small_lake.folder) -> Result:
         return CliRunner().invoke(app, ["statements", "--lake", str(lake), *(str(argument) for argument in arguments)])
 
     return run
@@ -217,7 +219,7 @@ def test_a_lake_in_which_nothing_was_settled_says_so(
 def test_a_signed_off_day_whose_hours_say_something_else_by_now_is_a_finding(
     small_lake: Lake, statements: Statements, tmp_path: Path, spark: SparkSession
 ) -> None:
-    shutil.copytree(small_lake.folder, tmp_path / "lake")
+    shutil.copytree(on_disk(small_lake.folder), tmp_path / "lake")
     lake = Lake(tmp_path / "lake", spark)
     hours = lake.read_small(TRAFFIC_HOURLY, partitions=[MONDAY])
     more = hours.set_column(hours.schema.get_field_index("bytes_in"), "bytes_in", pa.array([999] * hours.num_rows))
@@ -231,7 +233,7 @@ def test_a_signed_off_day_whose_hours_say_something_else_by_now_is_a_finding(
 def test_records_that_came_after_settling_are_reported(
     small_lake: Lake, statements: Statements, tmp_path: Path, spark: SparkSession
 ) -> None:
-    shutil.copytree(small_lake.folder, tmp_path / "lake")
+    shutil.copytree(on_disk(small_lake.folder), tmp_path / "lake")
     lake = Lake(tmp_path / "lake", spark)
     lake.commit(lake.read_small(SILVER_MDR, partitions=[MONDAY]).slice(0, 1), SILVER_MDR)
     done = statements(lake=lake.folder)
@@ -250,7 +252,17 @@ def test_two_operators_with_equal_records_have_equal_bytes(
     files = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     here = statements("--out", files[0], "--drafts")
     elsewhere = subprocess.run(
-        [sys.executable, "-m", "pipeline", "statements", "--lake", other.folder, "--out", files[1], "--drafts"],
+        [
+            sys.executable,
+            "-m",
+            "pipeline",
+            "statements",
+            "--lake",
+            on_disk(other.folder),
+            "--out",
+            files[1],
+            "--drafts",
+        ],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,

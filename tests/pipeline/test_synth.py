@@ -153,7 +153,6 @@ def test_every_fault_of_segments_is_there_and_shows(made: tuple[Path, Truth]) ->
     assert lie.records == len(records_in(spool / by_fault["lying-manifest"].path)) + 3
     future = by_fault["unknown-version"].path
     assert manifest_of[future].schema_version == 99
-    assert all(line.startswith(b'{"v":99,') for line in records_in(spool / future))
     copy = by_fault["copy"]
     assert file_sha256(spool / copy.path) == manifest_of[copy.path].sha256
     assert manifest_of[copy.path] == manifest_of[copy.path.replace(".again", "")]

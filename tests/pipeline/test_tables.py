@@ -11,13 +11,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
+from pipeline import storage
 from pipeline.lake_mark import LAKE_FORMAT, MARK_NAME
 from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
-from pipeline.stages import StagedFile
+from pipeline.stages import STAGE_NAME, StagedFile
 from pipeline.table_log import ConflictError, LakeError
-from pipeline.tables import STAGE_NAME, Change, Lake
+from pipeline.tables import Change, Lake
 from pipeline.worker_rows import rows_of as in_workers
+from tests.pipeline.on_disk import on_disk
 
 pytestmark = pytest.mark.spark
 
@@ -84,7 +86,7 @@ def test_rows_outside_of_the_days_to_be_replaced_are_refused(lake: Lake) -> None
     with pytest.raises(LakeError, match="not meant to be replaced"):
         lake.commit(few(("a", 1, NEXT_DAY)), COUNTS, Change("replace_partitions", partitions=[DAY]))
     assert stored(lake) == [("a", 1, DAY)]
-    assert len(list((lake.folder / "counts").rglob("*.parquet"))) == 1
+    assert len(list((on_disk(lake.folder) / "counts").rglob("*.parquet"))) == 1
 
 
 def test_a_transaction_happens_once(lake: Lake) -> None:
@@ -126,15 +128,15 @@ def test_a_replacement_fails_when_another_commit_slips_in_while_it_writes(
     assert stored(lake) == [("a", 1, DAY), ("late", 9, DAY)]
     lake.commit(few(("b", 2, DAY)), COUNTS)  # an append starts over instead
     assert stored(other) == [("a", 1, DAY), ("b", 2, DAY), ("late", 9, DAY), ("late", 9, DAY)]
-    assert len(list((lake.folder / "counts").rglob("*.parquet"))) == len(lake.files(COUNTS))
+    assert len(list((on_disk(lake.folder) / "counts").rglob("*.parquet"))) == len(lake.files(COUNTS))
 
 
 def test_files_that_no_commit_names_are_invisible_and_vacuumed(lake: Lake) -> None:
     lake.commit(few(("a", 1, DAY)), COUNTS)
     lake.commit(few(("a", 2, DAY)), COUNTS, Change("overwrite"))
     [live] = lake.files(COUNTS)
-    litter = lake.folder / "counts" / f"dt={DAY}" / "part-litter.parquet"
-    litter.write_bytes((lake.folder / "counts" / live.path).read_bytes())
+    litter = on_disk(lake.folder) / "counts" / f"dt={DAY}" / "part-litter.parquet"
+    litter.write_bytes((litter.parents[1] / live.path).read_bytes())
 
     assert stored(lake) == [("a", 2, DAY)]
     assert lake.vacuum(COUNTS, older_than_s=3600) == 0
@@ -145,13 +147,13 @@ def test_files_that_no_commit_names_are_invisible_and_vacuumed(lake: Lake) -> No
 
 def test_stages_of_dead_writers_are_cleared_and_those_of_living_ones_are_not(lake: Lake) -> None:
     with lake.stage() as alive:
-        dead = lake.folder / STAGE_NAME / "1-dead"
+        dead = on_disk(lake.folder) / STAGE_NAME / "1-dead"
         dead.mkdir()
         (dead / ".lock").touch()
         lake.clear_stages()
-        assert alive.exists()
+        assert storage.exists(alive.folder)
         assert not dead.exists()
-    assert not alive.exists()
+    assert not storage.exists(alive.folder)
 
 
 def test_few_rows_go_in_and_out_without_spark(lake: Lake) -> None:
@@ -174,7 +176,7 @@ def test_workers_read_what_spark_reads_and_what_they_write_is_committed_like_any
     assert (done.rows, done.partitions) == (1, (DAY,))
     assert content(lake.read(COUNTS)) == [("b", 2, DAY), ("c", 3, NEXT_DAY)]
     assert content(lake.read_in_workers(COUNTS, 0, columns=COUNTS.schema.names).frame(COUNTS.schema)) == []
-    assert not list((lake.folder / STAGE_NAME).iterdir())
+    assert not list((on_disk(lake.folder) / STAGE_NAME).iterdir())
 
 
 @pytest.mark.parametrize("day", [None, "../up", "a/b", ""])
@@ -183,7 +185,7 @@ def test_a_day_that_is_no_folder_name_is_refused(lake: Lake, spark: SparkSession
         lake.commit(local_frame(spark, [("a", 1, day)], COUNTS.schema), COUNTS)
     with pytest.raises(LakeError, match="cannot be the name of a partition"):
         lake.commit(in_workers(local_frame(spark, [("a", 1, day)], COUNTS.schema), COUNTS.schema.names), COUNTS)
-    assert not list((lake.folder / "counts").rglob("*.parquet"))
+    assert not list((on_disk(lake.folder) / "counts").rglob("*.parquet"))
 
 
 def test_rows_that_do_not_fit_are_a_mistake(lake: Lake, spark: SparkSession) -> None:

@@ -11,6 +11,7 @@ from pipeline.jobs import audit, compact, ingest, refine, retention, settle
 from pipeline.jobs.result import ExitCode
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, STATEMENT_DAILY, TABLES, TRAFFIC_HOURLY
 from pipeline.tables import Change, Lake
+from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, message
 
 pytestmark = pytest.mark.spark
@@ -103,7 +104,7 @@ def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_pa
     assert result.outcome == "dropped 2026-03-01 from 3 tables; 3 files removed"
     for table in (BRONZE_MDR, SILVER_MDR):
         assert sorted(row["dt"] for row in lake.read(table).collect()) == ["2026-03-02", "2026-03-03"]
-        assert not list((lake.folder / table.name / "dt=2026-03-01").glob("*.parquet"))
+        assert not list((on_disk(lake.folder) / table.name / "dt=2026-03-01").glob("*.parquet"))
     assert lake.read(QUARANTINE).count() == 0
     again = retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0)
     assert again.outcome == "nothing is older than 2026-03-02; 0 files removed"

@@ -31,6 +31,7 @@ from pipeline.synth.truth import Flip, SegmentFault, Truth
 from pipeline.synth.world import SynthOptions
 from pipeline.tables import Lake
 from pipeline.whole import WholeRun, combined, jobs
+from protofly.record_segments import SEALED_SUFFIXES
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
@@ -75,7 +76,7 @@ def whole(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Whol
     )
     lake = Lake(folder / "lake", spark)
     results = {name: work() for name, work in jobs(lake, what)}
-    return Whole(truth, lake, made / "spool", what.out, results)
+    return Whole(truth, lake, made / "spool", folder / "report.html", results)
 
 
 def rows_of(whole: Whole, table: Table) -> list[dict[str, object]]:
@@ -122,7 +123,7 @@ def test_each_tampered_segment_gets_its_verdict_and_no_other_is_refused(whole: W
     by_number = {
         (row["node"], row["boot"], row["segno"], row["verdict"]): row for row in ledger if row["kind"] == "mdr"
     }
-    by_path = {str(row["path"]).replace(".manifest.json", ".jsonl.zst"): row for row in ledger}
+    by_path = {str(row["path"]).replace(".manifest.json", suffix): row for row in ledger for suffix in SEALED_SUFFIXES}
     refused = {str(row["path"]) for row in ledger if row["verdict"] == "rejected"}
     for fault in whole.truth.segments:
         if fault.fault in {"gap", "late"}:
