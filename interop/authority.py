@@ -20,11 +20,11 @@ class DevelopmentAuthority:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         secret = folder / _CA_KEY_FILE
         if self.ca_file.exists() and secret.exists():
-            self._authority = trustme.CA.from_pem(self.ca_file.read_bytes(), secret.read_bytes())
+            self.authority = trustme.CA.from_pem(self.ca_file.read_bytes(), secret.read_bytes())
         else:
-            self._authority = trustme.CA(organization_name="Trapezoid development")
-            _write_secret(secret, self._authority.private_key_pem.bytes())
-            self._authority.cert_pem.write_to_path(str(self.ca_file))
+            self.authority = trustme.CA(organization_name="Trapezoid development")
+            _write_secret(secret, self.authority.private_key_pem.bytes())
+            self.authority.cert_pem.write_to_path(str(self.ca_file))
 
     @property
     def ca_file(self) -> Path:
@@ -35,7 +35,7 @@ class DevelopmentAuthority:
         """Certificate chain and private key of `domain`, its host `mn.domain` and loopback; made when missing."""
         certificate, key = self._folder / f"{domain}.pem", self._folder / f"{domain}.key.pem"
         if not (certificate.exists() and key.exists()):
-            leaf = self._authority.issue_cert(domain, f"mn.{domain}", "localhost", "127.0.0.1", common_name=domain)
+            leaf = self.authority.issue_cert(domain, f"mn.{domain}", "localhost", "127.0.0.1", common_name=domain)
             _write_secret(key, leaf.private_key_pem.bytes())
             certificate.write_bytes(b"".join(blob.bytes() for blob in leaf.cert_chain_pems))
         return certificate, key

@@ -55,7 +55,10 @@ def first_error() -> Iterator[None]:
 
 
 class Child:
-    """One process of ours, a Python module unless `program` says otherwise. Its standard error goes to `log_file`."""
+    """One process of ours: a Python module that ends when we end, unless `program` says otherwise.
+
+    Its standard error goes to `log_file`, its working directory is `folder`.
+    """
 
     def __init__(
         self,
@@ -63,11 +66,14 @@ class Child:
         *,
         log_file: Path,
         environment: Mapping[str, str] | None = None,
-        program: Sequence[str] = (sys.executable, "-m"),
+        program: Sequence[str] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self._name = " ".join(arguments)
-        self._arguments = [*program, *arguments]
+        ours = (sys.executable, "-m", "interop.ends_with_parent", str(os.getpid()))
+        self._arguments = [*(program or ours), *arguments]
         self._log_file = log_file
+        self._folder = folder
         self._environment = {**os.environ, **(environment or {})}
         self._process: trio.Process | None = None
         self._buffer = b""
@@ -91,6 +97,7 @@ class Child:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=self._environment,
+                cwd=self._folder,
                 start_new_session=True,
             )
 

@@ -17,7 +17,7 @@ from interop.conformance.outcome import Outcome, Verdict
 from interop.conformance.run import Report
 from protofly.printable import escaped
 
-_STYLES: Final = {
+STYLES: Final = {
     Verdict.PASSED: "green",
     Verdict.FAILED: "red",
     Verdict.NO_ANSWER: "yellow",
@@ -51,7 +51,7 @@ def finding(alike: Sequence[Outcome], *, verbose: bool) -> RenderableType:
     outcome = alike[0]
     dialects = " ".join(entry.dialect.value for entry in alike)
     head = Text.assemble(
-        (outcome.verdict.value, f"bold {_STYLES[outcome.verdict]}"),
+        (outcome.verdict.value, f"bold {STYLES[outcome.verdict]}"),
         " ",
         (f"{outcome.case.id}[{dialects}]", "bold"),
         (f"  step {outcome.step} of {len(outcome.case.steps)}", "dim"),
@@ -98,9 +98,7 @@ def _cell(report: Report, dialect: Dialect, outcomes: Sequence[Outcome]) -> str:
 def verdict_line(report: Report) -> str:
     """One line: how many of what, in how long; and which dialects were not offered."""
     counts = ", ".join(
-        f"[{_STYLES[verdict]}]{report.count(verdict)} {verdict.value}[/]"
-        for verdict in Verdict
-        if report.count(verdict)
+        f"[{STYLES[verdict]}]{report.count(verdict)} {verdict.value}[/]" for verdict in Verdict if report.count(verdict)
     )
     missing = "".join(
         f"\n[yellow]{dialect.value} is not offered:[/] {escape(escaped(reason))}"

@@ -21,6 +21,7 @@ from protofly.errors import Code, HostError, TransportError
 
 _RETRY_SECONDS: Final = 0.1
 _REQUESTS_AT_A_TIME: Final = 32
+_NODE_FAILED: Final = 500
 _SESSION_ERRORS: Final = (HostError, UnexpectedAnswerError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -304,8 +305,9 @@ class LabRuntime:
         except TransportError:
             pass
         else:
-            ended = self._notes.now()
-            result = "ok" if answer.is_ok else "refused"
+            if answer.code < _NODE_FAILED:  # else it may have happened all the same, now or later
+                ended = self._notes.now()
+                result = "ok" if answer.is_ok else "refused"
         step = Operation(
             runtime=self.name, kind=kind, object=object_, value=value, result=result, began=began, ended=ended
         )

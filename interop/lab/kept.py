@@ -214,7 +214,8 @@ async def _ask(source: Talker, target: Talker) -> Exchange:
     return Exchange(source=source.domain, target=target.domain, code=code, taken_ms=round(taken_ms, 1), problem=problem)
 
 
-def _check_empty(path: Path) -> None:
+def check_empty(path: Path) -> None:
+    """Raise SettingsError if a folder holds something, or cannot be read."""
     try:
         if path.exists() and any(path.iterdir()):
             raise SettingsError(f"{path} is not empty; name another folder, or delete it")
@@ -230,7 +231,7 @@ async def make_lab(path: Path, count: int, on_prepared: OnPrepared = lambda _: N
     """
     if not FEWEST <= count <= len(DOMAINS):
         raise SettingsError(f"--domains {count}: a laboratory has {FEWEST} to {len(DOMAINS)} domains")
-    _check_empty(path)
+    check_empty(path)
     try:
         domains = DOMAINS[:count]
         folders = DomainFolders(path, domains, on_prepared=on_prepared)

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import product
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
+from interop.domain_files import DomainFolder
 from interop.domain_folders import Preparation
 from interop.lab.actors import LabRuntime, Notes
 from interop.lab.core.scene import Action, Fault, LabScene
 from interop.lab.core.seen import FaultSpan, Hop, Passage, Seen
 from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
+from interop.lab.hostile import HostileDomain
 from interop.lab.spool import read_records
-from interop.lab.world import World, WorldPlan, running_world
+from interop.lab.world import WorldPlan, running_world
 from interop.participant import AccessPoint
-from protofly.errors import HostError, TransportError
+from protofly.errors import HostError
 from protofly.records import MessageRecord
 
 AFTER_FAULT_SECONDS: Final = 120.0
 """A fault that waits for something that never comes is not waited for any longer than this."""
-_QUIET_SECONDS: Final = 3.0
+QUIET_SECONDS: Final = 3.0
 _LAST_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1
 _POLL_SECONDS: Final = 1.0
@@ -49,33 +51,58 @@ class LabReport:
         return all(one.state is State.KEPT for one in self.judged)
 
 
-class _Play:
+class PlayedWorld(Protocol):
+    """What a scene is played in."""
+
+    hostile: list[HostileDomain]
+
+    def access_to(self, domain: str) -> Callable[[], AccessPoint]:
+        """Where the runtimes of a domain connect now."""
+
+    async def suffer(self, fault: Fault) -> None:
+        """Let a fault happen, for as long as it lasts. Raises HostError or OSError if it cannot be done."""
+
+    async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:
+        """For each message that the node of a domain traced lately, its places and their times in monotonic seconds."""
+
+
+class Play:
     """One run of a scene in its world."""
 
-    def __init__(self, scene: LabScene, world: World, on_stage: OnStage) -> None:
+    def __init__(
+        self, scene: LabScene, world: PlayedWorld, on_stage: OnStage | None, *, quiet_seconds: float = QUIET_SECONDS
+    ) -> None:
+        """Prepare a run.
+
+        Args:
+            scene: What is played.
+            world: Where.
+            on_stage: Gets the progress.
+            quiet_seconds: At the end, when nothing has arrived for so long, nothing more is waited for.
+        """
+        self._quiet_seconds = quiet_seconds
         self._scene = scene
         self._world = world
         self._on_stage = on_stage
         self.notes = Notes()
         self._runtimes = {
-            name: LabRuntime(name, domain, self._access_to(domain), self.notes)
+            name: LabRuntime(name, domain, world.access_to(domain), self.notes)
             for name, domain in scene.runtimes.items()
         }
         self._things = {one.name: f"thing://{one.domain}/{one.name}" for one in scene.object}
 
-    def _access_to(self, domain: str) -> Callable[[], AccessPoint]:
-        return lambda: self._world.nodes[domain].access_point
-
     async def run(self) -> None:
         """Loads, actions and faults, then the time in which what is under way arrives."""
         async with trio.open_nursery() as background:
-            self._on_stage("runtimes connect", 0.0)
+            if self._on_stage is not None:
+                self._on_stage("runtimes connect", 0.0)
             async with trio.open_nursery() as nursery:
                 for runtime in self._runtimes.values():
                     nursery.start_soon(background.start, runtime.run)
             self.notes.begin()
             background.start_soon(self._watch)
-            background.start_soon(self._show_progress)
+            if self._on_stage is not None:
+                background.start_soon(self._show_progress, self._on_stage)
             for hostile in self._world.hostile:
                 background.start_soon(hostile.attack, lambda: self.notes.seen.addresses)
             async with trio.open_nursery() as nursery:
@@ -138,7 +165,7 @@ class _Play:
             if {one.key for one in seen.sent} <= {one.key for one in seen.arrived}:
                 break
             if len(seen.arrived) != count:
-                count, quiet_until = len(seen.arrived), trio.current_time() + _QUIET_SECONDS
+                count, quiet_until = len(seen.arrived), trio.current_time() + self._quiet_seconds
             elif trio.current_time() > quiet_until:
                 break
             await trio.sleep(_LOOK_SECONDS)
@@ -151,23 +178,17 @@ class _Play:
 
     async def _look(self) -> None:
         """Collect the hops of traced messages: a node keeps those of the last 200."""
-        for domain, node in self._world.nodes.items():
-            if domain not in self._scene.our_domains or not node.pid:
-                continue
-            try:
-                status = await node.status()
-            except TransportError:
-                continue  # it is down, or stopped: that is the scene
-            for trace in status.traces:
-                hops = [Hop(node=domain, place=hop.name, at=self.notes.moment(hop.at_us / 1e6)) for hop in trace.hops]
-                others = [hop for hop in self.notes.seen.hops.get(trace.id, ()) if hop.node != domain]
-                self.notes.seen.hops[trace.id] = others + hops
+        for domain in self._scene.our_domains:
+            for trace, places in (await self._world.hops(domain)).items():
+                hops = [Hop(node=domain, place=place, at=self.notes.moment(at)) for place, at in places]
+                others = [hop for hop in self.notes.seen.hops.get(trace, ()) if hop.node != domain]
+                self.notes.seen.hops[trace] = others + hops
 
-    async def _show_progress(self) -> None:
+    async def _show_progress(self, on_stage: OnStage) -> None:
         whole = max(self._scene.seconds, 0.1)
         while True:
             sent, arrived = len(self.notes.seen.sent), len(self.notes.seen.arrived)
-            self._on_stage(f"{sent:,} sent, {arrived:,} arrived", min(1.0, self.notes.now() / whole))
+            on_stage(f"{sent:,} sent, {arrived:,} arrived", min(1.0, self.notes.now() / whole))
             await trio.sleep(_LOOK_SECONDS)
 
 
@@ -187,10 +208,10 @@ async def run_scene(
     """
     began = time.monotonic()
     async with running_world(scene, plan, on_prepared) as world:
-        play = _Play(scene, world, on_stage)
+        play = Play(scene, world, on_stage)
         await play.run()
     seen = play.notes.seen
-    _read_evidence(seen, world, scene.our_domains)
+    read_evidence(seen, {domain: world.nodes[domain].folder for domain in scene.our_domains})
     return LabReport(
         scene=scene,
         source=source,
@@ -201,11 +222,10 @@ async def run_scene(
     )
 
 
-def _read_evidence(seen: Seen, world: World, domains: Sequence[str]) -> None:
-    """Records and log lines of all nodes of ours, after they have stopped."""
+def read_evidence(seen: Seen, folders: Mapping[str, DomainFolder]) -> None:
+    """Read records and log lines of nodes of ours, after they have stopped."""
     wanted = {one.record_id for one in seen.sent}
-    for domain in domains:
-        folder = world.nodes[domain].folder
+    for domain, folder in folders.items():
         for record in read_records(folder.data / "records", MessageRecord):
             if record.msg_id in wanted:
                 passage = Passage(
@@ -217,5 +237,5 @@ def _read_evidence(seen: Seen, world: World, domains: Sequence[str]) -> None:
                     ts_us=record.ts_us,
                 )
                 seen.passages.setdefault(record.msg_id, []).append(passage)
-        lines = folder.log.read_text(errors="replace").splitlines()
+        lines = folder.log.read_text(errors="replace").splitlines() if folder.log.exists() else []
         seen.log_lines[domain] = [line for line in lines if "WARN" in line or "ERROR" in line][-_LOG_LINES:]

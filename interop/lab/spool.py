@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -10,6 +10,7 @@ from typing import TypeVar
 import msgspec
 import zstandard
 
+from protofly.record_blocks import lines_in
 from protofly.records import (
     AdminEvent,
     DecisionRecord,
@@ -19,6 +20,7 @@ from protofly.records import (
     SessionEvent,
     StubEvent,
     address_key,
+    frame_end,
     hash_address,
 )
 
@@ -32,9 +34,17 @@ def read_records(spool: Path, kind: type[_Fact]) -> list[_Fact]:
     for path in sorted(spool.glob(f"{kind.kind.value}-*")):
         if path.name.endswith(".manifest.json"):
             continue
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True) as text:
-            records += [decode(line) for line in text.read().splitlines()]
+        records += map(decode, lines_of(path))
     return records
+
+
+def lines_of(path: Path) -> Iterator[bytes]:
+    """The records of a segment as JSON, up to its last whole frame."""
+    data, position = path.read_bytes(), 0
+    decompressor = zstandard.ZstdDecompressor()
+    while (end := frame_end(data, position)) is not None:
+        yield from lines_in(decompressor.decompress(data[position:end]))
+        position = end
 
 
 def hashed_by(data: Path) -> Callable[[str], str]:

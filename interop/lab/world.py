@@ -21,8 +21,9 @@ from interop.lab.hostile import HostileDomain
 from interop.lab.line_proxy import Line
 from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
+from interop.participant import AccessPoint
 from interop.processes import STOPPED_SECONDS
-from protofly.errors import SettingsError
+from protofly.errors import SettingsError, TransportError
 
 _LINE_NETWORK: Final = "127.42"
 
@@ -57,6 +58,21 @@ class World:
     def view_of(self, domain: str) -> Callable[[str], str]:
         """At which address a domain reaches each other one."""
         return lambda target: HOST if target == domain else self.lines[domain, target].address
+
+    def access_to(self, domain: str) -> Callable[[], AccessPoint]:
+        """Where the runtimes of a domain connect now."""
+        return lambda: self.nodes[domain].access_point
+
+    async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:
+        """For each message that a node traced lately, its places and their times; nothing while the node is down."""
+        node = self.nodes[domain]
+        if not node.pid:
+            return {}
+        try:
+            status = await node.status()
+        except TransportError:
+            return {}  # it is down, or stopped: that is the scene
+        return {trace.id: [(hop.name, hop.at_us / 1e6) for hop in trace.hops] for trace in status.traces}
 
     async def start(self, domain: str) -> None:
         """Start one node and wait until it is ready."""

@@ -61,21 +61,24 @@ class Model(Protocol):
 
 
 class Claims:
-    """An address has one owner at a time: a claim of a free address is granted, of another's refused."""
+    """An address has one owner at a time: a claim of a free address is granted, of another's refused.
+
+    A release of what one does not own may be granted or refused, and changes nothing.
+    Source: docs/addresses-and-subscriptions.md ("unknown ones are 200").
+    """
 
     start: Hashable = None
 
     def step(self, state: Hashable, operation: Operation) -> list[Hashable]:
         """See `Model`."""
-        is_free_for_us = state in {None, operation.runtime}
         if operation.kind == "claim":
-            done, effect = is_free_for_us, operation.runtime
+            done, effect = state in {None, operation.runtime}, operation.runtime
         else:
             done, effect = state == operation.runtime, None
         if not operation.result:
             return [effect] if done else [state]
         if operation.result == "ok":
-            return [effect] if done else []
+            return [effect] if done else [state] if operation.kind == "release" else []
         return [] if done else [state]
 
 

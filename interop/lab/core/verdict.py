@@ -4,7 +4,8 @@ A promise is `broken` by a case that nothing explains. What explains a case is n
 
 * A message may arrive twice when a node on its way was killed between the two arrivals, or shortly before the first.
 * An event may not arrive when the node of its sender or receiver was killed or restarted, or its receiver was away,
-  about when it was sent; or when a node's record says that it refused the event.
+  about when it was sent, or while other faults of its pair made it wait; or when a node's record says that it refused
+  the event.
 * A request may end without an answer when the sender's session ended.
 
 A promise that was to be tested and for which there was no case is `not tested`, and the scene fails: a test that saw
@@ -86,7 +87,7 @@ EXCUSED: Final = Evidence(what="explained")
 
 def judge(seen: Seen, bars: Bars, operations: Sequence[Operation] = ()) -> list[Judged]:
     """The promises that the scene tests, in their order."""
-    case = _Case(seen)
+    case = _Case(seen, bars.recovery_seconds)
     judges: dict[PromiseName, Callable[[], tuple[list[Finding], str]]] = {
         "once": lambda: (list(case.once()), ""),
         "order": lambda: (list(case.order()), ""),
@@ -117,8 +118,9 @@ def _judged(name: PromiseName, findings: list[Finding], figure: str) -> Judged:
 class _Case:
     """What was seen, by message."""
 
-    def __init__(self, seen: Seen) -> None:
+    def __init__(self, seen: Seen, recovery_seconds: float) -> None:
         self.seen = seen
+        self._recovery_seconds = recovery_seconds
         self.sent: dict[Key, Sent] = {one.key: one for one in seen.sent}
         self.arrivals: dict[Key, list[Arrived]] = defaultdict(list)
         for one in seen.arrived:
@@ -186,14 +188,27 @@ class _Case:
                 yield EXCUSED if self._may_be_lost(sent) else self.evidence(key, "never arrived, and nothing says why")
 
     def _may_be_lost(self, sent: Sent) -> bool:
+        until = self._may_wait_until(sent)
         for fault in self._faults_of(sent.key):
-            if fault.fault.does in _LOSES and fault.began - MARGIN_SECONDS <= sent.at <= fault.ended + RETURN_SECONDS:
+            if (
+                fault.fault.does in _LOSES
+                and fault.began - MARGIN_SECONDS <= until
+                and sent.at <= fault.ended + RETURN_SECONDS
+            ):
                 return True
         if any(
             one.runtime in sent.key and one.began - MARGIN_SECONDS <= sent.at <= one.ended for one in self.seen.away
         ):
             return True
         return any(one.outcome in _EVENTS_DENIED for one in self.seen.passages.get(sent.record_id, ()))
+
+    def _may_wait_until(self, sent: Sent) -> float:
+        """Until when faults that hit its pair, one after the other, may have kept a message at its sender's node."""
+        pair, until = (sent.key[0], sent.key[1]), sent.at
+        for fault in sorted(self.seen.faults, key=lambda one: one.began):
+            if self.is_hit(pair, fault) and fault.began <= until and sent.at <= fault.ended + self._recovery_seconds:
+                until = max(until, fault.ended + self._recovery_seconds)
+        return until
 
     def answered(self) -> Iterator[Finding]:
         """Every request has exactly one end, and an end without an answer goes with an end of the session."""
@@ -266,7 +281,7 @@ def recoveries(seen: Seen, bar_seconds: float) -> list[Recovery]:
     A pair is judged if it sent for `bar_seconds` after the fault, or was heard again before that. If another fault that
     ended later hit it before it was heard again, it is judged for that one.
     """
-    case, found = _Case(seen), []
+    case, found = _Case(seen, bar_seconds), []
     arrivals: dict[Pair, list[float]] = defaultdict(list)
     for at, key in sorted((those[0].at, key) for key, those in case.arrivals.items()):
         arrivals[key[0], key[1]].append(at)

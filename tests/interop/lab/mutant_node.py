@@ -7,18 +7,33 @@ Mistakes are put into the running program from here; what is shipped has no swit
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import runpy
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
+import trio
+
+from catalogue_client.core import trust
+from federation import dialler
+from federation.core import auth, border
+from federation.core.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder
 from federation.core.link_machine import LinkMachine
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from federation.domain_link import DomainLink
+from federation.identity import Identity
+from federation.instance_watch import InstanceWatch
+from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
+from msg_node.kernel.service import Caller
 from protofly import codec
+from protofly.errors import Code, PeerError
 from protofly.message import Message
+from protofly.signatures import Envelope
 
 STALL_SECONDS = 4.0
 
@@ -79,19 +94,105 @@ def everybody_waits_for_a_lost_line() -> None:
     LinkMachine._carrier_down = carrier_down  # type: ignore[assignment, method-assign, unused-ignore]
 
 
-MUTANTS: dict[str, Callable[[], None]] = {
-    one.__name__.replace("_", "-"): one
-    for one in (
-        wrong_sender_believed,
-        under_way_forgotten_with_the_line,
-        seen_numbers_forgotten,
-        newest_first_after_a_wait,
-        content_changed,
-        everybody_waits_for_a_lost_line,
-    )
-}
+def every_fifth_reply_is_for_another_request() -> None:
+    genuine, count = AwaitedReplies.came, itertools.count(1)
+
+    def came(self: AwaitedReplies, reply: Message, now: float) -> Message:
+        passed = genuine(self, reply, now)
+        return passed if next(count) % 5 else codec.decode(bytes(passed.raw).replace(b'"id":', b'"id":9', 1))[0]
+
+    AwaitedReplies.came = came  # type: ignore[method-assign, unused-ignore]
+
+
+def things_claimed_by_all() -> None:
+    genuine = SubscriptionRights.right
+
+    def right(self: SubscriptionRights, caller: Caller, key: str, claimed: Collection[str] = ()) -> Right:
+        found = genuine(self, caller, key, claimed)
+        return Right.LISTEN if found is Right.REFUSED else found
+
+    SubscriptionRights.right = right  # type: ignore[method-assign, unused-ignore]
+
+
+def nobody_proves_itself_twice() -> None:
+    genuine = Identity.verify
+    proved = Counter[str]()
+
+    async def verify(self: Identity, token: bytes, **known: Any) -> auth.Claims:
+        claims = await genuine(self, token, **known)
+        proved[claims.iss] += 1
+        if proved[claims.iss] > 2:
+            raise PeerError(Code.AUTH_POLICY, "it was here before", domain=claims.iss)
+        return claims
+
+    Identity.verify = verify  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def forged_tokens_believed() -> None:
+    auth.verify_signature = lambda *_: True  # type: ignore[attr-defined, unused-ignore]
+
+
+def tokens_for_other_endpoints_believed() -> None:
+    genuine = auth.check_form
+
+    def check_form(token: bytes, expected: auth.Expected, *, now: float) -> auth.UnverifiedToken:
+        claimed = auth._parse(token).claims.ep
+        return genuine(token, dataclasses.replace(expected, endpoints=frozenset({claimed})), now=now)
+
+    auth.check_form = check_form
+
+
+def flags_of_others_left() -> None:
+    border._INWARD_FLAGS = ("via",)  # type: ignore[assignment, unused-ignore]
+
+
+def unsigned_documents_believed() -> None:
+    Envelope.signers = lambda *_, **__: 16  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def older_documents_believed() -> None:
+    trust.check_serial = lambda *_, **__: None
+
+
+def internal_addresses_connected() -> None:
+    dialler.judge_address = lambda *_, **__: None  # type: ignore[assignment, attr-defined, unused-ignore]
+
+
+def revoked_stubs_go_on() -> None:
+    async def wait_outdated(_self: InstanceWatch, _stub: object) -> None:
+        await trio.sleep_forever()
+
+    InstanceWatch.wait_outdated = wait_outdated  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def _by_name(*mistakes: Callable[[], None]) -> dict[str, Callable[[], None]]:
+    return {one.__name__.replace("_", "-"): one for one in mistakes}
+
+
+MUTANTS = _by_name(
+    wrong_sender_believed,
+    under_way_forgotten_with_the_line,
+    seen_numbers_forgotten,
+    newest_first_after_a_wait,
+    content_changed,
+    everybody_waits_for_a_lost_line,
+    every_fifth_reply_is_for_another_request,
+    things_claimed_by_all,
+    nobody_proves_itself_twice,
+)
+"""Mistakes that a scene finds."""
+BORDER_MUTANTS = _by_name(
+    forged_tokens_believed,
+    tokens_for_other_endpoints_believed,
+    flags_of_others_left,
+    unsigned_documents_believed,
+    older_documents_believed,
+    internal_addresses_connected,
+    revoked_stubs_go_on,
+)
+"""Mistakes that only a hostile partner finds."""
 
 
 if __name__ == "__main__":
-    MUTANTS[sys.argv.pop(1)]()
+    (MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
     runpy.run_module("trapezoid", run_name="__main__", alter_sys=True)

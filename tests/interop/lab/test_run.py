@@ -22,15 +22,20 @@ domain = [
 ]
 runtime = [{ name = "anna", domain = "a.example" }, { name = "bruno", domain = "b.example" }]
 load = [
-    { from = "anna", to = "bruno", kind = "request", seconds = 3 },
-    { from = "bruno", to = "anna", seconds = 3 },
+    { from = "anna", to = "bruno", kind = "request", seconds = 5 },
+    { from = "bruno", to = "anna", seconds = 5 },
 ]
 object = [{ name = "lamp", domain = "a.example" }]
 action = [
     { at = 0.5, runtime = "anna", does = "claim", object = "lamp" },
     { at = 1.0, runtime = "bruno", does = "park", object = "lamp" },
 ]
-fault = [{ does = "cut", between = ["a.example", "b.example"], at = 1, lasts = 0.5 }]
+
+[[fault]]
+does = "cut"
+between = ["a.example", "b.example"]
+after = { runtime = "bruno", messages = 3 }
+lasts = 0.5
 
 [promise]
 tests = ["once", "order", "kept", "answered", "genuine", "recovery", "history"]

@@ -1,0 +1,1 @@
+"""What a partner publishes and sends, as values: no I/O, no clock."""
