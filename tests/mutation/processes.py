@@ -26,6 +26,8 @@ _POLL_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 20.0
 """A process that takes no CPU for so long waits for something that will not come. How long it takes is no measure: the
 machine may have other things to do."""
+_OUT_OF_TIME: Final = frozenset({signal.SIGXCPU, signal.SIGPROF})
+"""What ends a process that has taken all its CPU, or all of one test."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +95,7 @@ class _Running:
         _, status = os.waitpid(self._pid, 0)
         os.close(self._reader)
         shutil.rmtree(self._folder, ignore_errors=True)
-        is_late = is_late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU)
+        is_late = is_late or (os.WIFSIGNALED(status) and os.WTERMSIG(status) in _OUT_OF_TIME)
         return Ended(b"" if is_late else self._answer, is_late)
 
     def stop(self) -> None:

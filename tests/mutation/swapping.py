@@ -11,15 +11,23 @@ from __future__ import annotations
 
 import gc
 import inspect
+import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
+from typing import Final
 
 import pytest
 
 from tests.mutation.inside import Selection
 from tests.mutation.mutations import Mutation
+
+_TEST_SECONDS: Final = 3.0
+_TEST_PATIENCE: Final = 10.0
+"""CPU that one test may take, beside so many times what it took: nothing is imported any more, so what takes longer
+runs for ever."""
 
 
 class Host(Selection):
@@ -30,6 +38,7 @@ class Host(Selection):
         self._called: dict[str, set[str]] = {str(path): set() for path in modules}
         self._work = work
         self._items: dict[str, pytest.Item] = {}
+        self._functions: dict[str, list[FunctionType]] = {}
         self.result: object = []
 
     def pytest_collection(self) -> None:
@@ -48,11 +57,17 @@ class Host(Selection):
         called = {name.replace(".<locals>", "") for name in self._called[str(module)]}
         return any(f"{name}.".startswith(f"{function}.") or f"{function}.".startswith(f"{name}.") for name in called)
 
+    def functions_of(self, module: Path) -> Sequence[FunctionType]:
+        """The functions of a module that were loaded when the tests were collected."""
+        return self._functions.get(str(module), ())
+
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Nothing is run here: see `run`."""
         sys.settrace(None)
         self._items = {item.nodeid: item for item in session.items}
+        self._functions = loaded_functions(self._called)
+        gc.freeze()  # what a fork does not look at, it does not copy
         self.result = self._work(self)
         return True
 
@@ -60,37 +75,52 @@ class Host(Selection):
         """Run collected tests in this order until one fails; in a process of its own."""
         items = [self._items[nodeid] for nodeid in nodeids if nodeid in self._items]
         for item, following in zip(items, [*items[1:], None], strict=True):
+            seconds = _TEST_SECONDS + _TEST_PATIENCE * self._seconds[item.nodeid]
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # the signal ends this process
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
             if self.failed:
-                return
+                break
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
 
 
-def swap(mutation: Mutation, path: Path, source: bytes) -> bool:
+def loaded_functions(modules: Collection[str]) -> dict[str, list[FunctionType]]:
+    """All functions there are now of some modules, by the path of the module."""
+    found: defaultdict[str, list[FunctionType]] = defaultdict(list)
+    for one in gc.get_objects():
+        if type(one) is FunctionType and one.__code__.co_filename in modules:
+            found[one.__code__.co_filename].append(one)
+    return found
+
+
+def swap(mutation: Mutation, functions: Sequence[FunctionType], source: bytes) -> bool:
     """Give the loaded function that a change is in the code that it has with the change.
+
+    Args:
+        mutation: The change.
+        functions: The loaded functions of its module.
+        source: Of its module, without the change.
 
     Returns:
         False when nothing was swapped: the change is in no function, or in what is evaluated when it is defined.
     """
-    found = _changed_function(mutation, path, source)
+    if not functions:
+        return False
+    found = _changed_function(mutation, functions[0].__code__.co_filename, source)
     if found is None:
         return False
     old, new = found
-    functions = [
-        one
-        for one in gc.get_objects()
-        if type(one) is FunctionType and one.__code__.co_filename == str(path) and one.__code__ == old
-    ]
-    for function in functions:
+    changed = [one for one in functions if one.__code__ == old]
+    for function in changed:
         if len(function.__code__.co_freevars) != len(new.co_freevars):
             return False  # the change takes the last use of an outer variable away
         function.__code__ = new
-    return bool(functions)
+    return bool(changed)
 
 
-def _changed_function(mutation: Mutation, path: Path, source: bytes) -> tuple[CodeType, CodeType] | None:
+def _changed_function(mutation: Mutation, path: str, source: bytes) -> tuple[CodeType, CodeType] | None:
     """Code of the outermost function around a change, as it is and with the change."""
-    before = list(_functions_in(compile(source, str(path), "exec")))
-    after = list(_functions_in(compile(mutation.applied_to(source), str(path), "exec")))
+    before = list(_functions_in(compile(source, path, "exec")))
+    after = list(_functions_in(compile(mutation.applied_to(source), path, "exec")))
     if [one.co_qualname for one in before] != [one.co_qualname for one in after]:
         return None
     for old, new in zip(before, after, strict=True):

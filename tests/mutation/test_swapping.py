@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.mutation.mutations import Mutation, mutations_of
-from tests.mutation.swapping import swap
+from tests.mutation.swapping import loaded_functions, swap
 
 SOURCE = b"""
 LIMIT = 3
@@ -44,6 +44,10 @@ def loaded() -> Any:
     return SimpleNamespace(**module)
 
 
+def is_swapped(mutation: Mutation, path: Path = PATH) -> bool:
+    return swap(mutation, loaded_functions({str(path)})[str(path)], SOURCE)
+
+
 def change(function: str, after: str) -> Mutation:
     [found] = [one for one in mutations_of(SOURCE, "scale") if (one.function, one.after) == (function, after)]
     return found
@@ -52,7 +56,7 @@ def change(function: str, after: str) -> Mutation:
 def test_a_function_is_changed_where_it_is_already_known() -> None:
     module = loaded()
     known_before = module.doubled
-    assert swap(change("doubled", "return [one // by for one in (value,)]"), PATH, SOURCE)
+    assert is_swapped(change("doubled", "return [one // by for one in (value,)]"))
     assert known_before(9) == [4]
     assert module.outer(5)(6) == "large"
 
@@ -60,14 +64,14 @@ def test_a_function_is_changed_where_it_is_already_known() -> None:
 @pytest.mark.parametrize(("after", "seen"), [("return 11", (11, 2)), ("self.kept = value - 1", (10, 0))])
 def test_of_two_functions_of_one_name_the_changed_one_is_swapped(after: str, seen: tuple[int, int]) -> None:
     scale = loaded().Scale()
-    assert swap(change("Scale.size", after), PATH, SOURCE)
+    assert is_swapped(change("Scale.size", after))
     scale.size = 1
     assert (scale.size, scale.kept) == seen
 
 
 def test_an_inner_function_is_changed_in_what_is_made_from_then_on() -> None:
     module = loaded()
-    assert swap(change("outer.inner", "if value >= bound:"), PATH, SOURCE)
+    assert is_swapped(change("outer.inner", "if value >= bound:"))
     assert module.outer(5)(5) == "large"
     assert module.kept(5) == "small"  # what was made before is only seen when the module is changed from its import on
 
@@ -75,9 +79,9 @@ def test_an_inner_function_is_changed_in_what_is_made_from_then_on() -> None:
 @pytest.mark.parametrize(("function", "after"), [("", "LIMIT = 4"), ("doubled", "def doubled(value, by=3):")])
 def test_what_is_in_no_function_cannot_be_swapped(function: str, after: str) -> None:
     module = loaded()
-    assert not swap(change(function, after), PATH, SOURCE)
+    assert not is_swapped(change(function, after))
     assert module.doubled(1) == [2]
 
 
 def test_a_function_that_is_not_loaded_cannot_be_swapped() -> None:
-    assert not swap(change("doubled", "return [one // by for one in (value,)]"), Path("/nowhere/other.py"), SOURCE)
+    assert not is_swapped(change("doubled", "return [one // by for one in (value,)]"), Path("/nowhere/other.py"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +32,16 @@ def test_what_takes_too_much_cpu_is_late() -> None:
             pass
 
     [(_, ended)] = run_all([Task(spin, 0.0)], 1)
+    assert (ended.is_late, ended.answer) == (True, b"")
+
+
+def test_what_takes_too_much_cpu_for_one_test_is_late() -> None:
+    def spin(_: Path) -> object:
+        signal.setitimer(signal.ITIMER_PROF, 0.05)
+        while True:
+            pass
+
+    [(_, ended)] = run_all([Task(spin, 20.0)], 1)
     assert (ended.is_late, ended.answer) == (True, b"")
 
 

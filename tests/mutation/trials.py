@@ -163,7 +163,7 @@ def _hosted(works: Mapping[int, _Work], workers: int, folder: Path) -> object:
 
 def _attempt_swapped(work: _Work, host: Host, _folder: Path) -> _Answer:
     path = _path_of(work.mutation)
-    is_swapped = swap(work.mutation, path, source_of(path))
+    is_swapped = swap(work.mutation, host.functions_of(path), source_of(path))
     if is_swapped:
         host.run(list(work.tests))
     return _Answer(host.failed, host.ran, not is_swapped or host.was_called(path, work.mutation.function))
