@@ -73,10 +73,13 @@ class Faults:
         """`kill -9` of B amid traffic, and its return."""
         with self.window(KILL_NODE, LINK_ERRORS):
             os.kill(self.world.b.pid, signal.SIGKILL)
-            await self.world.b.stop()
-            await trio.sleep(self._spread.uniform(0.5, 6))
-            with trio.CancelScope(shield=True):  # bounded: a start has its own deadline
-                await self.world.start(self.world.b)
+            try:
+                await self.world.b.stop()
+                await trio.sleep(self._spread.uniform(0.5, 6))
+            finally:
+                with trio.CancelScope(shield=True):  # bounded: stop and start have their own deadlines
+                    await self.world.b.stop()
+                    await self.world.start(self.world.b)
 
     async def stall_node(self) -> None:
         """B stops for some seconds: its line is up and silent."""

@@ -21,6 +21,8 @@ from wire.core.websocket import ClientWebSocket
 from .findings import Account
 
 REDIAL_SECONDS = 0.3
+LOOK_SECONDS = 30.0
+"""So long a reader tries to learn about one registration."""
 REGISTERED = 200
 """Data objects that one party keeps registered."""
 GAP_REASONS = frozenset({Code.LINK_LOST, Code.NOT_CONNECTED, Code.CONNECT_FAILED})
@@ -200,10 +202,19 @@ async def register(party: Party, *, seconds: float, spread: random.Random) -> No
     await every(seconds, act, spread=spread)
 
 
-async def look_for(reader: Party, address: str, domain: str) -> bool:
-    """Whether a registry still has what it granted."""
-    answer = await reader.ask("check", "read", f"domain://registry.{domain}", {"resource": address})
-    return answer is not None and answer.is_ok
+async def look_for(reader: Party, address: str, domain: str) -> str:
+    """Return "" when a registry still has what it granted, else what it answers instead.
+
+    A reader whose own line ends meanwhile has no answer and asks again: a fault may end it late, and that says nothing
+    about the registration.
+    """
+    with trio.move_on_after(LOOK_SECONDS):
+        while True:
+            answer = await reader.ask("check", "read", f"domain://registry.{domain}", {"resource": address})
+            if answer is not None:
+                return "" if answer.is_ok else f"{answer.code} {answer.reason}"
+            await trio.sleep(REDIAL_SECONDS)
+    return "no answer"
 
 
 async def park_actions(sender: Party, switch: str, *, seconds: float, spread: random.Random) -> None:

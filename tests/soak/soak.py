@@ -184,5 +184,5 @@ class Cast:
             await account.wait_all_ended()
         readers = {"a.example": self.carla, "b.example": self.bruno}
         for address, domain in account.registered.items():
-            if not await look_for(readers[domain], address, domain):
-                account.missing.append(address)
+            if answer := await look_for(readers[domain], address, domain):
+                account.missing.append(f"{address} ({answer})")
