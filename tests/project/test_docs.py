@@ -194,6 +194,15 @@ def test_settings_of_the_readme_can_be_loaded(tmp_path: Path) -> None:
     assert len(read_policies(settings.policy.files).sets) == 1
 
 
+def test_settings_of_the_installation_page_can_be_loaded(tmp_path: Path) -> None:
+    node, cluster, partner = blocks(DOCS / "installation.md", "toml")
+    (tmp_path / "node.toml").write_text(node + partner, encoding="utf-8")
+    assert load_settings(tmp_path / "node.toml").publish is not None
+    named = cluster.replace("[node]\n", node[: node.index("[listen]")])
+    (tmp_path / "node.toml").write_text(named + node[node.index("[listen]") :], encoding="utf-8")
+    assert load_settings(tmp_path / "node.toml").cluster.listen == "10.0.0.1:8450"
+
+
 def test_python_of_the_readme_is_python() -> None:
     [source] = blocks(README, "python")
     ast.parse(source)

@@ -17,6 +17,7 @@ import httpx
 import trio
 
 from tests.support.runtime_rig import PATIENCE_SECONDS, SESSION, Runtime, Wire, code_and_reason, runtime_address
+from tests.support.status_members import unlisted
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 from wire.core.websocket import ClientWebSocket
 
@@ -77,10 +78,16 @@ class Process:
         reply = await runtime.ask("re-open", SESSION, from_=lost.session_address)
         return runtime, reply["body"]["code"]
 
-    async def counters(self) -> dict[str, int]:
+    async def status(self) -> dict[str, Any]:
+        """What it says at `/status`: nothing that `docs/status.md` lacks."""
         async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
-            counters: dict[str, int] = (await client.get(f"{self.ready['site']}/status")).json()["counters"]
-            return counters
+            status: dict[str, Any] = (await client.get(f"{self.ready['site']}/status")).json()
+        assert unlisted(status) == []
+        return status
+
+    async def counters(self) -> dict[str, int]:
+        counters: dict[str, int] = (await self.status())["counters"]
+        return counters
 
     def hang_up(self) -> None:
         for wire in self._wires:

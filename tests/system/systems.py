@@ -7,7 +7,7 @@ import signal
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import trio
@@ -17,6 +17,7 @@ from interop.node_status import LinkStatus
 from interop.talker import PATIENCE_SECONDS, Talker
 from stubkit.keys import make_keys, save_keys
 from tests.support.services import running
+from tests.support.status_members import unlisted
 
 _Seen = TypeVar("_Seen")
 
@@ -65,6 +66,14 @@ class System:
     ) -> LinkStatus:
         """Until the node says that its link is so."""
         return await wait_until(lambda: self.link(node), condition, seconds=seconds)
+
+    async def whole_status(self, node: LaboratoryNode) -> dict[str, Any]:
+        """What the node says at `/status`: nothing that `docs/status.md` lacks."""
+        assert self.laboratory.authority is not None
+        async with httpx.AsyncClient(verify=self.laboratory.authority.client_context(), trust_env=False) as client:
+            status: dict[str, Any] = (await client.get(node.status_url)).json()
+        assert unlisted(status) == []
+        return status
 
     async def start(self, node: LaboratoryNode) -> None:
         await node.start(self.laboratory.plan.serve, self.laboratory.plan.environment)

@@ -16,6 +16,7 @@ import pytest
 import trio
 
 from tests.support.mqtt_broker import Broker, MqttRuntime, needs_broker
+from tests.support.status_members import unlisted
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 
 pytestmark = pytest.mark.long
@@ -101,6 +102,7 @@ async def test_a_session_moves_from_https_to_mqtt_on_a_real_node_that_informs_it
                 answer = await http.post("/messages", json=message("read", "domain://msg-node.alpha.example"))
                 assert answer.json()["body"]["value"]["domain"] == "alpha.example"
                 status = (await site.get("/status")).json()
+                assert unlisted(status) == []
                 assert status["middleware"] == ["rate", "logging"]
                 assert "mqtt.insecure_plaintext: no TLS to the broker" in status["insecure"]
 

@@ -118,6 +118,8 @@ async def test_a_domain_of_two_nodes_has_one_link_to_another_which_outlives_its_
             assert (await bruno.ask(target)).is_ok
         link = await system.link(system.b)
         assert link.state == "live"
+        for node in (cluster.one, cluster.two):
+            assert "cluster" in await system.whole_status(node)
 
         # Observers in both domains, at the node that has the link and at the other one.
         [ours], [theirs] = [await one.client.at(one.domain).allocate("comm", 1) for one in (anna, bruno)]

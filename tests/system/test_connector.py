@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import httpx
 import pytest
 
 from sandbox.core.script_package import Script
 from stubkit.adapt import packaged
 from tests.examples_stubs.guest import STUBS
 from tests.support.rest_server import Asked, Said, rest_server
-from tests.support.status_token import AS_OPERATOR
 
 from .one_node import SETTINGS, serving
 
@@ -64,8 +62,7 @@ async def test_runtime_asks_the_service_and_gets_what_the_connector_found(suffix
                 found.append((reply["body"]["code"], reply["body"].get("value")))
             codes = [(404, None), (502, None), (400, None), (405, None)]
             assert found == [(200, {"name": "Ana", "rooms": [1, 2]}), *codes]
-            async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
-                status = (await client.get(f"{process.ready['site']}/status")).json()
+            status = await process.status()
             facts = status["backends"]["connectors"]["discovery.alpha.example"]
             assert (facts["state"], facts["answered"], facts["dropped"]) == ("live", 5, 0)
             assert any("connector discovery" in text for text in status["insecure"])

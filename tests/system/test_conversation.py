@@ -11,6 +11,7 @@ import trio
 from interop.group_chat import GroupChat, Step
 from interop.lab.spool import hashed_by, read_records
 from interop.scene import Scene, load_scene
+from msg_node.admin.core.status_members import leaves, member_of, members
 from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, SegmentManifest, StubEvent
 
 from .systems import System, running_system
@@ -41,6 +42,8 @@ async def test_the_conversation_is_faultless_cold_and_again_after_a_restart_with
         assert link.cache == "miss"
         assert [step.name for step in link.steps] == STEPS
         assert (await system.a.status()).trace("traced") is not None
+        shown = {member_of(leaf) for leaf in leaves(await system.whole_status(system.a))}
+        assert [one.path for one in members() if not one.when and one not in shown] == []
         assert await system.laboratory.stop_nodes() == {"a.example": 0, "b.example": 0}
         await system.laboratory.start_nodes()
         warm = await converse(system)

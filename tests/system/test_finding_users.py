@@ -101,6 +101,7 @@ async def test_a_runtime_reaches_a_hyperty_of_another_domain_knowing_only_the_gu
         assert read.body["Code"] == 200
         link = await system.wait_link(system.a, lambda one: one.accepted == one.sent)
         assert link.lost == 0
+        assert (await system.whole_status(system.a))["backends"]["users"]["found"] == 1
 
 
 @pytest.mark.long

@@ -83,4 +83,5 @@ async def test_only_a_person_who_is_vouched_for_gets_through(tmp_path: Path) -> 
             {"idToken": 5},
         ):
             assert await asked(**body) == (401, "bad-assertion"), body
+        assert (await system.whole_status(system.a))["backends"]["identity"] == []  # its keys are in a file
         assert (await anna.ask(bruno.hyperty)).is_ok  # what bruno answers needs none

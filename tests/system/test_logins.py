@@ -56,6 +56,7 @@ async def test_a_killed_node_remembers_which_tokens_are_over(tmp_path: Path) -> 
         for runtime, token in ((ana, revoked), (bo, old), (cy, good)):
             name = runtime.address.rpartition("/")[2]
             assert code_and_reason(await runtime.open(name, bearer(token))) == (200, "")
+        assert (await node.status())["backends"]["tokens"]["logins"] == 3
         new = (await asked(bo, "refresh", token=old))["body"]["value"]["token"]
         await asked(ana, "revoke", token=revoked)
         node.kill()  # at once: the sweeper has not ended ana's session yet, or has just

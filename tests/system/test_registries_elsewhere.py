@@ -20,6 +20,7 @@ from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.runtime_rig import SM, Runtime, Wire, code_and_reason
+from tests.support.status_members import unlisted
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN_SHA256
 from wire.core.websocket import ClientWebSocket
 
@@ -73,6 +74,7 @@ class Node:
         async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
             answer = await client.get(f"{self._ready['site']}/status")
             found: dict[str, dict[str, dict[str, object]]] = answer.json()
+            assert unlisted(found) == []
             return found
 
 

@@ -132,12 +132,18 @@ def config_reference(
     operations: Annotated[
         bool, typer.Option("--operations", help="Of the admin operations (docs/admin-operations.md) instead.")
     ] = False,
+    status: Annotated[
+        bool, typer.Option("--status", help="Of the members of /status (docs/status.md) instead.")
+    ] = False,
 ) -> None:
     """Print the reference of all settings as Markdown (docs/configuration.md)."""
     from msg_node.admin.core.operations_reference import operations_reference
+    from msg_node.admin.core.status_reference import status_reference
     from msg_node.settings.reference import configuration_reference
 
-    page = operations_reference() if operations else configuration_reference()
+    if operations and status:
+        raise typer.BadParameter("one page at a time", param_hint="'--operations' / '--status'")
+    page = operations_reference() if operations else status_reference() if status else configuration_reference()
     if output is None:
         typer.echo(page, nl=False)
     else:
