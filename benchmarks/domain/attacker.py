@@ -1,4 +1,4 @@
-"""A hostile runtime: attacks at a steady rate until it gets the command to stop.
+"""A hostile runtime or stranger: attacks at a steady rate until it gets the command to stop.
 
 `python -m benchmarks.domain.attacker` reads one JSON command per line from standard input, answers each with one line:
 
@@ -14,16 +14,20 @@ from __future__ import annotations
 import contextlib
 import json
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
 from typing import Final
+from urllib.parse import urlsplit
 
-from benchmarks.load_client import Connection, connect, frame, open_session, read_some, serve_commands
+from benchmarks.load_client import READ_BYTES, Connection, connect, frame, open_session, read_some, serve_commands
 
 EVENT_BYTES: Final = 4_000
 _UNMASKED: Final = b"\x81\x02{}"
 _KERNEL_BYTES: Final = 16 << 10
+_SITE_SECONDS: Final = 2.0
+_ASK: Final = b"GET /.well-known/rethink/live HTTP/1.1\r\nHost: localhost\r\n\r\n" * 20
 
 
 class Attacker:
@@ -44,6 +48,8 @@ class Attacker:
             "unread": lambda: self._flood_unread(url, domain, name),
             "broken": lambda: lambda: self._break(url),
             "guessed": lambda: self._guess(url, domain, name),
+            "requests": lambda: lambda: _visit(url, _ASK),
+            "handshakes": lambda: lambda: _visit(url, b""),
         }
         attack = begun[kind]()
         self._attacks, self._trouble = 0, ""
@@ -108,6 +114,21 @@ class Attacker:
             _read_to_end(connection)
 
         return attack
+
+
+def _visit(url: str, request: bytes) -> None:
+    """Connect to the site, ask, and read what it answers; a site that refuses the address closes at once."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # a stranger does not care whom it hurts
+    parts = urlsplit(url)
+    with (
+        socket.create_connection((parts.hostname or "", parts.port or 443), _SITE_SECONDS) as raw,
+        contextlib.suppress(OSError),
+        context.wrap_socket(raw) as line,
+    ):
+        line.sendall(request)
+        while request and line.recv(READ_BYTES):
+            pass
 
 
 def _read_to_end(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""What neighbours notice of a hostile runtime: the same paced pair with and without it, in turns, on one node."""
+"""What neighbours notice of an attack: the same paced pair with and without it, in turns, on one node."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def measure_neighbours(folder: Path, *, on_progress: Callable[[str], None]
         TransportError: the node, a load client or the attacker fails.
     """
     shape = neighbours_shape()
-    node = OneNode(NODE, folder)
+    node = OneNode(NODE, folder, has_site=True)
     attacker = Side("attacker", log_file=folder / "attacker.log", program=ATTACKER)
     runs: dict[str, list[Run]] = {name: [] for name in shape.variants}
     async with trio.open_nursery() as nursery:
@@ -55,7 +55,8 @@ async def run_beside(name: str, shape: PairFlood, node: OneNode, attacker: Side)
     attack = ATTACKS.get(name)
     if attack is None:
         return await node.flood(shape)
-    await attacker.do("begin", kind=attack.kind, url=node.urls()[0], domain=DOMAIN, rate=attack.rate)
+    url = node.site if attack.is_at_site else node.urls()[0]
+    await attacker.do("begin", kind=attack.kind, url=url, domain=DOMAIN, rate=attack.rate)
     run = await node.flood(shape)
     ended = await attacker.do("end")
     if ended["trouble"] or not ended["attacks"]:

@@ -155,10 +155,11 @@ def shapes(*, quick: bool) -> tuple[Shape, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What a hostile runtime does, and how often a second."""
+    """What a hostile runtime or a stranger does, and how often a second."""
 
     kind: str
     rate: float
+    is_at_site: bool = False
 
 
 ALONE: Final = "alone"
@@ -166,9 +167,12 @@ ATTACKS: Final = {
     "beside one that never reads": Attack("unread", 1_000.0),
     "beside broken frames": Attack("broken", 50.0),
     "beside guessed sessions": Attack("guessed", 50.0),
+    "beside requests at the site": Attack("requests", 50.0, is_at_site=True),
+    "beside handshakes at the site": Attack("handshakes", 100.0, is_at_site=True),
 }
 """Events of 4 kB to somebody who does not read them; connections that break the protocol; connections that ask five
-times for the session of somebody else."""
+times for the session of somebody else; TLS connections to the site with 20 requests each, and such that ask for
+nothing."""
 
 
 def neighbours_shape() -> PairFlood:

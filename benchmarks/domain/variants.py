@@ -14,6 +14,7 @@ from benchmarks.domain.plan import ADDRESSES_PER_SESSION, Allocation, FanOut, Pa
 from benchmarks.process_time import resident_kib
 from benchmarks.sides import STOP_CLIENTS_SECONDS, Load, Meter, Pair, Run, Side
 from benchmarks.variants import Variant
+from interop.authority import DevelopmentAuthority
 from interop.figures import milliseconds, percentile
 from interop.processes import Child
 
@@ -112,11 +113,17 @@ class DomainVariant(Variant):
 
 
 class OneNode(DomainVariant):
-    """A node of its own, with `sessions` quiet runtimes that own addresses and listen to each other."""
+    """A node of its own, with `sessions` quiet runtimes that own addresses and listen to each other.
 
-    def __init__(self, name: str, folder: Path, *, sessions: int = 0) -> None:
+    Attributes:
+        site: URL of its site while it runs, if it has one.
+    """
+
+    def __init__(self, name: str, folder: Path, *, sessions: int = 0, has_site: bool = False) -> None:
         super().__init__(name, folder)
+        self.site = ""
         self._sessions = sessions
+        self._has_site = has_site
         self._crowd: Side | None = None
         self._allocator: Side | None = None
         self._waiter: Side | None = None
@@ -132,13 +139,19 @@ class OneNode(DomainVariant):
         settings.write_text(
             f'[node]\ndomain = "{DOMAIN}"\ndata_dir = {json.dumps(str(data))}\n\n'
             '[listen]\nhost = "127.0.0.1"\nport = 0\ninsecure_plaintext = true\n\n'
-            "[delivery]\nper_agent = 20_000\nper_sender = 20_000\n"
+            "[delivery]\nper_agent = 20_000\nper_sender = 20_000\n" + (self._site_settings() if self._has_site else "")
         )
         data.mkdir(exist_ok=True, mode=0o700)
         return Child(["trapezoid", "serve", "--config", str(settings)], log_file=self.folder / "node.log")
 
+    def _site_settings(self) -> str:
+        certificate, key = DevelopmentAuthority(self.folder / "authority").certificate_for(DOMAIN)
+        files = f"certificate = {json.dumps(str(certificate))}\nkey = {json.dumps(str(key))}\n"
+        return f'\n[site]\nhost = "127.0.0.1"\nport = 0\n{files}'
+
     def url_of(self, ready: dict[str, object]) -> str:
         """The listener for runtimes."""
+        self.site = str(ready.get("site", ""))
         return str(ready["listen"])
 
     async def settle(self) -> None:
