@@ -83,6 +83,7 @@ class Code(Enum):
     POLICY_INVALID = (422, "policy-invalid")
     RATE = (429, "rate")
     QUOTA = (429, "quota")
+    TOO_MANY_ATTEMPTS = (429, "too-many-attempts")
     INTERNAL = (500, "internal")
     FLOW_DIFFERS = (500, "flow-differs")
     STORAGE = (500, "storage")

@@ -13,8 +13,8 @@ from starlette.requests import Request
 
 from msg_node.admin.admin_token import AdminToken
 from msg_node.admin.administration import Actor
-from msg_node.connectors.core.address_rates import AddressRates
 from msg_node.connectors.http_line import remote_of
+from msg_node.kernel.keyed_rates import KeyedRates
 from msg_node.site.site import is_forwarded
 from protofly.errors import Code, PeerError
 from wire.core.address_group import address_group
@@ -36,8 +36,8 @@ class AdminAccess:
     def __init__(self, token: AdminToken, *, behind_proxy: bool) -> None:
         self.token = token
         self._behind_proxy = behind_proxy
-        self._failures = AddressRates(
-            per_second=_FAILURES_PER_SECOND, burst_seconds=FAILURES / _FAILURES_PER_SECOND, groups=_ADDRESSES
+        self._failures = KeyedRates(
+            per_second=_FAILURES_PER_SECOND, burst_seconds=FAILURES / _FAILURES_PER_SECOND, most=_ADDRESSES
         )
 
     def check_way(self, request: Request) -> None:

@@ -14,8 +14,8 @@ from typing import Final
 
 import trio
 
-from msg_node.connectors.core.address_rates import AddressRates
 from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.keyed_rates import KeyedRates
 from protofly.counters import Counters
 from protofly.limits import (
     HALF_OPEN,
@@ -34,8 +34,8 @@ SWEEP_SECONDS: Final = 1.0
 _ADDRESSES_REMEMBERED: Final = 4096
 
 
-def _rates(per_second: float) -> AddressRates:
-    return AddressRates(per_second=per_second, burst_seconds=UNOPENED_BURST_SECONDS, groups=_ADDRESSES_REMEMBERED)
+def _rates(per_second: float) -> KeyedRates:
+    return KeyedRates(per_second=per_second, burst_seconds=UNOPENED_BURST_SECONDS, most=_ADDRESSES_REMEMBERED)
 
 
 class HalfOpen:

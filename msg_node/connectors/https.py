@@ -183,7 +183,7 @@ class HttpsBinding:
             self._reception.counters[NodeCount.TOO_MANY_HTTP_SESSIONS] += 1
             raise PeerError(Code.OVERLOAD, "too many sessions")
         session = HttpSession(remote, self._end)
-        offered = Offered(bearer, certificate_of(request.scope))
+        offered = Offered(bearer, certificate_of(request.scope), remote)
         bounds = QueueBounds(self._queue_messages, self._reception.queue.bytes)
         queue = ExpectingQueue(session, counters=self._reception.bus.counters, bounds=bounds)
         session.port = self._reception.welcome_as(ExpectingPort, queue, Dialect.HTTPS, offered)

@@ -39,6 +39,7 @@ from protofly.counters import Counters
 from protofly.errors import PeerError, TransportError
 from protofly.limits import FRAME_BYTES, HANDSHAKE_SECONDS, UNOPENED_PER_SECOND
 from wire.byte_channel import ByteChannel
+from wire.core.address_group import address_group
 from wire.core.websocket import POLICY, TRY_AGAIN_LATER, ServerWebSocket
 
 logger = logging.getLogger("msg_node")
@@ -268,9 +269,10 @@ class Listener:
             await self._acceptor.serve(line, websocket, remote=remote, on_proved=newcomer.opened)
             self.counters[NodeCount.REFUSED_LINKS] = self._acceptor.refused
             return
-        offered = Offered(websocket.bearer, certificate)
+        token = websocket.bearer
         if arrival.entry in (EntryPoint.COMMAND_FRAMES, EntryPoint.QUERY):
-            offered = Offered(websocket.bearer or arrival.parameters.get("access_token", ""), certificate)
+            token = token or arrival.parameters.get("access_token", "")
+        offered = Offered(token, certificate, address_group(remote))
         if arrival.entry is EntryPoint.QUERY:
             runtime = arrival.parameters["runtimeURL"]
             await self._matrix.serve_query(line, websocket, runtime, offered, newcomer.opened)

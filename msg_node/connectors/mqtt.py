@@ -38,6 +38,8 @@ from protofly.limits import (
 )
 from protofly.message import Message
 
+_BROKER: Final = "mqtt"
+"""The network of all runtimes behind the broker, which does not say where they are."""
 _OPENINGS: Final = frozenset({"open", "re-open", "reopen", "re_open"})
 
 
@@ -209,7 +211,7 @@ class MqttBinding:
         if session.port is None:
             reception = self._reception
             queue = ExpectingQueue(session, counters=reception.bus.counters, bounds=reception.queue)
-            session.port = reception.welcome_as(ExpectingPort, queue, Dialect.MQTT, Offered())
+            session.port = reception.welcome_as(ExpectingPort, queue, Dialect.MQTT, Offered(network=_BROKER))
             self._nursery.start_soon(self._end_of_session, session, session.port)
         try:
             expected = session.port.queue.expect(message, partial(self._opened, session, arrival, message))

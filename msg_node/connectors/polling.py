@@ -23,6 +23,7 @@ from msg_node.kernel.proof import Offered
 from protofly.errors import PeerError
 from protofly.limits import HTTP_REQUEST_SECONDS
 from wire.byte_channel import ByteChannel
+from wire.core.address_group import address_group
 from wire.core.http_serving import HttpRequest, HttpServing
 
 _TEXT: Final = "text/plain; charset=UTF-8"
@@ -176,8 +177,9 @@ class PollingConnection:
 
     def _begin(self, request: HttpRequest) -> None:
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
-        offered = Offered(token.strip() if scheme.lower() == "bearer" else "", self._certificate)
-        begun = self._sessions.begin_polling(self._client_of(request.fields), offered)
+        client = self._client_of(request.fields)
+        bearer = token.strip() if scheme.lower() == "bearer" else ""
+        begun = self._sessions.begin_polling(client, Offered(bearer, self._certificate, address_group(client)))
         if begun is None:
             raise _RefusedError(503, Trouble.FORBIDDEN.body())
         session, greeting = begun

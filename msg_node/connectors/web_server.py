@@ -27,10 +27,10 @@ from typing import Final
 
 import trio
 
-from msg_node.connectors.core.address_rates import AddressRates
 from msg_node.connectors.http_line import Asgi, HttpApplication, read_first_head
 from msg_node.connectors.proxies import NO_PROXIES, Fields, Proxies, read_client
 from msg_node.kernel.counts import SiteCount
+from msg_node.kernel.keyed_rates import KeyedRates
 from protofly.counters import Counters
 from protofly.errors import Code, PeerError, SettingsError, TransportError
 from protofly.limits import (
@@ -267,11 +267,11 @@ class WebServer:
         return wait_seconds
 
 
-def _rates_of(bounds: WebBounds) -> tuple[AddressRates, AddressRates]:
+def _rates_of(bounds: WebBounds) -> tuple[KeyedRates, KeyedRates]:
     """Of requests, and of connections."""
     per_second = bounds.requests_per_second
     requests, connections = (
-        AddressRates(per_second=rate, burst_seconds=WEB_BURST_SECONDS, groups=_ADDRESSES_REMEMBERED)
+        KeyedRates(per_second=rate, burst_seconds=WEB_BURST_SECONDS, most=_ADDRESSES_REMEMBERED)
         for rate in (per_second, per_second * _CONNECTIONS_PER_REQUEST)
     )
     return requests, connections

@@ -13,7 +13,8 @@ from typing import Final
 
 import trio
 
-from msg_node.identity.core.password_login import Attempts, PasswordQuestion, PasswordVerdict
+from msg_node.identity.core.password_attempts import Bound, PasswordAttempts, Pause
+from msg_node.identity.core.password_login import PasswordQuestion, PasswordVerdict
 from msg_node.identity.password_hash import HashCost, is_right
 from msg_node.identity.user_store import LocalUser, UserStore
 from protofly.errors import HostError
@@ -25,9 +26,12 @@ LOOK_SECONDS: Final = 1.0
 _TOKENS_SECONDS: Final = 2 * SESSION_TOKEN_MAX_SECONDS
 """After that time every token of a log-in that has ended has expired, and none can be renewed."""
 _WRONG: Final = PasswordVerdict(is_right=False)
+_GONE: Final = PasswordVerdict(is_right=False, pause=Pause(1.0, Bound.HERE))
 
 EndUser = Callable[[str, float], None]
-"""Ends the log-ins of a user that began up to a moment."""
+"""Ends the log-ins of a user that began up to a moment. Raises PeerError when too many are remembered."""
+NetworkOf = Callable[[int], str | None]
+"""Where the session of that number is connected from, None when it is not."""
 
 
 class PasswordCheck:
@@ -35,19 +39,23 @@ class PasswordCheck:
 
     Args:
         users: Who has which.
-        cost: Of new hashes.
-        most: Checks side by side.
-        end_user: Ends log-ins. Raises PeerError when too many are remembered.
+        end_user: Ends log-ins.
+        network_of: Where somebody is who wants to log in.
     """
 
-    def __init__(self, users: UserStore, cost: HashCost, *, most: int, end_user: EndUser) -> None:
+    def __init__(self, users: UserStore, *, end_user: EndUser, network_of: NetworkOf) -> None:
         self._users = users
-        self._cost = cost
-        self._limiter = trio.CapacityLimiter(most)
         self._end_user = end_user
-        self._attempts = Attempts()
-        self._nobody = cost.hash("nobody has this password")
+        self._network_of = network_of
+        self._limiter = trio.CapacityLimiter(1)
+        self._cost: HashCost | None = None
+        self._attempts = PasswordAttempts()
         self._ended: dict[str, float] = {}
+
+    def follow(self, cost: HashCost | None, checks: int = 1) -> None:
+        """Hash at this cost from now on, and check so many passwords side by side; None: check none, for now."""
+        self._cost = cost
+        self._limiter.total_tokens = checks
 
     async def ask(self, question: PasswordQuestion) -> PasswordVerdict:
         """Check a password.
@@ -55,26 +63,29 @@ class PasswordCheck:
         Raises:
             HostError: STORAGE.
         """
-        by_user, by_runtime = f"user {question.user}", f"runtime {question.runtime}"
-        wait = self._attempts.admit((by_user, by_runtime), time.time())
-        if wait:
-            return PasswordVerdict(is_right=False, retry_seconds=wait)
-        user = await trio.to_thread.run_sync(self._check, question, limiter=self._limiter)
-        if user is None:
+        network, cost, user = self._network_of(question.session), self._cost, question.user
+        if network is None or cost is None:  # a session without a connection counts for no network
+            return _GONE
+        pause = self._attempts.admit(user, network, time.time())
+        if pause is not None:
+            if pause.bound is Bound.USER:
+                logger.warning("passwords of user %s are guessed from many networks", user or "(no name of a user)")
+            return PasswordVerdict(is_right=False, pause=pause)
+        found = await trio.to_thread.run_sync(self._check, question, cost, limiter=self._limiter)
+        if found is None:
             return _WRONG
-        self._attempts.succeeded(by_user)
-        self._attempts.not_failed(by_runtime)
-        return PasswordVerdict(is_right=True, roles=user.roles)
+        self._attempts.succeeded(user, network, time.time())
+        return PasswordVerdict(is_right=True, roles=found.roles)
 
     async def run(self) -> None:
-        """Look every second whether users were changed, until cancelled."""
+        """Look every second whether users were changed, while there are any, until cancelled."""
         version = -1
         while True:
             try:
-                found = await trio.to_thread.run_sync(self._users.version)
-                if found != version:
+                found = -1 if self._cost is None else await trio.to_thread.run_sync(self._users.version)
+                if found != version and found != -1:
                     self._end_changed(await trio.to_thread.run_sync(self._load))
-                    version = found
+                version = found
             except HostError as exc:
                 logger.error("users cannot be looked after; trying again: %s", exc)
             await trio.sleep(LOOK_SECONDS)
@@ -96,11 +107,11 @@ class PasswordCheck:
         self._users.forget_removed(time.time() - _TOKENS_SECONDS)
         return self._users.load()
 
-    def _check(self, question: PasswordQuestion) -> LocalUser | None:
+    def _check(self, question: PasswordQuestion, cost: HashCost) -> LocalUser | None:
         found = self._users.find(question.user)
         user = found if found is not None and found.hash and not found.is_disabled else None
-        if not is_right(question.password, self._nobody if user is None else user.hash) or user is None:
+        if not is_right(question.password, cost.hash_of_nobody() if user is None else user.hash) or user is None:
             return None
-        if not self._cost.is_of(user.hash):
-            self._users.rehash(user, self._cost.hash(question.password))
+        if not cost.is_of(user.hash):
+            self._users.rehash(user, cost.hash(question.password))
         return user

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
 import unicodedata
 from dataclasses import dataclass
@@ -29,6 +30,13 @@ class HashCost:
         salt = secrets.token_bytes(_SALT_BYTES)
         kdf = Argon2id(salt=salt, length=_HASH_BYTES, iterations=self.passes, lanes=1, memory_cost=self.memory_kib)
         return kdf.derive_phc_encoded(_bytes(password))
+
+    def hash_of_nobody(self) -> str:
+        """A text that looks like a hash at this cost, takes as long to be checked, and is that of no password."""
+        salt, digest = (
+            base64.b64encode(secrets.token_bytes(length)).decode().rstrip("=") for length in (_SALT_BYTES, _HASH_BYTES)
+        )
+        return f"$argon2id$v=19$m={self.memory_kib},t={self.passes},p=1${salt}${digest}"
 
     def is_of(self, text: str) -> bool:
         """True for a hash that was made at this cost."""

@@ -7,13 +7,10 @@ nothing any more are deleted on the way.
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 from pathlib import Path
 
 from msg_node.identity.core.issued_tokens import TokenMark
-from msg_node.storage.private_database import open_private_database
-from protofly.errors import Code, HostError
+from msg_node.storage.private_database import PrivateDatabase
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS mark (
@@ -37,26 +34,17 @@ class TokenStore:
         Raises:
             HostError: STORAGE.
         """
-        self._path = path
-        self._lock = threading.Lock()
-        self._database = open_private_database(path, _SCHEMA)
+        self._file = PrivateDatabase(path, _SCHEMA)
+        self._file.open()
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._database.close()
+        self._file.close()
 
     def load(self) -> list[TokenMark]:
-        """All marks.
-
-        Raises:
-            HostError: STORAGE.
-        """
-        with self._lock:
-            try:
-                return [TokenMark(*row) for row in self._database.execute("SELECT login, user, least, until FROM mark")]
-            except sqlite3.Error as exc:
-                raise self._error(exc) from exc
+        """All marks. Raises HostError: STORAGE."""
+        with self._file.used() as database:
+            return [TokenMark(*row) for row in database.execute("SELECT login, user, least, until FROM mark")]
 
     def keep(self, mark: TokenMark, *, now: float) -> bool:
         """Remember a mark; one that is there never goes back. Returns True: nobody else raises marks here.
@@ -64,15 +52,7 @@ class TokenStore:
         Raises:
             HostError: STORAGE.
         """
-        with self._lock:
-            try:
-                with self._database:
-                    self._database.execute("BEGIN IMMEDIATE")
-                    self._database.execute(_PUT, (mark.login, mark.user, mark.least, mark.until))
-                    self._database.execute(_OVER, (now,))
-            except sqlite3.Error as exc:
-                raise self._error(exc) from exc
+        with self._file.changed() as database:
+            database.execute(_PUT, (mark.login, mark.user, mark.least, mark.until))
+            database.execute(_OVER, (now,))
         return True
-
-    def _error(self, exc: Exception) -> HostError:
-        return HostError(Code.STORAGE, f"{self._path}: {exc}")

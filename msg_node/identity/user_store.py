@@ -6,15 +6,13 @@ password, and of a user that was disabled or removed. A removed user is kept unt
 
 from __future__ import annotations
 
-import sqlite3
-import threading
 from pathlib import Path
 from typing import Self
 
 import msgspec
 
-from msg_node.storage.private_database import open_private_database
-from protofly.errors import Code, HostError, PeerError
+from msg_node.storage.private_database import PrivateDatabase
+from protofly.errors import Code, PeerError
 
 USERS_FILE = "users.sqlite"
 _SCHEMA = """
@@ -36,17 +34,14 @@ class LocalUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserStore:
-    """All local users. Plain calls that wait for the disk: for threads."""
+    """All local users. Plain calls that wait for the disk: for threads.
+
+    Args:
+        path: Of the file, readable by its owner only; the first use opens or creates it.
+    """
 
     def __init__(self, path: Path) -> None:
-        """Open or create the file, readable by its owner only.
-
-        Raises:
-            HostError: STORAGE.
-        """
-        self._path = path
-        self._lock = threading.Lock()
-        self._database = open_private_database(path, _SCHEMA)
+        self._file = PrivateDatabase(path, _SCHEMA)
 
     def __enter__(self) -> Self:
         return self
@@ -54,23 +49,26 @@ class UserStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def open(self) -> None:
+        """Open the file now. Raises HostError: STORAGE."""
+        self._file.open()
+
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._database.close()
+        self._file.close()
 
     def version(self) -> int:
         """A number that is another one when another process has changed the file. Raises HostError: STORAGE."""
-        return int(str(self._rows("PRAGMA data_version")[0][0]))
+        return int(str(self._file.rows("PRAGMA data_version")[0][0]))
 
     def find(self, name: str) -> LocalUser | None:
         """The user of that name, also one that was removed. Raises HostError: STORAGE."""
-        rows = self._rows(f"SELECT {_COLUMNS} FROM user WHERE name = ?", (name,))  # noqa: S608 - names of ours
+        rows = self._file.rows(f"SELECT {_COLUMNS} FROM user WHERE name = ?", (name,))  # noqa: S608 - names of ours
         return _user(rows[0]) if rows else None
 
     def load(self) -> list[LocalUser]:
         """All users by name, removed ones included. Raises HostError: STORAGE."""
-        return [_user(row) for row in self._rows(f"SELECT {_COLUMNS} FROM user ORDER BY name")]  # noqa: S608 - the same
+        return [_user(row) for row in self._file.rows(f"SELECT {_COLUMNS} FROM user ORDER BY name")]  # noqa: S608 - the same
 
     def known(self, name: str) -> LocalUser:
         """The user of that name.
@@ -88,22 +86,15 @@ class UserStore:
         """Store a user, in place of one of the same name. Raises HostError: STORAGE."""
         roles = msgspec.json.encode(user.roles).decode()
         row = (user.name, user.hash, roles, int(user.is_disabled), user.ended_at)
-        self._rows("INSERT OR REPLACE INTO user VALUES (?, ?, ?, ?, ?)", row)
+        self._file.rows("INSERT OR REPLACE INTO user VALUES (?, ?, ?, ?, ?)", row)
 
     def rehash(self, old: LocalUser, text: str) -> None:
         """Store another hash of the same password, unless the user was changed meanwhile. Raises HostError: STORAGE."""
-        self._rows("UPDATE user SET hash = ? WHERE name = ? AND hash = ?", (text, old.name, old.hash))
+        self._file.rows("UPDATE user SET hash = ? WHERE name = ? AND hash = ?", (text, old.name, old.hash))
 
     def forget_removed(self, before: float) -> None:
         """Forget users that were removed before that moment. Raises HostError: STORAGE."""
-        self._rows("DELETE FROM user WHERE hash = '' AND ended_at < ?", (before,))
-
-    def _rows(self, statement: str, values: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
-        with self._lock:
-            try:
-                return list(self._database.execute(statement, values))
-            except sqlite3.Error as exc:
-                raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
+        self._file.rows("DELETE FROM user WHERE hash = '' AND ended_at < ?", (before,))
 
 
 def _user(row: tuple[object, ...]) -> LocalUser:

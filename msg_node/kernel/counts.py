@@ -129,6 +129,7 @@ class LoginCount(Counted):
 
     LOGINS = "logins", "tokens that were issued for an assertion or a password"
     WRONG_PASSWORDS = "wrong passwords", "passwords that were not right, or of no user"
+    PAUSED_ATTEMPTS = "paused attempts", "log-ins that had to wait, since there were too many wrong passwords before"
     REFRESHED = "refreshed", "tokens that were renewed"
     RENEWED_TWICE = "renewed twice", "logins that ended since one of their tokens was renewed twice"
     REVOKED = "revoked", "logins that were revoked"

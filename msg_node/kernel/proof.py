@@ -9,10 +9,17 @@ from msg_node.kernel.certificates import PeerCertificate
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Proofs that are offered: a bearer token, "" without one, and the certificate of the connection."""
+    """What comes with a connection: the proofs that it offers, and where it is from.
+
+    Attributes:
+        token: A bearer token, "" without one.
+        certificate: Of the connection.
+        network: Whom it counts for; see `wire.core.address_group`. A broker counts for all of its clients.
+    """
 
     token: str = ""
     certificate: PeerCertificate | None = None
+    network: str = ""
 
 
 NOTHING_OFFERED = Offered()

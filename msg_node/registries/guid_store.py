@@ -9,13 +9,12 @@ Source: data formats, section 4.3, checks 5, 7 and 8.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
-import threading
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from msg_node.storage.private_database import open_private_database
-from protofly.errors import Code, HostError
+from msg_node.storage.private_database import PrivateDatabase
 from protofly.guid_record import GuidRecord, Mark, advance
 from protofly.limits import GUIDS_REMEMBERED
 
@@ -46,15 +45,13 @@ class GuidStore:
         Raises:
             HostError: STORAGE.
         """
-        self._path = path
         self._max_guids = max_guids
-        self._lock = threading.Lock()
-        self._database = open_private_database(path, _SCHEMA)
-        try:
-            self._count = int(self._database.execute("SELECT count(*) FROM guid").fetchone()[0])
-        except sqlite3.Error as exc:
-            self._database.close()
-            raise HostError(Code.STORAGE, f"{path}: {exc}") from exc
+        self._file = PrivateDatabase(path, _SCHEMA)
+        with contextlib.ExitStack() as undo:
+            undo.callback(self._file.close)
+            with self._file.used() as database:
+                self._count = int(database.execute("SELECT count(*) FROM guid").fetchone()[0])
+            undo.pop_all()
 
     def __enter__(self) -> Self:
         return self
@@ -64,8 +61,7 @@ class GuidStore:
 
     def close(self) -> None:
         """Close the file."""
-        with self._lock:
-            self._database.close()
+        self._file.close()
 
     def __len__(self) -> int:
         return self._count
@@ -76,8 +72,8 @@ class GuidStore:
         Raises:
             HostError: STORAGE.
         """
-        with self._lock:
-            return self._load(guid)
+        with self._file.used() as database:
+            return _load(database, guid)
 
     def accept(self, record: GuidRecord, jwt: str, *, now: float) -> None:
         """Hold a record against what was seen before, and remember it.
@@ -91,17 +87,15 @@ class GuidStore:
             RecordError: See `advance`; then everything stays as it was.
             HostError: STORAGE.
         """
-        with self._lock:
-            kept = self._load(record.guid)
+        with self._file.changed() as database:
+            kept = _load(database, record.guid)
             mark = advance(record, None if kept is None else kept.mark, now=now)
             row = (record.guid, jwt, mark.last_update_us, mark.digest, int(mark.is_revoked), now)
-            try:
-                self._database.execute("INSERT OR REPLACE INTO guid VALUES (?, ?, ?, ?, ?, ?)", row)
-                self._count += kept is None
-                if self._count > self._max_guids:
-                    self._count -= self._database.execute(_OLDEST, (self._count - self._max_guids,)).rowcount
-            except sqlite3.Error as exc:
-                raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
+            database.execute("INSERT OR REPLACE INTO guid VALUES (?, ?, ?, ?, ?, ?)", row)
+            count = self._count + (kept is None)
+            if count > self._max_guids:
+                count -= database.execute(_OLDEST, (count - self._max_guids,)).rowcount
+        self._count = count
 
     def forget(self, guid: str) -> bool:
         """Drop the record of a GUID, but not how far it had come; whether there was one.
@@ -109,21 +103,16 @@ class GuidStore:
         Raises:
             HostError: STORAGE.
         """
-        with self._lock:
-            try:
-                dropped = self._database.execute("UPDATE guid SET jwt = '' WHERE guid = ? AND jwt <> ''", (guid,))
-            except sqlite3.Error as exc:
-                raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
+        with self._file.used() as database:
+            dropped = database.execute("UPDATE guid SET jwt = '' WHERE guid = ? AND jwt <> ''", (guid,))
             return dropped.rowcount > 0
 
-    def _load(self, guid: str) -> Kept | None:
-        try:
-            row = self._database.execute(
-                "SELECT jwt, last_update_us, digest, revoked, seen_at FROM guid WHERE guid = ?", (guid,)
-            ).fetchone()
-        except sqlite3.Error as exc:
-            raise HostError(Code.STORAGE, f"{self._path}: {exc}") from exc
-        if row is None:
-            return None
-        jwt, last_update_us, digest, revoked, seen_at = row
-        return Kept(jwt, Mark(last_update_us, digest, bool(revoked)), seen_at)
+
+def _load(database: sqlite3.Connection, guid: str) -> Kept | None:
+    row = database.execute(
+        "SELECT jwt, last_update_us, digest, revoked, seen_at FROM guid WHERE guid = ?", (guid,)
+    ).fetchone()
+    if row is None:
+        return None
+    jwt, last_update_us, digest, revoked, seen_at = row
+    return Kept(jwt, Mark(last_update_us, digest, bool(revoked)), seen_at)

@@ -100,25 +100,31 @@ class IdentityServices:
         if settings.identity.tokens is not None:
             marks = TokenStore(settings.node.data_dir / "tokens.sqlite") if marks is None else marks
             self._tokens = self._restored_tokens(settings.identity.tokens, marks.load())
-        accounts, chosen = (
-            LocalAccounts(settings.node.domain, frozenset(settings.own_domains)),
-            settings.identity.passwords,
-        )
-        self._logins = LoginService(state.transitions, self._tokens, None if chosen is None else accounts)
-        self._passwords = None if chosen is None else self._password_check(chosen)
+        self._accounts = LocalAccounts(settings.node.domain, frozenset(settings.own_domains))
+        self._logins = LoginService(state.transitions, self._tokens)
+        users = UserStore(settings.node.data_dir / USERS_FILE)
+        if settings.identity.passwords is not None:
+            users.open()
+        self._passwords = PasswordCheck(users, end_user=self._end_user, network_of=self._network_of)
+        self._follow_passwords(settings.identity.passwords)
         if self._tokens is not None and marks is not None:
             self.marks = MarkKeeper(marks, self._logins)
 
-    def _password_check(self, chosen: PasswordSettings) -> PasswordCheck:
-        """Who checks passwords of local users. Raises HostError: STORAGE."""
-        users = UserStore(self._settings.node.data_dir / USERS_FILE)
-        cost = HashCost(chosen.memory_kib, chosen.passes)
-        return PasswordCheck(
-            users,
-            cost,
-            most=chosen.checks,
-            end_user=lambda user, moment: self._logins.end_user(user, moment, now=time.time()),
-        )
+    def _follow_passwords(self, chosen: PasswordSettings | None) -> None:
+        """Let local users log in, or let them not."""
+        self._logins.accounts = None if chosen is None else self._accounts
+        if chosen is None:
+            self._passwords.follow(None)
+        else:
+            self._passwords.follow(HashCost(chosen.memory_kib, chosen.passes), chosen.checks)
+
+    def _end_user(self, name: str, moment: float) -> None:
+        self._logins.end_user(self._accounts.address(name), moment, now=time.time())
+
+    def _network_of(self, session: int) -> str | None:
+        assert self._bus is not None
+        port = self._bus.send_queues.ports.get(session)
+        return None if port is None else port.line.offered.network
 
     def _restored_tokens(self, chosen: TokenSettings, marks: list[TokenMark]) -> SessionTokens:
         """Our own tokens, with what had become of them."""
@@ -164,18 +170,20 @@ class IdentityServices:
             bus.inquiries.connect(TOKEN_MARKS, self.marks.keep)
             for login in self._tokens.issued.revoked():  # the node may have died before its sessions knew
                 self._state.transitions.end_login(login, now=time.time())
-        if self._passwords is not None:
-            bus.inquiries.connect(PASSWORDS, self._passwords.ask)
+        bus.inquiries.connect(PASSWORDS, self._passwords.ask)
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.record_of = self._global_registry.record
 
     def follow(self, settings: Settings, loaded: LoadedProviders) -> None:
-        """Believe other providers from now on, for other domains; credentials are those of these settings already.
+        """Believe other providers from now on, for other domains, and local users if these settings have any.
+
+        Credentials are those of these settings already.
 
         Keys that were fetched count on while their place is the same.
         """
         self._settings = settings
+        self._follow_passwords(settings.identity.passwords)
         gone = self._keyring.follow(loaded.fetcher, loaded.sources)
         fetched = {one.issuer: self._verdicts.keys_of(one.issuer) for one in loaded.sources if one.issuer not in gone}
         self._verdicts.follow(loaded.rules, {**fetched, **loaded.keys})
@@ -194,15 +202,13 @@ class IdentityServices:
                     await nursery.start(self._bus.users.run)
                 if self.marks is not None:
                     nursery.start_soon(self.marks.run)
-                if self._passwords is not None:
-                    nursery.start_soon(self._passwords.run)
+                nursery.start_soon(self._passwords.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             if self.marks is not None:
                 self.marks.close()
-            if self._passwords is not None:
-                self._passwords.close()
+            self._passwords.close()
 
     def status(self) -> dict[str, object]:
         """Report the state of each for operators."""
@@ -262,7 +268,7 @@ class IdentityServices:
 
     def _believes(self, issuer: str) -> bool:
         """True if an issuer is a provider of identities of our users."""
-        if self._passwords is not None and self._tokens is not None and issuer == self._tokens.rules.issuer:
+        if self._logins.accounts is not None and self._tokens is not None and issuer == self._tokens.rules.issuer:
             return True  # of our own users
         rules = self._verdicts.providers.get(issuer)
         return rules is not None and not rules.domains.isdisjoint(self._own_or_any)

@@ -471,10 +471,10 @@ class RuntimeRig:
             wire.socket.close()
 
     async def runtime(
-        self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None, bearer: str = ""
+        self, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None, bearer: str = "", address: str = ""
     ) -> Runtime:
         """A WebSocket at the listener, without a session."""
-        wire = await self.connect(receive_bytes=receive_bytes, context=context)
+        wire = await self.connect(receive_bytes=receive_bytes, context=context, address=address)
         headers = {"Authorization": f"Bearer {bearer}"} if bearer else {}
         runtime = Runtime(
             wire, ClientWebSocket("ws://localhost/ws", is_binary=False, headers=headers, max_bytes=8 << 20)
@@ -482,9 +482,11 @@ class RuntimeRig:
         await runtime.shake_hands()
         return runtime
 
-    async def opened(self, name: str, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None) -> Runtime:
+    async def opened(
+        self, name: str, *, receive_bytes: int = 0, context: ssl.SSLContext | None = None, address: str = ""
+    ) -> Runtime:
         """A runtime with a session."""
-        runtime = await self.runtime(receive_bytes=receive_bytes, context=context)
+        runtime = await self.runtime(receive_bytes=receive_bytes, context=context, address=address)
         reply = await runtime.open(name)
         assert reply["body"]["code"] == 200, reply
         return runtime

@@ -45,7 +45,7 @@ _RELOADABLE: Final = re.compile(
             rf"{_PEER}({_PEER_FIELDS})",
             rf"limits\.({_LIMITS})",
             r"middleware\.(order|logging\..*|authentication\..*|rate\..*)",
-            r"identity\.(provider|demand)",
+            r"identity\.(provider|demand|passwords(\..*)?)",
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",
             r"listen\.(proxy_certificates|unopened_per_second)",

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 
 from msg_node.identity.core.assertions import Asserted
 from msg_node.identity.core.issued_tokens import TokenMark
+from msg_node.identity.core.password_attempts import Pause
 from msg_node.identity.core.password_login import (
     PASSWORD_BYTES,
     PASSWORDS,
@@ -65,7 +66,10 @@ class LoginService:
     Args:
         sessions: Those that end with their logins.
         tokens: None when logins are switched off.
-        accounts: Local users may log in with their passwords; None: there are none.
+        accounts: See the attribute.
+
+    Attributes:
+        accounts: Local users may log in with their passwords; None: not now.
     """
 
     def __init__(
@@ -73,7 +77,7 @@ class LoginService:
     ) -> None:
         self._sessions = sessions
         self._tokens = tokens
-        self._accounts = accounts
+        self.accounts = accounts
         self.counters = Counters(LoginCount)
 
     def offered(self, request: ServiceRequest, params: Members) -> str | PasswordQuestion:
@@ -82,7 +86,7 @@ class LoginService:
         Raises:
             PeerError: CONNECTOR_OFF, TRANSIT, BAD_TOKEN or BAD_BODY.
         """
-        runtime = self._runtime(request)
+        self._runtime(request)
         credentials = params.get("credentials", params)
         if not isinstance(credentials, dict):
             raise PeerError(
@@ -91,40 +95,40 @@ class LoginService:
         kind = credentials.get("kind", _ASSERTION)
         if kind == _ASSERTION:
             return token_of(credentials, _ASSERTION, "params.credentials")
-        if kind != _PASSWORD or self._accounts is None:
+        if kind != _PASSWORD or self.accounts is None:
             raise PeerError(
                 Code.BAD_TOKEN, "this node keeps no passwords: log in at your identity provider, and send its assertion"
             )
         user, password = credentials.get("user"), credentials.get("password")
         if not isinstance(user, str) or not isinstance(password, str) or not 0 < len(password) <= PASSWORD_BYTES:
             raise PeerError(Code.BAD_BODY, "`params.credentials` has no `user`, or no `password`")
-        return PasswordQuestion(self._accounts.name_in(user), password, runtime)
+        return PasswordQuestion(self.accounts.name_in(user), password, request.caller.number)
 
     def by_password(self, request: ServiceRequest, question: PasswordQuestion) -> Inquiry:
         """Have a password checked, and answer as to an assertion."""
         return inquire(PASSWORDS, question, partial(self._judged, request, question.user))
 
     def _judged(self, request: ServiceRequest, user: str, verdict: PasswordVerdict, now: float) -> Answer:
-        if verdict.retry_seconds:
-            seconds = math.ceil(verdict.retry_seconds)
-            return Answer(Code.RATE.status, reason=Code.RATE.word, members={"retryAfter": seconds})
+        if verdict.pause is not None:
+            self.counters[LoginCount.PAUSED_ATTEMPTS] += 1
+            return _paused(verdict.pause)
         if not verdict.is_right:
             self.counters[LoginCount.WRONG_PASSWORDS] += 1
             raise PeerError(Code.BAD_TOKEN, "no such user, or not the password")
-        assert self._accounts is not None
-        issuer, address = self._on().rules.issuer, self._accounts.address(user)
+        if self.accounts is None:  # switched off meanwhile
+            raise PeerError(Code.CONNECTOR_OFF, "log-ins with a password are switched off at this node")
+        issuer, address = self._on().rules.issuer, self.accounts.address(user)
         asserted = Asserted(address, address, issuer, math.inf, {}, frozenset(verdict.roles))
         return self.logged_in(request, asserted, now)
 
-    def end_user(self, user: str, moment: float, *, now: float) -> None:
-        """End the log-ins that a local user began up to a moment, in seconds since the Unix epoch.
+    def end_user(self, address: str, moment: float, *, now: float) -> None:
+        """End the log-ins that the local user of that address began up to a moment, in seconds since the Unix epoch.
 
         Raises:
             PeerError: QUOTA or OVERLOAD.
         """
-        assert self._accounts is not None
         tokens = self._on()
-        subject = f"{tokens.rules.issuer} {self._accounts.address(user)}"
+        subject = f"{tokens.rules.issuer} {address}"
         mark = tokens.revoke_all(subject, now=now, moment=moment)
         end_sessions(self._sessions, tokens, mark, now=now)
 
@@ -236,6 +240,12 @@ def token_of(params: Members, name: str, place: str) -> str:
 def _token_answer(text: str, issued: IssuedToken) -> Answer:
     value: dict[str, object] = {"token": text, "expires": issued.exp, "subject": issued.sub}
     return Answer(value={**value, "roles": list(issued.roles)} if issued.roles else value)
+
+
+def _paused(pause: Pause) -> Answer:
+    code, seconds = Code.TOO_MANY_ATTEMPTS, math.ceil(pause.seconds)
+    text = f"{code.description}: too many wrong passwords {pause.bound.value}; try again in {seconds} s"
+    return Answer(code.status, reason=code.word, description=text, members={"retryAfter": seconds})
 
 
 def _remembered(answer: Answer, _reply: None, _now: float) -> Answer:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.bindings import BoundRuntime, MakeRuntime
+from tests.support.bindings import BoundRuntime, MakeRuntime, OverMqtt
 from tests.support.runtime_rig import DOMAIN, Json, RuntimeRig, a_message, code_and_reason, runtime_rig
 
 AGENT = f"thing://{DOMAIN}/agent-4"
@@ -39,6 +39,15 @@ async def an_agent(make: MakeRuntime) -> BoundRuntime:
     agent = await make("lamps")
     await agent.subscribed(AGENT)
     return agent
+
+
+# Connections.
+
+
+async def test_a_runtime_counts_for_the_network_that_it_is_connected_from(rig: RuntimeRig, make: MakeRuntime) -> None:
+    ana = await make("ana")
+    network = rig.port_of("ana").line.offered.network
+    assert network == ("mqtt" if isinstance(ana, OverMqtt) else "127.0.0.1")
 
 
 # Events.

@@ -32,6 +32,7 @@ from msg_node.wiring import meaning
 from protofly.errors import PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
+from stubkit.keys import KeyRing, make_key, save_keys
 
 PEER = "peer[b.example]"
 TOKEN = "ab" * 32
@@ -86,6 +87,12 @@ def believed(node: Node) -> object:
     """Who is believed, wherever messages are judged."""
     asked = {rules.identify is not None for rules in borders(node)} | {node.steps.gate.identify is not None}
     return asked, dict(node.backends.identity._verdicts.providers)
+
+
+def passwords(node: Node) -> object:
+    """At which cost passwords are hashed, and how many side by side."""
+    check = node.backends.identity._passwords
+    return check._cost, check._limiter.total_tokens
 
 
 def demanded(node: Node) -> object:
@@ -180,6 +187,10 @@ EFFECTS: dict[str, Effect] = {
     "middleware.rate.burst_seconds": Effect(3.0, steps, {"middleware": {"rate": RATE}}),
     "middleware.rate.by_type": Effect([{"types": ["read"], **RATE}], steps),
     "identity.provider": Effect([PROVIDER], believed),
+    **{
+        f"identity.passwords.{name}": Effect(value, passwords)
+        for name, value in {"memory_kib": 32_768, "passes": 4, "checks": 2}.items()
+    },
     "identity.demand": Effect(["*"], demanded, {"identity": {"provider": [PROVIDER]}}),
     "log.level": Effect("debug", lambda _node: logging.getLogger().level),
     f"{PEER}.domain": Effect("c.example", talks_to("c.example")),
@@ -263,6 +274,7 @@ def settings_of(folder: Path, *changes: Mapping[str, Any]) -> Settings:
         "site": dict(tls),
         "admin": dict(tls),
         "peer": [{"domain": "b.example"}],
+        "identity": {"tokens": {"keys_dir": "FOLDER/keys"}, "passwords": {}},
     }
     for change in changes:
         _merge(tables, change)
@@ -325,6 +337,7 @@ async def built(folder: Path) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def _built(folder: Path) -> AsyncIterator[Running]:
+    save_keys(KeyRing(token=(make_key("token"),)), folder / "keys")
     authority = trustme.CA()
     pem = authority.issue_cert("a.example").private_key_and_cert_chain_pem.bytes()
     for name in ("server.pem", "server.key", "other.pem", "same.key"):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from msg_node.connectors.core.address_rates import AddressRates
+from msg_node.kernel.keyed_rates import KeyedRates
 
 
 def test_each_address_has_a_burst_and_then_its_rate() -> None:
-    rates = AddressRates(per_second=2.0, burst_seconds=1.5, groups=8)
+    rates = KeyedRates(per_second=2.0, burst_seconds=1.5, most=8)
     assert [rates.take("a", 10.0) for _ in range(3)] == [0.0] * 3
     assert rates.take("a", 10.0) > 0.0
     assert rates.take("b", 10.0) == 0.0
@@ -15,7 +15,7 @@ def test_each_address_has_a_burst_and_then_its_rate() -> None:
 
 
 def test_what_was_right_costs_nothing() -> None:
-    rates = AddressRates(per_second=1.0, burst_seconds=2.0, groups=8)
+    rates = KeyedRates(per_second=1.0, burst_seconds=2.0, most=8)
     for _ in range(9):
         assert rates.take("a", 0.0) == 0.0
         rates.give_back("a")
@@ -25,7 +25,7 @@ def test_what_was_right_costs_nothing() -> None:
 
 
 def test_the_addresses_that_were_seen_last_are_remembered() -> None:
-    rates = AddressRates(per_second=1.0, burst_seconds=1.0, groups=2)
+    rates = KeyedRates(per_second=1.0, burst_seconds=1.0, most=2)
     for group in ("a", "b"):
         assert rates.take(group, 0.0) == 0.0
         assert rates.take(group, 0.0) > 0.0
