@@ -303,13 +303,18 @@ def abuse(spark: SparkOptions, allowed: Allowed = 0) -> None:
 
 @app.command()
 @grouped
-def audit(spark: SparkOptions) -> None:
-    """Report gaps, lost records and broken chains of the ingested segments."""
+def audit(
+    spark: SparkOptions,
+    full: Annotated[
+        bool, typer.Option("--full", help="Compare all that is stored with the ledger, not only changes.")
+    ] = False,
+) -> None:
+    """Report gaps, lost records and broken chains of the ingested segments, and whether their rows are stored."""
 
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import audit as job
 
-        return job.run(opened)
+        return job.run(opened, is_full=full)
 
     one_job("audit", spark, work)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.lake_files import LakeFiles
+from pipeline.lake_files import LakeFiles, partition_of
 from pipeline.schemas import DAY_STATE, SILVER_MDR, Table
 from pipeline.table_log import ConflictError, DataFile
 from pipeline.tables import Change, Lake
@@ -38,7 +38,7 @@ def inputs_by_day(lake: LakeFiles, version: int, table: Table = SILVER_MDR) -> d
     rows = defaultdict[str, int](int)
     batches = defaultdict[str, int](int)
     for file in lake.files(table, version):
-        day = file.partition["dt"]
+        day = partition_of(table, file)
         rows[day] += file.rows
         batches[day] = max(batches[day], newest_batch(lake, table, file))
     return {day: f"{rows[day]} records up to batch {batches[day]}" for day in sorted(rows)}
@@ -50,15 +50,25 @@ def done_inputs(lake: LakeFiles, job: str) -> dict[str, str]:
     return dict(zip(rows.column("day").to_pylist(), rows.column("input").to_pylist(), strict=True))
 
 
-def note_done(lake: Lake, job: str, inputs: Mapping[str, str]) -> None:
-    """Note from which records a job has done these days; called when its tables are committed. Raises LakeError."""
+def note_done(lake: Lake, job: str, inputs: Mapping[str, str], *, is_all: bool = False) -> None:
+    """Note from which records a job has done these days; called when its tables are committed.
+
+    Args:
+        lake: Where to.
+        job: Which.
+        inputs: By day.
+        is_all: Forget other days.
+
+    Raises:
+        LakeError: The lake cannot be written.
+    """
     schema = to_arrow_schema(DAY_STATE.schema)
     for attempt in range(_ATTEMPTS):
         base = max(lake.version(DAY_STATE), 0)
         known = done_inputs(lake, job)
-        if inputs.items() <= known.items():
+        whole = dict(inputs) if is_all else {**known, **inputs}
+        if whole == known:
             return
-        whole = {**known, **inputs}
         rows = pa.table({"job": [job] * len(whole), "day": list(whole), "input": list(whole.values())}, schema)
         try:
             lake.commit(rows, DAY_STATE, Change("replace_partitions", partitions=[job], base_version=base))

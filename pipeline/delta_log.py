@@ -6,7 +6,9 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
@@ -22,6 +24,10 @@ from pipeline.table_log import CommitNote, ConflictError, DataFile, LakeError, N
 META_MEMBER = "trapezoid"
 _INDEXED: Final = "delta.dataSkippingStatsColumns"
 _INDEXED_COUNT: Final = "delta.dataSkippingNumIndexedCols"
+_CHECKPOINTS: Final = "delta.checkpointInterval"
+CHECKPOINT_COMMITS: Final = 10
+"""Who opens a table reads its newest checkpoint and the commits since; 80 of these take seven times as
+long as a checkpoint does."""
 
 
 class DeltaLog:
@@ -29,20 +35,27 @@ class DeltaLog:
 
     Of two writers that started from the same version, one fails with ConflictError. All calls may raise OSError.
 
+    What was read of the log is kept: the next question for the newest version reads only commits that came since.
+    Several threads may ask at once.
+
     Source: Delta transaction log protocol.
     """
 
     def __init__(self, folder: Location) -> None:
         self._folder = folder
         self._at = str(folder)
-        self._options = storage.delta_options(folder)
+        self._lock = Lock()
+        self._table: DeltaTable | None = None
+        self._newest: Snapshot | None = None
 
     def exists(self) -> bool:
         """Whether the table was ever made."""
+        if self._table is not None:
+            return True
         if isinstance(self._folder, Path):
             log = self._folder / "_delta_log"
             return log.is_dir() and any(log.iterdir())
-        return DeltaTable.is_deltatable(self._at, self._options)
+        return DeltaTable.is_deltatable(self._at, storage.delta_options(self._folder))
 
     def create(self, schema_json: str, partition: Sequence[str], indexed: Sequence[str]) -> None:
         """Make the empty table, version 0; nothing happens when it is there.
@@ -57,9 +70,12 @@ class DeltaLog:
                 mode="ignore",
                 partition_by=list(partition),
                 name=self._folder.name,
-                storage_options=self._options,
+                storage_options=storage.delta_options(self._folder),
                 commit_properties=CommitProperties(max_commit_retries=0),
-                configuration={_INDEXED: ",".join(indexed)} if indexed else {_INDEXED_COUNT: "0"},
+                configuration={
+                    _CHECKPOINTS: str(CHECKPOINT_COMMITS),
+                    **({_INDEXED: ",".join(indexed)} if indexed else {_INDEXED_COUNT: "0"}),
+                },
             )
         except CommitFailedError:  # somebody else has made it at the same moment
             if not self.exists():
@@ -67,12 +83,45 @@ class DeltaLog:
 
     def snapshot(self, version: int | None = None) -> Snapshot:
         """The table at a version, the newest by default. Raises LakeError."""
-        try:
-            table = self._table(version)
-        except DeltaError as exc:
-            raise LakeError(f"table {self._folder.name}: version {version} cannot be read: {exc}") from exc
-        files = tuple(map(self._file, _rows_of(table.get_add_actions())))
-        return Snapshot(table.version(), files, table.schema().to_json())
+        with self._lock:
+            newest = self._newest
+            if newest is not None and newest.version == version:
+                return newest
+            try:
+                table = self._read() if version is None else self._open(version)
+            except DeltaError as exc:
+                raise LakeError(f"table {self._folder.name}: version {version} cannot be read: {exc}") from exc
+            if newest is not None and newest.version == table.version():
+                return newest
+            files = tuple(map(self._file, _rows_of(table.get_add_actions())))
+            found = Snapshot(table.version(), files, table.schema().to_json())
+            if table is self._table:
+                self._newest = found
+            return found
+
+    def version(self) -> int:
+        """The newest version."""
+        with self._lock:
+            return self._read().version()
+
+    def checkpoint(self) -> None:
+        """Write a checkpoint of the newest version, unless the log writes them often enough by itself."""
+        with self._lock:
+            table = self._read()
+            if table.metadata().configuration.get(_CHECKPOINTS) is None and table.version() % CHECKPOINT_COMMITS:
+                table.create_checkpoint()
+
+    def removed_since(self, version: int) -> set[str]:
+        """Paths of files that commits after a version have removed, as far as these commits are still there."""
+        paths = set()
+        for number in range(version + 1, self.version() + 1):
+            try:
+                commit = storage.read_bytes(self._folder / "_delta_log" / f"{number:020}.json")
+            except FileNotFoundError:  # cleaned up by another program: versions before it cannot be read any more
+                continue
+            actions = (json.loads(line) for line in commit.splitlines() if line.strip())
+            paths |= {unquote(action["remove"]["path"]) for action in actions if "remove" in action}
+        return paths
 
     def _file(self, action: Mapping[str, Any]) -> DataFile:
         rows = action["num_records"]
@@ -84,7 +133,8 @@ class DeltaLog:
 
     def transaction_version(self, app_id: str) -> int | None:
         """Newest version that this application has committed."""
-        return self._table().transaction_version(app_id)
+        with self._lock:
+            return self._read().transaction_version(app_id)
 
     def commit(self, base: Snapshot, added: Sequence[DataFile], removed: Sequence[DataFile], noted: Noted) -> int:
         """Make the version after `base`. Raises ConflictError: somebody else made it."""
@@ -96,26 +146,29 @@ class DeltaLog:
             AddAction(file.path, file.size_bytes, file.partition, now_ms, noted.has_news, _statistics(file))
             for file in added
         ]
-        table = self._table(base.version)
         transaction = noted.transaction
         properties = CommitProperties(
             custom_metadata={META_MEMBER: dict(noted.meta)},
             max_commit_retries=0,
             app_transactions=[DeltaTransaction(transaction.app_id, transaction.version)] if transaction else None,
         )
-        try:
-            table.create_write_transaction(
-                actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
-            )
-        except CommitFailedError as exc:
-            raise ConflictError(f"table {self._folder.name}: another writer was faster ({exc})") from exc
+        with self._lock:
+            table = self._table
+            if table is None or table.version() != base.version:
+                table = self._open(base.version)
+            try:
+                table.create_write_transaction(
+                    actions, "append", table.schema(), table.metadata().partition_columns, commit_properties=properties
+                )
+            except CommitFailedError as exc:
+                raise ConflictError(f"table {self._folder.name}: another writer was faster ({exc})") from exc
         if isinstance(self._folder, Path):
             sync_folder(self._folder / "_delta_log")
         return base.version + 1
 
     def add_columns(self, base: Snapshot, schema_json: str) -> None:
         """Take columns in that the table did not have. Raises ConflictError."""
-        table = self._table(base.version)
+        table = self._open(base.version)
         known = {field.name for field in table.schema().fields}
         fields = [field for field in Schema.from_json(schema_json).fields if field.name not in known]
         try:
@@ -127,11 +180,19 @@ class DeltaLog:
         """Commits, newest first."""
         return [
             CommitNote(commit["version"], commit["timestamp"] * 1000, commit.get(META_MEMBER) or {})
-            for commit in self._table().history()
+            for commit in self._open().history()
         ]
 
-    def _table(self, version: int | None = None) -> DeltaTable:
-        return DeltaTable(self._at, version=version, storage_options=self._options)
+    def _read(self) -> DeltaTable:
+        """The newest version. The lock is held."""
+        if self._table is None:
+            self._table = self._open()
+        else:
+            self._table.update_incremental()
+        return self._table
+
+    def _open(self, version: int | None = None) -> DeltaTable:
+        return DeltaTable(self._at, version=version, storage_options=storage.delta_options(self._folder))
 
 
 def _statistics(file: DataFile) -> str:

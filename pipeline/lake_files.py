@@ -32,6 +32,7 @@ class LakeFiles:
 
     def __init__(self, folder: Location) -> None:
         self.folder = folder.absolute()
+        self._logs: dict[str, DeltaLog] = {}
 
     @staticmethod
     def of(folder: Location) -> LakeFiles:
@@ -47,7 +48,7 @@ class LakeFiles:
     def version(self, table: Table | str) -> int:
         """Newest version, which tables with one log have in common; -1 when the table does not exist yet."""
         table = table_of(table)
-        return self._log(table).snapshot().version if self.has(table) else -1
+        return self._log(table).version() if self.has(table) else -1
 
     def read_small(
         self,
@@ -122,7 +123,7 @@ class LakeFiles:
             return _with_missing(parquet.read(columns=there), wanted, file.partition)
 
     def _log(self, table: Table) -> DeltaLog:
-        return DeltaLog(self.folder / table.folder)
+        return self._logs.setdefault(table.folder, DeltaLog(self.folder / table.folder))
 
 
 def table_of(table: Table | str) -> Table:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -118,18 +118,38 @@ def make_folder(path: Location) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def files_below(folder: Location, suffix: str = "") -> Iterator[Found]:
+def files_below(folder: Location, suffix: str = "", *, besides: Container[str] = ()) -> Iterator[Found]:
     """Files whose names end so, in and below a folder, in order; none where there is no folder.
 
     Objects with names that no file could have (empty parts, `..`) are left out.
+
+    Args:
+        folder: Where to look.
+        suffix: What names end with.
+        besides: Paths that are left out, without looking at their files.
     """
-    yield from _files_on_disk(folder, suffix) if isinstance(folder, Path) else _files_in_store(folder, suffix)
+    found = _files_on_disk(folder, suffix, besides) if isinstance(folder, Path) else _files_in_store(folder, suffix)
+    yield from (file for file in found if file.path not in besides)
 
 
-def _files_on_disk(folder: Path, suffix: str) -> Iterator[Found]:
-    for path in filter(Path.is_file, sorted(folder.rglob(f"*{suffix}"))):
+def _files_on_disk(folder: Path, suffix: str, besides: Container[str]) -> Iterator[Found]:
+    names = (name for name in sorted(_paths_below(folder, "")) if name.endswith(suffix) and name not in besides)
+    for path in filter(Path.is_file, map(folder.__truediv__, names)):
         with suppress(FileNotFoundError):  # it has gone since
             yield marks(path)._replace(path=path.relative_to(folder).as_posix())
+
+
+def _paths_below(folder: Path | str, inside: str) -> Iterator[str]:
+    """Paths of what is no folder, relative to the first one; links to folders are not followed."""
+    try:
+        entries = list(os.scandir(folder))
+    except (FileNotFoundError, NotADirectoryError, PermissionError):  # it has gone, or we have no business there
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            yield from _paths_below(entry.path, f"{inside}{entry.name}/")
+        else:
+            yield f"{inside}{entry.name}"
 
 
 def _files_in_store(folder: StorePath, suffix: str) -> Iterator[Found]:

@@ -283,16 +283,16 @@ class Lake(LakeFiles):
     def vacuum(self, table: Table | str, *, older_than_s: float, keep_versions: int = 1) -> int:
         """Remove files that none of the newest versions names and that are old enough; returns how many.
 
-        What a running writer has moved in but not committed yet is young, so `older_than_s` protects it.
+        What a running writer has moved in but not committed yet is young, so `older_than_s` protects it. The log of a
+        table that an older version of this program has made gets a checkpoint.
         """
         table = table_of(table)
         log = self._log(table)
         if not log.exists():
             return 0
-        newest = log.snapshot().version
-        kept: set[str] = set()
-        for version in range(max(0, newest - keep_versions + 1), newest + 1):
-            kept |= {file.path for file in log.snapshot(version).files}
+        log.checkpoint()
+        newest = log.snapshot()
+        kept = {file.path for file in newest.files} | log.removed_since(max(0, newest.version - keep_versions + 1))
         root = self.folder / table.folder
         gone = [path for path, age_s in self.unnamed(table, kept) if age_s >= older_than_s]
         for path in gone:
@@ -308,8 +308,8 @@ class Lake(LakeFiles):
         table = table_of(table)
         if named is None:
             named = {file.path for file in self._log(table).snapshot().files}
-        for file in storage.files_below(self.folder / table.folder, ".parquet"):
-            if not file.path.startswith("_") and file.path not in named:
+        for file in storage.files_below(self.folder / table.folder, ".parquet", besides=named):
+            if not file.path.startswith("_"):
                 yield file.path, (now_us - file.mtime_us) / 1e6
 
     # How a commit comes about.

@@ -6,7 +6,7 @@ What was asked for and is not there is reported: days without statements, versio
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import pairwise
@@ -47,6 +47,10 @@ class Wanted:
     version: int | None = None
     drafts: bool = False
 
+    def has_day(self, day: str) -> bool:
+        """Whether the day was asked for."""
+        return self.from_day <= day and (not self.until_day or day <= self.until_day)
+
     @property
     def has_period(self) -> bool:
         """Whether days were named; then each of them is expected."""
@@ -54,8 +58,15 @@ class Wanted:
 
     def is_meant(self, one: Standing) -> bool:
         """Whether the domain and the day were asked for."""
-        is_within = self.from_day <= one.day and (not self.until_day or one.day <= self.until_day)
-        return is_within and self.domain in {"", one.our_domain}
+        return self.has_day(one.day) and self.domain in {"", one.our_domain}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Whose statements there could be, and of which days there are some, whatever was asked for."""
+
+    domains: frozenset[str] = frozenset()
+    days: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +100,14 @@ def wanted_days(day: str, first: str, last: str) -> tuple[str, str]:
     return first, last
 
 
-def choose(standings: Collection[Standing], wanted: Wanted) -> Choice:
-    """Take of each domain and day the version that is wanted."""
+def choose(standings: Collection[Standing], wanted: Wanted, known: Known | None = None) -> Choice:
+    """Take of each domain and day the version that is wanted.
+
+    Args:
+        standings: Those of the wanted days at least.
+        wanted: Which ones.
+        known: Needed if standings of other days were left out; it says for whom and of which days some are missing.
+    """
     versions: dict[tuple[str, str], dict[int, Standing]] = defaultdict(dict)
     for one in standings:
         if wanted.is_meant(one):
@@ -105,16 +122,24 @@ def choose(standings: Collection[Standing], wanted: Wanted) -> Choice:
             drafts.append(found)
         else:
             taken.append(found)
-    return Choice(tuple(taken), tuple(drafts), tuple(others), _missing(standings, wanted))
+    return Choice(tuple(taken), tuple(drafts), tuple(others), _missing(standings, wanted, known or known_of(standings)))
 
 
-def _missing(standings: Collection[Standing], wanted: Wanted) -> dict[str, tuple[tuple[str, str], ...]]:
-    if not wanted.has_period or not standings:
+def known_of(standings: Iterable[Standing]) -> Known:
+    """What all statements say."""
+    domains, days = [], []
+    for one in standings:
+        domains.append(one.our_domain)
+        days.append(one.day)
+    return Known(frozenset(domains), frozenset(days))
+
+
+def _missing(standings: Collection[Standing], wanted: Wanted, known: Known) -> dict[str, tuple[tuple[str, str], ...]]:
+    if not wanted.has_period or not known.days:
         return {}
-    all_days = [one.day for one in standings]
-    first = wanted.from_day or min(all_days)
-    last = wanted.until_day or max(all_days)
-    domains = {wanted.domain} if wanted.domain else {one.our_domain for one in standings}
+    first = wanted.from_day or min(known.days)
+    last = wanted.until_day or max(known.days)
+    domains = {wanted.domain} if wanted.domain else known.domains
     of_domain = {name: [one.day for one in standings if one.our_domain == name] for name in sorted(domains)}
     missing = {name: tuple(_gaps(days, first, last)) for name, days in of_domain.items()}
     return {name: gaps for name, gaps in missing.items() if gaps}

@@ -1,4 +1,8 @@
-"""Audit: what segments say about their completeness, node by node, checked against what is stored."""
+"""Audit: what segments say about their completeness, node by node, checked against what is stored.
+
+Chains are read from what they add up to. What is stored is compared with the ledger where either has changed since an
+audit that found it right, so that an audit costs what came, not what is there.
+"""
 
 from __future__ import annotations
 
@@ -8,49 +12,41 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline.core.findings import Finding, Verdict
-from pipeline.core.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
-from pipeline.core.side_records import DAY_US
+from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.core.stretches import Stretch, missing_numbers, unaccounted_records
-from pipeline.core.utc_days import end_us
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.jobs.retention import kept_from
+from pipeline.jobs.stored import wrong_segments
 from pipeline.ledger import read_stretches
-from pipeline.schemas import LONG, SEGMENTS, TEXT, bronze_table
-from pipeline.schemas.columns import columns
+from pipeline.schemas import SEGMENTS
 from pipeline.segment_summary import missing_line
 from pipeline.tables import Lake
-from pipeline.worker_rows import Batches
-from protofly.records import Kind
 
 _WARNINGS_SHOWN: Final = 50
-_SEGMENT: Final = ("node", "boot", "segno")
-_ROWS_OF_SEGMENT: Final = columns(node=TEXT, boot=LONG, segno=LONG, rows=LONG)
-_COLUMNS: Final = ("node", "kind", "boot", "segno", "verdict", "findings", "rows_good", "min_ts_us")
+_COLUMNS: Final = ("node", "kind", "verdict", "severity", "findings")
 
 
-def run(lake: Lake) -> JobResult:
+def run(lake: Lake, *, is_full: bool = False) -> JobResult:
     """Look for gaps, losses, breaks and rejections in the ledger, and count what is stored against it.
 
     `details` has, by node and kind: `gaps` (segments that are not here), `lost_records` (by the node's own count),
     `unaccounted_records` (between segments that follow each other), `quarantined_rows`, `rejected_segments` and
-    `findings` by code. Every line of `warnings` is one thing to look at.
+    `findings` by code, as far as they are warnings or worse. Every line of `warnings` is one thing to look at.
 
     Args:
-        lake: Reads `segments` and the bronze tables; writes nothing.
+        lake: Reads `segments` and the bronze tables; notes in `day_state` what was found to be stored as it should be.
+        is_full: Compare also what has not changed since it was found right.
 
     Raises:
-        LakeError: The lake cannot be read.
+        LakeError: The lake cannot be read or written.
     """
     result = JobResult("audit", versions={SEGMENTS.name: lake.version(SEGMENTS)})
     with result.timed("books"):
         nodes = {key: _chain_facts(key, stretches, result) for key, stretches in read_stretches(lake).chains().items()}
-        rows = lake.read_small(SEGMENTS, _COLUMNS)
-        _add_findings(nodes, rows)
+        _add_findings(nodes, _conspicuous(lake))
     for (node, kind), facts in sorted(nodes.items()):
         _warn(f"{node}: {kind}", facts, result)
     with result.timed("stored"):
-        _compare_with_stored(lake, rows, result)
+        result.warnings += wrong_segments(lake, is_full=is_full)
     result.details = {"books": [{"node": node, "kind": kind, **facts} for (node, kind), facts in sorted(nodes.items())]}
     result.findings = len(result.warnings)
     result.outcome = f"{len(nodes)} chains of segments"
@@ -61,6 +57,14 @@ def run(lake: Lake) -> JobResult:
     elif result.findings:
         result.exit_code = ExitCode.FINDINGS
     return result
+
+
+def _conspicuous(lake: Lake) -> pa.Table:
+    """Rows of the ledger with findings that are more than fine; files that cannot have any are not opened."""
+    words = [severity.word for severity in Severity if severity is not Severity.FINE]
+    files = [file for file in lake.files(SEGMENTS) if any(file.may_have("severity", word, word) for word in words)]
+    rows = lake.read_files_small(SEGMENTS, files, _COLUMNS)
+    return rows.filter(pc.is_in(rows.column("severity"), pa.array(words)))
 
 
 def _empty() -> dict[str, Any]:
@@ -93,6 +97,8 @@ def _add_findings(nodes: dict[tuple[str, str], dict[str, Any]], rows: pa.Table) 
     findings = rows.column("findings").combine_chunks()
     whose = rows.select(["node", "kind"])
     found = whose.take(pc.list_parent_indices(findings)).append_column("finding", pc.list_flatten(findings))
+    codes = [finding.code for finding in Finding if finding.severity is not Severity.FINE]
+    found = found.filter(pc.is_in(found.column("finding"), pa.array(codes)))
     for row in _counted(found, ["node", "kind", "finding"]):
         _of(nodes, row)["findings"][row["finding"]] = row["count_all"]
     for row in _counted(rows.filter(pc.equal(rows.column("verdict"), Verdict.REJECTED.value)), ["node", "kind"]):
@@ -122,34 +128,3 @@ def _warn(chain: str, facts: Mapping[str, Any], result: JobResult) -> None:
         count = facts["findings"].get(finding.code)
         if count:
             result.warnings.append(f"{chain}: {count} segments: {finding.meaning}: {finding.advice}")
-
-
-def _compare_with_stored(lake: Lake, rows: pa.Table, result: JobResult) -> None:
-    """Rows of bronze per segment against what the ledger says was stored; segments of dropped days aside."""
-    kept = kept_from(lake)
-    kept_us = end_us(kept) - DAY_US if kept else 0
-    rows = rows.filter(pc.equal(rows.column("verdict"), Verdict.ACCEPTED.value))
-    for kind in Kind:
-        table = bronze_table(kind)
-        if not lake.has(table):
-            continue
-        stored = lake.read_in_workers(table, columns=_SEGMENT).then(_count).frame(_ROWS_OF_SEGMENT).toArrow()
-        stored = stored.group_by(list(_SEGMENT)).aggregate([("rows", "sum")])
-        of_kind = rows.filter(pc.equal(rows.column("kind"), kind.value)).select([*_SEGMENT, "rows_good", "min_ts_us"])
-        both = of_kind.join(stored, list(_SEGMENT), join_type="full outer")
-        said, found = (both.column(name).fill_null(0) for name in ("rows_good", "rows_sum"))
-        is_kept = pc.greater_equal(both.column("min_ts_us").fill_null(kept_us), kept_us)
-        wrong = both.filter(pc.and_(is_kept, pc.not_equal(said, found)))
-        for row in wrong.sort_by([(name, "ascending") for name in _SEGMENT]).to_pylist():
-            result.warnings.append(
-                f"{row['node']}: {kind.value} boot {row['boot']} segment {row['segno']} has {row['rows_sum'] or 0} "
-                f"rows in {table.name}, the ledger says {row['rows_good'] or 0}: restore the lake, or ingest anew"
-            )
-
-
-def _count(batches: Batches) -> Batches:
-    for batch in batches:
-        (nodes, node), boot, segno = (words(column(batch, "node")), *(numbers(batch, name) for name in _SEGMENT[1:]))
-        order, starts = runs(group_numbers([(node, len(nodes)), from_zero(boot), from_zero(segno)])[0])
-        segments = pa.Table.from_batches([batch]).take(pa.array(order[starts]))
-        yield from segments.append_column("rows", pa.array(lengths_of(starts, len(order)))).to_batches()

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from pipeline import durable
 from pipeline.core.days import HOUR, days_added_up, folds_of, with_quantiles
 from pipeline.core.set_digests import WHOSE
-from pipeline.core.statement_choice import DRAFT, Choice, Standing, Wanted, choose
+from pipeline.core.statement_choice import DRAFT, Choice, Known, Standing, Wanted, choose, known_of
 from pipeline.day_state import unsettled_days
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake_files import LakeFiles
-from pipeline.schemas import STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.schemas import NODE_OWNER, STATEMENT_DAILY, TRAFFIC_HOURLY
 from pipeline.statements import canonical_statements, partner_of, plain_statement
 from protofly.errors import SettingsError
 
@@ -55,9 +55,8 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
     """
     result = JobResult(APP)
     result.versions[STATEMENT_DAILY.name] = version = lake.version(STATEMENT_DAILY)
-    heads = lake.read_small(STATEMENT_DAILY, _STANDING, version).group_by(list(_STANDING)).aggregate([])
-    standings = [Standing(*(row[name] for name in _STANDING)) for row in heads.to_pylist()]
-    choice = choose(standings, wanted)
+    standings, known = standings_of(lake, wanted, version)
+    choice = choose(standings, wanted, known)
     newest = set(choose(standings, Wanted(drafts=True)).taken)
     days = {one.day for one in choice.taken}
     parts = [lake.read_small(STATEMENT_DAILY, partitions=())]
@@ -70,7 +69,7 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
             raise SettingsError(f"these are more than {ROWS_MAX:,} statements: name days, --domain or --peer")
     table = pa.concat_tables(parts)
     rows = sorted(table.to_pylist(), key=_place)
-    _warn_of_missing(lake, result, wanted, choice, standings, has_rows=bool(rows))
+    _warn_of_missing(lake, result, wanted, choice, known, has_rows=bool(rows))
     behind = sorted(days & unsettled_days(lake))
     if behind:
         result.warnings.append(f"records of {_several(behind)} came or were rewritten since: `settle` looks at them")
@@ -86,6 +85,23 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
         "sha256": sha256(content).hexdigest() if rows else None,
     }
     return result
+
+
+def standings_of(lake: LakeFiles, wanted: Wanted, version: int) -> tuple[list[Standing], Known]:
+    """The statements of the wanted days, which alone are opened, and what is known without opening those of others.
+
+    Raises LakeError.
+    """
+    there = {file.partition["dt"] for file in lake.files(STATEMENT_DAILY, version)}
+    days = {day for day in there if wanted.has_day(day)}
+    heads = lake.read_small(STATEMENT_DAILY, _STANDING, version, partitions=days).group_by(list(_STANDING))
+    standings = [Standing(*(row[name] for name in _STANDING)) for row in heads.aggregate([]).to_pylist()]
+    domains = set(known_of(standings).domains)
+    if there - days:
+        newest = lake.read_small(STATEMENT_DAILY, ["our_domain"], version, partitions={max(there)})
+        domains.update(newest.column("our_domain").to_pylist())
+        domains.update(lake.read_small(NODE_OWNER, ["our_domain"]).column("our_domain").to_pylist())
+    return standings, Known(frozenset(domains), frozenset(there))
 
 
 def _of(table: pa.Table, taken: Iterable[Standing]) -> pa.Table:
@@ -120,22 +136,41 @@ def _totals(table: pa.Table) -> list[dict[str, Any]]:
 
 def _check(lake: LakeFiles, result: JobResult, table: pa.Table, *, signed_off: Collection[Standing]) -> None:
     """Find signed-off statements of a day whose hours add up to something else than their newest versions say."""
+    for one in outdated(lake, table, signed_off):
+        result.findings += 1
+        result.warnings.append(outdated_line(one))
+    if result.findings:
+        result.exit_code = ExitCode.FINDINGS
+
+
+def outdated_line(one: Standing) -> str:
+    """What to do about a statement that its records do not bear out any more."""
+    return (
+        f"{one.our_domain} {one.day}: the records have changed since the statement was {one.status} "
+        f"(version {one.version}); look at `audit`, then settle this day with --restate"
+    )
+
+
+def outdated(lake: LakeFiles, table: pa.Table, signed_off: Collection[Standing]) -> list[Standing]:
+    """Statements whose hours add up to something else than they say.
+
+    Args:
+        lake: Reads `traffic_hourly` of their days.
+        table: Has the rows of these statements.
+        signed_off: The newest version of each domain and day in question.
+
+    Raises:
+        LakeError: The lake cannot be read.
+    """
     if not signed_off:
-        return
+        return []
     hours = lake.read_small(TRAFFIC_HOURLY, HOUR, partitions={one.day for one in signed_off})
     ours = pa.array(sorted({one.our_domain for one in signed_off}))
     hours = hours.filter(pc.is_in(hours.column("our_domain"), ours))
     now = _folds(with_quantiles(days_added_up(hours))) if hours.num_rows else {}
     said = _folds(_of(table, signed_off))
-    for one in sorted(signed_off):
-        if now and now.get((one.our_domain, one.day)) != said.get((one.our_domain, one.day)):
-            result.findings += 1
-            result.warnings.append(
-                f"{one.our_domain} {one.day}: the records have changed since the statement was {one.status} "
-                f"(version {one.version}); look at `audit`, then settle this day with --restate"
-            )
-    if result.findings:
-        result.exit_code = ExitCode.FINDINGS
+    keys = {one: (one.our_domain, one.day) for one in sorted(signed_off)}
+    return [one for one, key in keys.items() if now and now.get(key) != said.get(key)]
 
 
 def _folds(statements: pa.Table) -> dict[tuple[str, str], tuple[int, int]]:
@@ -148,12 +183,12 @@ def _warn_of_missing(
     result: JobResult,
     wanted: Wanted,
     choice: Choice,
-    standings: Collection[Standing],
+    known: Known,
     *,
     has_rows: bool,
 ) -> None:
     """Warn of what was asked for and is not there, with what to do."""
-    missing = list(islice(_missing(wanted, choice, standings), _WARNINGS_SHOWN))
+    missing = list(islice(_missing(wanted, choice, known), _WARNINGS_SHOWN))
     drafts = [f"{one.our_domain} {one.day}" for one in choice.drafts]
     if drafts:
         left_out = (
@@ -172,9 +207,9 @@ def _warn_of_missing(
         result.exit_code = ExitCode.INCOMPLETE
 
 
-def _missing(wanted: Wanted, choice: Choice, standings: Collection[Standing]) -> Iterator[str]:
-    domains = sorted({one.our_domain for one in standings})
-    if not domains:
+def _missing(wanted: Wanted, choice: Choice, known: Known) -> Iterator[str]:
+    domains = sorted(known.domains)
+    if not known.days:
         yield "there are no statements yet: `run` or `settle` writes them"
     elif wanted.domain not in {"", *domains}:
         yield f"no statements of {wanted.domain}; there are those of {_several(domains)}"

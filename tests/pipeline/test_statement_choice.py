@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.statement_choice import Choice, Standing, Wanted, choose, wanted_days
+from pipeline.core.statement_choice import Choice, Standing, Wanted, choose, known_of, wanted_days
 from protofly.errors import SettingsError
 
 A1 = Standing("a.example", "2026-03-01", 1, "final")
@@ -120,3 +120,12 @@ def test_what_is_no_day_or_no_period_is_refused(day: str, first: str, last: str,
     with pytest.raises(SettingsError) as caught:
         wanted_days(day, first, last)
     assert shown in caught.value.detail
+
+
+@given(st.sampled_from([day for _, day, _, _ in ALL]), st.sampled_from([day for _, day, _, _ in ALL]))
+def test_standings_of_other_days_are_not_needed_when_it_is_known_whose_and_of_when_they_are(
+    first: str, last: str
+) -> None:
+    wanted = Wanted(from_day=first, until_day=last)
+    some = [one for one in ALL if wanted.has_day(one.day)]
+    assert choose(some, wanted, known_of(ALL)) == choose(ALL, wanted)

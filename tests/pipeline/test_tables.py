@@ -12,6 +12,8 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
 from pipeline import storage
+from pipeline.delta_log import CHECKPOINT_COMMITS
+from pipeline.lake_files import LakeFiles
 from pipeline.lake_mark import LAKE_FORMAT, MARK_NAME
 from pipeline.local_rows import local_frame
 from pipeline.schemas import Table
@@ -143,6 +145,35 @@ def test_files_that_no_commit_names_are_invisible_and_vacuumed(lake: Lake) -> No
     assert lake.vacuum(COUNTS, older_than_s=0, keep_versions=2) == 1
     assert lake.vacuum(COUNTS, older_than_s=0) == 1
     assert stored(lake) == [("a", 2, DAY)]
+
+
+def test_files_of_recent_versions_outlive_a_vacuum_and_those_of_older_ones_do_not(lake: Lake) -> None:
+    for number in range(5):
+        lake.commit(few(("a", number, DAY)), COUNTS, Change("overwrite"))
+    assert lake.vacuum(COUNTS, older_than_s=0, keep_versions=3) == 2
+    newest = lake.version(COUNTS)
+    for version, number in ((newest, 4), (newest - 1, 3), (newest - 2, 2)):
+        assert [row["n"] for row in lake.read_small(COUNTS, version=version).to_pylist()] == [number]
+    with pytest.raises(LakeError):
+        lake.read_small(COUNTS, version=newest - 3)
+
+
+def test_a_reader_sees_what_others_commit_after_it_has_read(lake: Lake) -> None:
+    lake.commit(few(("a", 1, DAY)), COUNTS)
+    reader = LakeFiles.of(lake.folder)
+    assert reader.version(COUNTS) == lake.version(COUNTS)
+    old = reader.files(COUNTS)
+    lake.commit(few(("b", 2, NEXT_DAY)), COUNTS)
+    assert len(reader.files(COUNTS)) == 2
+    assert reader.files(COUNTS, lake.version(COUNTS) - 1) == old
+
+
+def test_logs_have_checkpoints_so_that_opening_them_does_not_grow(lake: Lake) -> None:
+    for number in range(CHECKPOINT_COMMITS + 2):
+        lake.commit(few(("a", number, DAY)), COUNTS, Change("overwrite"))
+    log = on_disk(lake.folder) / COUNTS.name / "_delta_log"
+    assert len(list(log.glob("*.checkpoint.parquet"))) == 1
+    assert [row["n"] for row in LakeFiles.of(lake.folder).read_small(COUNTS).to_pylist()] == [CHECKPOINT_COMMITS + 1]
 
 
 def test_stages_of_dead_writers_are_cleared_and_those_of_living_ones_are_not(lake: Lake) -> None:

@@ -5,11 +5,21 @@ from __future__ import annotations
 from datetime import date
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from pipeline.jobs import audit, compact, ingest, refine, retention, settle
 from pipeline.jobs.result import ExitCode
-from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, STATEMENT_DAILY, TABLES, TRAFFIC_HOURLY
+from pipeline.schemas import (
+    BRONZE_MDR,
+    DAY_STATE,
+    QUARANTINE,
+    SEGMENTS,
+    SILVER_MDR,
+    STATEMENT_DAILY,
+    TABLES,
+    TRAFFIC_HOURLY,
+)
 from pipeline.tables import Change, Lake
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, message
@@ -67,6 +77,50 @@ def test_audit_notices_rows_that_the_ledger_does_not_know(lake: Lake, tmp_path: 
     result = audit.run(lake)
     assert result.exit_code is ExitCode.FINDINGS
     assert "segment 1 has 1 rows in bronze_mdr, the ledger says 2" in result.warnings[0]
+
+
+def test_an_audit_compares_what_has_changed_since_the_last_one_and_all_of_it_when_asked(
+    lake: Lake, tmp_path: Path
+) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    midnight_us = START_US - START_US % DAY_US + DAY_US
+    writer.seal([message(1, ts_us=midnight_us - SECOND_US), message(2, ts_us=midnight_us + SECOND_US)])
+    take_in(lake, writer)
+    assert audit.run(lake).exit_code is ExitCode.FINE
+    versions = {table: lake.version(table) for table in (BRONZE_MDR, SEGMENTS, DAY_STATE)}
+    assert audit.run(lake).exit_code is ExitCode.FINE
+    assert {table: lake.version(table) for table in versions} == versions
+
+    # A file that is another one behind the back of the log is seen when it is opened.
+    [first, _] = sorted(lake.files(BRONZE_MDR), key=lambda file: file.path)
+    path = on_disk(lake.folder) / BRONZE_MDR.name / first.path
+    pq.write_table(pq.read_table(path).slice(0, 0), path)
+    assert audit.run(lake).exit_code is ExitCode.FINE
+    [line] = audit.run(lake, is_full=True).warnings
+    assert "segment 1 has 1 rows in bronze_mdr, the ledger says 2" in line
+
+    # And so it is when something comes about the day beside it.
+    writer.seal([message(3, ts_us=midnight_us + 2 * SECOND_US)])
+    take_in(lake, writer)
+    assert audit.run(lake).warnings == [line]
+
+
+@pytest.mark.parametrize("is_audited_before", [False, True])
+def test_an_audit_notices_rows_that_came_twice_and_days_that_have_gone(
+    lake: Lake, tmp_path: Path, is_audited_before: bool
+) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    for day in range(4):
+        writer.seal([message(day, ts_us=START_US + day * DAY_US)])
+    take_in(lake, writer)
+    if is_audited_before:
+        assert audit.run(lake).exit_code is ExitCode.FINE
+    days = sorted(file.partition["dt"] for file in lake.files(BRONZE_MDR))
+    lake.adopt([], BRONZE_MDR, Change("replace_partitions", partitions=days[:1]))
+    lake.commit(lake.read(BRONZE_MDR).where(f"dt = '{days[2]}'"), BRONZE_MDR)
+    for _ in range(2):  # what is wrong is not taken as compared
+        warnings = audit.run(lake).warnings
+        assert [line.partition("segment ")[2][:10] for line in warnings] == ["1 has 0 ro", "3 has 2 ro"]
 
 
 def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again(lake: Lake, tmp_path: Path) -> None:
