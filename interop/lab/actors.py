@@ -279,9 +279,10 @@ class LabRuntime:
                 self._client.drop()
             case "return":
                 self._is_wanted.set()
-            case "claim" | "release":
-                type_ = "subscribe" if action.does == "claim" else "unsubscribe"
-                await self._step(action.does, thing, lambda: self._manage(type_, thing))
+            case "claim":
+                await self._step("claim", thing, lambda: self._manage("subscribe", thing))
+            case "release":
+                await self._step("release", thing, lambda: self._release(thing))
             case "subscribe" | "unsubscribe":
                 beats = f"{thing}/events/beat"
                 await self._step(action.does, f"{thing} for {self.name}", lambda: self._manage(action.does, beats))
@@ -295,6 +296,11 @@ class LabRuntime:
         return await self._client.request(
             type_, f"{self._client.runtime}/sm", f"domain://msg-node.{self.domain}/sm", body
         )
+
+    async def _release(self, thing: str) -> Answer:
+        """Give an address up: to end the subscription to it would not."""
+        allocation = f"domain://msg-node.{self.domain}/address-allocation"
+        return await self._client.request("delete", self.address, allocation, {"childrenResources": [thing]})
 
     async def _step(
         self, kind: str, object_: str, ask: Callable[[], Awaitable[Answer]], value: str | None = None

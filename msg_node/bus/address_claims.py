@@ -2,21 +2,22 @@
 
 It stands in front of the state store. Claims and releases follow from the rows that are submitted, keep their order,
 and go to the directory many at a time. An address that another node has already is lost here: the step that wanted it
-is answered 409 `address-taken`, and what memory holds of it is undone (`on_lost`). While the directory cannot be asked,
-steps are answered like those whose rows cannot be stored, and their claims are tried again. Source: design, section 6.
+is answered 409 `address-taken`, and what memory holds of it is undone (`on_lost`). A claim of a node that died before
+it stored what the claim is for stands for nothing: it is replaced. While the directory cannot be asked, steps are
+answered like those whose rows cannot be stored, and their claims are tried again. Source: design, section 6.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import trio
 
-from msg_node.cluster.directory import Directory
+from msg_node.cluster.directory import Claim, Directory
 from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.session import Session, SessionRow
 from msg_node.storage.state_store import OnDurable, OnFailed, StateStore
@@ -75,6 +76,7 @@ class AddressClaims:
         held: Runtime addresses that are claimed for sessions here.
         on_lost: Called with addresses that another node owns.
         on_claimed: Called with addresses that are ours from now on.
+        abandoned: Says which claims of others stand for nothing; may raise HostError like the directory.
     """
 
     def __init__(self, store: StateStore, directory: Directory, node: str) -> None:
@@ -91,6 +93,7 @@ class AddressClaims:
         self.held: set[str] = set()
         self.on_lost: Callable[[Sequence[str]], None] = _ignore
         self.on_claimed: Callable[[Collection[str]], None] = _ignore
+        self.abandoned: Callable[[Mapping[str, Claim]], Awaitable[Collection[str]]] = _none
 
     @property
     def on_called_back(self) -> Callable[[], None]:
@@ -169,7 +172,7 @@ class AddressClaims:
             last |= step.keys
         claimed = [key for key, is_owned in last.items() if is_owned]
         released = [key for key, is_owned in last.items() if not is_owned]
-        owners = await self.directory.claim(claimed) if claimed else {}
+        owners = await self._claim(claimed) if claimed else {}
         if released:
             await self.directory.release(released)
         lost = {key for key in claimed if owners[key].node != self._node}
@@ -182,6 +185,14 @@ class AddressClaims:
         if lost:
             self.on_lost(sorted(lost))
         self._called_back()
+
+    async def _claim(self, keys: Collection[str]) -> dict[str, Claim]:
+        """Claim addresses, also those that nobody has any more. Returns who owns them now. Raises HostError."""
+        owners = await self.directory.claim(keys)
+        others = {key: one for key, one in owners.items() if one.node != self._node and key not in self._of_runtime}
+        if others and (free := await self.abandoned(others)):
+            owners |= await self.directory.claim(free, {key: others[key] for key in free})
+        return owners
 
     async def _try_again_later(self, error: HostError) -> None:
         logger.error("cluster: addresses cannot be claimed; trying again: %s", error)
@@ -243,3 +254,8 @@ def _nothing() -> None:
 
 def _ignore(_: Collection[str]) -> None:
     """Nobody holds anything."""
+
+
+async def _none(_: Mapping[str, Claim]) -> Collection[str]:
+    """All claims stand for something."""
+    return ()

@@ -28,7 +28,7 @@ from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.service import Asked, Bind, Durability, Event, ServiceResult
 from msg_node.requests.parked_actions import ParkedActions
 from msg_node.storage.state_store import OnDurable, OnFailed
-from protofly.errors import HostError
+from protofly.errors import Code, HostError
 from protofly.message import Message
 from protofly.random_stock import RandomStock
 
@@ -220,8 +220,9 @@ class Effects:
 
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
         """Send refusals in place of replies whose step could not be made durable; refusals stay as they are."""
-        logger.error("state cannot be stored: %s", error)
-        self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
+        if error.code is not Code.ADDRESS_TAKEN:  # which another node of the domain says, and nothing has failed
+            logger.error("state cannot be stored: %s", error)
+            self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
         replies = [not_stored(reply, error.code) if _promises(reply) else reply for reply in result.replies]
         for asked in result.inquiries:
             replies += self._services.refused(asked, error)

@@ -7,12 +7,15 @@ of a kind, in the engine: some tens of milliseconds for ten thousand sessions. A
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 from msg_node.storage.engine import Engine
 
 _ROWS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = %s AND convert_from(row, 'UTF8')::json ->> %s = %s ORDER BY number"""
+_WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
+    SELECT 1 FROM trapezoid_row AS held WHERE node = %s AND kind = 'addresses' AND held.digest = sha256(claimed.key))"""
 
 
 class StoredSessions:
@@ -32,6 +35,12 @@ class StoredSessions:
     def held(self, node: str, sid: int) -> tuple[list[bytes], list[bytes]]:
         """Rows of addresses and of subscriptions of a session. Raises EngineError."""
         return self._rows(node, "addresses", "sid", str(sid)), self._rows(node, "subscriptions", "sid", str(sid))
+
+    def without_row(self, node: str, addresses: Collection[str]) -> list[str]:
+        """Those addresses of which a node has stored no owner. Raises EngineError."""
+        keys = [address.encode() for address in addresses]
+        with self._engine.transaction() as connection:
+            return [key.decode() for (key,) in connection.execute(_WITHOUT_ROW, (keys, node)).fetchall()]
 
     def close(self) -> None:
         """Close the connection."""

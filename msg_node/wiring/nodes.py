@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.cluster_key import read_cluster_key
+from msg_node.cluster.directory import Claim
 from msg_node.cluster.node_line import Address
 from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
 from msg_node.kernel.credentials import digest_of
@@ -70,6 +72,17 @@ class SessionsOfTheDead:
         if not self._membership.is_dead(node):
             raise HostError(Code.NOT_CONNECTED, "the node that has the session cannot be reached")
         return await trio.to_thread.run_sync(self._find, node, asked, limiter=self._limiter)
+
+    async def abandoned(self, claims: Mapping[str, Claim]) -> list[str]:
+        """Those claims that dead nodes made, or had to end, when they died. Raises HostError."""
+        of_node: dict[str, list[str]] = {}
+        for address, claim in claims.items():
+            if self._membership.is_dead(claim.node):
+                of_node.setdefault(claim.node, []).append(address)
+        found = []
+        for node, addresses in of_node.items():
+            found += await trio.to_thread.run_sync(self._stored.without_row, node, addresses, limiter=self._limiter)
+        return found
 
     def close(self) -> None:
         """Close the connection."""
@@ -201,6 +214,7 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     membership = Membership(Names(engine()), node)
     claims = AddressClaims(foundation.store, directory, node)
     dead = SessionsOfTheDead(state, membership, StoredSessions(engine()))
+    claims.abandoned = dead.abandoned
     questions = NodeQuestions()
     moves = SessionMoves(node, state, claims, stored_at=dead.find, questions=questions)
     routing = NodeRouting(node, directory, state)

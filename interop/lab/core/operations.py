@@ -25,14 +25,20 @@ STEPS_MOST: Final = 200_000
 """How many states are tried for one object; beyond, the history counts as explained, so that no alarm is false."""
 
 
+NOBODY: Final = "nobody"
+"""The result of a `find` at an address without an owner."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One step of one runtime on one object.
 
-    `kind` is `claim`, `release`, `subscribe`, `unsubscribe`, `publish`, `park` or `deliver`. `value` is the request id
-    of a parked action. `result` is `ok` or `refused`, of a `publish` `heard` or `unheard`, and "" if it was not seen:
-    then the operation may not have happened at all. `ended` is infinite if its end was not seen. Operations with
-    subscriptions name an object and one subscriber as their `object`: a node notifies one after the other.
+    `kind` is `claim`, `release`, `find`, `subscribe`, `unsubscribe`, `publish`, `park`, `deliver` or `hear`. `value` is
+    the request id of a parked action, or the number of a message that was heard. `result` is `ok` or `refused`, of a
+    `publish` `heard` or `unheard`, of a `find` the runtime that answered or `NOBODY`, and "" if it was not seen: then
+    the operation may not have happened at all. `ended` is infinite if its end was not seen. Operations with
+    subscriptions name an object and one subscriber as their `object`, because a node notifies one after the other;
+    `hear` names sender and receiver.
     """
 
     runtime: str
@@ -63,7 +69,9 @@ class Model(Protocol):
 class Claims:
     """An address has one owner at a time: a claim of a free address is granted, of another's refused.
 
-    A release of what one does not own may be granted or refused, and changes nothing.
+    A release of what one does not own may be granted or refused, and changes nothing. A request to the address, `find`,
+    is answered by its owner. Of a node that died, the release of what its runtimes had is a step whose end was not
+    seen: from then on the addresses may be free.
     Source: docs/addresses-and-subscriptions.md ("unknown ones are 200").
     """
 
@@ -71,6 +79,8 @@ class Claims:
 
     def step(self, state: Hashable, operation: Operation) -> list[Hashable]:
         """See `Model`."""
+        if operation.kind == "find":
+            return [state] if operation.result in {"", state or NOBODY} else []
         if operation.kind == "claim":
             done, effect = state in {None, operation.runtime}, operation.runtime
         else:
@@ -108,9 +118,27 @@ class Parked:
         return ["done"] if state == "waiting" else []
 
 
+class Numbers:
+    """What one runtime sends to another is heard once, and in the order of its numbers. The state is the last number.
+
+    Numbers may be missing. Source: docs/delivery.md.
+    """
+
+    start: Hashable = None
+
+    def step(self, state: Hashable, operation: Operation) -> list[Hashable]:
+        """See `Model`."""
+        number = operation.value
+        assert isinstance(number, int)
+        assert state is None or isinstance(state, int)
+        return [number] if state is None or number > state else []
+
+
 _MODELS: Final[dict[str, Model]] = {
     "claim": Claims(),
     "release": Claims(),
+    "find": Claims(),
+    "hear": Numbers(),
     "subscribe": Subscriptions(),
     "unsubscribe": Subscriptions(),
     "publish": Subscriptions(),
@@ -123,8 +151,9 @@ def unexplained(operations: Sequence[Operation]) -> list[list[Operation]]:
     """For each object whose history no order explains, the smallest part of it that no order explains."""
     groups: dict[tuple[str, str, Hashable], list[Operation]] = defaultdict(list)
     for operation in operations:
-        model = type(_MODELS[operation.kind]).__name__
-        groups[model, operation.object, operation.value].append(operation)
+        model = _MODELS[operation.kind]
+        value = operation.value if isinstance(model, Parked) else None
+        groups[type(model).__name__, operation.object, value].append(operation)
     return [
         smallest(group, _MODELS[group[0].kind])
         for group in groups.values()

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interop.lab.core.operations import Operation, unexplained
+from interop.lab.core.operations import NOBODY, Operation, unexplained
 
 RUNTIMES = ("anna", "bruno", "carla")
 
 
 def step(runtime: str, kind: str, began: float, ended: float, result: str = "ok", value: object = 0) -> Operation:
-    return Operation(
-        runtime=runtime, kind=kind, object="thing", value=str(value), result=result, began=began, ended=ended
-    )
+    if kind != "hear":
+        value = str(value)
+    return Operation(runtime=runtime, kind=kind, object="thing", value=value, result=result, began=began, ended=ended)
 
 
 @st.composite
@@ -37,6 +37,11 @@ def valid_histories(draw: st.DrawFn, kinds: tuple[str, ...], lost_in_ten: int = 
         elif kind == "release":
             result = "ok" if owner == runtime else "refused"
             owner = "" if owner == runtime else owner
+        elif kind == "find":
+            result = owner or NOBODY
+        elif kind == "hear":
+            number += draw(st.integers(1, 3))
+            value = number
         elif kind == "publish":
             result = "heard" if is_subscribed else "unheard"
         elif kind in {"subscribe", "unsubscribe"}:
@@ -49,13 +54,14 @@ def valid_histories(draw: st.DrawFn, kinds: tuple[str, ...], lost_in_ten: int = 
             continue
         else:
             value = waiting.pop()
-        before, after = draw(st.floats(0, 3)), draw(st.floats(0, 3))
+        most = 0.4 if kind == "hear" else 3  # a runtime hears one message after the other
+        before, after = draw(st.floats(0, most)), draw(st.floats(0, most))
         one = step(runtime, kind, moment - before, moment + after, result, value)
         history.append(replace(one, result="", ended=math.inf) if draw(st.integers(0, 9)) < lost_in_ten else one)
     return history
 
 
-FAMILIES = [("claim", "release"), ("subscribe", "unsubscribe", "publish"), ("park", "deliver")]
+FAMILIES = [("claim", "release", "find"), ("hear",), ("subscribe", "unsubscribe", "publish"), ("park", "deliver")]
 
 
 @pytest.mark.parametrize("kinds", FAMILIES)
@@ -72,6 +78,14 @@ PLANTED = {
         step("y", "release", 1002, 1003),
         step("y", "claim", 1004, 1005),
     ],
+    "answered by a runtime that had released it": [
+        step("x", "claim", 1000, 1001),
+        step("x", "release", 1002, 1003),
+        step("y", "find", 1004, 1005, "x"),
+    ],
+    "not found although it has an owner": [step("x", "claim", 1000, 1001), step("y", "find", 1002, 1003, NOBODY)],
+    "overtaken": [step("y", "hear", 1000, 1001, value=1002), step("y", "hear", 1002, 1003, value=1001)],
+    "heard twice": [step("y", "hear", 1000, 1001, value=1001), step("y", "hear", 1002, 1003, value=1001)],
     "heard without a subscription": [
         step("x", "unsubscribe", 1000, 1001),
         step("y", "publish", 1002, 1003, "heard"),
@@ -115,3 +129,22 @@ def test_a_claim_whose_answer_was_lost_explains_both_its_success_and_its_failure
     assert unexplained([lost, step("y", "claim", 2, 3)]) == []
     assert unexplained([lost, step("y", "claim", 2, 3, "refused")]) == []
     assert len(unexplained([step("y", "claim", 2, 3, "refused")])) == 1
+
+
+def test_what_a_dead_node_had_may_be_free_from_then_on_and_not_before() -> None:
+    freed = replace(step("x", "release", 10, 10), result="", ended=math.inf)
+    had = step("x", "claim", 0, 1)
+    assert unexplained([had, freed, step("y", "claim", 11, 12)]) == []
+    assert unexplained([had, freed, step("y", "claim", 11, 12, "refused")]) == []
+    early = step("y", "claim", 8, 9)
+    assert unexplained([had, freed, early]) == [[had, early]]
+
+
+def test_messages_of_several_senders_are_each_in_their_own_order() -> None:
+    def hear(pair: str, number: int, moment: float) -> Operation:
+        return Operation(
+            runtime="y", kind="hear", object=pair, value=number, result="ok", began=moment, ended=moment + 0.5
+        )
+
+    assert unexplained([hear("x>y", 1, 0), hear("z>y", 1, 1), hear("x>y", 2, 2), hear("z>y", 5, 3)]) == []
+    assert len(unexplained([hear("x>y", 2, 0), hear("z>y", 1, 1), hear("x>y", 1, 2)])) == 1

@@ -20,7 +20,11 @@ domain = [
     { name = "b.example" },
     { name = "c.example", kind = "hostile", does = ["forge-ours", "forge-third", "garbage"], per_second = 20 },
 ]
-runtime = [{ name = "anna", domain = "a.example" }, { name = "bruno", domain = "b.example" }]
+runtime = [
+    { name = "anna", domain = "a.example" },
+    { name = "bruno", domain = "b.example" },
+    { name = "carla", domain = "a.example" },
+]
 load = [
     { from = "anna", to = "bruno", kind = "request", seconds = 5 },
     { from = "bruno", to = "anna", seconds = 5 },
@@ -29,6 +33,8 @@ object = [{ name = "lamp", domain = "a.example" }]
 action = [
     { at = 0.5, runtime = "anna", does = "claim", object = "lamp" },
     { at = 1.0, runtime = "bruno", does = "park", object = "lamp" },
+    { at = 2.5, runtime = "anna", does = "release", object = "lamp" },
+    { at = 3.5, runtime = "carla", does = "claim", object = "lamp" },
 ]
 
 [[fault]]

@@ -9,6 +9,7 @@ import trio
 
 from msg_node.bus.core.moved_session import move_out
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
+from msg_node.kernel.counts import NodeCount
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
 from tests.support.cluster_rig import cluster_rig, node_of
@@ -212,6 +213,24 @@ async def test_a_runtime_that_hangs_up_while_its_session_moves_leaves_nothing_be
         with trio.fail_after(10):
             while (await later.open("bo"))["body"]["code"] != 200:
                 await trio.lowlevel.checkpoint()
+
+
+async def test_a_claim_of_a_node_that_died_before_it_stored_what_it_is_for_is_replaced(tmp_path: Path) -> None:
+    lost, kept = "comm://alpha.example/lost", "comm://alpha.example/kept"
+    async with cluster_rig(tmp_path) as (one, two):
+        dead = node_of(two).directory
+        await dead.claim([lost, kept])
+
+        async def abandoned(claims: Mapping[str, Claim]) -> Collection[str]:
+            return [key for key, claim in claims.items() if key == lost and claim.node == "n2"]
+
+        node_of(one).claims.abandoned = abandoned
+        ana = await one.opened("ana")
+        assert (await ana.subscribed(lost))["body"]["code"] == 200
+        assert code_and_reason(await ana.subscribed(kept)) == (409, "address-taken")
+        owners = await dead.find([lost, kept])
+        assert {key: owner.node for key, owner in owners.items()} == {lost: "n1", kept: "n2"}
+        assert one.bus.counters[NodeCount.STORAGE_FAILURES] == 0
 
 
 async def test_an_address_that_two_runtimes_claim_at_two_nodes_has_one_owner(tmp_path: Path) -> None:

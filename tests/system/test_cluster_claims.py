@@ -1,0 +1,198 @@
+"""Runtimes of two nodes claim the same addresses at once, and one node is killed: what they saw has an explanation.
+
+Real processes over a real engine; judged by the checker in `interop/lab/core/operations.py`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from itertools import count, product
+from pathlib import Path
+
+import pytest
+import trio
+
+from interop.lab.core.operations import Operation, unexplained
+from tests.support.postgres import PASSWORD, running_postgres
+from tests.support.runtime_rig import ALLOCATION, SM, Json, Runtime, a_message
+from tests.system.one_node import Process
+from tests.system.test_cluster_nodes import PATIENCE_SECONDS, Pair, came_back
+
+THINGS = [f"thing://alpha.example/lamp-{number}" for number in range(3)]
+STEPS_BEFORE_THE_KILL = 400
+STEPS_AFTER_IT = 400
+OPEN_END = frozenset({500, 503, 504})
+"""Codes that leave open what has become of a request."""
+_CUT = (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError)
+
+
+class History:
+    """What all contenders did and saw."""
+
+    def __init__(self) -> None:
+        self.operations: list[Operation] = []
+        self._grown = trio.Event()
+
+    def note(self, one: Operation) -> None:
+        self.operations.append(one)
+        self._grown.set()
+        self._grown = trio.Event()
+
+    def counts(self) -> Counter[tuple[str, str, object]]:
+        return Counter((one.runtime, one.kind, one.result) for one in self.operations)
+
+    async def wait(self, more: int) -> None:
+        """Wait until this many more steps have been noted."""
+        wanted = len(self.operations) + more
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(self.operations) < wanted:
+                await self._grown.wait()
+
+
+class Contender:
+    """A runtime that claims, looks up and releases addresses for which others contend, and writes to them."""
+
+    def __init__(self, name: str, history: History) -> None:
+        self.name = name
+        self.address = ""
+        self.runtime: Runtime
+        self._history = history
+        self._is_up = trio.Event()
+        self._asked: dict[str, trio.MemorySendChannel[Json]] = {}
+        self._ids = count(1)
+
+    async def open(self, process: Process) -> None:
+        self.runtime = await process.opened(self.name)
+        self.address = await self.runtime.allocated()
+        self._is_up.set()
+
+    async def listen(self, come_back: Callable[[Runtime], Awaitable[Runtime]]) -> None:
+        """Read and answer what comes, on one connection after the other."""
+        while True:
+            try:
+                while True:
+                    await self._take(await self.runtime.next())
+            except _CUT:
+                self._is_up = trio.Event()
+                for channel in self._asked.values():
+                    channel.close()
+                self._asked.clear()
+            self.runtime = await come_back(self.runtime)
+            self._is_up.set()
+
+    async def _take(self, message: Json) -> None:
+        now = trio.current_time()
+        if message["type"] == "response":
+            if (channel := self._asked.pop(message["id"], None)) is not None:
+                channel.send_nowait(message["body"])
+        elif message["type"] == "read":
+            body = {"code": 200, "value": self.name}
+            await self.runtime.say(a_message("response", message["to"], message["from"], body, id_=message["id"]))
+        else:
+            sender, number = message["body"]["value"]
+            self._note("hear", f"{sender} to {self.name}", "ok", began=now, value=number)
+
+    async def contend(self, others: list[Contender]) -> None:
+        """Do one thing after the other, for ever, with each address in turn."""
+        for turn in count(1):
+            thing = THINGS[turn % len(THINGS)]
+            mine = {"resources": [thing], "source": self.runtime.address}
+            await self._do("claim", thing, ("subscribe", self.runtime.address, SM, mine))
+            sought = THINGS[(turn + 1) % len(THINGS)]  # which is not ours now: nobody gets its own requests
+            await self._do("find", sought, ("read", self.address, sought, {}))
+            for other in others:
+                value = {"value": [self.name, turn]}
+                await self._say(a_message("message", self.address, other.address, value))
+            freed = {"childrenResources": [thing]}
+            await self._do("release", thing, ("delete", self.runtime.address, ALLOCATION, freed))
+
+    async def _do(self, kind: str, thing: str, request: tuple[str, str, str, Json]) -> None:
+        await self._is_up.wait()
+        began, body = trio.current_time(), await self._ask(*request)
+        if body is None or body["code"] in OPEN_END:
+            result = ""
+        elif kind == "find":  # that an address is nowhere is known for a second, so that proves nothing
+            result = body["value"] if body["code"] == 200 else ""
+        else:
+            result = "ok" if body["code"] == 200 else "refused"
+        self._note(kind, thing, result, began=began)
+
+    def _note(self, kind: str, object_: str, result: str, *, began: float, value: int | None = None) -> None:
+        ended = trio.current_time() if result else math.inf
+        self._history.note(
+            Operation(
+                runtime=self.name, kind=kind, object=object_, value=value, result=result, began=began, ended=ended
+            )
+        )
+
+    async def _ask(self, type_: str, from_: str, to: str, body: Json) -> Json | None:
+        """What a request is answered; None when the connection ended before."""
+        id_ = f"{self.name}-{next(self._ids)}"
+        send, receive = trio.open_memory_channel[Json](1)
+        self._asked[id_] = send
+        await self._say(a_message(type_, from_, to, body, id_=id_))
+        try:
+            return await receive.receive()
+        except trio.EndOfChannel:
+            return None
+
+    async def _say(self, message: Json) -> None:
+        try:
+            await self.runtime.say(message)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.runtime.wire.socket.close()  # who reads it finds that out, too
+
+
+def note_what_may_be_left(history: History) -> None:
+    """A claim that was under way when its node died may stand until its lease is over, for nobody."""
+    now = trio.current_time()
+    for kind, thing in product(("claim", "release"), THINGS):
+        history.note(Operation(runtime="the dead node", kind=kind, object=thing, began=now))
+
+
+async def until_served_again(history: History, killed: int) -> None:
+    """Wait until each runtime has had each address since."""
+    wanted = set(product(("ana", "bo", "eve"), THINGS))
+    with trio.fail_after(PATIENCE_SECONDS):
+        while wanted:
+            await history.wait(1)
+            granted = [step for step in history.operations[killed:] if (step.kind, step.result) == ("claim", "ok")]
+            wanted -= {(step.runtime, step.object) for step in granted}
+
+
+async def test_claims_of_two_nodes_and_a_kill_are_explained_by_some_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with running_postgres() as engine:
+        pair = Pair(tmp_path, engine, engine.new_database())
+        history = History()
+        contenders = [Contender(name, history) for name in ("ana", "bo", "eve")]
+        ana, bo, eve = contenders
+        async with pair.node("n1") as one, pair.node("n2") as two, trio.open_nursery() as nursery:
+            for contender, process in ((ana, one), (bo, two), (eve, two)):
+                await contender.open(process)
+
+            async def come_back(lost: Runtime) -> Runtime:
+                return await came_back(lost, one)
+
+            for contender in contenders:
+                nursery.start_soon(contender.listen, come_back)
+                nursery.start_soon(contender.contend, [other for other in contenders if other is not contender])
+            await history.wait(STEPS_BEFORE_THE_KILL)
+            two.kill()
+            killed = len(history.operations)
+            note_what_may_be_left(history)
+            await until_served_again(history, killed)
+            await history.wait(STEPS_AFTER_IT)
+            nursery.cancel_scope.cancel()
+    counts = history.counts()
+    for contender in contenders:  # each had what it claimed, and not, and was found, and heard others
+        for kind, result in (("claim", "ok"), ("claim", "refused"), ("release", "ok"), ("hear", "ok")):
+            assert counts[contender.name, kind, result], (contender.name, kind, result, counts)
+    assert len({step.result for step in history.operations if step.kind == "find"} - {""}) > 1, counts
+    contradictions = unexplained(history.operations)
+    if contradictions:
+        pytest.fail("\n".join(str(step) for step in contradictions[0]), pytrace=False)
