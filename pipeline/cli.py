@@ -1,7 +1,7 @@
 """`trapezoid pipeline …`: one command for each job, and one for all of them.
 
-Every command prints a line for each job, or with `--json` one object. Exit codes: 0 for success, 1 for a failure or a
-wrong call, 2 for more findings than allowed, 3 for input that is not complete.
+Every command prints a line for each job, or with `--json` one object. Exit codes: 0 for success, 1 for more
+findings than allowed, 2 for a failure or a wrong call, 3 for input that is not complete.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ Archive = Annotated[
     typer.Option(metavar="FILE", help="Archive of `pack`, for executors that do not have this package.", exists=True),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Allowed = Annotated[int, typer.Option(help="Number of findings that do not cause exit code 2.", min=0)]
+Allowed = Annotated[int, typer.Option(help="Number of findings that do not cause exit code 1.", min=0)]
 Day = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD. Default: all days with changes.")]
 OneDay = Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")]
 Domain = Annotated[str, typer.Option(help="Our domain; required if the lake has records of several.")]

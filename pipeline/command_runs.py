@@ -33,7 +33,7 @@ def vouched(words: Sequence[str] | None, *, as_json: bool) -> dict[str, int]:
 
 
 class Commands(TyperGroup):
-    """Commands that end with 1 when they are called wrongly: 2, as elsewhere, would say that there are findings."""
+    """Commands that end with the same code for whatever is wrong with how they are called."""
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command that was named. Raises typer.TyperException."""
@@ -46,7 +46,7 @@ class Commands(TyperGroup):
 
 @contextmanager
 def errors_reported(*, as_json: bool) -> Iterator[None]:
-    """Report an error as one line and exit code 1; defects of ours keep their traceback."""
+    """Report an error as one line and exit code 2; defects of ours keep their traceback."""
     from pipeline.extract_file import ExtractError
     from pipeline.table_log import LakeError
     from protofly.errors import HostError

@@ -15,7 +15,7 @@ from pipeline.core.harmless import harmless
 if TYPE_CHECKING:
     from pipeline.jobs.result import JobResult
 
-FAILURE = 1
+FAILURE = 2
 NAME_CHARS = 10
 
 

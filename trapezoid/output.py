@@ -1,7 +1,4 @@
-"""Output of commands: facts as tables or as one JSON object, and errors with their exit code.
-
-Exit codes: 0 success, 1 checked and found wanting, 2 failed, 3 a node stopped and messages were lost.
-"""
+"""Output of commands: facts as tables or as one JSON object, and errors with their exit code, one of `EXIT_CODES`."""
 
 from __future__ import annotations
 
@@ -9,6 +6,7 @@ import contextlib
 import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -18,6 +16,17 @@ from protofly.printable import escaped, escaped_json
 FOUND_WANTING = 1
 CANNOT = 2
 LOST_MESSAGES = 3
+
+EXIT_CODES: Final = {
+    0: "Done. What was asked for holds.",
+    FOUND_WANTING: "Done, with a finding: a problem, a denial, a broken promise, nothing that fits, or a question that "
+    "was not answered with yes.",
+    CANNOT: "Failed: the command line is wrong, the request was refused, or a file, node or domain could not be used. "
+    "The last line on standard error says why, with a code.",
+    LOST_MESSAGES: "Not complete: the node stopped and messages were lost, or records that the pipeline needs are "
+    "missing.",
+}
+"""What the exit code of every command means; docs/operating.md and the manual pages show it."""
 
 
 def print_json(facts: object) -> None:

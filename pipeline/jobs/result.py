@@ -14,9 +14,9 @@ class ExitCode(IntEnum):
     """How a job ends. Several jobs end with the first of FAILURE, INCOMPLETE, FINDINGS that any of them has."""
 
     FINE = 0
-    FAILURE = 1
-    FINDINGS = 2
+    FINDINGS = 1
     """More findings than the threshold allows: differences, flips, regressions, alerts."""
+    FAILURE = 2
     INCOMPLETE = 3
     """The input does not reach as far as was asked for."""
 

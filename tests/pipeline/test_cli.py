@@ -87,7 +87,7 @@ def test_a_file_that_is_missing_is_named_before_spark_is_started(
     tmp_path: Path, spool: Path, arguments: tuple[str, ...], shown: str
 ) -> None:
     done = run(*arguments, "--spool", spool, "--lake", tmp_path / "lake")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert shown in done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.output
@@ -97,9 +97,9 @@ def test_a_file_that_is_missing_is_named_before_spark_is_started(
 @pytest.mark.usefixtures("no_spark")
 def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, spool: Path) -> None:
     done = run("ingest", "--json", "--spool", spool, "--lake", tmp_path / "lake", "--keys", tmp_path / "none")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     shown = json.loads(done.stdout)
-    assert shown["exit_code"] == 1
+    assert shown["exit_code"] == 2
     assert "none" in shown["error"]
 
 
@@ -126,7 +126,7 @@ def test_a_wrong_call_ends_with_1_because_2_would_say_findings(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     done = run(*arguments)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "Traceback" not in done.output
     assert list(tmp_path.iterdir()) == []
 
@@ -135,7 +135,7 @@ def test_the_commands_of_the_whole_program_end_alike() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "trapezoid", "pipeline", "settle", "--nonsense"], capture_output=True, cwd=REPOSITORY
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
 
 
 # Exit codes.
@@ -162,7 +162,7 @@ def test_a_damaged_segment_is_a_finding_and_a_missing_one_leaves_the_input_incom
     last.write_bytes(whole[:-9])
     where = ("--spool", spool, "--lake", tmp_path / "lake", "--keys", keys)
     torn = run("ingest", *where)
-    assert torn.exit_code == 2
+    assert torn.exit_code == 1
     assert "1 to look at" in torn.stderr
     assert "mdr segment rejected, torn: the segment ends within a frame" in torn.stderr
     assert f"[{last.name.replace(SEALED_SUFFIX, MANIFEST_SUFFIX)}]" in torn.stderr
@@ -183,7 +183,7 @@ def test_a_folder_that_is_no_lake_is_refused_with_1(tmp_path: Path, spool: Path)
     (tmp_path / "lake").mkdir()
     (tmp_path / "lake" / "diary.txt").write_text("dear diary")
     done = run("ingest", "--spool", spool, "--lake", tmp_path / "lake")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "Traceback" not in done.output
     assert done.stderr.startswith("error: ")
 
@@ -203,7 +203,7 @@ def test_an_empty_spool_is_named_and_ends_with_3(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("borrowed")
 def test_a_spool_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     done = run("ingest", "--spool", tmp_path / "nowhere", "--lake", tmp_path / "lake")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "nowhere" in done.stderr
 
 
@@ -224,7 +224,7 @@ def test_nodes_are_declared_listed_and_refused_by_the_command_line(tmp_path: Pat
         (("retire", NODE, "--why", " "), "--why"),
     ):
         refused = run("nodes", *words, "--lake", lake)
-        assert (refused.exit_code, refused.stderr.startswith("error: ")) == (1, True)
+        assert (refused.exit_code, refused.stderr.startswith("error: ")) == (2, True)
         assert problem in refused.stderr
     listed = json.loads(run("nodes", "list", "--lake", lake, "--json").stdout)
     [job] = listed["jobs"]
@@ -264,5 +264,5 @@ def test_who_has_no_pyspark_is_reported_how_to_get_it(tmp_path: Path, spool: Pat
     done = subprocess.run(
         [sys.executable, "-c", _WITHOUT_PYSPARK, command, *where], capture_output=True, text=True, cwd=REPOSITORY
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert done.stderr == "error: pyspark is not installed; `pip install 'trapezoid[pipeline]'` brings it\n"

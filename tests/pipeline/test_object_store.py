@@ -151,7 +151,7 @@ def test_commands_say_why_they_are_not_let_in_and_never_by_which_secret(
         done = CliRunner().invoke(app, ["show", "--lake", str(place / "lake"), "--json"])
     finally:
         storage._client.cache_clear()
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert ("no lake" if right else "ACCESS_DENIED") in done.output
     assert secret not in done.output + done.stderr
 

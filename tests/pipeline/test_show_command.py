@@ -112,13 +112,13 @@ def test_maps_times_and_bytes_are_reported_for_people_and_do_not_steer_the_termi
 @pytest.mark.parametrize(
     ("arguments", "code", "shown"),
     [
-        (("nope",), 1, "there is no table nope: choose from alert"),
-        (("segments", "--day", MONDAY), 1, "not kept by day"),
-        (("recon_case", "--day", "2026-3-2"), 1, "YYYY-MM-DD"),
-        (("recon_case", "--where", "nope=1"), 1, "no column nope; it has src_domain"),
-        (("recon_case", "--where", "copies_out=many"), 1, "copies_out cannot be 'many'"),
-        (("recon_case", "--where", "msg_id=zz"), 1, "msg_id cannot be 'zz'"),
-        (("recon_case", "--where", "case_class"), 1, "COLUMN=VALUE"),
+        (("nope",), 2, "there is no table nope: choose from alert"),
+        (("segments", "--day", MONDAY), 2, "not kept by day"),
+        (("recon_case", "--day", "2026-3-2"), 2, "YYYY-MM-DD"),
+        (("recon_case", "--where", "nope=1"), 2, "no column nope; it has src_domain"),
+        (("recon_case", "--where", "copies_out=many"), 2, "copies_out cannot be 'many'"),
+        (("recon_case", "--where", "msg_id=zz"), 2, "msg_id cannot be 'zz'"),
+        (("recon_case", "--where", "case_class"), 2, "COLUMN=VALUE"),
         (("alert",), 3, "table alert was not written yet"),
     ],
 )
@@ -131,7 +131,7 @@ def test_what_cannot_be_shown_is_reported(show: Show, arguments: Sequence[object
 
 @pytest.mark.spark
 def test_a_folder_without_a_lake_stays_as_it_was(show: Show, tmp_path: Path) -> None:
-    assert show(lake=tmp_path / "typo").exit_code == 1
+    assert show(lake=tmp_path / "typo").exit_code == 2
     assert list(tmp_path.iterdir()) == []
 
 

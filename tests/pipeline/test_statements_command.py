@@ -184,7 +184,7 @@ def test_nothing_is_written_where_nothing_was_selected(statements: Statements, t
 )
 def test_a_wrong_call_ends_with_1(statements: Statements, arguments: Sequence[object], shown: str) -> None:
     done = statements(*arguments)
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert shown in done.stderr
     assert "Traceback" not in done.output
 
@@ -194,7 +194,7 @@ def test_more_statements_than_one_can_hold_are_refused(
 ) -> None:
     monkeypatch.setattr(job, "ROWS_MAX", 2)
     done = statements("--out", tmp_path / "all.jsonl")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "these are more than 2 statements: name days, --domain or --peer" in done.stderr
     assert list(tmp_path.iterdir()) == []
     assert statements("--peer", "b.example").exit_code == 0
@@ -202,7 +202,7 @@ def test_more_statements_than_one_can_hold_are_refused(
 
 def test_a_folder_without_a_lake_is_refused_and_stays_as_it_was(statements: Statements, tmp_path: Path) -> None:
     done = statements(lake=tmp_path / "typo")
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert done.stderr.startswith(f"error: {tmp_path / 'typo'} is no lake")
     assert list(tmp_path.iterdir()) == []
 
@@ -225,7 +225,7 @@ def test_a_signed_off_day_whose_hours_say_something_else_by_now_is_a_finding(
     more = hours.set_column(hours.schema.get_field_index("bytes_in"), "bytes_in", pa.array([999] * hours.num_rows))
     lake.commit(more, TRAFFIC_HOURLY, Change("replace_partitions"))
     done = statements(lake=lake.folder)
-    assert done.exit_code == 2
+    assert done.exit_code == 1
     assert "a.example 2026-03-02: the records have changed since the statement was final (version 1)" in done.stderr
     assert "a.example on 2026-03-02: final" in done.stdout
 

@@ -13,7 +13,7 @@ from zipfile import ZipFile
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("examples", "LICENSE", "README.md", "pyproject.toml")
+SHIPPED = ("deploy", "examples", "LICENSE", "README.md", "pyproject.toml")
 LIMIT_SECONDS = 200
 
 
@@ -63,5 +63,7 @@ def test_wheel_runs_the_demo_in_an_empty_environment_and_carries_no_tests(tmp_pa
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")
     where = run(python, "-c", "import trapezoid; print(trapezoid.__file__)", folder=tmp_path)
     assert where.startswith(str(packages))
+    pages = {page.name for page in (environment / "share" / "man" / "man1").iterdir()}
+    assert pages == {page.name for page in (ROOT / "deploy" / "man").iterdir()}
     said = run(environment / "bin" / "trapezoid", "demo", "--json", "--state", tmp_path / "state", folder=tmp_path)
     assert json.loads(said)["ok"] is True

@@ -41,7 +41,7 @@ app.command("log-level")(node_changes.log_level)
 @app.command("list")
 def members(config: Config, json: Json = False) -> None:
     """List the nodes of this domain that share its engine, running or not; needs no running node."""
-    with errors_reported():
+    with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from trapezoid.check_cluster import cluster_members
 
@@ -49,14 +49,14 @@ def members(config: Config, json: Json = False) -> None:
 
 
 @app.command()
-def remove(config: Config, name: Annotated[str, typer.Argument(help="Name of the node.")]) -> None:
+def remove(config: Config, name: Annotated[str, typer.Argument(help="Name of the node.")], json: Json = False) -> None:
     """Forget a node of this domain that has stopped in order and owns nothing in the engine."""
-    with errors_reported():
+    with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from trapezoid.check_cluster import remove_member
 
         remove_member(load_settings(config), name)
-        print_facts({"removed": name}, as_json=False)
+        print_facts({"removed": name}, as_json=json)
 
 
 @app.command()

@@ -150,6 +150,18 @@ def config_reference(
         output.write_text(page, encoding="utf-8")
 
 
+@config_app.command("man")
+def config_man(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder for the pages, for example deploy/man.")],
+) -> None:
+    """Write the manual pages of all commands, as the wheel installs them."""
+    from trapezoid.man_pages import manual_pages
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, page in manual_pages(app).items():
+        (folder / name).write_text(page, encoding="ascii")
+
+
 @config_app.command("show")
 def config_show(
     config: Config,
