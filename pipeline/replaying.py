@@ -61,6 +61,8 @@ GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
 """Codes with which a gate denies; what was denied with another one never came so far."""
 
 SAMPLES: Final = 20
+_LIMIT: Final = b'"name":"limit"'
+"""In the canonical source of policies with a limit; nothing else has that name there."""
 _HASHED_KEY: Final = re.compile(r"(?:[a-z][a-z0-9+.-]*:)?[0-9a-f]{24}")
 
 
@@ -83,7 +85,7 @@ class GateSettings:
     @property
     def has_rates(self) -> bool:
         """Whether what a message meets depends on the messages before it."""
-        return any(peer.rates or not peer.rate.is_unlimited for peer in self.peers.values())
+        return _LIMIT in self.canonical or any(peer.rates or not peer.rate.is_unlimited for peer in self.peers.values())
 
     def gate(self) -> Gate:
         """A gate as it is after a start of the node. Raises SettingsError."""
@@ -248,9 +250,17 @@ class Replayer:
             source[starts].tolist(), starts.tolist(), lengths_of(starts, len(which)).tolist(), strict=True
         ):
             if self._has_memory and self._source != sources[where]:
-                self._source = sources[where]  # a node that starts again starts with full buckets
-                self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
+                self._begin(sources[where])
             self._decide(groups[which[start]], islice(rows, length))
+
+    def _begin(self, source: tuple[str | None, int]) -> None:
+        """A node that starts again starts with full buckets, and with the volumes that it had counted."""
+        is_same_node = self._source is not None and self._source[0] == source[0]
+        volumes = [gate.quotas.counted() if is_same_node else {} for gate in (self._old, self._new)]
+        self._source = source
+        self._old, self._new = self._old_settings.gate(), self._new_settings.gate()
+        for gate, counted in zip((self._old, self._new), volumes, strict=True):
+            gate.quotas.restore(counted)
 
     def _groups_of(self, records: pa.Table) -> tuple[list[_RecordGroup], Numbers]:
         """What records have in common with others, worked out once for all that are alike; and which each one is."""

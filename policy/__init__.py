@@ -24,8 +24,9 @@ __all__ = [
 
 if TYPE_CHECKING:
     from policy.core.engine import CompiledPolicies, compile_canonical, compile_policies
-    from policy.core.gate import Gate, PeerRule, Verdict
+    from policy.core.gate import Gate, Verdict
     from policy.core.model import Decision, Facts, Policy, PolicySet, Rule
+    from policy.core.peer_entries import PeerRule
     from policy.core.text import load_policies
     from policy.files import read_policies
 else:
@@ -36,7 +37,7 @@ else:
             "Decision": "policy.core.model",
             "Facts": "policy.core.model",
             "Gate": "policy.core.gate",
-            "PeerRule": "policy.core.gate",
+            "PeerRule": "policy.core.peer_entries",
             "Policy": "policy.core.model",
             "PolicySet": "policy.core.model",
             "Rule": "policy.core.model",

@@ -435,6 +435,8 @@ POLICY_RULES_PER_MESSAGE: Final = 2_000
 POLICY_NESTING_LEVELS: Final = 32
 POLICY_PROGRAM_STEPS: Final = 200_000
 GATE_KNOWN_DOMAINS: Final = 10_000
+LIMIT_PLACES: Final = 8_192
+LIMIT_PLACES_PER_DOMAIN: Final = 1_024
 
 # Expiry of what a domain publishes, and of its certificates. Source: trust and hosts, section 3.4.
 EXPIRY_RENEW_SECONDS: Final = (

@@ -150,6 +150,25 @@ def quotas(node: Administered) -> Iterator[Row]:
                 yield {"bound": f"peer {name}, {unit}", "taken": used, "most": limit, "share": round(used / limit, 4)}
 
 
+def limits(node: Administered) -> Iterator[Row]:
+    """What was counted for limits of rules whose period goes on, those with the most messages first."""
+    now = time.time()
+    counts = [one for one in node.gate.limits if one.counted is not None and now < one.counted.until]
+    for limit, key, counted in sorted(counts, key=lambda one: -(one.counted.messages if one.counted else 0)):
+        if counted is not None and limit.quota is not None:
+            yield {
+                "limit": limit.name,
+                "by": limit.by,
+                "who": key,
+                "per": limit.quota.per,
+                "messages": counted.messages,
+                "most_messages": limit.quota.messages,
+                "bytes": counted.bytes,
+                "most_bytes": limit.quota.bytes,
+                "until": _utc(counted.until),
+            }
+
+
 def queues(node: Administered) -> Iterator[Row]:
     """Queues with something in them: of runtimes, of links, of stored requests."""
     for port in node.bus.send_queues.ports.values():

@@ -1,17 +1,19 @@
-"""Keeps what was counted for the quotas of peers over restarts: one small file, written once a second at most.
+"""Keeps what was counted for the quotas of peers and the limits of rules over restarts: one small file.
 
-A node that is killed forgets the last second.
+It is written once a second at most; a node that is killed forgets the last second.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from pathlib import Path
 from typing import Final
 
 import msgspec
 import trio
 
+from policy.core.limits import kept_counts
 from policy.core.quotas import Counted, Quotas
 from protofly.errors import SettingsError
 from stubs_cache.store import write_whole
@@ -37,7 +39,8 @@ class QuotaKeeper:
         self._quotas = quotas
         self._path = data_dir / FILE
         try:
-            quotas.restore(msgspec.json.decode(self._path.read_bytes(), type=dict[str, Counted]))
+            counted = msgspec.json.decode(self._path.read_bytes(), type=dict[str, Counted])
+            quotas.restore(kept_counts(counted, time.time()))
         except FileNotFoundError:
             pass
         except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:

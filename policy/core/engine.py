@@ -51,6 +51,7 @@ from policy.core.compiler import (
     compile_split,
     settle,
 )
+from policy.core.limits import Limit
 from policy.core.model import (
     ALWAYS,
     HOOKS,
@@ -72,7 +73,7 @@ from policy.core.model import (
     ShadowOutcome,
     Test,
 )
-from policy.core.obligations import BOUNDS_READ, instead_of
+from policy.core.obligations import BOUNDS_READ, instead_of, limit_of
 from policy.core.rule_index import RuleIndex, conjuncts
 from protofly.errors import Code, SettingsError
 from protofly.limits import POLICY_PROGRAM_STEPS, POLICY_RULES, POLICY_RULES_PER_MESSAGE, POLICY_SETS
@@ -143,6 +144,8 @@ class CompiledPolicies:
         has_bounds = any(instead_of(rule.decision.obligations) for rule in self._rules)
         self.facts_read = frozenset(attributes_of(self.sets)) | (BOUNDS_READ if has_bounds else frozenset())
         """Every attribute that any rule or target reads."""
+        self.limits = self._limits()
+        """What rules let pass at most."""
         self._check_size()
         self._index = RuleIndex([rule.guard for rule in self._rules])
         self._check_cost()
@@ -200,6 +203,15 @@ class CompiledPolicies:
             for rule in sorted(policy.rules, key=lambda rule: rule.priority):
                 self._rules.append(compile_rule(source, policy, rule, number))
         self._sets.append(CompiledSet(source, compile_split([source.target])))
+
+    def _limits(self) -> set[Limit]:
+        """The limits of all rules. Raises SettingsError: two of one name."""
+        limits = {limit for rule in self._rules if (limit := limit_of(rule.decision.obligations)) is not None}
+        by_name = dict[str, Limit]()
+        for limit in limits:
+            if by_name.setdefault(limit.name, limit) is not limit:
+                raise SettingsError(f'two limits have the name "{limit.name}", and say different things')
+        return limits
 
     def _check_size(self) -> None:
         """Refuse what could never be asked, or is ambiguous."""

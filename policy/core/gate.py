@@ -1,9 +1,9 @@
 """The gate between domains, and on the own bus: every message passes one, none passes beside it.
 
-In this order: how much the peer may send in this direction, whether its domain is listed, what the policies say, what
-the peer's entry in the settings says when the policies say nothing. Between domains silence means no: a domain that
-no entry names is denied unless a rule permits it. A gate answers with a verdict and does nothing else: recording,
-answering and passing on are the caller's.
+In this order: how much the peer may send in this direction, whether its domain is listed, what the policies say and how
+much a rule lets pass, what the peer's entry in the settings says when the policies say nothing. Between domains silence
+means no: a domain that no entry names is denied unless a rule permits it. A gate answers with a verdict and does
+nothing else: recording, answering and passing on are the caller's.
 Source: trust and hosts, section 5.3; message specification, sections 15.3 and 21, rows 48 to 52.
 """
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 
@@ -24,35 +24,21 @@ from policy.core.engine import (
     RuleOutcome,
     compile_policies,
 )
+from policy.core.limits import Limit, Limits
 from policy.core.model import LinkClass
-from policy.core.obligations import Instead, instead_of
-from policy.core.patterns import DomainPattern, parents, parse_domain_pattern
-from policy.core.quotas import Quota, Quotas, QuotaWait
-from policy.core.rates import UNLIMITED, BothBuckets, Bucket, RateLimit, TypeRate, make_bucket
-from protofly.address import P2P_STUBS, domain_of, valid_domain
-from protofly.errors import Code, PeerError, SettingsError
+from policy.core.obligations import Instead, instead_of, limit_of
+from policy.core.peer_entries import OWN_BUS, UNNAMED, DomainLists, PeerEntries, PeerEntry, PeerRule
+from policy.core.quotas import Quotas, QuotaWait
+from policy.core.rates import BothBuckets, Bucket
+from protofly.address import P2P_STUBS, domain_of
+from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD, carried
 from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS
 from protofly.message import Message
 
+__all__ = ["Explanation", "Gate", "PeerRule", "Settled", "Step", "Verdict"]
+
 _UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
-_REST: Final = DomainPattern("*")
-
-
-class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
-    """What the settings say about one peer: its default and its rates, each direction counted by itself.
-
-    `rates` are those of single types, besides `rate`, which is that of all; `quotas` are volumes of longer times.
-    `p2p`: runtimes of both domains may set up connections of their own, which then no gate sees. `link_class`: what is
-    known of those who speak there.
-    """
-
-    default: Literal["permit", "deny"] = "permit"
-    rate: RateLimit = UNLIMITED
-    rates: tuple[TypeRate, ...] = ()
-    quotas: tuple[Quota, ...] = ()
-    p2p: bool = True
-    link_class: LinkClass = "node"
 
 
 class Step(StrEnum):
@@ -61,6 +47,8 @@ class Step(StrEnum):
     RATE = "rate"
     LIST = "list"
     POLICY = "policy"
+    LIMIT = "limit"
+    """A rule permits it, and its limit is used up."""
     DEFAULT = "default"
     NODE = "node"
     """No gate was asked: the node's own words."""
@@ -70,8 +58,8 @@ class Verdict(msgspec.Struct, frozen=True):
     """Decision about a message: passed or not. `code` says why not; `rule_id` is "" unless a rule decided.
 
     `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
-    done), and `retry_after_seconds` goes with `Code.RATE`. `instead` is what a rule puts in the place of passing the
-    message on, which then is not permitted.
+    done), and `retry_after_seconds` goes with `Code.RATE` and `Code.QUOTA`. `instead` is what a rule puts in the place
+    of passing the message on, which then is not permitted. `limit` is what the rule that permits it lets pass at most.
     """
 
     permitted: bool
@@ -82,6 +70,7 @@ class Verdict(msgspec.Struct, frozen=True):
     step: Step = Step.DEFAULT
     decision: Decision = _UNASKED
     instead: Instead | None = None
+    limit: Limit | None = None
 
     @property
     def is_permitted_by_rule(self) -> bool:
@@ -91,9 +80,10 @@ class Verdict(msgspec.Struct, frozen=True):
     @property
     def details_for_sender(self) -> dict[str, object] | None:
         """Details of a denial for a sender of our own domain. Source: message specification, sections 4 and 15.3."""
-        if self.retry_after_seconds:
-            return {"retryAfter": self.retry_after_seconds}
-        return {"rule": self.rule_id} if self.rule_id else None
+        details: dict[str, object] = {"retryAfter": self.retry_after_seconds} if self.retry_after_seconds else {}
+        if self.rule_id:
+            details["rule"] = self.rule_id
+        return details or None
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,31 +115,13 @@ class Settled:
     era: object
 
 
-class _PeerEntry:
-    """One entry of the settings with its two buckets.
-
-    All domains that it fits share them: more names are not more rate.
-    """
-
-    __slots__ = ("inbound", "name", "outbound", "rule")
-
-    def __init__(self, name: str, rule: PeerRule, quotas: Quotas) -> None:
-        self.name = name
-        self.rule = rule
-        self.inbound = quotas.bucket(name, "in", make_bucket(rule.rate, rule.rates), rule.quotas)
-        self.outbound = quotas.bucket(name, "out", make_bucket(rule.rate, rule.rates), rule.quotas)
-
-    def bucket(self, hook: str) -> Bucket | None:
-        return self.inbound if hook == "in" else self.outbound if hook == "out" else None
-
-
 class _Lane:
     """What is settled about one domain at one hook, looked up by each message."""
 
     __slots__ = ("bars_p2p", "bucket", "default", "entry", "is_listed")
 
     def __init__(
-        self, entry: _PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict, bars_p2p: bool
+        self, entry: PeerEntry, bucket: Bucket | None, *, is_listed: bool, default: Verdict, bars_p2p: bool
     ) -> None:
         self.bars_p2p = bars_p2p
         self.entry = entry
@@ -161,7 +133,7 @@ class _Lane:
 def _both_lanes(link: _Lane, sender: _Lane) -> _Lane:
     """What is settled about messages of one domain over the link of another."""
     is_listed = link.is_listed and sender.is_listed
-    if sender.entry is link.entry or sender.entry is _UNNAMED:
+    if sender.entry is link.entry or sender.entry is UNNAMED:
         return _Lane(link.entry, link.bucket, is_listed=is_listed, default=link.default, bars_p2p=link.bars_p2p)
     buckets = [bucket for bucket in (link.bucket, sender.bucket) if bucket is not None]
     return _Lane(
@@ -180,6 +152,7 @@ class Gate:
         era: Another object as soon as policies, entries or lists change.
         facts_read: What the rules of the policies in force read.
         has_policies: Whether there are any.
+        limits: What has been counted for the limits of rules.
         quotas: What has been counted for the quotas of entries.
     """
 
@@ -203,10 +176,9 @@ class Gate:
             SettingsError: A name that is no domain pattern, or a rate that is not more than 0.
         """
         self.quotas = Quotas()
-        self._entries = _checked_entries(peers or {}, self.quotas)
-        self._allow = None if allow is None else frozenset(map(parse_domain_pattern, allow))
-        self._deny = frozenset(map(parse_domain_pattern, deny))
-        self._cut_off: frozenset[DomainPattern] = frozenset()
+        self._entries = PeerEntries(peers or {}, self.quotas)
+        self._lists = DomainLists(allow, deny)
+        self.limits = Limits(self.quotas.volumes, self._begin_era)
         self.denied = 0
         """Messages that did not pass."""
         self.replace(policies if policies is not None else compile_policies([]))
@@ -222,18 +194,8 @@ class Gate:
         Raises:
             SettingsError: As when the gates are set up; then nothing has changed.
         """
-        entries = _checked_entries(peers, Quotas())
-        allowed = None if allow is None else frozenset(map(parse_domain_pattern, allow))
-        denied = frozenset(map(parse_domain_pattern, deny))
-        for name, before in self._entries.items():
-            if name in entries and entries[name].rule == before.rule:
-                entries[name] = before
-            else:
-                self.quotas.forget(name)
-        for name, entry in entries.items():
-            if entry is not self._entries.get(name):
-                entries[name] = _PeerEntry(name, entry.rule, self.quotas)
-        self._entries, self._allow, self._deny = entries, allowed, denied
+        lists = self._lists.with_lists(allow, deny)
+        self._entries, self._lists = self._entries.with_others(peers), lists
         self.replace(self._policies)
 
     def cut_off(self, patterns: Iterable[str]) -> None:
@@ -242,7 +204,7 @@ class Gate:
         Raises:
             SettingsError: A name that is no domain pattern.
         """
-        self._cut_off = frozenset(map(parse_domain_pattern, patterns))
+        self._lists = self._lists.with_cut_off(patterns)
         self.replace(self._policies)
 
     def judge(self, facts: Facts) -> Verdict:
@@ -256,14 +218,32 @@ class Gate:
             wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
             if wait_seconds:
                 self.denied += 1
-                code = Code.QUOTA if isinstance(wait_seconds, QuotaWait) else Code.RATE
-                return Verdict(False, code, "", self._policies.revision, float(wait_seconds), Step.RATE)
+                revision = self._policies.revision
+                return Verdict(False, _code_of(wait_seconds), "", revision, float(wait_seconds), Step.RATE)
         verdict = self._decide(lane, facts)
         if verdict.permitted and facts.message.type == FORWARD:
-            verdict = self._decide_carried(lane, facts, verdict)
+            verdict = self._decide_carried(lane, facts, verdict, counts=True)
+        if verdict.limit is not None:
+            verdict = self._counted(verdict, facts)
         if not verdict.permitted:
             self.denied += 1
         return verdict
+
+    def _counted(self, verdict: Verdict, facts: Facts) -> Verdict:
+        """What a limit makes of a verdict that permits a message, which is counted."""
+        if verdict.limit is None or facts.hook == "peer":
+            return verdict
+        bucket = self.limits.bucket(verdict.limit, facts)
+        wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
+        if not wait_seconds:
+            return verdict
+        return msgspec.structs.replace(
+            verdict,
+            permitted=False,
+            code=_code_of(wait_seconds),
+            retry_after_seconds=float(wait_seconds),
+            step=Step.LIMIT,
+        )
 
     def settle(self, facts: Facts) -> Settled | None:
         """What is decided about every message of the flow of this one; None when each has to be judged by itself.
@@ -274,10 +254,19 @@ class Gate:
         verdict = self._decide(lane, facts)
         if not verdict.permitted or verdict.decision.shadow or facts.message.type == FORWARD:
             return None
-        return Settled(verdict, lane.bucket, self.era) if self._policies.settles(facts) else None
+        if not self._policies.settles(facts):
+            return None
+        bucket = lane.bucket
+        if verdict.limit is not None:
+            limited = self.limits.bucket(verdict.limit, facts)
+            bucket = limited if bucket is None else BothBuckets(bucket, limited)
+        return Settled(verdict, bucket, self.era)
 
-    def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict) -> Verdict:
-        """Judge what a message carries as well, if it can be read. Source: message specification, section 9.7."""
+    def _decide_carried(self, lane: _Lane, facts: Facts, verdict: Verdict, *, counts: bool = False) -> Verdict:
+        """Judge what a message carries as well, if it can be read; with `counts`, limits count it.
+
+        Source: message specification, section 9.7.
+        """
         inner = facts.message
         is_inbound = facts.hook == "in"
         for _ in range(FORWARD_LEVELS):
@@ -299,6 +288,8 @@ class Gate:
                 identity_issuer="",
             )
             inner_verdict = self._decide(self._lane_of_sender(inner_facts) if is_inbound else lane, inner_facts)
+            if counts and inner_verdict.permitted:
+                inner_verdict = self._counted(inner_verdict, inner_facts)
             if not inner_verdict.permitted:  # what is carried has no way of its own that could be another
                 return msgspec.structs.replace(inner_verdict, instead=None)
         return verdict
@@ -326,11 +317,11 @@ class Gate:
 
     def names(self, domain: str) -> bool:
         """True if an entry of the settings is for this domain alone."""
-        return domain in self._entries and domain != _REST
+        return self._entries.names(domain)
 
     def class_of(self, domain: str) -> LinkClass:
         """The trust class of a foreign domain, for the facts about its messages."""
-        return self._find_entry(domain).rule.link_class
+        return self._entries.find(domain).rule.link_class
 
     def bars(self, facts: Facts) -> bool:
         """True if a domain is kept out as such, by the lists, by a rule or by its entry; counts nothing.
@@ -339,12 +330,13 @@ class Gate:
         """
         lane = self._open_lane(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
-        return not verdict.permitted and not (lane.entry is _UNNAMED and verdict.step is Step.DEFAULT)
+        return not verdict.permitted and not (lane.entry is UNNAMED and verdict.step is Step.DEFAULT)
 
     def replace(self, policies: CompiledPolicies) -> None:
         """Put policies in force from the next message on, with everything that depends on them. Rates go on."""
-        self.era = object()
+        self._begin_era()
         self._policies = policies
+        self.limits.keep_only(policies.limits)
         self.facts_read = policies.facts_read
         self.has_policies = bool(policies.sets)
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
@@ -352,6 +344,9 @@ class Gate:
         self._verdicts: dict[Decision, Verdict] = {}
         self._lanes: dict[tuple[str, str], _Lane] = {}
         self._lanes_of_senders: dict[tuple[str, str], _Lane] = {}
+
+    def _begin_era(self) -> None:
+        self.era = object()
 
     def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
         if not lane.is_listed:
@@ -380,12 +375,21 @@ class Gate:
         consent, it is silence.
         """
         effect = decision.effect
-        is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is _OWN_BUS)
+        is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is OWN_BUS)
         if is_silent:
             return msgspec.structs.replace(lane.default, decision=decision)
         instead = instead_of(decision.obligations)
         if effect is Effect.PERMIT and instead is None:
-            return Verdict(True, None, decision.rule_id, self._policies.revision, 0.0, Step.POLICY, decision)
+            return Verdict(
+                True,
+                None,
+                decision.rule_id,
+                self._policies.revision,
+                0.0,
+                Step.POLICY,
+                decision,
+                limit=limit_of(decision.obligations),
+            )
         return Verdict(
             False, Code.POLICY, decision.rule_id, self._policies.revision, 0.0, Step.POLICY, decision, instead
         )
@@ -412,9 +416,9 @@ class Gate:
 
     def _open_lane(self, hook: str, domain: str) -> _Lane:
         if hook == "local":
-            entry, is_listed = _OWN_BUS, True
+            entry, is_listed = OWN_BUS, True
         else:
-            entry, is_listed = self._find_entry(domain), self._passes_lists(domain)
+            entry, is_listed = self._entries.find(domain), self._lists.let_pass(domain)
         permitted = entry.rule.default == "permit"
         default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._policies.revision)
         bars_p2p = hook in ("in", "out") and not entry.rule.p2p
@@ -424,53 +428,11 @@ class Gate:
         self._lanes[hook, domain] = lane
         return lane
 
-    def _find_entry(self, domain: str) -> _PeerEntry:
-        for pattern in _patterns_for(domain):
-            if pattern in self._entries:
-                return self._entries[pattern]
-        return _UNNAMED
 
-    def _passes_lists(self, domain: str) -> bool:
-        """The most specific name decides, deny before allow; with an allow list, whom nothing names stays out."""
-        if self._cut_off and not self._cut_off.isdisjoint(_patterns_for(domain)):
-            return False
-        for pattern in _patterns_for(domain):
-            if pattern in self._deny:
-                return False
-            if self._allow is not None and pattern in self._allow:
-                return True
-        return self._allow is None
+def _code_of(wait_seconds: float) -> Code:
+    return Code.QUOTA if isinstance(wait_seconds, QuotaWait) else Code.RATE
 
 
 def _sets_up_p2p(message: Message) -> bool:
     """True if a message is to or from a P2P stub. Source: message specification, section 17."""
     return any(f"/{name}/" in address for name in P2P_STUBS for address in (message.to, message.from_))
-
-
-_OWN_BUS: Final = _PeerEntry("", PeerRule(), Quotas())
-_UNNAMED: Final = _PeerEntry("", PeerRule(default="deny"), Quotas())
-
-
-def _patterns_for(domain: str) -> Iterable[str]:
-    """Every pattern that fits a domain, the most specific first. What is no domain name fits none, not even `*`."""
-    try:
-        valid_domain(domain)
-    except PeerError:
-        return
-    yield domain
-    for parent in parents(domain):
-        yield f"*.{parent}"
-    yield _REST
-
-
-def _checked_entries(peers: Mapping[str, PeerRule], quotas: Quotas) -> dict[str, _PeerEntry]:
-    entries: dict[str, _PeerEntry] = {}
-    for name, rule in peers.items():
-        pattern = parse_domain_pattern(name)
-        if pattern in entries:
-            raise SettingsError(f'the peer "{pattern}" is named twice')
-        try:
-            entries[pattern] = _PeerEntry(pattern, rule, quotas)
-        except SettingsError as exc:
-            raise SettingsError(f'peer "{pattern}": {exc.detail}') from exc
-    return entries

@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from policy.core.limits import Limit, parse_limit
 from policy.core.model import AllOf, Condition, Effect, Obligation, Operator, Scalar, Test
 from protofly.address import domain_of, parse
 from protofly.errors import PeerError, SettingsError
@@ -60,6 +61,11 @@ def instead_of(obligations: Iterable[Obligation]) -> Instead | None:
     return None
 
 
+def limit_of(obligations: Iterable[Obligation]) -> Limit | None:
+    """What may pass at most of the messages that a rule permits; None: all."""
+    return next((parse_limit(str(one.value)) for one in obligations if one.name == "limit"), None)
+
+
 def is_logged(obligations: Iterable[Obligation]) -> bool:
     """True if the decision is to have a record of its own."""
     return any(one.name == "log" for one in obligations)
@@ -85,8 +91,12 @@ def check_obligations(obligations: Iterable[Obligation]) -> None:
             if one.name in seen:
                 raise SettingsError(f'the obligation "{one.name}" is given twice')
             seen.add(one.name)
+        if one.name == "limit" and one.on is not Effect.PERMIT:
+            raise SettingsError("a limit belongs to a rule that permits: what is denied needs none")
     if len(seen & {"redirect", "answer", "park"}) > 1:
         raise SettingsError("a message is redirected, answered or parked: give one of these obligations")
+    if len(seen & {"redirect", "answer", "limit"}) > 1:
+        raise SettingsError("a limit counts what passes: a message that is redirected or answered does not")
 
 
 def _check_redirect(value: Scalar) -> None:
@@ -117,9 +127,14 @@ def _check_park(value: Scalar) -> None:
         raise SettingsError("park: expected true or false")
 
 
+def _check_limit(value: Scalar) -> None:
+    parse_limit(str(value))
+
+
 _CHECKS: Final[Mapping[str, Callable[[Scalar], None]]] = {
     "redirect": _check_redirect,
     "answer": _check_answer,
     "log": _check_log,
     "park": _check_park,
+    "limit": _check_limit,
 }

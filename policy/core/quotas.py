@@ -86,7 +86,8 @@ class Quotas:
     """What has been counted for all quotas, by their names."""
 
     def __init__(self) -> None:
-        self._counted: dict[str, Counted] = {}
+        self.volumes: dict[str, Counted] = {}
+        """By name; those of limits of rules are among them."""
         self._buckets: dict[str, QuotaBucket] = {}
 
     def bucket(self, name: str, direction: str, rate: Bucket | None, quotas: tuple[Quota, ...]) -> Bucket | None:
@@ -94,7 +95,7 @@ class Quotas:
         found = rate
         for quota in quotas:
             key = " ".join((name, direction, quota.per, *sorted(quota.types)))
-            made = self._buckets[key] = QuotaBucket(quota, self._counted.setdefault(key, Counted()))
+            made = self._buckets[key] = QuotaBucket(quota, self.volumes.setdefault(key, Counted()))
             found = made if found is None else BothBuckets(found, made)
         return found
 
@@ -108,12 +109,12 @@ class Quotas:
 
     def counted(self) -> dict[str, Counted]:
         """Copies of what has been counted, by the names of quotas."""
-        return {key: msgspec.structs.replace(one) for key, one in self._counted.items() if one.until}
+        return {key: msgspec.structs.replace(one) for key, one in self.volumes.items() if one.until}
 
     def restore(self, counted: Mapping[str, Counted]) -> None:
         """Go on from what was counted before a restart."""
         for key, one in counted.items():
-            known = self._counted.setdefault(key, Counted())
+            known = self.volumes.setdefault(key, Counted())
             known.since, known.until, known.messages, known.bytes = one.since, one.until, one.messages, one.bytes
 
 

@@ -103,6 +103,11 @@ class RateBucket:
         self._byte_debt = byte_debt
         return max(message_debt - self._message_room, byte_debt - max(byte_room, 0.0))
 
+    def is_empty(self, now: float) -> bool:
+        """True if nothing is owed any more: a new bucket would let as much pass."""
+        elapsed = now - self._updated
+        return self._message_debt <= elapsed and self._byte_debt <= elapsed
+
     def give_back(self, size_bytes: int, _type: str = "") -> None:
         """See `Bucket`."""
         self._message_debt = max(self._message_debt - self._seconds_per_message, 0.0)

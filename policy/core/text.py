@@ -1,16 +1,16 @@
 """Policy files: TOML or JSON text becomes policy sets, and the tests that a file brings along are run.
 
 A file holds one set at its top, or several under `sets` (or, in JSON, as a list); a set may have its rules under
-`policies` or, when one policy is enough, directly under `rules`. `lists` names lists that conditions use as
-`"@name"`; `tests` are examples with the decision that the file's author expects: a file that fails one of its own
-tests is refused as a whole. Unknown keys are errors.
+`policies` or, when one policy is enough, directly under `rules`. `lists` names lists that conditions use as `"@name"`,
+`limits` what rules let pass at most; `tests` are examples with the decision that the file's author expects: a file that
+fails one of its own tests is refused as a whole. Unknown keys are errors.
 Source: data formats, section 6; message specification, section 15.3; trust and hosts, section 5.3, rules 2, 6
 and 7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -19,6 +19,7 @@ from policy.core.conditions import ConditionParser, Lists, checked
 from policy.core.document import Node, Syntax, read_document
 from policy.core.engine import CompiledPolicies, compile_policies
 from policy.core.examples import Example, parse_examples, run_examples
+from policy.core.limits import LIMIT_KEYS, parse_limit
 from policy.core.model import (
     ALWAYS,
     Algorithm,
@@ -69,7 +70,7 @@ _SET_KEYS: Final = _keys(
     combiningAlgorithm="rule_combining_algorithm",
     combining_algorithm="rule_combining_algorithm",
 )
-_FILE_KEYS: Final = _SET_KEYS | _keys("sets", "lists", "tests")
+_FILE_KEYS: Final = _SET_KEYS | _keys("sets", "lists", "limits", "tests")
 _POLICY_KEYS: Final = _keys(
     *_COMMON,
     "rules",
@@ -79,6 +80,14 @@ _POLICY_KEYS: Final = _keys(
     combining_algorithm="rule_combining_algorithm",
 )
 _RULE_KEYS: Final = _keys(*_COMMON, "condition", "effect", "decision", "scope", "mode")
+
+
+class _FileParser(ConditionParser):
+    """Reads what refers to the lists and limits of its file."""
+
+    def __init__(self, lists: Lists, limits: Mapping[str, str]) -> None:
+        super().__init__(lists)
+        self.limits = limits
 
 
 class PolicyText(NamedTuple):
@@ -123,12 +132,12 @@ def parse_policy_file(source: PolicyText) -> PolicyFile:
     """
     document = read_document(source.text, name=source.name, syntax=source.syntax)
     if isinstance(document.value, list):
-        return _checked_file(source, document.entries(), ConditionParser({}), ())
+        return _checked_file(source, document.entries(), _FileParser({}, {}), ())
     members = document.members(_FILE_KEYS)
-    parser = ConditionParser(_parse_lists(members.pop("lists", None)))
+    parser = _FileParser(_parse_lists(members.pop("lists", None)), _parse_limits(members.pop("limits", None)))
     examples = parse_examples(members.pop("tests", None))
     if "sets" not in members:
-        inner = {key: value for key, value in _as_dict(document).items() if key not in ("lists", "tests")}
+        inner = {key: value for key, value in _as_dict(document).items() if key not in ("lists", "limits", "tests")}
         return _checked_file(source, [document.with_value(inner)], parser, examples)
     if len(members) > 1:
         next(node for name, node in members.items() if name != "sets").fail("belongs into one of the sets")
@@ -141,7 +150,7 @@ def _as_dict(document: Node) -> dict[str, object]:
 
 
 def _checked_file(
-    source: PolicyText, nodes: Sequence[Node], parser: ConditionParser, examples: tuple[Example, ...]
+    source: PolicyText, nodes: Sequence[Node], parser: _FileParser, examples: tuple[Example, ...]
 ) -> PolicyFile:
     """Compile the file by itself, one that only reports as if it were enforced, and hold its tests against it."""
     if not nodes:
@@ -164,7 +173,22 @@ def _parse_lists(node: Node | None) -> Lists:
     return {name: tuple(entry.scalar() for entry in member.entries()) for name, member in node.members().items()}
 
 
-def _parse_set(node: Node, parser: ConditionParser, number: int) -> PolicySet:
+def _parse_limits(node: Node | None) -> dict[str, str]:
+    """Limits as their obligations say them, by name."""
+    if node is None:
+        return {}
+    found = dict[str, str]()
+    for name, member in node.members().items():
+        words = member.members({key: key for key in LIMIT_KEYS})
+        found[name] = " ".join([name, *(f"{key}={words[key].scalar()}" for key in LIMIT_KEYS if key in words)])
+        try:
+            parse_limit(found[name])
+        except SettingsError as exc:
+            member.fail(exc.detail)
+    return found
+
+
+def _parse_set(node: Node, parser: _FileParser, number: int) -> PolicySet:
     members = node.members(_SET_KEYS)
     if "rules" in members and "policies" in members:
         members["rules"].fail("a set has either policies or rules of its own")
@@ -191,11 +215,11 @@ def _parse_set(node: Node, parser: ConditionParser, number: int) -> PolicySet:
         policies=policies,
         algorithm=_algorithm(members.get("policy_combining_algorithm")),
         mode=members["mode"].choose(_MODES, "mode") if "mode" in members else Mode.ENFORCE,
-        obligations=_obligations(members.get("obligations"), None),
+        obligations=_obligations(members.get("obligations"), None, parser),
     )
 
 
-def _parse_policy(node: Node, parser: ConditionParser, number: int) -> Policy:
+def _parse_policy(node: Node, parser: _FileParser, number: int) -> Policy:
     members = node.members(_POLICY_KEYS)
     if "rules" not in members:
         node.fail("a policy needs rules")
@@ -205,11 +229,11 @@ def _parse_policy(node: Node, parser: ConditionParser, number: int) -> Policy:
         target=_condition(members.get("target"), parser),
         rules=_parse_rules(members["rules"], parser),
         algorithm=_algorithm(members.get("rule_combining_algorithm")),
-        obligations=_obligations(members.get("obligations"), None),
+        obligations=_obligations(members.get("obligations"), None, parser),
     )
 
 
-def _parse_rules(node: Node, parser: ConditionParser) -> tuple[Rule, ...]:
+def _parse_rules(node: Node, parser: _FileParser) -> tuple[Rule, ...]:
     """Rules; one without a priority comes after all before it. Source: data formats, section 6.1."""
     rules: list[Rule] = []
     last_priority = -1
@@ -220,7 +244,7 @@ def _parse_rules(node: Node, parser: ConditionParser) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def _parse_rule(node: Node, parser: ConditionParser, number: int, next_priority: int) -> Rule:
+def _parse_rule(node: Node, parser: _FileParser, number: int, next_priority: int) -> Rule:
     members = node.members(_RULE_KEYS)
     effect = _effect(node, members)
     if "scope" in members:
@@ -234,7 +258,7 @@ def _parse_rule(node: Node, parser: ConditionParser, number: int, next_priority:
         target=target,
         condition=_condition(members.get("condition"), parser),
         mode=members["mode"].choose(_MODES, "mode") if "mode" in members else Mode.ENFORCE,
-        obligations=_obligations(members.get("obligations"), effect),
+        obligations=_obligations(members.get("obligations"), effect, parser),
     )
 
 
@@ -246,7 +270,7 @@ def _effect(node: Node, members: dict[str, Node]) -> Effect:
     return Effect.PERMIT if members["decision"].flag() else Effect.DENY
 
 
-def _scope(scope: Node, target: Node | None, parser: ConditionParser) -> Condition:
+def _scope(scope: Node, target: Node | None, parser: _FileParser) -> Condition:
     """`scope` and `target` of the runtime language as a condition."""
     word = scope.text()
     if word == "global":
@@ -261,7 +285,7 @@ def _scope(scope: Node, target: Node | None, parser: ConditionParser) -> Conditi
     return checked(AnyOf(parts=tuple(sides)), target)
 
 
-def _condition(node: Node | None, parser: ConditionParser) -> Condition:
+def _condition(node: Node | None, parser: _FileParser) -> Condition:
     if node is None:
         return ALWAYS
     condition = checked(parser.parse(node), node)
@@ -272,7 +296,7 @@ def _algorithm(node: Node | None) -> Algorithm:
     return Algorithm.DENY_OVERRIDES if node is None else node.choose(_ALGORITHMS, "combining algorithm")
 
 
-def _obligations(node: Node | None, effect: Effect | None) -> tuple[Obligation, ...]:
+def _obligations(node: Node | None, effect: Effect | None, parser: _FileParser) -> tuple[Obligation, ...]:
     """Obligations under the effect to which they belong; a rule's may stand by themselves, it has only one effect."""
     if node is None:
         return ()
@@ -280,23 +304,24 @@ def _obligations(node: Node | None, effect: Effect | None) -> tuple[Obligation, 
     for key, member in node.members().items():
         if key in _EFFECTS:
             inner = member.members()
-            found += [_obligation(_EFFECTS[key], name, value) for name, value in inner.items()]
+            found += [_obligation(_EFFECTS[key], name, value, parser) for name, value in inner.items()]
         elif effect is None:
             member.refuse_word(key, "effect", _EFFECTS)
         else:
-            found.append(_obligation(effect, key, member))
+            found.append(_obligation(effect, key, member, parser))
     return tuple(found)
 
 
-def _obligation(effect: Effect, name: str, node: Node) -> Obligation:
-    """One obligation; an answer may be a table with code and description."""
+def _obligation(effect: Effect, name: str, node: Node, parser: _FileParser) -> Obligation:
+    """One obligation; an answer may be a table with code and description, and a limit is one of the file."""
     if name == "answer" and isinstance(node.value, dict):
         members = node.members({"code": "code", "description": "description"})
         if "code" not in members:
             node.fail('an answer needs a "code"')
         words = [str(members["code"].whole_number()), members["description"].text() if "description" in members else ""]
         return Obligation(on=effect, name=name, value=" ".join(filter(None, words)))
-    found = Obligation(on=effect, name=name, value=node.scalar())
+    value = node.choose(parser.limits, "limit") if name == "limit" else node.scalar()
+    found = Obligation(on=effect, name=name, value=value)
     try:
         check_obligations((found,))
     except SettingsError as exc:

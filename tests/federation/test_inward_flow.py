@@ -22,6 +22,7 @@ from federation.inward_flow import InwardFlow
 from msg_node.addresses.core.subscriptions import Subscription
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate
+from policy.core.text import PolicyText, load_policies
 from protofly.codec import decode
 from protofly.header_text import header_text
 from tests.support.flow_rig import ANA, BO, HOPS, FlowRig, flow_rig, from_bo, with_trailer
@@ -175,6 +176,32 @@ async def test_a_rate_is_counted_for_each_message_of_a_flow(tmp_path: Path) -> N
         rig.bring(*map(from_bo, range(1, 40)))
         assert heard(rig) == list(range(1, 21))
         assert rig.gate.denied == 19
+
+
+LIMITED = """
+id = "s"
+[limits]
+some = {{ by = "{by}", per = "day", messages = 20 }}
+[[rules]]
+id = "r"
+effect = "permit"
+condition = {{ hook = {{ equals = "in" }} }}
+obligations = {{ limit = "some" }}
+"""
+
+
+@pytest.mark.parametrize("flows", _MODES)
+@pytest.mark.parametrize("by", ["all", "sender"])
+async def test_a_limit_of_a_rule_is_counted_for_each_message_of_a_flow(
+    tmp_path: Path, by: str, flows: FlowMode
+) -> None:
+    policies = load_policies([PolicyText("p.toml", LIMITED.format(by=by), "toml")])
+    async with flow_rig(tmp_path, gate=Gate(policies, {"*": PeerRule()}), flows=flows) as rig:
+        rig.bring(*map(from_bo, range(1, 40)))
+        rig.bring(*[from_bo(number, from_=f"{BO}-2") for number in range(40, 70)])
+        others = range(40, 60) if by == "sender" else ()
+        assert heard(rig) == [*range(1, 21), *others]
+        assert rig.gate.denied == 69 - 20 - len(others)
 
 
 async def test_what_a_rule_reads_of_each_message_is_read_of_each(tmp_path: Path) -> None:

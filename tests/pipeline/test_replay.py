@@ -180,6 +180,43 @@ def test_rates_are_replayed_in_the_order_of_time_and_begin_full_after_a_restart(
     assert not old.has_rates
 
 
+LIMITED = """
+id = "border"
+[limits]
+slow = {{ by = "{by}", {most} }}
+[[rules]]
+id = "some"
+effect = "permit"
+obligations = {{ limit = "slow" }}
+"""
+
+
+@pytest.mark.parametrize(
+    ("most", "passed"), [("messages_per_second = 1.0", [2, 1, 2, 1]), ('per = "day", messages = 3', [2, 1, 0, 1])]
+)
+def test_limits_of_rules_are_replayed_for_each_sender_and_volumes_go_on_after_a_restart(
+    most: str, passed: list[int]
+) -> None:
+    old, new = settings(), settings(LIMITED.format(by="sender", most=most))
+    senders = ["hyperty://b.example/h-1"] * 2 + ["hyperty://b.example/h-2"]
+    rows = [recorded(old, src_key=one, ts_us=MONDAY_US + at * 1000) for at, one in enumerate(senders)]
+    more = ["hyperty://b.example/h-1"] * 3 + ["hyperty://b.example/h-3"]
+    rows += [recorded(old, src_key=one, boot=2, ts_us=MONDAY_US + 10_000 + at) for at, one in enumerate(more)]
+    assert new.has_rates
+    cells = replayed(old, new, rows).cells
+    permitted = sum(tally.messages for cell, tally in cells.items() if cell.new_decision == "permit")
+    assert permitted == sum(passed) + (1 if "day" in most else 0)
+
+
+def test_records_that_were_written_under_a_limit_agree_with_it() -> None:
+    deployed = settings(LIMITED.format(by="all", most="messages_per_second = 1.0"))
+    rows = [recorded(deployed, ts_us=MONDAY_US + number) for number in range(2)]
+    refused = {"decision": "deny", "outcome": "denied", "outcome_code": "rate", "rule_id": "border/some"}
+    rows.append({**recorded(deployed, ts_us=MONDAY_US + 3), **refused})
+    checked = replayed(deployed, deployed, rows).checked
+    assert (checked.agreed, checked.differed) == (3, 0)
+
+
 @given(st.lists(st.integers(0, 10**6), max_size=60))
 def test_samples_of_a_cell_are_the_least_ids_in_whatever_order_they_come(numbers: list[int]) -> None:
     tally = Tally()

@@ -104,6 +104,43 @@ async def test_who_asks_is_notified_at_once_when_the_reply_is_denied(tmp_path: P
         assert answer.value["retryAfter"] > 0
 
 
+LIMIT = """
+[limits]
+calls = { by = "sender", per = "day", messages = 2 }
+
+[[rules]]
+id = "a-few"
+effect = "permit"
+condition = { linkDomain = { equals = "b.example" }, hook = { equals = "out" }, actionType = { equals = "read" } }
+obligations = { limit = "calls" }
+
+[[rules]]
+id = "no-long-journeys"
+"""
+
+
+async def test_a_rule_lets_pass_as_much_as_its_limit_says_and_a_restart_does_not_refill_it(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    shutil.copytree(POLICIES, policies)
+    policy = policies / "a.example.policy.toml"
+    policy.write_text(policy.read_text().replace('\n[[rules]]\nid = "no-long-journeys"\n', LIMIT))
+    async with running_system(tmp_path / "laboratory", policies=policies) as system:
+        anna, bruno = await system.couple()
+        body = {"resource": bruno.hyperty}
+        answers = [await anna.client.request("read", anna.hyperty, bruno.hyperty, body) for _ in range(3)]
+        assert [answer.reason for answer in answers] == [answers[0].reason] * 2 + ["quota"]
+        assert isinstance(answers[2].value, dict)
+        assert answers[2].value["rule"] == "a-example/a-few"
+        assert answers[2].value["retryAfter"] > 0
+        assert (await anna.ask(bruno.hyperty)).is_ok  # by another rule
+        [row] = (await trio.to_thread.run_sync(ask_node, system.a.folder.data, "limits", {}))["rows"]
+        assert (row["limit"], row["who"], row["messages"], row["most_messages"]) == ("calls", anna.hyperty, 2, 2)
+        await system.change_settings(system.a, old="[policy]\n", new="[policy]\n# started again\n")
+        await anna.open(system.nursery)
+        again = await anna.client.request("read", anna.hyperty, bruno.hyperty, body)
+        assert (again.code, again.reason) == (429, "quota")
+
+
 RULES = """
 id = "s"
 [[rules]]

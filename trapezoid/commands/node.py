@@ -165,6 +165,15 @@ def quotas(config: Config, json: Json = False) -> None:
 
 
 @app.command()
+def limits(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List what was counted for limits of rules, those with the most messages first."""
+    columns = ("limit", "who", "per", "messages", "most_messages", "bytes", "most_bytes", "until")
+    _list(config, "limits", _page(where, limit, after), columns, as_json=json)
+
+
+@app.command()
 def queues(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:

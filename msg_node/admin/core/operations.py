@@ -158,6 +158,7 @@ _TABLE: Final = (
     Operation("policy bundle", "One bundle with its files.", _BUNDLE),
     Operation("alarms", "Alarms that are raised, oldest first.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
+    Operation("limits", "What was counted for limits of rules, of periods that go on.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
     Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),
     Operation(

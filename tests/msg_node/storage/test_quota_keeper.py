@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,8 +12,9 @@ import trio
 from msg_node.storage.quota_keeper import FILE, QuotaKeeper
 from policy.core.gate import Gate, PeerRule
 from policy.core.quotas import Quota
+from policy.core.text import PolicyText, load_policies
 from protofly.errors import SettingsError
-from tests.support.policies import some_facts
+from tests.support.policies import a_message, some_facts
 
 
 def gate_of(most: int) -> Gate:
@@ -38,6 +40,21 @@ async def test_counts_go_on_after_a_restart(tmp_path: Path, monkeypatch: pytest.
     after = gate_of(3)
     QuotaKeeper(after.quotas, tmp_path)
     assert [after.judge(some_facts()).permitted for _ in range(2)] == [True, False]
+
+
+async def test_counts_of_limits_go_on_after_a_restart_and_end_with_their_period(tmp_path: Path) -> None:
+    text = 'id = "s"\nlimits.x = { by = "sender", per = "day", messages = 2 }\n[[rules]]\neffect = "permit"\n'
+    policies = load_policies([PolicyText("p.toml", f'{text}obligations = {{ limit = "x" }}\n', "toml")])
+    gate, now = Gate(policies), time.time()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(QuotaKeeper(gate.quotas, tmp_path).run)
+        gate.judge(some_facts(now=now))
+        gate.judge(some_facts(a_message(from_="hyperty://a.example/eve"), now=now - 40 * 86_400))
+        nursery.cancel_scope.cancel()
+    after = Gate(policies)
+    QuotaKeeper(after.quotas, tmp_path)
+    assert len(after.quotas.counted()) == 1
+    assert [after.judge(some_facts(now=now)).permitted for _ in range(2)] == [True, False]
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"x": 1}', "{" * 5000, '{"x": {"messages": "many"}}'])

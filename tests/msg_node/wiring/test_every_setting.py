@@ -62,7 +62,7 @@ class Effect(NamedTuple):
 
 
 def rule(node: Node) -> object:
-    return node.gate._find_entry("b.example").rule
+    return node.gate._entries.find("b.example").rule
 
 
 def talks_to(domain: str) -> Callable[[Node], bool]:
@@ -105,7 +105,7 @@ def demanded(node: Node) -> object:
 
 
 def bucket_of(node: Node, domain: str = "b.example") -> object:
-    return node.gate._find_entry(domain).outbound
+    return node.gate._entries.find(domain).outbound
 
 
 def limit(name: str, value: Any, seen: Callable[[Node], object]) -> tuple[str, Effect]:
