@@ -53,7 +53,13 @@ class Membership:
         if now - self._read_at > SILENT_SECONDS:
             return False  # it is us who see nothing
         row = self._rows.get(node)
-        return row is None or not row.is_held or now - self._seen_at[node] > SILENT_SECONDS
+        if row is None:
+            return node in self._seen_at  # else it has joined since we looked
+        return not row.is_held or now - self._seen_at[node] > SILENT_SECONDS
+
+    def found_dead(self, node: str) -> NameRow | None:
+        """The name of a node that has died or left, as it was when that was found; None as long as it may be alive."""
+        return self._rows.get(node) if self.is_dead(node) else None
 
     def dead(self) -> list[tuple[str, NameRow]]:
         """The other names of nodes that listened for us and have died, or have been left for as long as a lease."""

@@ -101,6 +101,26 @@ class WorkTakeover:
             connection.execute(_ANNOUNCE, (SHARED_CHANNEL,))
         return True
 
+    async def end(self, name: str, row: NameRow) -> bool:
+        """End the epoch of a dead process, so that it writes nothing any more.
+
+        Args:
+            name: Of the node.
+            row: Its name as it was when it was found dead.
+
+        Returns:
+            False when the name is not as it was.
+
+        Raises:
+            EngineError: As `take_over`.
+        """
+        return await trio.to_thread.run_sync(self._end, name, row, limiter=self._limiter)
+
+    def _end(self, name: str, row: NameRow) -> bool:
+        with self._engine.transaction() as connection:
+            connection.execute(_HOLD, self._held)
+            return connection.execute(_FENCE, (name, row.epoch, row.beat, row.is_held)).fetchone() is not None
+
     def close(self) -> None:
         """Close the connection. Blocks."""
         self._engine.close()

@@ -55,12 +55,16 @@ class SessionsOfTheDead:
         state: Judges who may have them.
         membership: Knows which nodes have died.
         stored: Reads what they stored.
+        takeover: Ends what may be left of their processes.
     """
 
-    def __init__(self, state: NodeState, membership: Membership, stored: StoredSessions) -> None:
+    def __init__(
+        self, state: NodeState, membership: Membership, stored: StoredSessions, takeover: WorkTakeover
+    ) -> None:
         self._state = state
         self._membership = membership
         self._stored = stored
+        self._takeover = takeover
         self._limiter = trio.CapacityLimiter(1)
 
     async def find(self, node: str, asked: Asked) -> MovedSession | None:
@@ -77,12 +81,18 @@ class SessionsOfTheDead:
         """Those claims that dead nodes made, or had to end, when they died. Raises HostError."""
         of_node: dict[str, list[str]] = {}
         for address, claim in claims.items():
-            if self._membership.is_dead(claim.node):
-                of_node.setdefault(claim.node, []).append(address)
+            of_node.setdefault(claim.node, []).append(address)
         found = []
         for node, addresses in of_node.items():
-            found += await trio.to_thread.run_sync(self._stored.without_row, node, addresses, limiter=self._limiter)
+            row = self._membership.found_dead(node)
+            if row is None or not await self._without_row(node, addresses):
+                continue
+            if await self._takeover.end(node, row):  # or it could still store what its claims are for
+                found += await self._without_row(node, addresses)
         return found
+
+    async def _without_row(self, node: str, addresses: list[str]) -> list[str]:
+        return await trio.to_thread.run_sync(self._stored.without_row, node, addresses, limiter=self._limiter)
 
     def close(self) -> None:
         """Close the connection."""
@@ -213,7 +223,8 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     directory = EngineDirectory(engine(), name.notices, node, epoch)
     membership = Membership(Names(engine()), node)
     claims = AddressClaims(foundation.store, directory, node)
-    dead = SessionsOfTheDead(state, membership, StoredSessions(engine()))
+    takeover = WorkTakeover(engine(), membership, node, epoch)
+    dead = SessionsOfTheDead(state, membership, StoredSessions(engine()), takeover)
     claims.abandoned = dead.abandoned
     questions = NodeQuestions()
     moves = SessionMoves(node, state, claims, stored_at=dead.find, questions=questions)
@@ -227,7 +238,7 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
         directory=directory,
         membership=membership,
         dead=dead,
-        takeover=WorkTakeover(engine(), membership, node, epoch),
+        takeover=takeover,
         identity=NodeIdentity(settings.node.domain, node, epoch, read_cluster_key(chosen.key_file)),
         address=Address.parse(chosen.listen),
         state=state,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 from msgspec import Raw
@@ -109,3 +110,16 @@ def test_a_node_that_has_lost_its_own_name_takes_over_nothing(options: EngineOpt
     held_rows(options, "n1", 2).close()
     with pytest.raises(FencedError):
         late.take_over("n0", row_of(options, "n0"))
+
+
+async def test_a_dead_process_whose_epoch_was_ended_stores_nothing_and_one_that_renewed_since_goes_on(
+    options: EngineOptions, node_named: Makers, dead: EngineRows
+) -> None:
+    seen = row_of(options, "n0")
+    other = node_named("n1")
+    assert not await other.end("n0", replace(seen, beat=seen.beat + 1))
+    dead.commit(WORK)
+    assert await other.end("n0", seen)
+    assert not await other.end("n0", seen)
+    with pytest.raises(FencedError):
+        dead.commit(WORK)
