@@ -129,9 +129,15 @@ def command_lines(page: Path, *, only_blocks: bool = False) -> Iterator[list[str
             yield shlex.split(match[1])
 
 
+@cache
+def program() -> Any:
+    """The whole program as a tree of commands, which takes some time to make."""
+    return typer.main.get_command(app)
+
+
 def command_of(words: list[str]) -> tuple[Any, list[str]]:
     """The command that words begin with, and the rest of them. Raises LookupError."""
-    command: Any = typer.main.get_command(app)
+    command = program()
     words = list(words)
     while hasattr(command, "commands") and words:
         if words[0] not in command.commands:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -95,7 +94,6 @@ def excesses(definition: ast.ClassDef | Function, *, in_tests: bool) -> Iterator
         yield f"nested {nesting} deep"
 
 
-@cache
 def too_large(package: str) -> dict[str, list[str]]:
     """Classes and functions of a package that are above a limit, by place, with what is too large about them."""
     return {
@@ -106,25 +104,9 @@ def too_large(package: str) -> dict[str, list[str]]:
     }
 
 
-def listed(name: str) -> str:
-    """How the list names a place: the package and the name, because modules move."""
-    path, _, qualified = name.partition(" ")
-    return f"{path.partition('/')[0]} {qualified}"
-
-
-def known() -> set[str]:
-    """Packages and names that were above a limit when the limits came. This list only shrinks, and goes when empty."""
-    path = Path(__file__).with_name("too_large.txt")
-    return set(path.read_text(encoding="utf-8").split("\n")) - {""} if path.exists() else set()
-
-
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_class_or_function_is_too_large(package: str) -> None:
-    assert {name: found for name, found in too_large(package).items() if listed(name) not in known()} == {}
-
-
-def test_what_is_no_longer_too_large_is_taken_off_the_list() -> None:
-    assert known() - {listed(name) for package in PACKAGES for name in too_large(package)} == set()
+    assert too_large(package) == {}
 
 
 def measured(source: str) -> list[str]:
