@@ -25,6 +25,9 @@ LOOK_SECONDS = 30.0
 """So long a reader tries to learn about one registration."""
 REGISTERED = 200
 """Data objects that one party keeps registered."""
+ACTION_SECONDS = 300
+"""Time of a parked action. A node remembers ends until then (message specification, section 19), at most 10,000: with an
+hour it would still be filling that memory when a soak of 30 minutes ends, and a level that rises looks like a leak."""
 GAP_REASONS = frozenset({Code.LINK_LOST, Code.NOT_CONNECTED, Code.CONNECT_FAILED})
 _LOST = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, TransportError, UnexpectedAnswerError)
 
@@ -238,7 +241,7 @@ async def park_actions(sender: Party, switch: str, *, seconds: float, spread: ra
     async def act(number: int) -> None:
         if number % 10 == 0:
             await empty_inbox()
-        body = {"class": "action", "method": "switch", "value": number, "ttl": 3600}
+        body = {"class": "action", "method": "switch", "value": number, "ttl": ACTION_SECONDS}
         answer = await sender.ask("park", "execute", switch, body, from_=sender.runtime)
         if answer is not None and answer.code == 202:
             sender.account.acknowledged[str(answer.body["requestId"])] = sender.runtime
