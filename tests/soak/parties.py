@@ -26,8 +26,8 @@ LOOK_SECONDS = 30.0
 REGISTERED = 200
 """Data objects that one party keeps registered."""
 ACTION_SECONDS = 300
-"""Time of a parked action. A node remembers ends until then (message specification, section 19), at most 10,000: with an
-hour it would still be filling that memory when a soak of 30 minutes ends, and a level that rises looks like a leak."""
+"""Time of a parked action. A node remembers ends until then (message specification, section 19), at most 10,000: with
+an hour, that memory would still be filling when a soak of 30 minutes ends, and its rise would look like a leak."""
 GAP_REASONS = frozenset({Code.LINK_LOST, Code.NOT_CONNECTED, Code.CONNECT_FAILED})
 _LOST = (trio.BrokenResourceError, trio.ClosedResourceError, OSError, TransportError, UnexpectedAnswerError)
 
