@@ -62,6 +62,30 @@ class DomainFolder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedState:
+    """What the nodes of one domain share: a database, and a bus on which they reach each other.
+
+    `listen` and `advertise` are this node's end of the bus, as host and port; the key proves its nodes to each other.
+    """
+
+    engine: str
+    password_file: Path
+    listen: str
+    advertise: str
+    key_file: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlace:
+    """One node of a domain: its name, its own folder and ports, and what it shares if the domain has several."""
+
+    folder: DomainFolder
+    ports: Ports
+    name: str = "mn-1"
+    shared: SharedState | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PeerEntry:
     """What one domain says about another; with a fingerprint it is pinned, else the web's trust is enough.
 
@@ -100,17 +124,18 @@ def zone(domain: str, ports: Ports, fingerprint: str, *, host: str = HOST) -> di
 def node_settings(
     domain: str,
     *,
-    folder: DomainFolder,
-    ports: Ports,
+    place: NodePlace,
+    published: DomainFolder,
     name_server_port: int,
     encryption: Encryption,
     peers: Sequence[PeerEntry],
 ) -> str:
-    """The text of `node.toml`."""
+    """The text of `node.toml` of the node in `place`; keys, documents and policy of the domain are in `published`."""
+    folder, ports = place.folder, place.ports
     is_plain = encryption.listens_in_plaintext
     identity: dict[str, Value] = {"certificate": str(encryption.certificate), "key": str(encryption.key)}
     tables: dict[str, dict[str, Value]] = {
-        "node": {"domain": domain, "name": "mn-1", "data_dir": str(folder.data), "drain_seconds": DRAIN_SECONDS},
+        "node": {"domain": domain, "name": place.name, "data_dir": str(folder.data), "drain_seconds": DRAIN_SECONDS},
         "listen": {"host": HOST, "port": ports.listen, **({"insecure_plaintext": True} if is_plain else identity)},
         "site": {
             "host": HOST,
@@ -120,17 +145,30 @@ def node_settings(
             **identity,
         },
         "publish": {
-            "keys_dir": str(folder.keys),
-            "site_dir": str(folder.site),
+            "keys_dir": str(published.keys),
+            "site_dir": str(published.site),
             "endpoint_url": f"{'ws' if is_plain else 'wss'}://mn.{domain}:{ports.listen}/link",
         },
         "discovery": {"nameservers": [f"{HOST}:{name_server_port}"], "ca_file": str(encryption.ca_file)},
-        "policy": {"files": [str(folder.policy)]},
+        "policy": {"files": [str(published.policy)]},
         "log": {"level": "info"},
+        **_shared_tables(place.shared),
     }
     blocks = [_table(f"[{name}]", members) for name, members in tables.items() if members]
     blocks += [_table("[[peer]]", _peer_members(peer, is_plain=is_plain)) for peer in peers]
     return "\n".join(blocks)
+
+
+def _shared_tables(shared: SharedState | None) -> dict[str, dict[str, Value]]:
+    if shared is None:
+        return {}
+    bus: dict[str, Value] = {"listen": shared.listen, "key_file": str(shared.key_file)}
+    if shared.advertise != shared.listen:
+        bus["advertise"] = shared.advertise
+    return {
+        "storage": {"engine": shared.engine, "password_file": str(shared.password_file), "tls": "off"},
+        "cluster": bus,
+    }
 
 
 def _peer_members(peer: PeerEntry, *, is_plain: bool) -> dict[str, Value]:
@@ -138,7 +176,8 @@ def _peer_members(peer: PeerEntry, *, is_plain: bool) -> dict[str, Value]:
     if peer.fingerprint:
         members |= {"trust": "pinned", "fingerprint": peer.fingerprint}
     if peer.stub:
-        members |= {"stub": peer.stub, "endpoint": peer.endpoint, "class": "plain", "insecure_plaintext": True}
+        members |= {"stub": peer.stub, "endpoint": peer.endpoint, "class": "plain", "stay_connected": True}
+        members["insecure_plaintext"] = True
     elif is_plain:
         members["insecure_plaintext"] = True
     return members

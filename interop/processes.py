@@ -57,7 +57,8 @@ def first_error() -> Iterator[None]:
 class Child:
     """One process of ours: a Python module that ends when we end, unless `program` says otherwise.
 
-    Its standard error goes to `log_file`, its working directory is `folder`.
+    Its standard error goes to `log_file`, and so does its standard output if nobody reads it (`output_to_log`); its
+    working directory is `folder`.
     """
 
     def __init__(
@@ -68,7 +69,9 @@ class Child:
         environment: Mapping[str, str] | None = None,
         program: Sequence[str] | None = None,
         folder: Path | None = None,
+        output_to_log: bool = False,
     ) -> None:
+        self._output_to_log = output_to_log
         self._name = " ".join(arguments)
         ours = (sys.executable, "-m", "interop.ends_with_parent", str(os.getpid()))
         self._arguments = [*(program or ours), *arguments]
@@ -94,7 +97,7 @@ class Child:
             self._process = await trio.lowlevel.open_process(
                 self._arguments,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+                stdout=log if self._output_to_log else subprocess.PIPE,
                 stderr=log,
                 env=self._environment,
                 cwd=self._folder,
@@ -115,7 +118,7 @@ class Child:
             return dict(json.loads(text))
         except (trio.TooSlowError, EOFError) as error:
             await self._wait_if_ending(error)
-            raise TransportError(Code.NOT_CONNECTED, self._obituary(), phase="connect") from error
+            raise TransportError(Code.NOT_CONNECTED, self.obituary(), phase="connect") from error
 
     async def _wait_if_ending(self, error: Exception) -> None:
         """A process that has closed its output is about to end: wait for its status."""
@@ -123,7 +126,8 @@ class Child:
             with trio.move_on_after(STOP_SECONDS):
                 await self._process.wait()
 
-    def _obituary(self) -> str:
+    def obituary(self) -> str:
+        """Whether the process is silent or has ended, and the end of its log."""
         lines = self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
         state = "is silent" if self.is_running else f"ended with {self._process.returncode if self._process else '?'}"
         return "\n".join([f"{self._name} {state}; its log says:", *lines])
@@ -139,7 +143,7 @@ class Child:
         while b"\n" not in self._buffer:
             data = await self._process.stdout.receive_some(_LINE_BYTES)
             if not data:
-                raise EOFError(self._obituary())
+                raise EOFError(self.obituary())
             self._buffer += data
         line, _, self._buffer = self._buffer.partition(b"\n")
         return line.decode(errors="replace")

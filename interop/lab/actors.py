@@ -12,16 +12,18 @@ from typing import Final
 
 import trio
 
+from interop.lab.clients import NewClient
 from interop.lab.core.operations import Operation
 from interop.lab.core.scene import Action, Load
 from interop.lab.core.seen import Answered, Arrived, Away, Key, Seen, Sent
-from interop.participant import AccessPoint
+from interop.processes import leaves
 from interop.runtime_client import Answer, Incoming, RuntimeClient, UnexpectedAnswerError
 from protofly.errors import Code, HostError, TransportError
 
 _RETRY_SECONDS: Final = 0.1
 _REQUESTS_AT_A_TIME: Final = 32
 _NODE_FAILED: Final = 500
+_TRY_LATER: Final = 503
 _SESSION_ERRORS: Final = (HostError, UnexpectedAnswerError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -102,13 +104,14 @@ class Notes:
 class LabRuntime:
     """One runtime. Use: `await nursery.start(runtime.run)`; it connects again whenever its connection ends."""
 
-    def __init__(self, name: str, domain: str, access: Callable[[], AccessPoint], notes: Notes) -> None:
+    def __init__(self, name: str, domain: str, new_client: NewClient, notes: Notes) -> None:
         self.name = name
         self.domain = domain
         self.address = ""
-        self._notes = notes
-        self._access = access
-        self._client = self._new_client()
+        self.addresses: list[str] = []
+        self.notes = notes
+        self._make_client = new_client
+        self.client = self._new_client()
         self._away_since: float | None = None
         self._is_wanted = trio.Event()
         self._is_wanted.set()
@@ -118,13 +121,7 @@ class LabRuntime:
         notes.seen.domains[name] = domain
 
     def _new_client(self) -> RuntimeClient:
-        access = self._access()
-        return RuntimeClient(
-            url=access.url,
-            runtime=f"runtime://{self.domain}/{self.name}",
-            ssl_context=access.ssl_context,
-            on_message=self._hear,
-        )
+        return self._make_client(f"runtime://{self.domain}/{self.name}", self._hear)
 
     @property
     def is_away(self) -> bool:
@@ -141,37 +138,39 @@ class LabRuntime:
                 if self.address:
                     task_status = trio.TASK_STATUS_IGNORED
                 if self._away_since is None:
-                    self._away_since = self._notes.now()
+                    self._away_since = self.notes.now()
                 await trio.sleep(_RETRY_SECONDS)
 
     async def _hold_session(self, task_status: trio.TaskStatus[None]) -> None:
         """One connection, until it ends; started as soon as the runtime has its session and address."""
         try:
             async with trio.open_nursery() as session:
-                await session.start(self._client.run)
+                await session.start(self.client.run)
                 await self._come()
                 task_status.started()
-        except* UnexpectedAnswerError:
-            self._client, self.address = self._new_client(), ""
+        except* UnexpectedAnswerError as refused:
+            if any(one.answer.code != _TRY_LATER for one in leaves(refused) if isinstance(one, UnexpectedAnswerError)):
+                self.client, self.address = self._new_client(), ""
         except* _SESSION_ERRORS:
             pass
 
     async def _come(self) -> None:
         if not self.address:
-            [self.address] = await self._client.at(self.domain).allocate("hyperty", 1)
-            self._notes.seen.addresses[self.address] = self.name
+            [self.address] = await self.client.at(self.domain).allocate("hyperty", 1)
+            self.addresses.append(self.address)
+            self.notes.seen.addresses[self.address] = self.name
         self.note_away()
         self._away_since = None
 
     def note_away(self) -> None:
         """Note the time that it has been away, if it is."""
         if self._away_since is not None:
-            away = Away(runtime=self.name, began=self._away_since, ended=self._notes.now())
-            self._notes.seen.away.append(away)
+            away = Away(runtime=self.name, began=self._away_since, ended=self.notes.now())
+            self.notes.seen.away.append(away)
 
     def _hear(self, message: Incoming) -> None:
         value = message.body.get("value")
-        at = self._notes.moment(message.arrived_ns / 1e9)
+        at = self.notes.moment(message.arrived_ns / 1e9)
         if message.type == "execute":
             params = message.body.get("params")
             request = str(params.get("park")) if isinstance(params, dict) else ""
@@ -184,16 +183,16 @@ class LabRuntime:
                 began=at,
                 ended=at,
             )
-            self._notes.operations.append(step)
+            self.notes.operations.append(step)
         elif isinstance(value, dict) and "beat" in value:
-            self._notes.beats.setdefault((self.name, str(value["beat"])), []).append(at)
+            self.notes.beats.setdefault((self.name, str(value["beat"])), []).append(at)
         elif message.type == "response":
             self._note_repeated_answer(message)
         elif _key_of(value) is not None or not message.from_.startswith(("mn:", f"domain://msg-node.{self.domain}/")):
             arrived = Arrived(
                 runtime=self.name, sender=message.from_, key=_key_of(value), at=at, digest=digest_of(value)
             )
-            self._notes.arrived(arrived)
+            self.notes.arrived(arrived)
         if message.id is not None and message.type != "response":
             self._requests.send_nowait(message)
 
@@ -207,7 +206,7 @@ class LabRuntime:
     async def _answer_requests(self) -> None:
         async for request in self._to_answer:
             try:
-                await self._client.respond(request, {"code": 200})
+                await self.client.respond(request, {"code": 200})
             except TransportError:
                 continue  # the session is gone: the node answers the request
 
@@ -219,7 +218,7 @@ class LabRuntime:
         pad = "x" * load.bytes
         async with trio.open_nursery() as nursery:
             for index in range(max(1, round(load.per_second * load.seconds))):
-                await self._notes.sleep_until(load.start + index / load.per_second)
+                await self.notes.sleep_until(load.start + index / load.per_second)
                 if self.is_away or not to.address:
                     continue
                 if load.kind == "event":
@@ -239,35 +238,35 @@ class LabRuntime:
         key = (self.name, to.name, number)
         value = {"key": key, "pad": pad}
         trace = f"lab:{self.name}:{to.name}:{number}"
-        id_ = str(self._client.next_id) if load.kind == "request" else ""
+        id_ = str(self.client.next_id) if load.kind == "request" else ""
         sent = Sent(
             key=key,
             kind=load.kind,
-            at=self._notes.now(),
+            at=self.notes.now(),
             digest=digest_of(value),
             trace=trace,
             record_id=_record_id(trace, self.address, to.address, id_),
         )
-        self._notes.seen.sent.append(sent)
+        self.notes.seen.sent.append(sent)
         body = {"value": value, "trace": trace}
         if id_:
             self._asked[int(id_)] = key
         try:
             if load.kind == "event":
-                await self._client.notify("create", self.address, to.address, body)
+                await self.client.notify("create", self.address, to.address, body)
                 return
-            answer = await self._client.request("create", self.address, to.address, body)
+            answer = await self.client.request("create", self.address, to.address, body)
         except TransportError as exc:
             reason = "no-answer" if exc.code is Code.GATEWAY_TIMEOUT else "session-ended"
             if load.kind == "event" or exc.phase == "write":
-                self._notes.seen.sent.remove(sent)
+                self.notes.seen.sent.remove(sent)
             else:
                 self._note_end(key, 0, reason)
         else:
             self._note_end(key, answer.code, answer.reason)
 
     def _note_end(self, key: Key, code: int, reason: str) -> None:
-        self._notes.seen.answered.append(Answered(key=key, at=self._notes.now(), code=code, reason=reason))
+        self.notes.seen.answered.append(Answered(key=key, at=self.notes.now(), code=code, reason=reason))
 
     # What it does with what is shared.
 
@@ -276,69 +275,70 @@ class LabRuntime:
         match action.does:
             case "leave":
                 self._is_wanted = trio.Event()
-                self._client.drop()
+                self.client.drop()
             case "return":
                 self._is_wanted.set()
             case "claim":
-                await self._step("claim", thing, lambda: self._manage("subscribe", thing))
+                await self.step("claim", thing, lambda: self._manage("subscribe", thing))
             case "release":
-                await self._step("release", thing, lambda: self._release(thing))
+                await self.step("release", thing, lambda: self._release(thing))
             case "subscribe" | "unsubscribe":
                 beats = f"{thing}/events/beat"
-                await self._step(action.does, f"{thing} for {self.name}", lambda: self._manage(action.does, beats))
+                await self.step(action.does, f"{thing} for {self.name}", lambda: self._manage(action.does, beats))
             case "park":
                 await self._park(thing)
             case "publish":
                 await self._publish(thing)
 
     async def _manage(self, type_: str, resource: str) -> Answer:
-        body = {"resources": [resource], "source": self._client.runtime}
-        return await self._client.request(
-            type_, f"{self._client.runtime}/sm", f"domain://msg-node.{self.domain}/sm", body
+        body = {"resources": [resource], "source": self.client.runtime}
+        return await self.client.request(
+            type_, f"{self.client.runtime}/sm", f"domain://msg-node.{self.domain}/sm", body
         )
 
     async def _release(self, thing: str) -> Answer:
         """Give an address up: to end the subscription to it would not."""
         allocation = f"domain://msg-node.{self.domain}/address-allocation"
-        return await self._client.request("delete", self.address, allocation, {"childrenResources": [thing]})
+        return await self.client.request("delete", self.address, allocation, {"childrenResources": [thing]})
 
-    async def _step(
+    async def step(
         self, kind: str, object_: str, ask: Callable[[], Awaitable[Answer]], value: str | None = None
     ) -> None:
-        began, result, ended = self._notes.now(), "", math.inf
+        """Ask for one thing, and note what came of it for the history."""
+        began, result, ended = self.notes.now(), "", math.inf
         try:
             answer = await ask()
         except TransportError:
             pass
         else:
             if answer.code < _NODE_FAILED:  # else it may have happened all the same, now or later
-                ended = self._notes.now()
+                ended = self.notes.now()
                 result = "ok" if answer.is_ok else "refused"
         step = Operation(
             runtime=self.name, kind=kind, object=object_, value=value, result=result, began=began, ended=ended
         )
-        self._notes.operations.append(step)
+        self.notes.operations.append(step)
 
     async def _park(self, thing: str) -> None:
         number = self._numbers["park"] = self._numbers.get("park", 0) + 1
         request = f"{self.name}-{number}"
         body = {"class": "action", "method": "go", "params": {"park": request}}
         to = f"{thing}/actions/go"
-        await self._step("park", thing, lambda: self._client.request("execute", self.address, to, body), request)
+        await self.step("park", thing, lambda: self.client.request("execute", self.address, to, body), request)
 
     async def _publish(self, thing: str) -> None:
         number = self._numbers["beat"] = self._numbers.get("beat", 0) + 1
         beat = f"{self.name}-{number}"
         body = {"class": "event", "receipt": True, "value": {"beat": beat}}
-        began = self._notes.now()
+        began = self.notes.now()
         to = f"{thing}/events/beat"
         try:
-            answer = await self._client.request("update", thing, to, body)
+            answer = await self.client.request("update", thing, to, body)
         except TransportError:
             return
         if answer.is_ok:
-            self._notes.published.append(
-                Published(runtime=self.name, thing=thing, beat=beat, began=began, ended=self._notes.now())
+            self.notes.published.append(
+                Published(runtime=self.name, thing=thing, beat=beat, began=began, ended=self.notes.now())
             )
 
 

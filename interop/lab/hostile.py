@@ -7,7 +7,7 @@ When its connection is closed it comes back.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from secrets import token_bytes
@@ -46,9 +46,7 @@ class HostileDomain:
         self._server_context.load_cert_chain(*authority.certificate_for(domain.name))
         self._choice = Random(domain.name)  # noqa: S311 - which lie comes next is no secret
 
-    async def listen(
-        self, port: int, hosts: Sequence[str], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
-    ) -> None:
+    async def listen(self, port: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Be the link endpoint that its documents name, until cancelled."""
 
         async def serve(stream: trio.SocketStream) -> None:
@@ -59,7 +57,7 @@ class HostileDomain:
             except _LOST:
                 return
 
-        listeners = [(await trio.open_tcp_listeners(port, host=host))[0] for host in (HOST, *hosts)]
+        listeners = await trio.open_tcp_listeners(port, host=HOST)
         task_status.started()
         await trio.serve_listeners(serve, listeners)
 

@@ -4,6 +4,8 @@
     DIR/authority/               a certificate authority that nobody else trusts
     DIR/names.json               what the name server answers
     DIR/a.example/               keys, site, data, policy.toml, node.toml
+    DIR/a.example/mn-2/          data and node.toml of a second node
+    DIR/a.example/engine/        PostgreSQL, which the nodes of a domain share
     DIR/processes/               pid file, output and log of each process
 
 Everything listens on loopback.
@@ -12,7 +14,7 @@ Everything listens on loopback.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -23,17 +25,20 @@ import msgspec
 import trio
 
 from interop.authority import DevelopmentAuthority
-from interop.domain_files import HOST, Ports
-from interop.domain_folders import PORTS_FILE, DomainFolders, Preparation, locked
+from interop.domain_files import HOST, NodePlace
+from interop.domain_folders import ENGINE_PASSWORD, DomainFolders, DomainTerms, Preparation, locked
+from interop.engine_server import INSTALL, engine_owner, engine_programs
 from interop.free_ports import free_ports, is_free
 from interop.lab.detached import DetachedProcess
-from interop.node_status import NodeStatus, fetch_status
+from interop.node_status import fetch_status
 from interop.participant import AccessPoint
 from interop.talker import Talker
 from protofly.errors import SettingsError, TransportError
 
 DOMAINS: Final = ("a.example", "b.example", "c.example", "d.example", "e.example")
 FEWEST: Final = 2
+MOST_NODES: Final = 4
+FIRST_NODE: Final = "mn-1"
 STOP_SECONDS: Final = 8.0
 _LAB_FILE: Final = "lab.json"
 _NAMES_FILE: Final = "names.json"
@@ -46,6 +51,7 @@ class LabFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     domains: tuple[str, ...]
     name_server_port: int
+    nodes: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +67,10 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainState:
-    """One domain of a laboratory. `links` gives the state of the link to each other domain that it knows."""
+    """One node of a laboratory: `domain` is its domain, with its name behind it if that has several.
+
+    `links` gives the state of the link to each other domain that it knows.
+    """
 
     domain: str
     state: str
@@ -81,11 +90,11 @@ class KeptLab:
         file = self.path / _LAB_FILE
         try:
             self._facts = msgspec.json.decode(file.read_bytes(), type=LabFacts)
-            ports = msgspec.json.decode((self.path / PORTS_FILE).read_bytes(), type=dict[str, dict[str, int]])
-            self._ports = {domain: Ports(**ports[domain]) for domain in self._facts.domains}
+            self._folders = _folders(self.path, self._facts)
+            self._folders.recall()
         except OSError as exc:
             raise SettingsError(f"{file}: {exc.strerror}; make one with `trapezoid lab init {path}`") from exc
-        except (msgspec.DecodeError, KeyError, TypeError) as exc:
+        except (ValueError, KeyError, TypeError) as exc:
             raise SettingsError(f"{file}: {exc}; delete the folder and make another one") from exc
 
     @property
@@ -107,9 +116,31 @@ class KeptLab:
         arguments = ["interop.lab.name_service", str(self.path / _NAMES_FILE), str(self._facts.name_server_port)]
         return DetachedProcess(self.path / "processes", _NAME_SERVER, arguments)
 
-    def _node(self, domain: str) -> DetachedProcess:
-        settings = self.path / domain / "node.toml"
-        return DetachedProcess(self.path / "processes", domain, ["trapezoid", "serve", "--config", str(settings)])
+    @property
+    def _nodes(self) -> dict[str, DetachedProcess]:
+        """All nodes: by domain, those after the first by domain and name."""
+        return {
+            name: DetachedProcess(
+                self.path / "processes", name, ["trapezoid", "serve", "--config", str(place.folder.settings)]
+            )
+            for name, place in self._places.items()
+        }
+
+    @property
+    def _places(self) -> dict[str, NodePlace]:
+        places = self._folders.places
+        return {_name_of(domain, place): place for domain in self.domains for place in places[domain]}
+
+    @property
+    def _engines(self) -> dict[str, DetachedProcess]:
+        """The engine of each domain with several nodes."""
+        return {domain: self._engine(domain) for domain in self._folders.clustered}
+
+    def _engine(self, domain: str) -> DetachedProcess:
+        folder = self.path / domain
+        arguments = [str(folder / "engine"), str(self._folders.engine_port(domain)), str(folder / ENGINE_PASSWORD)]
+        service = ["interop.lab.engine_service", *arguments]
+        return DetachedProcess(self.path / "processes", f"{domain} engine", service)
 
     async def up(self, on_prepared: OnPrepared = lambda _: None) -> None:
         """Start what does not run: first the name server, then all nodes side by side.
@@ -119,30 +150,32 @@ class KeptLab:
             TransportError: A process did not become ready; what had been started stays.
         """
         with locked(self.path, "wait until it is done"):
-            stopped = [domain for domain in self.domains if not self._node(domain).pid]
+            nodes = self._nodes
+            stopped = [name for name, node in nodes.items() if not node.pid]
+            engines = [engine for engine in self._engines.values() if not engine.pid]
             self._check_ports(stopped)
-            folders = DomainFolders(self.path, self.domains, on_prepared=on_prepared)
-            await folders.renew(self._ports, stopped)
+            folders = _folders(self.path, self._facts, on_prepared)
+            await folders.renew(sorted({name.partition(" ")[0] for name in stopped}))
             if not self._names.pid:
                 with folders.preparing("name server"):
                     await self._names.start()
 
-            async def start(domain: str) -> None:
-                with folders.preparing(f"{domain} is ready"):
-                    await self._node(domain).start()
+            async def start(process: DetachedProcess) -> None:
+                with folders.preparing(f"{process.name} is ready"):
+                    await process.start()
 
-            async with trio.open_nursery() as nursery:
-                for domain in stopped:
-                    nursery.start_soon(start, domain)
+            await _side_by_side(start, engines)
+            await _side_by_side(start, [nodes[name] for name in stopped])
 
     def down(self) -> dict[str, str]:
         """End all processes, nodes first; returns how each ended. Processes of others are never signalled."""
         with locked(self.path, "wait until it is done"):
-            processes = [*map(self._node, self.domains), self._names]
+            processes = [*self._nodes.values(), *self._engines.values(), self._names]
             return {process.name: process.end(seconds=STOP_SECONDS) for process in processes}
 
     def _check_ports(self, stopped: Sequence[str]) -> None:
-        wanted = [port for domain in stopped for port in (self._ports[domain].listen, self._ports[domain].site)]
+        places = [self._places[name] for name in stopped]
+        wanted = [port for place in places for port in (place.ports.listen, place.ports.site)]
         wanted += [] if self._names.pid else [self._facts.name_server_port]
         taken = [str(port) for port in wanted if not is_free(port)]
         if taken:
@@ -152,31 +185,28 @@ class KeptLab:
             )
 
     async def states(self) -> list[DomainState]:
-        """Each domain, as it says itself."""
-        return [await self._state(domain) for domain in self.domains]
+        """Each node, as it says itself."""
+        return [await self._state(name, place) for name, place in self._places.items()]
 
-    async def _state(self, domain: str) -> DomainState:
-        process, ports = self._node(domain), self._ports[domain]
+    async def _state(self, name: str, place: NodePlace) -> DomainState:
+        process, ports = self._nodes[name], place.ports
         state, links = "stopped", {}
         if process.pid:
             try:
-                status = await self._status(domain)
+                status = await fetch_status(f"https://{HOST}:{ports.site}/status", self._authority.client_context())
             except TransportError as exc:
                 state = f"does not answer: {exc.detail}"
             else:
                 state, links = "running", {link.domain: link.state for link in status.links}
         return DomainState(
-            domain=domain,
+            domain=name,
             state=state,
             pid=process.pid,
             runtimes=f"wss://{HOST}:{ports.listen}/ws",
             site=f"https://{HOST}:{ports.site}",
-            settings=str(self.path / domain / "node.toml"),
+            settings=str(place.folder.settings),
             links=links,
         )
-
-    async def _status(self, domain: str) -> NodeStatus:
-        return await fetch_status(f"https://{HOST}:{self._ports[domain].site}/status", self._authority.client_context())
 
     async def exchange(self) -> list[Exchange]:
         """Send one request from each domain to each other one, by a runtime of its own in each.
@@ -190,7 +220,7 @@ class KeptLab:
         async with trio.open_nursery() as nursery:
             talkers = {}
             for domain in self.domains:
-                url = f"wss://{HOST}:{self._ports[domain].listen}/ws"
+                url = f"wss://{HOST}:{self._folders.ports[domain].listen}/ws"
                 talker = Talker(AccessPoint(url=url, ssl_context=context), f"runtime://{domain}/lab-{token_hex(4)}")
                 await talker.open(nursery)
                 talkers[domain] = talker
@@ -200,6 +230,12 @@ class KeptLab:
                 await talker.client.close()
             nursery.cancel_scope.cancel()
         return done
+
+
+async def _side_by_side(start: Callable[[DetachedProcess], Awaitable[None]], processes: list[DetachedProcess]) -> None:
+    async with trio.open_nursery() as nursery:
+        for process in processes:
+            nursery.start_soon(start, process)
 
 
 async def _ask(source: Talker, target: Talker) -> Exchange:
@@ -223,24 +259,47 @@ def check_empty(path: Path) -> None:
         raise SettingsError(f"{path}: {exc.strerror}") from exc
 
 
-async def make_lab(path: Path, count: int, on_prepared: OnPrepared = lambda _: None) -> KeptLab:
-    """Make a laboratory of `count` domains in a folder that is empty or missing.
+def _folders(path: Path, facts: LabFacts, on_prepared: OnPrepared = lambda _: None) -> DomainFolders:
+    nodes = dict.fromkeys(facts.domains, facts.nodes) if facts.nodes > 1 else {}
+    return DomainFolders(path, facts.domains, DomainTerms(nodes=nodes), on_prepared=on_prepared)
+
+
+def _name_of(domain: str, place: NodePlace) -> str:
+    return domain if place.name == FIRST_NODE else f"{domain} {place.name}"
+
+
+def _let_engine_in(path: Path, domains: Sequence[str]) -> None:
+    """PostgreSQL does not run as root: let the user that it runs as pass through our folders, without reading them."""
+    if engine_owner():
+        for folder in (path, *(path / domain for domain in domains)):
+            folder.chmod(0o711)
+
+
+async def make_lab(path: Path, count: int, on_prepared: OnPrepared = lambda _: None, *, nodes: int = 1) -> KeptLab:
+    """Make a laboratory of `count` domains, with so many `nodes` each, in a folder that is empty or missing.
 
     Raises:
         SettingsError: The folder holds something, or a command failed; what was made is removed then.
     """
+    if not 1 <= nodes <= MOST_NODES:
+        raise SettingsError(f"--nodes {nodes}: a domain of a laboratory has 1 to {MOST_NODES} nodes")
+    if nodes > 1 and engine_programs() is None:
+        raise SettingsError(f"--nodes {nodes}: several nodes of a domain need PostgreSQL: {INSTALL}")
     if not FEWEST <= count <= len(DOMAINS):
         raise SettingsError(f"--domains {count}: a laboratory has {FEWEST} to {len(DOMAINS)} domains")
     check_empty(path)
     try:
         domains = DOMAINS[:count]
-        folders = DomainFolders(path, domains, on_prepared=on_prepared)
+        [port] = free_ports(1)
+        facts = LabFacts(domains, port, nodes)
+        folders = _folders(path, facts, on_prepared)
         path = folders.path
         await folders.make()
-        [port] = free_ports(1)
         (path / _NAMES_FILE).write_bytes(msgspec.json.encode(folders.zones()))
         folders.write_settings(dict.fromkeys(domains, port))
-        (path / _LAB_FILE).write_bytes(msgspec.json.encode(LabFacts(domains, port)))
+        (path / _LAB_FILE).write_bytes(msgspec.json.encode(facts))
+        if nodes > 1:
+            _let_engine_in(path, domains)
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise

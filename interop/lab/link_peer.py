@@ -42,6 +42,7 @@ class LinkLine:
         self.stream = stream
         self.websocket = websocket
         self._frames: list[LinkFrame] = []
+        self._writing = trio.Lock()
 
     async def send(self, *frames: bytes) -> None:
         """Send frames at once."""
@@ -49,10 +50,10 @@ class LinkLine:
         await self.flush()
 
     async def flush(self) -> None:
-        """Write what waits to be written."""
-        data = self.websocket.data_to_send()
-        if data:
-            await self.stream.send_all(data)
+        """Write what waits to be written, behind what another task writes."""
+        async with self._writing:
+            if data := self.websocket.data_to_send():
+                await self.stream.send_all(data)
 
     async def receive(self) -> LinkFrame | None:
         """The next frame, None at the end."""

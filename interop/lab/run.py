@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Final, Protocol
@@ -13,13 +13,14 @@ import trio
 from interop.domain_files import DomainFolder
 from interop.domain_folders import Preparation
 from interop.lab.actors import LabRuntime, Notes
+from interop.lab.clients import NewClient
 from interop.lab.core.scene import Action, Fault, LabScene
 from interop.lab.core.seen import FaultSpan, Hop, Passage, Seen
 from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
 from interop.lab.hostile import HostileDomain
+from interop.lab.registry_acts import find, register
 from interop.lab.spool import read_records
 from interop.lab.world import WorldPlan, running_world
-from interop.participant import AccessPoint
 from protofly.errors import HostError
 from protofly.records import MessageRecord
 
@@ -56,8 +57,11 @@ class PlayedWorld(Protocol):
 
     hostile: list[HostileDomain]
 
-    def access_to(self, domain: str) -> Callable[[], AccessPoint]:
-        """Where the runtimes of a domain connect now."""
+    def clients_of(self, domain: str) -> NewClient:
+        """How the runtimes of a domain connect."""
+
+    async def introduce(self, addresses: Sequence[str]) -> None:
+        """Wait until nodes that have to know of addresses before they are written to know these."""
 
     async def suffer(self, fault: Fault) -> None:
         """Let a fault happen, for as long as it lasts. Raises HostError or OSError if it cannot be done."""
@@ -85,8 +89,9 @@ class Play:
         self._world = world
         self._on_stage = on_stage
         self.notes = Notes()
+        self.notes.seen.silent = scene.silent
         self._runtimes = {
-            name: LabRuntime(name, domain, world.access_to(domain), self.notes)
+            name: LabRuntime(name, domain, world.clients_of(domain), self.notes)
             for name, domain in scene.runtimes.items()
         }
         self._things = {one.name: f"thing://{one.domain}/{one.name}" for one in scene.object}
@@ -99,6 +104,7 @@ class Play:
             async with trio.open_nursery() as nursery:
                 for runtime in self._runtimes.values():
                     nursery.start_soon(background.start, runtime.run)
+            await self._world.introduce(list(self.notes.seen.addresses))
             self.notes.begin()
             background.start_soon(self._watch)
             if self._on_stage is not None:
@@ -129,7 +135,14 @@ class Play:
     async def _act(self, action: Action) -> None:
         await self.notes.sleep_until(action.at)
         for name in self._scene.names_of(action.runtime):
-            await self._runtimes[name].act(action, self._things.get(action.object, ""))
+            runtime = self._runtimes[name]
+            if action.does == "register":
+                await register(runtime)
+            elif action.does == "find":
+                for whom in self._scene.names_of(action.whom):
+                    await find(runtime, self._runtimes[whom])
+            else:
+                await runtime.act(action, self._things.get(action.object, ""))
 
     async def _suffer(self, number: int, fault: Fault) -> None:
         problem = ""
@@ -211,7 +224,7 @@ async def run_scene(
         play = Play(scene, world, on_stage)
         await play.run()
     seen = play.notes.seen
-    read_evidence(seen, {domain: world.nodes[domain].folder for domain in scene.our_domains})
+    read_evidence(seen, world.folders)
     return LabReport(
         scene=scene,
         source=source,

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import trio
 
-from interop.domain_files import HOST
+from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms, Preparation
-from interop.free_ports import free_ports
-from interop.lab.core.scene import Domain, Fault, LabScene
+from interop.lab.clients import NewClient, connecting_to, in_memory
+from interop.lab.core.scene import SIMULATED, Domain, Fault, LabScene
+from interop.lab.engines import Engines
 from interop.lab.hostile import HostileDomain
 from interop.lab.line_proxy import Line
-from interop.laboratory import LaboratoryNode
+from interop.lab.members import Members
+from interop.lab.scene_nodes import SceneNode
 from interop.name_server import NameServer
-from interop.participant import AccessPoint
 from interop.processes import STOPPED_SECONDS
 from protofly.errors import SettingsError, TransportError
 
-_LINE_NETWORK: Final = "127.42"
+_BUS_NETWORK: Final = "127.43"
+_KNOWN_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,55 +42,67 @@ class WorldPlan:
 class World:
     """Domains with their nodes, running. Made by `running_world`."""
 
-    def __init__(self, scene: LabScene, plan: WorldPlan, folders: DomainFolders) -> None:
-        self.nodes = {
-            domain: LaboratoryNode(domain, folders.ports[domain], folders.folders[domain], folders.authority)
-            for domain in folders.domains
+    def __init__(self, members: Members, engines: Engines, hostile: list[HostileDomain]) -> None:
+        self.scene = members.scene
+        self.members = members
+        self.hostile = hostile
+        self._engines = engines
+        self._clients: dict[str, NewClient] = {
+            domain: connecting_to([partial(getattr, node, "access_point") for node in nodes])
+            for domain, nodes in members.nodes.items()
         }
-        self.lines: dict[tuple[str, str], Line] = {}
-        self.hostile: list[HostileDomain] = []
-        self.scene = scene
-        self._plan = plan
-        for near, source in enumerate(folders.domains, 1):
-            for far, target in enumerate(folders.domains, 1):
-                ports = folders.ports[target]
-                if source != target:
-                    self.lines[source, target] = Line(f"{_LINE_NETWORK}.{near}.{far}", (ports.listen, ports.site))
+        self._clients |= {domain: in_memory(node) for domain, node in members.foreign.items()}
 
-    def view_of(self, domain: str) -> Callable[[str], str]:
-        """At which address a domain reaches each other one."""
-        return lambda target: HOST if target == domain else self.lines[domain, target].address
+    @property
+    def nodes(self) -> dict[str, list[SceneNode]]:
+        """The nodes of each domain that are processes."""
+        return self.members.nodes
 
-    def access_to(self, domain: str) -> Callable[[], AccessPoint]:
-        """Where the runtimes of a domain connect now."""
-        return lambda: self.nodes[domain].access_point
+    @property
+    def folders(self) -> dict[str, DomainFolder]:
+        """The folders of our nodes, by domain, and by domain and name where there are several."""
+        return {
+            f"{domain} {node.name}" if len(nodes) > 1 else domain: node.folder
+            for domain, nodes in self.nodes.items()
+            for node in nodes
+            if domain in self.scene.our_domains
+        }
+
+    def clients_of(self, domain: str) -> NewClient:
+        """How the runtimes of a domain connect."""
+        return self._clients[domain]
+
+    async def introduce(self, addresses: Sequence[str]) -> None:
+        """Wait until simulated nodes have heard which addresses there are: before, they drop what is for them."""
+        ours = [one for one in addresses if one.split("/")[2] in self.scene.our_domains]
+        with trio.move_on_after(_KNOWN_SECONDS):
+            for domain in self.scene.of_kinds(*SIMULATED):
+                for address in ours:
+                    await self.members.foreign[domain].wait_received(type="subscribe", resource=address)
 
     async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:
-        """For each message that a node traced lately, its places and their times; nothing while the node is down."""
-        node = self.nodes[domain]
-        if not node.pid:
-            return {}
-        try:
-            status = await node.status()
-        except TransportError:
-            return {}  # it is down, or stopped: that is the scene
-        return {trace.id: [(hop.name, hop.at_us / 1e6) for hop in trace.hops] for trace in status.traces}
-
-    async def start(self, domain: str) -> None:
-        """Start one node and wait until it is ready."""
-        await self.nodes[domain].start(self._plan.serve, {})
+        """For each message that the nodes traced lately, its places and their times; nothing while one is down."""
+        found: dict[str, list[tuple[str, float]]] = {}
+        nodes = self.nodes[domain]
+        for node in nodes:
+            mark = f"{node.name}: " if len(nodes) > 1 else ""
+            for trace, places in (await _traces(node)).items():
+                found.setdefault(trace, []).extend((mark + place, at) for place, at in places)
+        return found
 
     async def start_all(self) -> None:
         """Start all nodes side by side."""
         async with trio.open_nursery() as nursery:
-            for domain in self.nodes:
-                nursery.start_soon(self.start, domain)
+            for nodes in self.nodes.values():
+                for node in nodes:
+                    nursery.start_soon(node.begin)
 
     async def stop_all(self) -> None:
         """Stop all nodes, and wait for their ends."""
         async with trio.open_nursery() as nursery:
-            for node in self.nodes.values():
-                nursery.start_soon(node.stop)
+            for nodes in self.nodes.values():
+                for node in nodes:
+                    nursery.start_soon(node.stop)
 
     async def suffer(self, fault: Fault) -> None:
         """Let a fault happen, for as long as it lasts; returns when what it hit is whole again.
@@ -97,42 +111,70 @@ class World:
             HostError: A node did not come back.
             OSError: The process could not be touched.
         """
-        if fault.domain is not None:
-            await self._hit_node(fault, fault.domain)
-            return
-        lines = [line for pair, line in self.lines.items() if set(pair) == set(fault.domains)]
-        for line in lines:
-            _hurt(line, fault)
-        if fault.does != "drop":
+        if fault.does == "engine-down":
+            await self._engines.stop(fault.domain or "")
             await trio.sleep(fault.lasts)
-            for line in lines:
-                line.heal()
+            await self._engines.start(fault.domain or "")
+        elif fault.does != "partition" and fault.domain is not None:
+            await self._hit_nodes(fault, fault.domain)
+        else:
+            await _hit_lines(self.members.lines_of(fault), fault)
 
-    async def _hit_node(self, fault: Fault, domain: str) -> None:
-        node = self.nodes[domain]
-        match fault.does:
-            case "kill" | "restart":
-                if fault.does == "kill":
-                    os.kill(node.pid, signal.SIGKILL)
-                await node.stop()
+    async def _hit_nodes(self, fault: Fault, domain: str) -> None:
+        if domain in self.members.foreign:
+            node = self.members.foreign[domain]
+            await node.kill()
+            await trio.sleep(fault.lasts)
+            await node.start()
+            return
+        async with trio.open_nursery() as nursery:
+            for number, one in enumerate(self.nodes[domain], 1):
+                if fault.node in {0, number}:
+                    nursery.start_soon(_hit_process, one, fault)
+
+
+async def _traces(node: SceneNode) -> dict[str, list[tuple[str, float]]]:
+    if not node.pid:
+        return {}
+    try:
+        status = await node.status()
+    except TransportError:
+        return {}  # it is down, or stopped: that is the scene
+    return {trace.id: [(hop.name, hop.at_us / 1e6) for hop in trace.hops] for trace in status.traces}
+
+
+async def _hit_process(node: SceneNode, fault: Fault) -> None:
+    match fault.does:
+        case "kill" | "restart":
+            if fault.does == "kill":
+                node.signal(signal.SIGKILL)
+            await node.stop()
+            await trio.sleep(fault.lasts)
+            await node.begin()
+        case "pause":
+            node.signal(signal.SIGSTOP)
+            try:
                 await trio.sleep(fault.lasts)
-                await self.start(domain)
-            case "pause":
-                pid = node.pid
-                os.kill(pid, signal.SIGSTOP)
-                try:
-                    await trio.sleep(fault.lasts)
-                finally:
-                    os.kill(pid, signal.SIGCONT)
-            case "full-disk":
-                await _fill_disk(node.pid, fault.lasts)
+            finally:
+                node.signal(signal.SIGCONT)
+        case "full-disk":
+            await _fill_disk(node.pid, fault.lasts)
+
+
+async def _hit_lines(lines: Sequence[Line], fault: Fault) -> None:
+    for line in lines:
+        _hurt(line, fault)
+    if fault.does != "drop":
+        await trio.sleep(fault.lasts)
+        for line in lines:
+            line.heal()
 
 
 def _hurt(line: Line, fault: Fault) -> None:
     match fault.does:
         case "drop":
             line.drop()
-        case "cut":
+        case "cut" | "partition":
             line.cut()
         case "half-open":
             line.silence()
@@ -162,29 +204,53 @@ async def running_world(
         SettingsError: A policy is missing, or a command failed.
         TransportError: A node did not become ready.
     """
-    domains = [one.name for one in scene.domain]
-    folders = DomainFolders(plan.folder, domains, DomainTerms(), on_prepared=on_prepared)
+    domains = [one.name for one in scene.domain if one.kind not in SIMULATED]
+    nodes = {one.name: one.nodes for one in scene.domain if one.nodes > 1}
+    terms = DomainTerms(
+        nodes=nodes, bus_host=lambda domain, number: f"{_BUS_NETWORK}.{domains.index(domain) + 1}.{number}"
+    )
+    folders = DomainFolders(plan.folder, domains, terms, on_prepared=on_prepared)
     await folders.make()
-    world = World(scene, plan, folders)
-    async with trio.open_nursery() as nursery:
-        ports: dict[str, int] = {}
-        for domain in domains:
-            ports[domain] = await nursery.start(NameServer(folders.zones(world.view_of(domain))).run)
-        folders.write_settings(ports)
-        for line in world.lines.values():
-            await nursery.start(line.run)
-        for one in scene.domain:
+    members = Members(scene, folders, plan.serve)
+    with Engines(folders).closing() as engines:
+        async with trio.open_nursery() as nursery:
+            world = World(members, engines, await _prepare(members, plan, nursery))
+            async with _running(world, engines):
+                yield world
+            nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _running(world: World, engines: Engines) -> AsyncIterator[None]:
+    """Everything that is a process, for a time."""
+    try:
+        with world.members.folders.preparing(f"{sum(map(len, world.nodes.values()))} nodes are ready"):
+            await engines.start_all()
+            await world.start_all()
+        yield
+    finally:
+        with trio.move_on_after(STOPPED_SECONDS, shield=True):
+            await world.stop_all()
+            await engines.stop_all()
+
+
+async def _prepare(members: Members, plan: WorldPlan, nursery: trio.Nursery) -> list[HostileDomain]:
+    """Start names, lines and nodes in memory, and write settings and policies; returns the hostile domains."""
+    ports: dict[str, int] = {}
+    folders, hostile = members.folders, []
+    for domain in folders.domains:
+        ports[domain] = await nursery.start(NameServer(folders.zones(members.view_of(domain))).run)
+    members.build(ports)
+    for line in members.all_lines:
+        await nursery.start(line.run)
+    for one in members.scene.domain:
+        if one.kind not in SIMULATED:
             _use_policy(one, folders, plan.policies)
-            if one.kind == "hostile":
-                world.hostile.append(await _hostile(one, world, folders, nursery))
-        try:
-            with folders.preparing(f"{len(domains)} nodes are ready"):
-                await world.start_all()
-            yield world
-        finally:
-            with trio.move_on_after(STOPPED_SECONDS, shield=True):
-                await world.stop_all()
-        nursery.cancel_scope.cancel()
+        if one.kind == "hostile":
+            hostile.append(await _hostile(one, members, nursery))
+    for node in members.foreign.values():
+        await nursery.start(node.run)
+    return hostile
 
 
 def _use_policy(domain: Domain, folders: DomainFolders, source: Path | None) -> None:
@@ -196,18 +262,10 @@ def _use_policy(domain: Domain, folders: DomainFolders, source: Path | None) -> 
         folders.folders[domain.name].policy.write_text(text, encoding="utf-8")
 
 
-async def _hostile(domain: Domain, world: World, folders: DomainFolders, nursery: trio.Nursery) -> HostileDomain:
+async def _hostile(domain: Domain, members: Members, nursery: trio.Nursery) -> HostileDomain:
     """A partner whose documents are genuine, and name its own endpoint instead of its node's."""
-    folder = folders.folders[domain.name]
-    [port] = free_ports(1)
-    genuine = f"wss://mn.{domain.name}:{folders.ports[domain.name].listen}/link"
-    settings = folder.settings.read_text()
-    folder.settings.write_text(settings.replace(genuine, f"wss://mn.{domain.name}:{port}/link"))
-    targets: Sequence[str] = world.scene.our_domains
-    hostile = HostileDomain(
-        domain, folder.keys, folders.authority, {target: folders.ports[target].listen for target in targets}
-    )
-    await nursery.start(
-        hostile.listen, port, [line.address for pair, line in world.lines.items() if pair[1] == domain.name]
-    )
+    targets = {target: members.folders.ports[target].listen for target in members.scene.our_domains}
+    keys = members.folders.folders[domain.name].keys
+    hostile = HostileDomain(domain, keys, members.folders.authority, targets)
+    await nursery.start(hostile.listen, members.link_ports[domain.name])
     return hostile

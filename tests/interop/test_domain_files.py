@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from interop.authority import DevelopmentAuthority
-from interop.domain_files import DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
+from interop.domain_files import DomainFolder, Encryption, NodePlace, PeerEntry, Ports, node_settings, zone
 from interop.name_server import NameServer
 from policy.core.text import PolicyText, load_policies
 
@@ -23,8 +23,8 @@ def settings(tmp_path: Path, *, plain: bool = False, fingerprint: str = "") -> d
     )
     text = node_settings(
         "a.example",
-        folder=DomainFolder(path=tmp_path),
-        ports=Ports(listen=4001, site=4002),
+        place=NodePlace(folder=DomainFolder(path=tmp_path), ports=Ports(listen=4001, site=4002)),
+        published=DomainFolder(path=tmp_path),
         name_server_port=5300,
         encryption=encryption,
         peers=[PeerEntry(domain="b.example", fingerprint=fingerprint)],

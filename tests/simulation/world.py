@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +17,7 @@ import trustme
 
 from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms
+from interop.lab.clients import NewClient, connecting_to
 from interop.lab.core.scene import Fault, LabScene
 from interop.lab.hostile import HostileDomain
 from interop.name_server import NameServer
@@ -106,9 +107,12 @@ class SimulatedWorld:
         self._engine = engine
         self._nursery = nursery
 
-    def access_to(self, domain: str) -> Callable[[], AccessPoint]:
+    def clients_of(self, domain: str) -> NewClient:
         """See `PlayedWorld`."""
-        return lambda: AccessPoint(url=self.machines[domain].listen_url)
+        return connecting_to([lambda: AccessPoint(url=self.machines[domain].listen_url)])
+
+    async def introduce(self, addresses: Sequence[str]) -> None:
+        """See `PlayedWorld`: these nodes need not know."""
 
     async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:  # noqa: ARG002 - nobody asks a node
         """See `PlayedWorld`."""

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.support.foreign_node import ForeignNode, LocalRuntime
-from tests.support.nodejs_node import NodejsNode
-from tests.support.nomatrix_node import NomatrixNode
-from tests.support.vertx_node import VertxNode
+from interop.foreign.nodejs import NodejsNode
+from interop.foreign.nomatrix import NomatrixNode
+from interop.foreign.simulator import ForeignNode, LocalRuntime
+from interop.foreign.vertx import VertxNode
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from interop.authority import DevelopmentAuthority
-from interop.domain_files import DomainFolder, Encryption, PeerEntry, Ports, node_settings, zone
+from interop.domain_files import DomainFolder, Encryption, NodePlace, PeerEntry, Ports, node_settings, zone
 from interop.free_ports import free_ports
 from interop.laboratory import LaboratoryNode
 from interop.name_server import NameServer
@@ -171,8 +171,8 @@ async def running_frontier(path: Path, *foreign: str) -> AsyncIterator[Frontier]
         frontier.nursery = nursery
         settings = node_settings(
             DOMAIN,
-            folder=folder,
-            ports=node.ports,
+            place=NodePlace(folder=folder, ports=node.ports),
+            published=folder,
             name_server_port=await nursery.start(names.run),
             encryption=Encryption(certificate=certificate, key=key, ca_file=authority.ca_file),
             peers=[PeerEntry(domain="unused.example")],

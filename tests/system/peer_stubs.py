@@ -11,9 +11,9 @@ import httpx
 import msgspec
 import trio
 
+from interop.foreign.simulator import ForeignNode
 from interop.participant import AccessPoint
 from interop.talker import Talker
-from tests.support.foreign_node import ForeignNode
 from tests.support.status_token import AS_OPERATOR
 
 from .frontier import LinkFacts

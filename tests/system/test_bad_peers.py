@@ -8,9 +8,9 @@ import httpx
 import msgspec
 import trio
 
-from tests.support.nomatrix_node import NomatrixNode
+from interop.foreign.nomatrix import NomatrixNode
+from interop.foreign.vertx import VertxNode
 from tests.support.status_token import AS_OPERATOR
-from tests.support.vertx_node import VertxNode
 
 from .dialects import bruno_of
 from .frontier import LinkFacts

@@ -8,7 +8,7 @@ from pathlib import Path
 import trio
 
 from interop.authority import DevelopmentAuthority
-from tests.support.vertx_node import VertxNode
+from interop.foreign.vertx import VertxNode
 
 from .dialects import Dialect, bruno_of, each_dialect
 from .one_node import serving

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from interop.foreign.nodejs import NodejsNode
+from interop.foreign.nomatrix import NomatrixNode
+from interop.foreign.simulator import ForeignNode
+from interop.foreign.vertx import VertxNode
 from sandbox.core.script_package import Script
 from stubkit.adapt import packaged
-from tests.support.foreign_node import ForeignNode
-from tests.support.nodejs_node import NodejsNode
-from tests.support.nomatrix_node import NomatrixNode
 from tests.support.runtime_rig import a_message
-from tests.support.vertx_node import VertxNode
 
 from .dialects import bruno_of
 from .peer_stubs import OURS, THEIRS, PeerSystem, peering

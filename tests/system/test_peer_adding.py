@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import trio
 
+from interop.foreign.simulator import ForeignNode
+from interop.foreign.vertx import VertxNode
 from msg_node.settings.load import load_settings
 from tests.examples_stubs.guest import STUBS
-from tests.support.foreign_node import ForeignNode
-from tests.support.vertx_node import VertxNode
 from trapezoid.peer_check import Outcome, check_domain
 
 from .dialects import DIALECTS, Dialect, bruno_of, each_dialect

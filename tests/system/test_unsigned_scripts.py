@@ -14,9 +14,9 @@ import pytest
 import trio
 import trustme
 
+from interop.foreign.vertx import VertxNode
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.status_token import AS_OPERATOR
-from tests.support.vertx_node import VertxNode
 
 from .dialects import bruno_of
 from .frontier import LinkFacts

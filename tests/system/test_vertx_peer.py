@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.support.vertx_node import VertxNode
+from interop.foreign.vertx import VertxNode
 
 from .dialects import bruno_of
 from .peer_stubs import THEIRS, PeerSystem, peering

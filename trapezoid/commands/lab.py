@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -59,6 +60,7 @@ app = typer.Typer(help="Run domains of your own on loopback, and test how they f
 def init(
     folder: Folder,
     domains: Annotated[int, typer.Option(help="Number of domains, 2 to 5.")] = 2,
+    nodes: Annotated[int, typer.Option(help="Nodes of each domain, 1 to 4; several share a PostgreSQL.")] = 1,
     *,
     partner: Annotated[
         bool, typer.Option("--partner", help="Make one domain, and what `conformance --partner DIR` needs to test it.")
@@ -78,7 +80,8 @@ def init(
             return
         from interop.lab.kept import make_lab
 
-        lab = trio.run(make_lab, folder, domains, _shown(is_quiet=json))
+        shown = _shown(is_quiet=json)
+        lab = trio.run(partial(make_lab, folder, domains, shown, nodes=nodes))
     print_facts(
         {"folder": str(lab.path), "domains": list(lab.domains), "next": f"trapezoid lab up {folder}"}, as_json=json
     )

@@ -33,12 +33,13 @@ NOBODY: Final = "nobody"
 class Operation:
     """One step of one runtime on one object.
 
-    `kind` is `claim`, `release`, `find`, `subscribe`, `unsubscribe`, `publish`, `park`, `deliver` or `hear`. `value` is
-    the request id of a parked action, or the number of a message that was heard. `result` is `ok` or `refused`, of a
-    `publish` `heard` or `unheard`, of a `find` the runtime that answered or `NOBODY`, and "" if it was not seen: then
-    the operation may not have happened at all. `ended` is infinite if its end was not seen. Operations with
-    subscriptions name an object and one subscriber as their `object`, because a node notifies one after the other;
-    `hear` names sender and receiver.
+    `kind` is `claim`, `release`, `find`, `subscribe`, `unsubscribe`, `publish`, `park`, `deliver`, `hear`, `register`
+    or `look-up`. `value` is the request id of a parked action, or the number of a message that was heard.
+
+    `result` is `ok` or `refused`, of a `publish` `heard` or `unheard`, of a `find` the runtime that answered or
+    `NOBODY`, of a `look-up` `found` or `absent`, and "" if it was not seen: then the operation may not have happened at
+    all. `ended` is infinite if its end was not seen. Operations with subscriptions name an object and one subscriber as
+    their `object`, because a node notifies one after the other; `hear` names sender and receiver.
     """
 
     runtime: str
@@ -134,7 +135,21 @@ class Numbers:
         return [number] if state is None or number > state else []
 
 
+class Entries:
+    """An entry of a registry is found after it was registered, and not before. The state is whether it is there."""
+
+    start: Hashable = False
+
+    def step(self, state: Hashable, operation: Operation) -> list[Hashable]:
+        """See `Model`."""
+        if operation.kind == "look-up":
+            return [state] if not operation.result or (operation.result == "found") == state else []
+        return [state] if operation.result == "refused" else [True]
+
+
 _MODELS: Final[dict[str, Model]] = {
+    "register": Entries(),
+    "look-up": Entries(),
     "claim": Claims(),
     "release": Claims(),
     "find": Claims(),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -18,10 +18,24 @@ ObjectName = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,31})?$")]
 Seconds = Annotated[float, Meta(ge=0.0, le=600.0)]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Rate = Annotated[float, Meta(gt=0.0, le=2_000.0)]
-DomainKind = Literal["ours", "hostile"]
+DomainKind = Literal["ours", "other", "link", "vertx", "nodejs", "nomatrix", "hostile"]
 LoadKind = Literal["event", "request"]
-ActionKind = Literal["claim", "release", "subscribe", "unsubscribe", "publish", "park", "leave", "return"]
-FaultKind = Literal["kill", "restart", "pause", "full-disk", "cut", "drop", "half-open", "delay", "throttle"]
+ActionKind = Literal[
+    "claim", "release", "subscribe", "unsubscribe", "publish", "park", "register", "find", "leave", "return"
+]
+FaultKind = Literal[
+    "kill",
+    "restart",
+    "pause",
+    "full-disk",
+    "engine-down",
+    "partition",
+    "cut",
+    "drop",
+    "half-open",
+    "delay",
+    "throttle",
+]
 Misdeed = Literal["forge-ours", "forge-third", "garbage"]
 PromiseName = Literal["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history"]
 
@@ -35,17 +49,35 @@ PROMISES: Final[tuple[PromiseName, ...]] = (
     "neighbours",
     "history",
 )
-NODE_FAULTS: Final = frozenset({"kill", "restart", "pause", "full-disk"})
+SIMULATED: Final = frozenset({"vertx", "nodejs", "nomatrix"})
+"""Kinds whose nodes are simulated, publish nothing and acknowledge nothing."""
+IN_MEMORY: Final = SIMULATED | {"link"}
+"""Kinds whose runtimes are connected in memory."""
+PROCESSES: Final = frozenset({"ours", "other"})
+SHARED_FAULTS: Final = frozenset({"engine-down", "partition"})
+NODE_FAULTS: Final = frozenset({"kill", "restart", "pause", "full-disk"}) | SHARED_FAULTS
 LINE_FAULTS: Final = frozenset({"cut", "drop", "half-open", "delay", "throttle"})
 MOST_MESSAGES: Final = 200_000
 MOST_RUNTIMES: Final = 200
+_IN_MEMORY_ACTIONS: Final = frozenset({"register", "leave", "return"})
 
 
 class Domain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One domain. `policy` is a file; by default the others may talk. `does` is for hostile domains only."""
+    """One domain. `policy` is a file; by default the others may talk. `does` is for hostile domains only.
+
+    `nodes` of kind ours share a database. `command` starts the node of kind other, or another version of ours; it and
+    `runtimes`, where runtimes connect, may hold `{settings}`, `{folder}`, `{domain}`, `{listen}`, `{site}`,
+    `{certificate}`, `{key}`, `{ca_file}` and `{name_server}`. With `stub` and `endpoint`, a node of kind other
+    publishes nothing, and the others speak with it by this stub.
+    """
 
     name: str
     kind: DomainKind = "ours"
+    nodes: Annotated[int, Meta(ge=1, le=4)] = 1
+    command: tuple[str, ...] = ()
+    runtimes: str = "wss://127.0.0.1:{listen}/ws"
+    stub: str = ""
+    endpoint: str = ""
     policy: str = ""
     does: tuple[Misdeed, ...] = ()
     per_second: Rate = 5.0
@@ -79,12 +111,16 @@ class Shared(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One thing that one runtime does; all but `leave` and `return` concern an `object`."""
+    """One thing that one runtime does: with an `object`, or `find` with the runtime `whom` in its domain's registry.
+
+    `register` enters the runtime itself into the registry of its domain.
+    """
 
     at: Seconds
     runtime: Word
     does: ActionKind
     object: ObjectName = ""
+    whom: ObjectName = ""
 
 
 class Heard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,7 +133,8 @@ class Heard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One fault. It begins `at` so many seconds, or `after` something was heard, and ends after `lasts`.
 
-    Faults of a node name a `domain`, faults of a line the two domains `between` which it is.
+    Faults of a node name a `domain`, faults of a line the two domains `between` which it is. `node` is the number of
+    one of several nodes of the domain; 0 stands for all of them.
     """
 
     does: FaultKind
@@ -105,6 +142,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     after: Heard | None = None
     lasts: Annotated[float, Meta(ge=0.0, le=120.0)] = 1.0
     domain: str | None = None
+    node: Annotated[int, Meta(ge=0, le=4)] = 0
     between: tuple[str, str] | None = None
     milliseconds: Annotated[int, Meta(ge=1, le=10_000)] = 200
     bytes_per_second: Annotated[int, Meta(ge=100, le=10_000_000)] = 10_000
@@ -112,7 +150,8 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def title(self) -> str:
         """What happens to what, in a few words."""
-        return f"{self.does} {self.domain or ' – '.join(self.between or ())}"
+        what = f"mn-{self.node} of {self.domain}" if self.node else self.domain
+        return f"{self.does} {what or ' – '.join(self.between or ())}"
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -156,7 +195,16 @@ class LabScene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def our_domains(self) -> tuple[str, ...]:
         """Names of the domains with a node of ours, in order."""
-        return tuple(one.name for one in self.domain if one.kind == "ours")
+        return self.of_kinds("ours")
+
+    def of_kinds(self, *kinds: str) -> tuple[str, ...]:
+        """Names of the domains of some kinds, in order."""
+        return tuple(one.name for one in self.domain if one.kind in kinds)
+
+    @property
+    def silent(self) -> frozenset[str]:
+        """Names of the domains whose nodes acknowledge nothing."""
+        return frozenset(one.name for one in self.domain if one.kind in SIMULATED or one.stub)
 
     @property
     def seconds(self) -> float:
@@ -172,8 +220,8 @@ def problems_of(scene: LabScene) -> Iterator[str]:
     domains = {one.name: one for one in scene.domain}
     yield from _twice("domain", [one.name for one in scene.domain])
     yield from _twice("runtime", [one.name for one in scene.runtime])
-    if len(scene.our_domains) < 2:
-        yield "a scene has at least two domains of kind ours: nothing would cross"
+    if not scene.our_domains or len(scene.domain) - len(scene.of_kinds("hostile")) < 2:
+        yield "a scene has at least two domains that talk, one of them of kind ours: nothing would cross"
     for domain in scene.domain:
         yield from _domain_problems(domain)
     known = {one.name for one in scene.runtime}
@@ -186,12 +234,11 @@ def problems_of(scene: LabScene) -> Iterator[str]:
     named += [("action", one.runtime) for one in scene.action]
     named += [("fault", one.after.runtime) for one in scene.fault if one.after is not None]
     yield from (f"{what}: there is no runtime {name}" for what, name in named if name not in known)
-    yield from _action_problems(scene)
     for fault in scene.fault:
-        yield from (
-            f"fault {fault.title}: {problem}" for problem in _fault_problems(fault, frozenset(scene.our_domains))
-        )
-    if all(name in known for _, name in named):
+        yield from (f"fault {fault.title}: {problem}" for problem in _fault_problems(fault, domains))
+    if all(name in known for _, name in named) and all(one.domain in domains for one in scene.runtime):
+        yield from _load_problems(scene)
+        yield from _action_problems(scene)
         yield from _size_problems(scene)
     yield from _promise_problems(scene)
 
@@ -207,8 +254,26 @@ def _domain_problems(domain: Domain) -> Iterator[str]:
         yield f"domain {domain.name}: {exc.detail}"
     if domain.kind == "hostile" and not domain.does:
         yield f"domain {domain.name}: a hostile domain needs `does`"
-    if domain.kind == "ours" and domain.does:
+    if domain.kind != "hostile" and domain.does:
         yield f"domain {domain.name}: `does` is for domains of kind hostile"
+    if domain.kind != "ours" and domain.nodes > 1:
+        yield f"domain {domain.name}: several `nodes` are for domains of kind ours"
+    if domain.kind == "other" and not domain.command:
+        yield f"domain {domain.name}: kind other needs the `command` that starts its node"
+    if domain.kind not in PROCESSES and domain.command:
+        yield f"domain {domain.name}: `command` is for domains of kind ours or other"
+    if bool(domain.stub) != bool(domain.endpoint) or (domain.stub and domain.kind != "other"):
+        yield f"domain {domain.name}: `stub` and `endpoint` go together, in domains of kind other"
+
+
+def _load_problems(scene: LabScene) -> Iterator[str]:
+    """Only our nodes run stubs of others: two nodes in memory do not reach each other."""
+    far = scene.of_kinds(*IN_MEMORY)
+    domain_of = {one.name: one.domain for one in scene.runtime}
+    for load in scene.load:
+        pair = domain_of[load.from_], domain_of[load.to]
+        if set(pair) <= {*far} and pair[0] != pair[1]:
+            yield f"load from {load.from_} to {load.to}: {pair[0]} and {pair[1]} do not reach each other"
 
 
 def _action_problems(scene: LabScene) -> Iterator[str]:
@@ -217,22 +282,49 @@ def _action_problems(scene: LabScene) -> Iterator[str]:
     for name, domain in objects.items():
         if domain not in scene.our_domains:
             yield f"object {name}: {domain} is no domain of kind ours"
+    domain_of = {one.name: one.domain for one in scene.runtime}
     for action in scene.action:
-        if action.does in {"leave", "return"}:
+        title = f"action {action.does} of {action.runtime}"
+        if action.does in {"leave", "return", "register", "find"}:
             if action.object:
-                yield f"action {action.does} of {action.runtime}: takes no `object`"
+                yield f"{title}: takes no `object`"
         elif action.object not in objects:
-            yield f"action {action.does} of {action.runtime}: there is no object {action.object!r}"
+            yield f"{title}: there is no object {action.object!r}"
+        if (action.does == "find") != bool(action.whom):
+            yield f"{title}: `whom` is for find, which needs it"
+        elif action.whom and action.whom not in domain_of:
+            yield f"{title}: there is no runtime {action.whom}"
+        if domain_of[action.runtime] in scene.of_kinds(*IN_MEMORY) and action.does not in _IN_MEMORY_ACTIONS:
+            yield f"{title}: the node of {domain_of[action.runtime]} has no such service"
+        if action.does == "register" and domain_of[action.runtime] in scene.of_kinds("link"):
+            yield f"{title}: the node of {domain_of[action.runtime]} has no registry"
 
 
-def _fault_problems(fault: Fault, ours: frozenset[str]) -> Iterator[str]:
+def _fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterator[str]:
     if (fault.at is None) == (fault.after is None):
         yield "needs either `at` or `after`"
     if fault.does in NODE_FAULTS:
-        if fault.domain not in ours or fault.between is not None:
-            yield "needs `domain`, of kind ours, and no `between`"
-    elif fault.domain is not None or fault.between is None or len(ours & {*fault.between}) < 2:
-        yield "needs `between`, with two domains of kind ours, and no `domain`"
+        yield from _node_fault_problems(fault, domains)
+    elif fault.domain is not None or fault.between is None or fault.node:
+        yield "needs `between`, with two domains, and no `domain` or `node`"
+    else:
+        ends = [domains.get(one) for one in fault.between]
+        kinds = [one.kind for one in ends if one is not None and one.kind != "hostile"]
+        if len(kinds) < 2 or ends[0] is ends[1] or {*kinds} <= IN_MEMORY:
+            yield "needs `between`, with two domains that talk with each other"
+
+
+def _node_fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterator[str]:
+    domain = domains.get(fault.domain or "")
+    if domain is None or domain.kind == "hostile" or fault.between is not None:
+        yield "needs `domain`, one that is not hostile, and no `between`"
+        return
+    if domain.kind not in PROCESSES and fault.does != "kill":
+        yield f"the node of {domain.name} is no process: it can only be killed"
+    if fault.node > domain.nodes:
+        yield f"{domain.name} has no node {fault.node}"
+    if fault.does in SHARED_FAULTS and domain.nodes < 2:
+        yield f"{domain.name} has one node, and nothing that is shared"
 
 
 def _size_problems(scene: LabScene) -> Iterator[str]:

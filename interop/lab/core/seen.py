@@ -101,7 +101,8 @@ class Hop:
 class Seen:
     """Everything that was seen. `addresses` gives the domain and name of each runtime by its address.
 
-    `forged` counts forged messages that hostile domains sent, and `refused` how often a node said no to them.
+    `forged` counts forged messages that hostile domains sent, and `refused` how often a node said no to them. The nodes
+    of `silent` domains acknowledge nothing: what is on its way to or from them is lost with the line, unnoticed.
     """
 
     domains: dict[str, str] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class Seen:
     faults: list[FaultSpan] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)
     forged: int = 0
+    silent: frozenset[str] = frozenset()
     passages: dict[str, list[Passage]] = field(default_factory=dict)
     hops: dict[str, list[Hop]] = field(default_factory=dict)
     log_lines: dict[str, list[str]] = field(default_factory=dict)

@@ -7,6 +7,8 @@ A promise is `broken` by a case that nothing explains. What explains a case is n
   about when it was sent, or while other faults of its pair made it wait; or when a node's record says that it refused
   the event.
 * A request may end without an answer when the sender's session ended.
+* Where one of both nodes acknowledges nothing, an event may be lost and a request may end without an answer while a
+  fault hits the pair, and until it has to be heard again.
 
 A promise that was to be tested and for which there was no case is `not tested`, and the scene fails: a test that saw
 nothing has shown nothing.
@@ -33,7 +35,7 @@ RETURN_SECONDS: Final = 5.0
 """How long after a node is ready again its runtimes may still be away."""
 EVIDENCE_SHOWN: Final = 20
 _ENDS: Final = frozenset({"kill", "restart"})
-_LOSES: Final = frozenset({"kill", "restart", "full-disk"})
+_LOSES: Final = frozenset({"kill", "restart", "full-disk", "engine-down", "partition"})
 _EVENTS_DENIED: Final = frozenset({"denied", "expired", "undeliverable", "rejected", "trapped", "timeout"})
 
 
@@ -188,6 +190,8 @@ class _Case:
                 yield EXCUSED if self._may_be_lost(sent) else self.evidence(key, "never arrived, and nothing says why")
 
     def _may_be_lost(self, sent: Sent) -> bool:
+        if self._is_in_the_dark(sent):
+            return True
         until = self._may_wait_until(sent)
         for fault in self._faults_of(sent.key):
             if (
@@ -201,6 +205,17 @@ class _Case:
         ):
             return True
         return any(one.outcome in _EVENTS_DENIED for one in self.seen.passages.get(sent.record_id, ()))
+
+    def _is_in_the_dark(self, sent: Sent) -> bool:
+        """Whether a fault hit a pair about when it sent, one of whose nodes acknowledges nothing."""
+        pair = sent.key[0], sent.key[1]
+        if not self.seen.silent & {self.seen.domains[pair[0]], self.seen.domains[pair[1]]}:
+            return False
+        return any(
+            fault.began - MARGIN_SECONDS <= sent.at <= fault.ended + self._recovery_seconds
+            for fault in self.seen.faults
+            if self.is_hit(pair, fault)
+        )
 
     def _may_wait_until(self, sent: Sent) -> float:
         """Until when faults that hit its pair, one after the other, may have kept a message at its sender's node."""
@@ -221,7 +236,7 @@ class _Case:
             codes = [one.code for one in ends[key]]
             if len(codes) == 1 and codes[0]:
                 yield None
-            elif codes in ([], [0]) and self._lost_its_sender(sent):
+            elif codes in ([], [0]) and (self._lost_its_sender(sent) or self._is_in_the_dark(sent)):
                 yield EXCUSED
             else:
                 what = f"got {len(codes)} answers" if len(codes) > 1 else "got no answer, not even that of its own node"

@@ -26,7 +26,7 @@ def valid_histories(draw: st.DrawFn, kinds: tuple[str, ...], lost_in_ten: int = 
 
     The owner, the subscription and the queue are simulated here as directly as can be, with nothing of the checker.
     """
-    owner, is_subscribed, waiting, number = "", False, set[int](), 0
+    owner, is_subscribed, is_entered, waiting, number = "", False, False, set[int](), 0
     history: list[Operation] = []
     for moment in range(draw(st.integers(0, 25))):
         runtime, kind = draw(st.sampled_from(RUNTIMES)), draw(st.sampled_from(kinds))
@@ -46,6 +46,10 @@ def valid_histories(draw: st.DrawFn, kinds: tuple[str, ...], lost_in_ten: int = 
             result = "heard" if is_subscribed else "unheard"
         elif kind in {"subscribe", "unsubscribe"}:
             is_subscribed = kind == "subscribe"
+        elif kind == "register":
+            is_entered = True
+        elif kind == "look-up":
+            result = "found" if is_entered else "absent"
         elif kind == "park":
             number += 1
             value = number
@@ -61,7 +65,13 @@ def valid_histories(draw: st.DrawFn, kinds: tuple[str, ...], lost_in_ten: int = 
     return history
 
 
-FAMILIES = [("claim", "release", "find"), ("hear",), ("subscribe", "unsubscribe", "publish"), ("park", "deliver")]
+FAMILIES = [
+    ("claim", "release", "find"),
+    ("hear",),
+    ("subscribe", "unsubscribe", "publish"),
+    ("park", "deliver"),
+    ("register", "look-up"),
+]
 
 
 @pytest.mark.parametrize("kinds", FAMILIES)
@@ -91,6 +101,7 @@ PLANTED = {
         step("y", "publish", 1002, 1003, "heard"),
     ],
     "not heard with one": [step("x", "subscribe", 1000, 1001), step("y", "publish", 1002, 1003, "unheard")],
+    "gone from the registry": [step("x", "register", 1000, 1001), step("y", "look-up", 1002, 1003, "absent")],
     "delivered twice": [
         step("x", "park", 1000, 1001, value="p"),
         step("y", "deliver", 1002, 1003, value="p"),

@@ -48,7 +48,7 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
         (", at = 1 }", " }", "needs either `at` or `after`"),
         ('domain = "b.example", at', 'between = ["a.example", "a.example"], at', "needs `domain`"),
         ('"kill", domain = "b.example"', '"cut", between = ["a.example", "z.example"]', "needs `between`"),
-        ('{ name = "b.example" }]', '{ name = "b.example", kind = "hostile" }]', "at least two domains of kind ours"),
+        ('{ name = "b.example" }]', '{ name = "b.example", kind = "hostile" }]', "at least two domains that talk"),
         (
             '{ name = "b.example" }]',
             '{ name = "b.example" }, { name = "a.example" }]',
@@ -59,11 +59,54 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
         ('title = "t"', 'title = "t"\npromise = { tests = ["history"] }', "cannot fail without an action"),
         ('title = "t"', 'title = "t"\npromise = { tests = ["answered"] }', "cannot fail without a load of requests"),
         ('title = "t"', "title = [", "scene.toml"),
+        ('{ name = "b.example" }]', '{ name = "b.example", kind = "other" }]', "kind other needs the `command`"),
+        (
+            '{ name = "b.example" }]',
+            '{ name = "b.example", kind = "vertx", nodes = 2 }]',
+            "are for domains of kind ours",
+        ),
+        ('{ name = "b.example" }]', '{ name = "b.example", kind = "link", command = ["x"] }]', "kind ours or other"),
+        (
+            '{ name = "b.example" }]',
+            '{ name = "b.example", stub = "vertx_peer" }]',
+            "`stub` and `endpoint` go together",
+        ),
+        ('{ name = "b.example" }]', '{ name = "b.example", does = ["garbage"] }]', "is for domains of kind hostile"),
+        ('"kill", domain = "b.example"', '"kill", domain = "b.example", node = 2', "has no node 2"),
+        ('"kill", domain = "b.example"', '"partition", domain = "b.example"', "nothing that is shared"),
+        ('title = "t"', 'title = "t"\naction = [{ at = 1, runtime = "anna", does = "find" }]', "`whom` is for find"),
+        (
+            'title = "t"',
+            'title = "t"\naction = [{ at = 1, runtime = "anna", does = "find", whom = "zoe" }]',
+            "there is no runtime zoe",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_scene_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
     assert old in GOOD
     assert problem in load(tmp_path, GOOD.replace(old, new, 1))
+
+
+FOREIGN = GOOD.replace('{ name = "b.example" }]', '{ name = "b.example", kind = "vertx" }]')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('"kill"', '"pause"', "can only be killed"),
+        ('title = "t"', 'title = "t"\naction = [{ at = 1, runtime = "bruno", does = "park" }]', "has no such service"),
+        (
+            'domain = [{ name = "a.example" }, {',
+            'domain = [{ name = "a.example" }, { name = "c.example" }, { name = "d.example", kind = "link" }, {',
+            "do not reach each other",
+        ),
+    ],
+)
+def test_what_a_node_in_memory_cannot_do_is_named(tmp_path: Path, old: str, new: str, problem: str) -> None:
+    text = FOREIGN.replace(old, new, 1)
+    if "d.example" in new:
+        text = text.replace('domain = "a.example", count = 2', 'domain = "d.example"')
+    assert problem in load(tmp_path, text)
 
 
 def test_a_missing_file_names_the_scenes_that_are_there(tmp_path: Path) -> None:

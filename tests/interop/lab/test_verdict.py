@@ -78,6 +78,10 @@ BROKEN: dict[str, tuple[PromiseName, Seen]] = {
     "twice, after a cut line": ("once", seen([sent(1)], [arrived(1), arrived(1, at=4)], faults=[span("pause", 1, 2)])),
     "out of order": ("order", seen([sent(1), sent(2)], [arrived(2, at=2), arrived(1, at=3)])),
     "an event lost": ("kept", seen([sent(1), sent(2)], [arrived(2)])),
+    "an event lost long before a fault at a node that acknowledges nothing": (
+        "kept",
+        seen([sent(1)], [], faults=[span("cut", 30, 31)], silent=frozenset({"b.example"})),
+    ),
     "an event lost beside a killed neighbour": (
         "kept",
         seen([sent(1)], [], faults=[span("kill", 1, 2, domain="c.example")]),
@@ -151,6 +155,15 @@ EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
         "kept",
         seen([sent(1)], [], passages={"r1": [Passage(node="b.example", role="in", outcome="denied")]}),
     ),
+    "lost on the way to a node that acknowledges nothing": (
+        "kept",
+        seen([sent(1)], [], faults=[span("cut", 1.5, 2)], silent=frozenset({"b.example"})),
+    ),
+    "no answer from a node that acknowledges nothing": (
+        "answered",
+        seen([sent(1, kind="request")], [], faults=[span("cut", 1.5, 2)], silent=frozenset({"b.example"})),
+    ),
+    "lost with the bus between nodes of a domain": ("kept", seen([sent(1)], [], faults=[span("partition", 1.5, 3)])),
     "no answer after the session ended": (
         "answered",
         seen(

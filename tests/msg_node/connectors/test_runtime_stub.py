@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import trio
 
+from interop.foreign.simulator import ForeignNode, Json, Line, SocketLine
 from msg_node.kernel.credentials import Credential, digest_of
-from tests.support.foreign_node import ForeignNode, Json, Line, SocketLine
 from tests.support.node_peers import NodePeer
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Runtime, RuntimeRig, a_message, runtime_address, runtime_rig
 

@@ -12,7 +12,7 @@ from typing import cast
 from urllib.parse import parse_qs
 from uuid import uuid4
 
-from tests.support.foreign_node import ForeignNode, Json, Line, LocalRuntime, SocketLine
+from interop.foreign.simulator import ForeignNode, Json, Line, LocalRuntime, SocketLine
 
 
 class NomatrixNode(ForeignNode):
@@ -29,12 +29,15 @@ class NomatrixNode(ForeignNode):
         self._url_of: dict[Line, str] = {}
 
     def accepts(self, path: str, query: str) -> bool:
+        """See `ForeignNode`."""
         return path == self.path and bool(parse_qs(query).get("runtimeURL"))
 
     def came(self, line: SocketLine) -> None:
+        """See `ForeignNode`."""
         self._connect(line, parse_qs(line.query)["runtimeURL"][0])
 
     def join(self, runtime: LocalRuntime) -> None:
+        """See `ForeignNode`."""
         self._connect(runtime, runtime.url)
 
     def _connect(self, line: Line, url: str) -> None:
@@ -42,15 +45,18 @@ class NomatrixNode(ForeignNode):
         self._url_of[line] = url
 
     def went(self, line: Line) -> None:
+        """See `ForeignNode`."""
         url = self._url_of.pop(line, "")
         if url:
             self.handlers[url] = None  # although it may be that of a newer connection
 
     def forget(self) -> None:
+        """See `ForeignNode`."""
         local = {url: line for url, line in self.handlers.items() if isinstance(line, LocalRuntime)}
         self.handlers = dict(local)
 
     def receive(self, line: Line, text: str) -> None:
+        """See `ForeignNode`."""
         if not text.startswith("{"):
             return
         message = json.loads(text)

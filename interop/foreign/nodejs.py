@@ -13,7 +13,7 @@ from uuid import uuid4
 
 import trio
 
-from tests.support.foreign_node import ForeignNode, Json, Line, SocketLine
+from interop.foreign.simulator import ForeignNode, Json, Line, SocketLine
 
 
 class _EngineLine(SocketLine):
@@ -34,26 +34,32 @@ class NodejsNode(ForeignNode):
         self.pings = 0
 
     def accepts(self, path: str, query: str) -> bool:
+        """See `ForeignNode`."""
         asked = parse_qs(query)
         return path == "/socket.io/" and asked.get("EIO") == ["3"] and asked.get("transport") == ["websocket"]
 
     def make_line(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> SocketLine:
+        """See `ForeignNode`."""
         return _EngineLine(stream)
 
     def came(self, line: SocketLine) -> None:
+        """See `ForeignNode`."""
         opened = {"sid": uuid4().hex[:20], "upgrades": [], "pingInterval": 25000, "pingTimeout": 60000}
         line.send_text("0" + json.dumps(opened, separators=(",", ":")))
         line.send_text("40")
 
     def went(self, line: Line) -> None:
+        """See `ForeignNode`."""
         for members in self.rooms.values():
             if line in members:
                 members.remove(line)
 
     def forget(self) -> None:
+        """See `ForeignNode`."""
         self.rooms = {}
 
     def hear(self, line: SocketLine, text: str) -> None:
+        """See `ForeignNode`."""
         if text.startswith("2"):
             self.pings += 1
             line.send_text("3" + text[1:])
@@ -66,6 +72,7 @@ class NodejsNode(ForeignNode):
             super().hear(line, said)
 
     def receive(self, line: Line, text: str) -> None:
+        """See `ForeignNode`."""
         message = json.loads(text)
         if not all(message.get(name) for name in ("id", "from", "to", "type")):
             line.send({"from": "PolicyEngine", "body": {"code": "error", "desc": "invalid message"}})

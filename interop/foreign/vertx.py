@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from tests.support.foreign_node import ForeignNode, Json, Line, LocalRuntime
+from interop.foreign.simulator import ForeignNode, Json, Line, LocalRuntime
 
 
 @dataclass(eq=False)
@@ -38,17 +38,21 @@ class VertxNode(ForeignNode):
         self.listeners: dict[str, list[_Session]] = {}
 
     def join(self, runtime: LocalRuntime) -> None:
+        """See `ForeignNode`."""
         runtime.say("open", runtime.url, "mn:/session")
 
     def forget(self) -> None:
+        """See `ForeignNode`."""
         self.sessions, self.allocated, self.listeners = [], {}, {}
 
     def went(self, line: Line) -> None:
+        """See `ForeignNode`."""
         for session in self.sessions:
             if session.line is line:
                 session.line = None  # the session itself stays for ever
 
     def receive(self, line: Line, text: str) -> None:
+        """See `ForeignNode`."""
         message = json.loads(text)
         if "id" in message and not _is_integer(message["id"]):
             line.is_stuck = True  # later frames are appended to a buffer that never parses

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from itertools import count
 from typing import Any
@@ -48,17 +48,21 @@ class SocketLine(Line):
         self._writing = trio.Lock()
 
     def send(self, message: Json) -> None:
+        """See `Line`."""
         self.send_text(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
 
     def send_text(self, text: str) -> None:
+        """Send one text."""
         self.websocket.send([text.encode()])
         self._moved.set()
 
     def close(self) -> None:
+        """See `Line`."""
         self.websocket.close(1000)
         self._moved.set()
 
     async def run_writer(self) -> None:
+        """Write what waits, until cancelled."""
         while True:
             await self._moved.wait()
             self._moved = trio.Event()
@@ -71,9 +75,11 @@ class SocketLine(Line):
                 await self.stream.send_all(data)
 
     def flush(self) -> None:
+        """Have what waits written soon."""
         self._moved.set()
 
     async def cut(self) -> None:
+        """End the connection without a word."""
         await trio.aclose_forcefully(self.stream)
 
 
@@ -83,6 +89,8 @@ class ForeignNode:
     Attributes:
         received: Every message that came over a socket, in order.
         connections: How many sockets were accepted since the beginning.
+        is_running: Whether it listens.
+        on_kill: Called when it is killed.
     """
 
     path = "/"
@@ -93,6 +101,8 @@ class ForeignNode:
         self.received: list[Json] = []
         self.connections = 0
         self.registry: dict[str, Json] = {}
+        self.is_running = False
+        self.on_kill: list[Callable[[], None]] = []
         self._ssl_context = ssl_context
         self._lines: set[SocketLine] = set()
         self._serving: trio.CancelScope | None = None
@@ -109,6 +119,7 @@ class ForeignNode:
         """A runtime in memory connects."""
 
     def make_line(self, stream: trio.SocketStream | trio.SSLStream[trio.SocketStream]) -> SocketLine:
+        """The line of a connection that came."""
         return SocketLine(stream)
 
     def came(self, line: SocketLine) -> None:
@@ -127,6 +138,7 @@ class ForeignNode:
     # The process.
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Listen until cancelled."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             await self.start()
@@ -145,6 +157,9 @@ class ForeignNode:
         for line in list(self._lines):
             await line.cut()
         self.forget()
+        self.is_running = False
+        for killed in list(self.on_kill):
+            killed()
 
     async def cut_lines(self) -> None:
         """The network fails for a moment."""
@@ -155,6 +170,7 @@ class ForeignNode:
         [listener] = await trio.open_tcp_listeners(self.port, host="127.0.0.1")
         self.port = listener.socket.getsockname()[1]
         with trio.CancelScope() as self._serving:
+            self.is_running = True
             task_status.started()
             await trio.serve_listeners(self._accept, [listener])
 
@@ -257,6 +273,7 @@ class LocalRuntime(Line):
         node.join(self)
 
     def send(self, message: Json) -> None:
+        """See `Line`."""
         self.heard.append(message)
         self._moved.unpark_all()
         if message.get("type") not in {"response", "update"} and message.get("id") is not None:
