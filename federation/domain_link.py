@@ -155,7 +155,9 @@ class DomainLink(LinkPort):
         await self._context.bus.wait_for_room()
 
     def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
-        """See `LinkPort`."""
+        """See `LinkPort`. What comes once the link is taken away comes again where it is then, so it is dropped."""
+        if self.inward.is_shut:
+            return
         now = self.last_used_seconds = self.now()
         raws, last = self.machine.unseen(messages, stream)
         has_forged = self.inward.take(raws, carrier, now)
@@ -178,6 +180,7 @@ class DomainLink(LinkPort):
         self.give_up(code, detail)
         for carrier in list(self.machine.carriers):
             carrier.cut_off(code)
+        self.inward.is_shut = True
         self.scope.cancel()
 
     def give_up(self, code: Code, detail: str) -> None:

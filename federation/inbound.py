@@ -61,7 +61,11 @@ class _Side:
 
 
 class Inbound:
-    """The way in of one link."""
+    """The way in of one link.
+
+    Attributes:
+        is_shut: The link is taken away: what its carriers still bring is not looked at.
+    """
 
     def __init__(self, link: Near, rules: BorderRules, bus: LocalBus, traces: Traces) -> None:
         self._link = link
@@ -75,6 +79,7 @@ class Inbound:
         self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
         self._side_now = self._sides[None]
         self.forged_names = ForgedNames()
+        self.is_shut = False
 
     def carrier_live(self, carrier: Carrier, domains: frozenset[str], *, is_node: bool) -> None:
         """A carrier is up. `domains` were proved on it; `is_node`: the far end has proved itself as a node."""

@@ -40,8 +40,8 @@ class LinkAcceptor:
     Args:
         endpoints: URLs under which our link endpoint is published.
         bindings: Channel bindings of our certificates.
-        admit: Decides on the domain once it is known; returns the port of its link. Raises PeerError: AUTH_POLICY,
-            LINK_ELSEWHERE where another node of ours has that link.
+        admit: Decides on the domain once it and the name of its stream are known; returns the port of its link. Raises
+            PeerError: AUTH_POLICY, LINK_ELSEWHERE where another node of ours has that link.
         log_clock: Seconds; decides which minute a line of the log belongs to.
 
     Attributes:
@@ -55,7 +55,7 @@ class LinkAcceptor:
         identity: Identity,
         endpoints: frozenset[str],
         bindings: frozenset[str],
-        admit: Callable[[Claims], Awaitable[LinkPort]],
+        admit: Callable[[Claims, str], Awaitable[LinkPort]],
         log_clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.identity = identity
@@ -170,7 +170,7 @@ class LinkHandshake:
         self.domain = claims.iss
         if claims.iss != hello.domain or claims.node != hello.node:
             raise PeerError(Code.AUTH_AUDIENCE, "HELLO and token name different nodes", domain=claims.iss)
-        port = await self._acceptor.admit(claims)
+        port = await self._acceptor.admit(claims, hello.stream)
         return ProvedPeer(hello, claims, identity.take_proof(claims), port, rest)
 
     async def _next_frame(self, early: list[bytes]) -> tuple[bytes, list[bytes]]:

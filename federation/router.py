@@ -88,17 +88,8 @@ class Federation:
                 is_for_all = number % TICKS_OF_QUIET_LINKS == 0
                 if is_for_all and self.is_ours is not _always:
                     self.open_lasting()  # links of nodes that have died may be ours by now
-                await self._tick([link for link in self._links.values() if is_for_all or _is_owed(link.machine)])
-
-    async def _tick(self, links: list[DomainLink]) -> None:
-        """Answer what waited too long, of all links in turns: one that has very much of it holds nobody up."""
-        while links:
-            unfinished = []
-            for link in links:
-                if link.tick(self.context.clock.monotonic()):
-                    unfinished.append(link)
-                    await trio.sleep(PAUSE_SECONDS)
-            links = unfinished
+                looked_at = [link for link in self._links.values() if is_for_all or _is_owed(link.machine)]
+                await _tick(looked_at, self.context.clock.monotonic)
 
     def open_lasting(self) -> None:
         """Start the stubs that run from the start and as long as they may: their users reach ours only through them.
@@ -110,7 +101,7 @@ class Federation:
             if not self.is_ours(domain) or self.is_live(domain):
                 continue
             try:
-                (self._links.get(domain) or self._open(domain, greeting(node, node))).need.arise()
+                (self._links.get(domain) or self.open_link(domain, greeting(node, node))).need.arise()
             except PeerError as exc:
                 logger.error("the stub of %s cannot run: %s", domain, exc, extra={"domain": domain})
 
@@ -132,7 +123,7 @@ class Federation:
         link = self._links.get(domain)
         if link is None:
             try:
-                link = self._open(domain, message)
+                link = self.open_link(domain, message)
             except PeerError as exc:
                 self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
                 return Refusal(exc.code)
@@ -150,7 +141,7 @@ class Federation:
         A refusal says that the message may not go there. While it is kept, its domain is wanted (`LocalBus`).
         """
         try:
-            link = self._links.get(domain) or self._open(domain, message)
+            link = self._links.get(domain) or self.open_link(domain, message)
             facts = Facts(
                 "out",
                 message,
@@ -177,6 +168,10 @@ class Federation:
         if not link.is_live:
             link.need.arise()
         return None
+
+    def find(self, domain: str) -> DomainLink | None:
+        """The link of a domain, None if there is none."""
+        return self._links.get(domain)
 
     def is_live(self, domain: str) -> bool:
         """True when the link of a domain is up."""
@@ -209,7 +204,7 @@ class Federation:
         domain = claims.iss
         probe = greeting(claims.node, self._rules.ours.node)
         try:
-            link = self._links.get(domain) or self._open(domain, probe)
+            link = self._links.get(domain) or self.open_link(domain, probe)
         except PeerError as exc:
             code = Code.AUTH_POLICY if exc.code in (Code.DOMAIN_BLOCKED, Code.POLICY) else exc.code
             raise PeerError(code, exc.detail, domain=domain) from exc
@@ -217,7 +212,7 @@ class Federation:
             raise PeerError(Code.AUTH_LIMIT, "too many links of this domain at once", domain=domain)
         return link
 
-    def _open(self, domain: str, message: Message) -> DomainLink:
+    def open_link(self, domain: str, message: Message) -> DomainLink:
         """Make the link of a domain; policy is asked before anything else is done about it.
 
         Raises:
@@ -269,6 +264,17 @@ class Federation:
                 del self._links[domain]
                 return True
         return False
+
+
+async def _tick(links: list[DomainLink], monotonic: Callable[[], float]) -> None:
+    """Answer what waited too long, of all links in turns: one that has very much of it holds nobody up."""
+    while links:
+        unfinished = []
+        for link in links:
+            if link.tick(monotonic()):
+                unfinished.append(link)
+                await trio.sleep(PAUSE_SECONDS)
+        links = unfinished
 
 
 def _always(_domain: str) -> bool:

@@ -134,7 +134,7 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
 
 def drain_of(node: Node) -> Drain:
     """What stops the node, in the time that the settings give it then."""
-    return Drain(node.bus, node.federation, lambda: node.current.get().node.drain_seconds)
+    return Drain(node.bus, node.federation, lambda: node.current.get().node.drain_seconds, node.cluster)
 
 
 async def _run(

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import msgspec
 
 from federation.core.link_counts import LinkCount
+from federation.core.moved_link import MovedAddressed, MovedRequest
 from federation.core.outbound_queue import OutboundMessage
 from federation.core.transactions import NOTHING, ONE_REPLY, Tracking, Transactions, mirrored, tracking_of
 from protofly import codec
@@ -117,6 +118,21 @@ class AwaitedReplies:
     def abandon(self, code: Code, detail: str, now: float) -> list[Message]:
         """Answers to all requests that have no reply yet: nobody waits for one any longer."""
         return [self._refusal(request, code, detail) for request in self._transactions.abandon(now)]
+
+    def hand_over(self, now: float) -> tuple[list[MovedRequest], list[MovedAddressed]]:
+        """Forget what is waited for: another node goes on with it."""
+        requests, pairs = self._transactions.hand_over(now)
+        moved = [
+            MovedRequest(one.id, one.from_, one.to, left, ttl) for one, left, ttl in requests if one.id is not None
+        ]
+        return moved, [MovedAddressed(*pair) for pair in pairs]
+
+    def restore(self, requests: Iterable[MovedRequest], addressed: Iterable[MovedAddressed], now: float) -> None:
+        """Go on for another node."""
+        for one in requests:
+            self._transactions.restore_request(one.message, now + one.left_seconds, one.ttl_seconds)
+        for pair in addressed:
+            self._transactions.restore_addressed(pair.from_, pair.to, now + pair.left_seconds)
 
     def _refusal(self, message: Message, code: Code, detail: str, value: object = None) -> Message:
         shown = msgspec.UNSET if value is None else value

@@ -95,6 +95,7 @@ class OutboundQueue:
             is live. Senders pause as they do without a carrier; this is for what they have sent already.
         is_carried: A carrier is up.
         limits: Bounds of the queue; others count for what comes from then on.
+        next_number: That of the next message that goes for the first time.
     """
 
     def __init__(self, stream: str, limits: QueueLimits | None = None) -> None:
@@ -105,7 +106,7 @@ class OutboundQueue:
         self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers
         self._under_way: deque[OutboundMessage] = deque()
         self._under_way_bytes = 0
-        self._next_number = 1
+        self.next_number = 1
         self._one_at_a_time = 0
         self._overdue: list[OutboundMessage] = []
         self.awaited_until = 0.0
@@ -151,14 +152,22 @@ class OutboundQueue:
     @property
     def is_exhausted(self) -> bool:
         """True when the numbers of this stream are used up; `begin_stream` is due once nothing is under way."""
-        return self._next_number > LAST_NUMBER
+        return self.next_number > LAST_NUMBER
 
-    def begin_stream(self, stream: str) -> None:
-        """Number anew under another name. Only while no message with an old number is here."""
+    def begin_stream(self, stream: str, next_number: int = 1, messages: Iterable[OutboundMessage] = ()) -> None:
+        """Number anew under another name, or go on with that of another queue and what it had: `abandon`.
+
+        Only while no message with an old number is here.
+        """
         assert not self._under_way
         assert not (self._waiting and self._waiting[0].number)
         self.stream = stream
-        self._next_number = 1
+        self.next_number = next_number
+        moved = sorted(messages, key=lambda pending: pending.number or LAST_NUMBER + 1)
+        self._waiting.extendleft(reversed(moved))
+        self._waiting_bytes += sum(len(pending.wire) for pending in moved)
+        if moved:
+            self._kept, self._kept_bytes = len(self._waiting), self._waiting_bytes
 
     def submit(self, pending: OutboundMessage) -> Code | None:
         """Queue one message; a code means that it was refused and is not ours.
@@ -228,8 +237,8 @@ class OutboundQueue:
             waiting.popleft()
             taken += size
             if not pending.number:
-                pending.number = self._next_number
-                self._next_number += 1
+                pending.number = self.next_number
+                self.next_number += 1
             pending.handed_seconds = now
             batch.append(pending)
         self._waiting_bytes -= taken
@@ -341,7 +350,7 @@ class OutboundQueue:
         self._overdue.clear()
         self._under_way.clear()
         self._waiting.clear()
-        self._under_way_bytes = self._waiting_bytes = 0
+        self._under_way_bytes = self._waiting_bytes = self._kept = self._kept_bytes = 0
         return abandoned
 
 

@@ -161,6 +161,28 @@ class Transactions:
             self._end(key, now)
         return requests
 
+    def hand_over(self, now: float) -> tuple[list[tuple[Message, float, float]], list[tuple[str, str, float]]]:
+        """Forget everything, for another node: open requests, and pairs of who addressed observers and those.
+
+        Each request with the seconds that it may still take, and with those that a provisional reply gives it anew;
+        each pair with the seconds for which it counts. Those that made room for others stay.
+        """
+        requests = [(request, deadline - now, ttl) for deadline, ttl, request in self._open.values()]
+        pairs = [(*pair, until - now) for pair, until in self._addressed.items()]
+        self._open.clear()
+        self._deadlines.clear()
+        self._addressed.clear()
+        return requests, pairs
+
+    def restore_addressed(self, from_key: str, to_key: str, until: float) -> None:
+        """Go on for another node: see `addressed`."""
+        self._addressed[from_key, to_key] = until
+
+    def restore_request(self, request: Message, until: float, ttl_seconds: float) -> None:
+        """Go on for another node: see `started`."""
+        assert request.id is not None
+        self._wait_for((request.from_key, request.id, request.to_key), until - ttl_seconds, ttl_seconds, request)
+
     def _end(self, key: TransactionKey, now: float) -> None:
         del self._open[key]
         if now < self._doubt_until or _is_observed(key[2]):

@@ -2,6 +2,8 @@
 
     refuse sessions, links, requests ─▶ wait for replies ─▶ answer the rest ─▶ close runtimes ─▶ hand over ─▶ end links
 
+Where other nodes serve the domain, they get the links first, with what waits on them and the requests that are open.
+
 All of it ends at one deadline (`node.drain_seconds`), and each step takes only as long as something is left for it. The
 WebSocket of a runtime is closed first from our side; what its runtime sent before it answered is taken. What then waits
 for another domain goes over its link until that domain has acknowledged it. Actions are stored all the time.
@@ -16,10 +18,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 import trio
 
+from federation.domain_link import close_link
 from federation.router import Federation
 from msg_node.bus.bus import Bus
 from msg_node.kernel.counts import NodeCount
@@ -58,6 +61,20 @@ class Lost:
         return sum(self.unsent.values()) + self.unread
 
 
+class OtherNodes(Protocol):
+    """The other nodes of the domain, for one that stops."""
+
+    @property
+    def awaited(self) -> int:
+        """Requests of sessions here that they have, and that have no reply yet."""
+
+    async def hand_over(self) -> None:
+        """Give them the links to other domains."""
+
+    async def finish(self) -> None:
+        """Answer what waits for them, and wait until they have what they were sent."""
+
+
 class Drain:
     """Stops the traffic of a node in order.
 
@@ -65,9 +82,13 @@ class Drain:
         bus: Of the node.
         federation: Its links.
         seconds: Time for everything, asked when it begins.
+        others: The other nodes of the domain, None for a node alone.
     """
 
-    def __init__(self, bus: Bus, federation: Federation, seconds: Callable[[], float]) -> None:
+    def __init__(
+        self, bus: Bus, federation: Federation, seconds: Callable[[], float], others: OtherNodes | None = None
+    ) -> None:
+        self._others = others
         self._bus = bus
         self._federation = federation
         self._ask_seconds = seconds
@@ -78,6 +99,9 @@ class Drain:
         bus, federation = self._bus, self._federation
         began, seconds = trio.current_time(), self._ask_seconds()
         federation.visitors.is_draining = True
+        if self._others is not None:
+            await self._end_links()
+            await self._others.hand_over()
         bus.refuse_new(DRAIN_RETRY_SECONDS)
         await self._wait_until(self._has_settled, began + seconds * REPLIES_SHARE)
         if bus.runtimes.live_sessions:
@@ -88,10 +112,20 @@ class Drain:
         self._unread = bus.runtimes.finish()
         connections = bus.send_queues.connections
         await self._wait_until(lambda: not connections, trio.current_time() + CLOSE_SECONDS)
+        if self._others is not None:
+            await self._others.finish()
         await self._wait_until(lambda: not self._unsent(), began + seconds)
         for carrier in [carrier for link in federation.links for carrier in link.machine.carriers]:
             carrier.drain()
         links = federation.links
+        await self._wait_until(lambda: not any(link.is_live for link in links), trio.current_time() + GOODBYE_SECONDS)
+
+    async def _end_links(self) -> None:
+        """End the carriers of all links in good order; what comes for them meanwhile waits."""
+        links = self._federation.links
+        for link in links:
+            link.queue.awaited_until = link.now() + GOODBYE_SECONDS
+            close_link(link)
         await self._wait_until(lambda: not any(link.is_live for link in links), trio.current_time() + GOODBYE_SECONDS)
 
     def give_up(self) -> Lost:
@@ -119,6 +153,8 @@ class Drain:
         self._bus.parked_actions.recorder.park_owed()
         if not self._bus.runtimes.live_sessions:
             return True
+        if self._others is not None and self._others.awaited:
+            return False
         return not self._bus.unfinished and not any(len(link.machine.replies) for link in self._federation.links)
 
     async def _wait_for_calm(self) -> None:

@@ -9,35 +9,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
 import msgspec
 import trio
 
-from federation.core.transactions import ONE_REPLY, Transactions, tracking_of
 from federation.link_context import Refusal
 from federation.outward_flow import OutwardFlow
 from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.refusals import Refusals
+from msg_node.bus.requests_elsewhere import RequestsElsewhere
 from msg_node.bus.send_queues import Links
-from msg_node.cluster.core.node_contents import LINK_UP, Passed, key_content
+from msg_node.cluster.core.node_contents import LINK_UP, MOVES, Passed, key_content
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.links import node_name
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, HostError
-from protofly.lifetime import aged, ttl_of
-from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.lifetime import aged
 from protofly.message import Message
 
 _NO_ROLES: frozenset[str] = frozenset()
 _SETTLED: Final = True
 LOOK_SECONDS: Final = 1.0
-MORE_SECONDS: Final = 2.0
-"""So much longer than the node with the link is waited for its answer: it gives one in time unless it has died."""
 
 
 Permits = Callable[[str, Message], Refusal | None]
@@ -54,6 +52,9 @@ class ClusterLinks:
         places: Which node has which link.
         refusals: Answer what waited in vain.
         permits: See `Permits`.
+
+    Attributes:
+        requests: Those that other nodes have.
     """
 
     def __init__(
@@ -74,25 +75,16 @@ class ClusterLinks:
         self._permits = permits
         self._waiting: AwaitedPlaces[bool] = AwaitedPlaces()
         self.clock: Callable[[], float] = time.monotonic
-        self._open = Transactions()
+        self.requests = RequestsElsewhere(lambda key: bool(state.holders.speaker_of(key)), lambda: self.clock())
         places.on_settled = self._settled
 
     async def run(self) -> None:
         """Answer requests that a node took along when it died, until cancelled."""
         while True:
             await trio.sleep(LOOK_SECONDS)
-            for request in self._open.expired(self.clock()):
-                if self._state.holders.speaker_of(request.from_key):  # and not at another node by now
-                    self.refuse(request, Refusal(Code.GATEWAY_TIMEOUT))
+            for request in self.requests.overdue():
+                self.refuse(request, Refusal(Code.GATEWAY_TIMEOUT))
             self._refusals.send_queues.wake()
-
-    def came(self, reply: Message) -> None:
-        """A reply has come from another node."""
-        self._open.replied(reply, self.clock())
-
-    def returned(self, message: Message) -> None:
-        """A message has come back, and is answered here."""
-        self._open.answered(message, self.clock())
 
     def send(self, domain: str, message: Message, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
         """See `OutboundLinks`."""
@@ -107,9 +99,14 @@ class ClusterLinks:
     def forward(self, passed: Passed) -> Refusal | None:
         """Send what another node of ours has for another domain, whose link it believes here."""
         domain = passed.domain
-        if not passed.is_rerouted or self._places.has(domain):
-            return self.send(domain, passed.message, passed.roles)
-        return Refusal(Code.NOT_CONNECTED)  # it goes no further: nodes do not know yet where the link is
+        place = self._places.place_of_mark(domain)
+        if place == self._places.node:
+            return self._links.send(domain, passed.message, passed.roles)
+        if passed.moves >= MOVES:
+            return Refusal(Code.NOT_CONNECTED)  # it goes no further: nodes do not know yet where the link is
+        if place:  # before anything that waits here: it was sent before that, when the link was here
+            return self._pass_on(place, replace(passed, moves=passed.moves + 1))
+        return self._send_elsewhere(domain, passed.message, passed.roles)
 
     def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
         """See `Links`: what goes to a node of our own is judged there, each message by itself."""
@@ -151,12 +148,15 @@ class ClusterLinks:
             return self._wait(domain, message, roles)
         refusal = self._pass_on(node, Passed(message, roles, domain=domain))
         if refusal is None:
-            if tracking_of(message) is ONE_REPLY:
-                ttl_seconds = ttl_of(message) or REQUEST_TTL_SECONDS
-                self._open.started(message, self.clock(), ttl_seconds + MORE_SECONDS)
+            self.requests.went(message)
         elif refusal.code is Code.NOT_CONNECTED:
             self._places.look_again(domain)
         return refusal
+
+    def stop_waiting(self, code: Code) -> None:
+        """Answer the requests that other nodes have and that have no reply yet: this node stops."""
+        for request in self.requests.abandon():
+            self.refuse(request, Refusal(code))
 
     def _pass_on(self, node: str, passed: Passed) -> Refusal | None:
         code = self._node_bus.send(node, passed.encode())

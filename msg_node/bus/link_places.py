@@ -6,103 +6,101 @@
 
 The first node that needs a link claims it, and keeps it. What other nodes have for that domain they send to it, so
 that numbers, rates, gates and open requests of a link are in one place. A connection that the other domain opens comes
-to any node: it is taken if the link is nobody's, or has no carrier where it is; then it moves there. See docs/adr/0039.
+to any node: it is taken if the link is nobody's, or has no carrier where it is; then it moves there, with all that it
+has (`msg_node.bus.link_moves`). A node that stops gives its links to others. See docs/adr/0039 and 0041.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+import zlib
 from collections.abc import Callable, Collection
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
 
 import msgspec
 import trio
 
+from msg_node.bus.link_claims import LinkClaims, link_key
+from msg_node.bus.link_moves import MARK_SECONDS, LinkMoves
 from msg_node.bus.node_questions import NodeQuestions
-from msg_node.cluster.directory import Claim, Directory
+from msg_node.cluster.directory import Directory
 from protofly.errors import Code, HostError, PeerError
 
 logger = logging.getLogger("msg_node")
 
 LOOK_SECONDS: Final = 0.5
 """A link that is elsewhere, or nobody's, is looked for so often."""
-CLAIM_SECONDS: Final = 5.0
 PLACES: Final = 2_000
 """So many domains are known at once; beyond them, claims of links that do not exist are given back."""
 WANTED: Final = b"L"
 """Kind of the question of a node to which another domain has opened a connection."""
-
-Streams = dict[str, int]
-"""How far the other domain's streams were seen through."""
-
-
-class LinksHere(Protocol):
-    """The links of this node."""
-
-    def is_live(self, domain: str) -> bool:
-        """True if the link to a domain is up."""
-
-    def exists(self, domain: str) -> bool:
-        """True if there is a link to a domain, up or not."""
-
-    def give_away(self, domain: str) -> Streams:
-        """End the link to a domain, which another node has from now on."""
+_ASKING: Final = 0
+"""In place of the number of a mark: another node is asked for the link."""
 
 
 class _Wanted(msgspec.Struct, frozen=True):
     domain: str
     node: str
+    stream: str = ""
 
 
 class _Given(msgspec.Struct, frozen=True):
     is_given: bool
-    streams: Streams = {}
 
 
 class LinkPlaces:
     """Knows where links are, and has them claimed.
 
     Args:
-        node: The name of this node.
+        node: Our name.
         directory: Who has which link, beside who owns which address.
         is_dead: Whether a node has died.
         questions: To other nodes.
 
     Attributes:
-        links: Those of this node; set once, before anything runs.
+        node: The name of this node.
+        moves: Gives links to other nodes, and takes theirs.
         on_settled: Called with a domain when it is known again where its link is.
     """
 
     def __init__(
         self, node: str, directory: Directory, is_dead: Callable[[str], bool], questions: NodeQuestions
     ) -> None:
-        self._node = node
-        self._directory = directory
-        self._is_dead = is_dead
+        self.node = node
+        self._claims = LinkClaims(node, directory, is_dead)
         self._questions = questions
         self._known: dict[str, str] = {}
+        self._held: dict[str, int] = {}  # messages for these wait here, for a mark or for another node's answer
+        self._arrivals: dict[str, str] = {}  # links that came from a node, and are still claimed by that
         self._looked_at: dict[str, float] = {}
         self._wanted: dict[str, None] = {}
         self._unused: list[str] = []
         self._is_wanted = trio.Event()
+        self._nursery: trio.Nursery | None = None
         self._also_ended = directory.on_ended
         directory.on_ended = self._ended
         questions.answerers[WANTED] = self._asked
-        self.links: LinksHere
+        self.moves = LinkMoves(node)
+        self.moves.places = self
         self.on_settled: Callable[[str, HostError | None], None] = _ignore
 
     def node_of(self, domain: str) -> str:
-        """The node that has the link to a domain, as far as is known; "" when that has to be found out (`want`)."""
-        return self._known.get(domain, "")
+        """The node to which messages for a domain go; "" when it is to be found out (`want`), or they have to wait."""
+        return "" if domain in self._held else self._known.get(domain, "")
 
     def has(self, domain: str) -> bool:
-        """True if this node has the link, as far as is known."""
-        return self._known.get(domain) == self._node
+        """True if messages of this node for a domain go over a link of its own."""
+        return self._known.get(domain) == self.node and domain not in self._held
+
+    def place_of_mark(self, domain: str) -> str:
+        """The node that has the link, as far as is known, whether messages wait here or not; "" if none is known."""
+        return self._known.get(domain, "")
 
     def is_here(self, domain: str) -> bool:
-        """The same; if not, it is looked for, and claimed if it is nobody's."""
-        if self.has(domain):
+        """True if this node has the link; if not, it is looked for, and claimed if it is nobody's."""
+        if self._known.get(domain) == self.node:
             return True
         self.look_again(domain)
         return False
@@ -110,7 +108,7 @@ class LinkPlaces:
     def elsewhere(self, domain: str) -> str:
         """The other node that has the link to a domain, "" when this one has it or it is not known."""
         node = self._known.get(domain, "")
-        return "" if node == self._node else node
+        return "" if node == self.node else node
 
     def known(self) -> dict[str, str]:
         """The nodes of all links that are known, by domain."""
@@ -130,43 +128,40 @@ class LinkPlaces:
 
     async def run(self) -> None:
         """Find out what is wanted, until cancelled."""
-        while True:
-            await self._is_wanted.wait()
-            self._is_wanted = trio.Event()
-            wanted, self._wanted = list(self._wanted), {}
-            for domain in wanted:
-                await self._settle(domain)
-            await self._give_back()
+        async with trio.open_nursery() as self._nursery:
+            while True:
+                await self._is_wanted.wait()
+                self._is_wanted = trio.Event()
+                wanted, self._wanted = list(self._wanted), {}
+                for domain in wanted:
+                    await self._settle(domain)
+                unused, self._unused = self._unused, []
+                await self._claims.give_back(unused)
 
-    async def take(self, domain: str) -> Streams:
-        """Have the link to a domain here, which has opened a connection to us.
-
-        Returns:
-            How far its streams were seen through where the link was before.
+    async def take(self, domain: str, stream: str = "") -> None:
+        """Have the link to a domain here, which has opened a connection to us with a stream of its own.
 
         Raises:
             PeerError: LINK_ELSEWHERE: another node has it, and it is up there. TEMPORARILY_UNAVAILABLE: it is not to be
                 found out.
         """
-        if self.has(domain):
-            return {}
+        if self._known.get(domain) == self.node:
+            return
+        self._held.setdefault(domain, _ASKING)
         try:
-            claim = await self._claim(domain)
-            given = _Given(is_given=True)
-            if claim.node != self._node:
-                given = await self._ask(domain, claim.node)
-                claim = await self._claim(domain, claim if given.is_given else None)
+            node = await self._claims.claim(domain)
+            if node != self.node:
+                question = msgspec.json.encode(_Wanted(domain, self.node, stream))
+                answer = msgspec.json.decode(await self._questions.ask(node, WANTED, question), type=_Given)
+                node = await self._claims.claim(domain, node if answer.is_given else None)
+            self._note(domain, node)
         except HostError as exc:
             text = f"it is not known which node has the link: {exc.detail}"
             raise PeerError(Code.TEMPORARILY_UNAVAILABLE, text, domain=domain) from exc
-        self._note(domain, claim.node)
-        if claim.node != self._node:
-            raise PeerError(Code.LINK_ELSEWHERE, f"node {claim.node} has the link", domain=domain)
-        return given.streams
-
-    async def _ask(self, domain: str, node: str) -> _Given:
-        answer = await self._questions.ask(node, WANTED, msgspec.json.encode(_Wanted(domain, self._node)))
-        return msgspec.json.decode(answer, type=_Given)
+        finally:
+            self.released(domain, _ASKING)
+        if node != self.node:
+            raise PeerError(Code.LINK_ELSEWHERE, f"node {node} has the link", domain=domain)
 
     def _asked(self, text: bytes) -> bytes:
         """Another node wants a link: it may have it unless it is up here."""
@@ -174,63 +169,81 @@ class LinkPlaces:
             wanted = msgspec.json.decode(text, type=_Wanted)
         except msgspec.MsgspecError as exc:
             raise PeerError(Code.PROTOCOL_ERROR, "this is no question about a link") from exc
-        if self.links.is_live(wanted.domain):
+        if self.moves.links.keeps(wanted.domain, wanted.stream):
             return msgspec.json.encode(_Given(is_given=False))
-        logger.info("cluster: the link to %s goes to node %s, to which that has connected", wanted.domain, wanted.node)
-        streams = self.links.give_away(wanted.domain)
-        self._known[wanted.domain] = wanted.node
-        return msgspec.json.encode(_Given(is_given=True, streams=streams))
+        self._give(wanted.domain, wanted.node)
+        return msgspec.json.encode(_Given(is_given=True))
+
+    def _give(self, domain: str, to: str) -> None:
+        self._arrivals.pop(domain, None)
+        self.moves.give(domain, to)
+        self._known[domain] = to
+
+    async def give_all(self) -> None:
+        """Give the links of this node to others, since it stops; returns when they have them, or nobody is there."""
+        for domain in [domain for domain, node in self._known.items() if node == self.node]:
+            others = sorted(self.moves.bus.connected)
+            if not others:
+                return
+            to = others[zlib.crc32(domain.encode()) % len(others)]
+            self._give(domain, to)
+            arrival = self.moves.await_mark(domain, to)
+            with trio.move_on_after(MARK_SECONDS):
+                await arrival.wait()
+
+    def arrived(self, domain: str, giver: str) -> None:
+        """The link to a domain is here now; the claim follows. `giver` is "" for one of ours that came back."""
+        self._arrivals[domain] = giver
+        self._note(domain, self.node)
+        self.want(domain)
+
+    def released(self, domain: str, number: int) -> None:
+        """What waits for a mark, or for an answer, may go."""
+        if self._held.get(domain) == number:
+            del self._held[domain]
+            self.on_settled(domain, None)
 
     async def _settle(self, domain: str) -> None:
         try:
-            claim = await self._claim(domain)
+            node = await self._claims.claim(domain, self._arrivals.get(domain))
         except HostError as exc:
             logger.warning("cluster: it is not known which node has the link to %s: %s", domain, exc)
-            self.on_settled(domain, exc)
+            if domain in self._arrivals and self._nursery is not None:
+                self._nursery.start_soon(_later, LOOK_SECONDS, partial(self.want, domain))
+            elif domain not in self._held:
+                self.on_settled(domain, exc)
             return
-        self._note(domain, claim.node)
-        self.on_settled(domain, None)
-
-    async def _claim(self, domain: str, replaced: Claim | None = None) -> Claim:
-        """Claim a link that is nobody's, or that a dead node has, or that is given to us. Raises HostError."""
-        key = link_key(domain)
-        try:
-            with trio.fail_after(CLAIM_SECONDS):
-                claim = (await self._directory.claim([key], {} if replaced is None else {key: replaced}))[key]
-                if claim.node != self._node and self._is_dead(claim.node):
-                    claim = (await self._directory.claim([key], {key: claim}))[key]
-        except trio.TooSlowError as exc:
-            raise HostError(Code.TEMPORARILY_UNAVAILABLE, "the directory does not answer") from exc
-        return claim
-
-    async def _give_back(self) -> None:
-        """End claims of links that do not exist any more."""
-        unused, self._unused = self._unused, []
-        try:
-            if unused:
-                await self._directory.release([link_key(domain) for domain in unused])
-        except HostError as exc:
-            logger.warning("cluster: links that are not used any more cannot be given back: %s", exc)
+        self._note(domain, node)
+        if self._arrivals.pop(domain, None) is not None and node == self.node:
+            self.moves.links.need(domain)
+        if domain not in self._held:
+            self.on_settled(domain, None)
 
     def _forget_unused(self) -> None:
         for domain, node in list(self._known.items()):
-            if node != self._node or not self.links.exists(domain):
+            if node != self.node or not self.moves.links.exists(domain):
                 del self._known[domain]
                 self._looked_at.pop(domain, None)
-                if node == self._node:
+                if node == self.node:
                     self._unused.append(domain)
 
     def _note(self, domain: str, node: str) -> None:
+        """It is known which node has a link: what went to another one until now has to arrive there first."""
         if len(self._known) >= PLACES and domain not in self._known:
             self._forget_unused()
         before, self._known[domain] = self._known.get(domain, ""), node
         if before == node:
             return
-        if node == self._node:
-            logger.info("cluster: this node has the link to %s", domain)
-        elif before == self._node:
+        if before == self.node:
             logger.info("cluster: node %s has the link to %s from now on", node, domain)
-            self.links.give_away(domain)
+            self._give(domain, node)
+            return
+        if node == self.node:
+            logger.info("cluster: this node has the link to %s", domain)
+        number = self.moves.send_mark(domain, before) if before else 0
+        if number and self._nursery is not None:
+            self._held[domain] = number
+            self._nursery.start_soon(_later, MARK_SECONDS, partial(self.moves.ended, number))
 
     def _ended(self, keys: Collection[str] | None) -> None:
         """Claims have ended: look at those that are known."""
@@ -240,9 +253,9 @@ class LinkPlaces:
                 self.want(domain)
 
 
-def link_key(domain: str) -> str:
-    """The key of a link in the directory; no address has a space."""
-    return f"link {domain}"
+async def _later(seconds: float, act: Callable[[], None]) -> None:
+    await trio.sleep(seconds)
+    act()
 
 
 def _ignore(_domain: str, _error: HostError | None) -> None:

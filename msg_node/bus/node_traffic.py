@@ -150,7 +150,7 @@ class NodeParts:
 
     def connect(self, bus: NodeBus) -> None:
         """Set where other nodes are reached; once, before anything runs."""
-        self.routing.bus = self.interest.bus = self.questions.bus = self.work.bus = bus
+        self.routing.bus = self.interest.bus = self.questions.bus = self.work.bus = self.places.moves.bus = bus
 
 
 class NodeTraffic:
@@ -180,6 +180,7 @@ class NodeTraffic:
         self._routing = parts.routing
         self._interest = parts.interest
         self._questions = parts.questions
+        self._link_moves = parts.places.moves
         self._observers = observers
         self._router = router
         self._refusals = refusals
@@ -211,16 +212,24 @@ class NodeTraffic:
     def returned(self, node: str, contents: Sequence[bytes]) -> None:
         """See `NodeBusUser`."""
         for content in contents:
-            if content[:1] in (QUESTION, ANSWER):
+            if content[:1] in (QUESTION, ANSWER) or self._link_returned(node, content):
                 continue  # who asked waits no longer than a moment
             if content[:1] not in (MESSAGE, ACTION, ABROAD):
                 self._interest.lost_word(node)
                 continue
             message = decode_passed(content).message
-            self.links.returned(message)
+            self.links.requests.returned(message)
             self._routing.forget(message.to_key)
             self._refusals.undelivered(message, Code.NOT_CONNECTED)
         self._send_queues.wake()
+
+    def _link_returned(self, node: str, content: bytes) -> bool:
+        """Take back a content about a link that moves; False if it is none."""
+        try:
+            return self._link_moves.returned(content)
+        except PeerError as exc:
+            logger.warning("cluster: node %s has a link in part only: %s", node, exc)
+            return True
 
     async def wait_for_room(self) -> None:
         """See `NodeBusUser`."""
@@ -246,14 +255,14 @@ class NodeTraffic:
             self._questions.asked(node, content)
         elif kind == ANSWER:
             self._questions.answered(content)
-        else:
+        elif not self._link_moves.take(node, content):
             raise PeerError(Code.PROTOCOL_ERROR, "this content is of a newer version")
 
     def _route(self, passed: Passed, number: int, now: float) -> None:
         """Let a message go on to those who are here."""
         message = passed.message
         if message.is_response:
-            self.links.came(message)
+            self.links.requests.came(message)
             if self._foreign.is_answer(message):
                 self._foreign.answered(message, domain_of(message.from_))
                 return

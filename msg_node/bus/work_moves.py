@@ -15,7 +15,8 @@ from typing import Final
 import trio
 
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.link_places import LinkPlaces, link_key
+from msg_node.bus.link_claims import link_key
+from msg_node.bus.link_places import LinkPlaces
 from msg_node.cluster.directory import Claim, Directory
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.changes import Table

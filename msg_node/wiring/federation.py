@@ -93,15 +93,11 @@ def build_acceptor(
 ) -> LinkAcceptor | None:
     """Make the acceptor of links of other domains, None if this node publishes no endpoint."""
 
-    async def admit(claims: Claims) -> LinkPort:
-        if cluster is None:
-            return federation.admit(claims)
-        federation.visitors.check(claims)
-        seen_through = await cluster.parts.places.take(claims.iss)
-        link = federation.admit(claims)
-        for stream, number in seen_through.items():
-            link.machine.streams.heard(stream, number)
-        return link
+    async def admit(claims: Claims, stream: str) -> LinkPort:
+        if cluster is not None:
+            federation.visitors.check(claims)
+            await cluster.parts.places.take(claims.iss, stream)
+        return federation.admit(claims)
 
     settings = foundation.settings
     if settings.publish is None:

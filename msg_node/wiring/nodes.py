@@ -7,20 +7,23 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
 
+from federation.core.moved_link import MovedLink
+from federation.core.stub_lifecycle import StubState
+from federation.link_moves import hand_over_link, take_over_link, undo_link
 from federation.router import Federation
 from federation.visitors import refused_contact
 from msg_node.addresses.core.allocation import OwnedRow
-from msg_node.addresses.core.subscriptions import SubscriptionRow
+from msg_node.addresses.core.subscriptions import Subscription, SubscriptionRow
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.bus import Bus
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession, may_have
-from msg_node.bus.link_places import LinkPlaces, Streams
+from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_traffic import Interest, NodeParts
@@ -36,10 +39,14 @@ from msg_node.node_state import NodeState
 from msg_node.sessions.core.session_service import OpenRefusedError
 from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import Foundation
-from protofly.address import canonical_key
-from protofly.errors import Code, HostError
+from protofly.address import canonical_key, domain_of
+from protofly.errors import Code, HostError, PeerError
 
 logger = logging.getLogger("msg_node")
+
+_CALLING: Final = frozenset({StubState.CREATED.value, StubState.IN_PROGRESS.value})
+CALL_SECONDS: Final = 5.0
+"""A stub that calls its domain for longer does not keep that from calling us."""
 
 if TYPE_CHECKING:
     from msg_node.cluster.engine_directory import EngineDirectory
@@ -175,6 +182,20 @@ class JoinedNode:
         """What operators see: the links to the other nodes, and which node has the link to which other domain."""
         return {**self.bus.statistics(), "domains": self.node.parts.places.known()}
 
+    @property
+    def awaited(self) -> int:
+        """Requests of sessions here that other nodes have, and that have no reply yet."""
+        return len(self.links.requests)
+
+    async def hand_over(self) -> None:
+        """This node stops: other nodes have its links from now on, and what they had."""
+        await self.node.parts.places.give_all()
+
+    async def finish(self) -> None:
+        """This node stops: answer what waits for other nodes, and wait until they have what they were sent."""
+        self.links.stop_waiting(Code.DRAINING)
+        await self.node.parts.places.moves.wait_taken()
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Join the others: claim what was restored, then listen for them; until cancelled.
 
@@ -247,32 +268,70 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
 
 
 class GivenLinks:
-    """The links of this node, as those of other nodes may have them."""
+    """The links of this node, as those of other nodes may have them; see `LinksHere`.
 
-    def __init__(self, federation: Federation, state: NodeState, bus: Bus) -> None:
+    Args:
+        node: Address of this node.
+        links: For those who send.
+    """
+
+    def __init__(self, federation: Federation, state: NodeState, bus: Bus, node: str, links: ClusterLinks) -> None:
         self._federation = federation
         self._state = state
         self._effects = bus.effects
-        self.is_live = federation.is_live
+        self._answer = bus.refusals.answer
+        self._node = node
+        self._links = links
+
+    def keeps(self, domain: str, stream: str) -> bool:
+        """See `LinksHere`. Where both sides call each other first, the call of the domain whose name is less counts."""
+        link = self._federation.find(domain)
+        if link is None or self._federation.visitors.is_draining:
+            return False
+        if link.machine.carriers:
+            return any(carrier.origin != stream for carrier in link.machine.carriers)
+        is_calling = link.stub.state in _CALLING and time.time() - link.stub.since < CALL_SECONDS
+        return is_calling and domain_of(self._node) < domain
 
     def exists(self, domain: str) -> bool:
         """See `LinksHere`."""
-        return any(link.domain == domain for link in self._federation.links)
+        return self._federation.find(domain) is not None
 
-    def give_away(self, domain: str) -> Streams:
-        """See `LinksHere`. The domain listens to nothing here any more: it subscribes anew where its link is."""
+    def give_away(self, domain: str) -> MovedLink | None:
+        """See `LinksHere`. The domain listens to nothing here any more, but where its link is."""
         number = self._state.links.known_number(domain)
+        heard = [(one.url, one.key, one.source) for one in self._state.listeners.subscriptions(number or 0)]
         if number:
             self._state.listeners.remove_all(number)
             self._effects.store_rest()
-        seen_through = {
-            stream: last
-            for link in self._federation.links
-            if link.domain == domain
-            for stream, last in link.machine.streams.all().items()
-        }
-        self._federation.cut_off(domain, Code.LINK_ELSEWHERE, "the link moves to another node of this domain")
-        return seen_through
+        moved = hand_over_link(self._federation, domain)
+        if moved is not None:
+            self._links.requests.handed_over(moved)
+            moved = msgspec.structs.replace(moved, heard=heard)
+        return moved
+
+    def take_over(self, domain: str, moved: MovedLink) -> None:
+        """See `LinksHere`."""
+        take_over_link(self._federation, self._node, domain, moved)
+        self._links.requests.taken_over(moved)
+        wanted = [Subscription(*one) for one in moved.heard]
+        try:
+            self._state.listeners.add(self._state.links.number(domain), wanted)
+        except PeerError as exc:  # it subscribes anew, and is refused what is too much
+            logger.warning("cluster: %s listens to too much: %s", domain, exc, extra={"domain": domain})
+        self._effects.store_rest()
+
+    def need(self, domain: str) -> None:
+        """See `LinksHere`."""
+        link = self._federation.find(domain)
+        if link is not None and not link.is_live and not link.is_idle:
+            link.need.arise()
+
+    def undo(self, moved: MovedLink, code: Code) -> None:
+        """See `LinksHere`."""
+        self._links.requests.taken_over(moved)
+        for reply in undo_link(self._node, moved, code):
+            self._answer(reply)
 
 
 def connect_links(bus: Bus, federation: Federation, cluster: ClusterNode | None) -> JoinedNode | None:
@@ -291,6 +350,6 @@ def connect_links(bus: Bus, federation: Federation, cluster: ClusterNode | None)
     links = ClusterLinks(federation, node_bus, cluster.state, places, bus.refusals, permits)
     bus.send_queues.links = bus.from_nodes.links = links
     bus.from_links.on_live = links.announce
-    places.links = GivenLinks(federation, cluster.state, bus)
+    places.moves.links = GivenLinks(federation, cluster.state, bus, bus.refusals.node, links)
     federation.is_ours = places.is_here
     return JoinedNode(cluster, node_bus, links)

@@ -149,7 +149,7 @@ async def test_a_reader_waits_while_our_bus_has_no_room() -> None:
 def test_when_the_numbers_are_used_up_another_stream_begins_and_nothing_is_lost() -> None:
     pair, carrier = live_pair()
     old = pair.to_b.queue.stream
-    pair.to_b.queue._next_number = 0xFFFFFFFF
+    pair.to_b.queue.next_number = 0xFFFFFFFF
     for number in (1, 2):
         pair.to_b.send(chat(number))
         pair.to_b.flush()

@@ -145,7 +145,7 @@ def test_a_line_that_cannot_be_asked_is_not_stalled_by_a_reply_that_takes_its_ti
 def test_used_up_numbers_ask_for_a_name_and_end_every_carrier() -> None:
     link, line = machine(), Line()
     link.handle(CarrierUp(line, "n"), 0.0)
-    link.queue._next_number = (1 << 32) - 1
+    link.queue.next_number = (1 << 32) - 1
     link.handle(outbound(chat(1)), 0.0)
     [last] = link.queue.take_batch(9, 1 << 20, 0.0)
     assert NAME_STREAM in link.handle(Accepted(last.number), 0.0)
@@ -245,7 +245,7 @@ def test_a_carrier_is_pumped_again_only_while_something_waits_and_the_stream_is_
         link.handle(outbound(chat(number)), 0.0)
     link.queue.take_batch(2, 1 << 20, 0.0)
     assert kinds(link.handle(Accepted(1), 0.0)) == [Delivered, Pump]
-    link.queue._next_number = (1 << 32) - 1
+    link.queue.next_number = (1 << 32) - 1
     [last] = link.queue.take_batch(2, 1 << 20, 0.0)
     assert kinds(link.handle(Accepted(2), 0.0)) == [Delivered]
     assert kinds(link.handle(Accepted(last.number), 0.0)) == [Delivered, type(NAME_STREAM)]

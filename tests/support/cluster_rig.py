@@ -105,7 +105,7 @@ class ClusterNode:
         self.claims.restored(list(rig.state.sessions))
         await self.claims.restart([])
         self.bus = MemoryNodeBus(self.name, self.buses, rig.bus.from_nodes, connects=self.parts.connect)
-        self.places.links = rig.domains
+        self.places.moves.links = rig.domains
         self.links = links = ClusterLinks(
             rig.domains, self.bus, rig.state, self.places, rig.bus.refusals, rig.domains.permits
         )

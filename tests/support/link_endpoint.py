@@ -121,7 +121,7 @@ class LinkEndpoint:
             log_clock=lambda: 90.0,
         )
 
-    async def _admit(self, _claims: auth.Claims) -> LinkPort:
+    async def _admit(self, _claims: auth.Claims, _stream: str) -> LinkPort:
         if self.refusal is not None:
             raise self.refusal
         return self.link

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import trio
 
 from federation.core.interworking import Interworking
+from federation.core.moved_link import MovedLink
 from federation.decision_records import DecisionRecords
 from federation.flow_table import FlowMode
 from federation.guest_border import GuestBorder, GuestContext
@@ -53,6 +54,7 @@ from msg_node.storage.state_store import DurableRows, StateStore
 from policy.core.gate import Gate, PeerRule
 from protofly import codec
 from protofly.counters import Counters
+from protofly.errors import Code, PeerError
 from protofly.limits import FRAME_BYTES, SESSIONS, UNOPENED_PER_SECOND
 from protofly.message import Message
 from protofly.records import Record
@@ -246,6 +248,10 @@ class NearDomains:
         self.away: set[str] = set()
         self.reached: list[str] = []
         self.given_away: list[str] = []
+        self.taken_over: list[tuple[str, MovedLink]] = []
+        self.takes_over: PeerError | None = None
+        self.needed: list[str] = []
+        self.undone: list[tuple[MovedLink, Code]] = []
         self.flushes = 0
 
     def send(self, domain: str, message: Message, roles: frozenset[str] = frozenset()) -> Refusal | None:
@@ -273,9 +279,23 @@ class NearDomains:
     def permits(self, domain: str, _message: Message) -> Refusal | None:
         return self.refusals.get(domain)
 
-    def give_away(self, domain: str) -> dict[str, int]:
+    def keeps(self, domain: str, _stream: str) -> bool:
+        return domain not in self.away
+
+    def give_away(self, domain: str) -> MovedLink | None:
         self.given_away.append(domain)
-        return {"f" * 32: 7}
+        return MovedLink("a" * 32, 1, [("f" * 32, 7)]) if self.exists(domain) else None
+
+    def take_over(self, domain: str, moved: MovedLink) -> None:
+        if self.takes_over is not None:
+            raise self.takes_over
+        self.taken_over.append((domain, moved))
+
+    def need(self, domain: str) -> None:
+        self.needed.append(domain)
+
+    def undo(self, moved: MovedLink, code: Code) -> None:
+        self.undone.append((moved, code))
 
     def congested_link(self, domain: str) -> Congestible | None:
         return self.congested.get(domain)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,12 +16,15 @@ import trio
 from interop.domain_files import DomainFolder
 from interop.free_ports import free_ports
 from interop.laboratory import LaboratoryNode
+from interop.runtime_client import Answer
 from interop.talker import Talker
 from tests.support.postgres import Postgres, engine_settings, running_postgres
 from tests.system.systems import System, running_system
 
 PATIENCE_SECONDS = 60
 FAILOVER_SECONDS = 8.0
+QUESTION = -1
+"""Number of requests, to know them from events."""
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,7 @@ async def answered(asker: Talker, target: str) -> float:
     """Ask until there is an answer; returns how long that took, in seconds."""
     began = trio.current_time()
     with trio.fail_after(PATIENCE_SECONDS):
-        while not (await asker.ask(target)).is_ok:  # noqa: ASYNC110  other processes decide
+        while not (await asker.ask(target, QUESTION)).is_ok:  # noqa: ASYNC110  other processes decide
             await trio.sleep(0.05)
     return trio.current_time() - began
 
@@ -138,3 +143,79 @@ async def test_a_domain_of_two_nodes_has_one_link_to_another_which_outlives_its_
         assert await answered(bruno, anna.hyperty) < FAILOVER_SECONDS
         await reports(anna, ours, [bruno], range(3, 6))
         await reports(bruno, theirs, [anna], range(3, 6))
+
+
+def events_of(listener: Talker, sender: Talker) -> list[int]:
+    """The numbers of events that came from a sender, in order of arrival."""
+    return [number for number in listener.numbers_from(sender.hyperty) if number != QUESTION]
+
+
+@dataclass
+class Conversation:
+    """Two runtimes that send each other numbered events and requests, until `is_over`."""
+
+    pair: tuple[Talker, Talker]
+    is_over: trio.Event = field(default_factory=trio.Event)
+    counts: dict[str, int] = field(default_factory=dict)
+    answers: list[Answer] = field(default_factory=list)
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            for sender, target in self._directions():
+                nursery.start_soon(self._post, sender, target)
+                nursery.start_soon(self._ask, sender, target)
+
+    async def _post(self, sender: Talker, target: Talker) -> None:
+        number = 0
+        while not self.is_over.is_set():
+            await sender.post(target.hyperty, number)
+            number += 1
+            await trio.sleep(0.002)
+        self.counts[sender.hyperty] = number
+
+    async def _ask(self, sender: Talker, target: Talker) -> None:
+        while not self.is_over.is_set():
+            self.answers.append(await sender.ask(target.hyperty, QUESTION))
+
+    async def goes_on(self) -> None:
+        """Wait for a hundred events more in each direction."""
+        for sender, target in self._directions():
+            await until_heard(target, sender, len(events_of(target, sender)) + 100)
+
+    async def check(self) -> None:
+        """Each request was answered, and each event arrived once and in order."""
+        assert [one for one in self.answers if not one.is_ok] == []
+        for sender, target in self._directions():
+            count = self.counts[sender.hyperty]
+            with contextlib.suppress(trio.TooSlowError):
+                await until_heard(target, sender, count)
+            assert events_of(target, sender) == list(range(count))
+
+    def _directions(self) -> tuple[tuple[Talker, Talker], tuple[Talker, Talker]]:
+        first, second = self.pair
+        return (first, second), (second, first)
+
+
+async def until_heard(listener: Talker, sender: Talker, count: int) -> None:
+    await listener.wait_for(lambda: len(events_of(listener, sender)) >= count, seconds=10)
+
+
+@pytest.mark.long
+async def test_a_link_goes_with_its_numbers_to_another_node_when_its_node_stops(
+    tmp_path: Path, engine: Postgres
+) -> None:
+    async with running_cluster(tmp_path, engine) as cluster:
+        system = cluster.system
+        anna, bruno = await system.talker(cluster.one, "anna"), await system.talker(system.b, "bruno")
+        amy = await system.talker(cluster.two, "amy")
+        await answered(amy, bruno.hyperty)  # node two has the link
+        await answered(anna, bruno.hyperty)
+        assert (await system.link(cluster.two)).state == "live"
+        talk = Conversation((anna, bruno))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(talk.run)
+            await talk.goes_on()
+            await cluster.two.stop()
+            await talk.goes_on()
+            talk.is_over.set()
+        await talk.check()

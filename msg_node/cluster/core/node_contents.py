@@ -4,6 +4,9 @@
     a  an action of a session, with the runtime and the credential of that: the receiver answers for it from now on
     f  a message for another domain, whose link the receiver has
     u  the link to a domain is up (again)
+    l  a part of a link to a domain, which the receiver has from the last part on
+    w  a mark behind messages for a domain: it goes the way that they go, and the node with the link says `p`
+    p  a mark has arrived where the link is: its number
     +  a key that sessions or links of the sender's node listen to from now on
     -  one that they listen to no more
     0  none of what was named before: all of it is named anew
@@ -30,6 +33,9 @@ MESSAGE: Final = b"m"
 ACTION: Final = b"a"
 ABROAD: Final = b"f"
 LINK_UP: Final = b"u"
+LINK_PART: Final = b"l"
+MARK: Final = b"w"
+MARK_PASSED: Final = b"p"
 HEARD: Final = b"+"
 UNHEARD: Final = b"-"
 RESET: Final = b"0"
@@ -39,6 +45,9 @@ ANSWER: Final = b"!"
 _HEAD = Struct(">BH")
 _NUMBER = Struct(">Q")
 _LATE, _PERMITTED, _NO_POLICY, _ABROAD, _REROUTED = 1, 2, 4, 8, 16
+_MOVES_SHIFT = 5
+MOVES: Final = 7
+"""A message goes after a link that moves so often; it is more than nodes stop at once."""
 _roles_decoder = msgspec.json.Decoder(list[str])
 
 
@@ -53,6 +62,7 @@ class Passed:
         is_rerouted: It was passed on once already, since its recipient had moved: it goes no further.
         sender: Of an action: runtime and credential of its session.
         domain: The other domain over whose link it is to go, "" for none.
+        moves: How often that link had moved on from where it came; up to `MOVES`.
     """
 
     message: Message
@@ -61,11 +71,13 @@ class Passed:
     is_rerouted: bool = False
     sender: tuple[str, str] | None = None
     domain: str = ""
+    moves: int = 0
 
     def encode(self) -> bytes:
         """As content of a link."""
         message = self.message
         flags = _LATE * message.is_late | _ABROAD * self.is_from_abroad | _REROUTED * self.is_rerouted
+        flags |= self.moves << _MOVES_SHIFT
         if message.verdict is not None:
             flags |= _PERMITTED if message.verdict else _NO_POLICY
         names = [self.domain] if self.domain else list(self.sender or ())
@@ -97,12 +109,41 @@ def decode_passed(content: bytes) -> Passed:
     if content[:1] == ABROAD:
         if not names:
             raise PeerError(Code.PROTOCOL_ERROR, "this is for no domain")
-        return Passed(message, frozenset(names[1:]), is_from_abroad, is_rerouted, domain=names[0])
+        roles, moves = frozenset(names[1:]), flags >> _MOVES_SHIFT
+        return Passed(message, roles, is_from_abroad, is_rerouted, domain=names[0], moves=moves)
     if content[:1] != ACTION:
         return Passed(message, frozenset(names), is_from_abroad, is_rerouted)
     if len(names) < 2 or not message.is_action:
         raise PeerError(Code.PROTOCOL_ERROR, "this is no action of a session")
     return Passed(message, frozenset(names[2:]), sender=(names[0], names[1]))
+
+
+class Mark(msgspec.Struct, frozen=True, array_like=True):
+    """A mark behind the messages of a node for a domain.
+
+    Attributes:
+        number: The node's own.
+        node: Who is to hear that it has arrived.
+        domain: Whose link it looks for.
+        hops: How many nodes it may still pass.
+    """
+
+    number: int
+    node: str
+    domain: str
+    hops: int
+
+    def encode(self) -> bytes:
+        """As content of a link."""
+        return MARK + msgspec.json.encode(self)
+
+
+def decode_mark(content: bytes) -> Mark:
+    """Read a mark. Raises PeerError: PROTOCOL_ERROR."""
+    try:
+        return msgspec.json.decode(content[1:], type=Mark)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is no mark") from exc
 
 
 def numbered(kind: bytes, number: int, text: bytes) -> bytes:

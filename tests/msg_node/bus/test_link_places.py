@@ -9,7 +9,8 @@ import pytest
 import trio
 
 from federation.link_context import Refusal
-from msg_node.bus.cluster_links import MORE_SECONDS
+from msg_node.bus.requests_elsewhere import MORE_SECONDS
+from protofly.codec import body_members
 from protofly.errors import Code, PeerError
 from protofly.limits import REQUEST_TTL_SECONDS
 from tests.support.cluster_rig import cluster_rig, node_of
@@ -69,9 +70,14 @@ async def test_a_connection_takes_a_link_that_is_down_elsewhere_and_none_that_is
         assert refused.value.code is Code.LINK_ELSEWHERE
 
         two.domains.away.add(FOREIGN)
-        assert await node_of(one).places.take(FOREIGN) == {"f" * 32: 7}
+        two.domains.sent.append((FOREIGN, parsed(a_message("message", bo.address, ZOE))))  # so that there is a link
+        await node_of(one).places.take(FOREIGN)
+        assert two.domains.take()
         assert two.domains.given_away == [FOREIGN]
-        assert await node_of(one).places.take(FOREIGN) == {}
+        [(domain, moved)] = one.domains.taken_over
+        assert (domain, moved.seen) == (FOREIGN, [("f" * 32, 7)])
+        await node_of(one).places.take(FOREIGN)
+        assert two.domains.given_away == [FOREIGN]
         await say_from(bo, range(5))
         await say_from(ana, range(5, 6))
         assert sorted(await sent_by(one, 6)) == list(range(6))
@@ -128,3 +134,102 @@ async def test_nodes_that_need_a_link_at_the_same_time_agree(tmp_path: Path) -> 
             while sum(len(rig.domains.sent) for rig in rigs) < 30:  # noqa: ASYNC110
                 await trio.sleep(0.01)
         assert sorted(len(rig.domains.sent) for rig in rigs) == [0, 0, 30]
+
+
+async def test_messages_of_three_nodes_keep_their_order_while_the_link_moves(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as rigs:
+        people = [await rig.opened(f"bo{number}") for number, rig in enumerate(rigs)]
+        sent = rigs[0].domains.sent
+        for rig in rigs:
+            rig.domains.sent = sent  # what the other domain gets, by whatever node
+        await say_from(people[0], range(1))
+
+        async def talk(runtime: Runtime) -> None:
+            await say_from(runtime, range(1, 201))
+
+        async def move() -> None:
+            for before, after in ((0, 1), (1, 2), (2, 0), (0, 2)):
+                rigs[before].domains.away.add(FOREIGN)
+                await node_of(rigs[after]).places.take(FOREIGN)
+                rigs[before].domains.away.discard(FOREIGN)
+                assert node_of(rigs[after]).places.known()[FOREIGN] == node_of(rigs[after]).name
+
+        async with trio.open_nursery() as nursery:
+            for person in people:
+                nursery.start_soon(talk, person)
+            nursery.start_soon(move)
+        with trio.fail_after(10):
+            while len(sent) < 601:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        said = [(message.from_, body_members(message.body)["n"]) for _, message in sent]
+        for person in people:
+            assert [n for who, n in said if who == person.address and n] == list(range(1, 201))
+
+
+async def test_a_link_whose_taker_is_gone_goes_on_where_it_was(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        await say_from(bo, range(1))
+        await sent_by(two, 1)
+        two.domains.sent.append((FOREIGN, parsed(a_message("message", bo.address, ZOE))))
+        moves = node_of(two).places.moves
+        assert moves.give(FOREIGN, "n1")
+        node_of(one).bus.leave()  # before anything was handed on
+        two.bus.send_queues.wake()
+        with trio.fail_after(10):
+            while not two.domains.needed:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert (len(two.domains.taken_over), node_of(two).places.known()) == (1, {FOREIGN: "n2"})
+
+        # A node that is away before: nobody has it, and who waits is answered.
+        assert moves.give(FOREIGN, "n1")
+        assert [code for _, code in two.domains.undone] == [Code.NOT_CONNECTED]
+
+
+async def test_a_link_that_a_node_may_not_have_is_answered_there(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        await say_from(bo, range(1))
+        with trio.fail_after(10):
+            while not two.domains.sent:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        one.domains.takes_over = PeerError(Code.DOMAIN_BLOCKED)
+        node_of(two).places.moves.give(FOREIGN, "n1")
+        two.bus.send_queues.wake()
+        with trio.fail_after(10):
+            while not one.domains.undone:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert [code for _, code in one.domains.undone] == [Code.DOMAIN_BLOCKED]
+
+
+async def test_a_node_that_stops_gives_its_links_to_others_and_says_when_they_have_them(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        await say_from(bo, range(1))
+        with trio.fail_after(10):
+            while not two.domains.sent:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        await say_from(ana, range(1))
+        with trio.fail_after(10):
+            while len(two.domains.sent) < 2:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        await node_of(two).places.give_all()
+        assert [domain for domain, _ in one.domains.taken_over] == [FOREIGN]
+        await say_from(bo, range(1, 4))
+        await say_from(ana, range(1, 4))
+        assert sorted(await sent_by(one, 6)) == [1, 1, 2, 2, 3, 3]
+        with trio.fail_after(10):
+            while node_of(one).directory.claims[f"link {FOREIGN}"].node != "n1":  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        await node_of(two).places.moves.wait_taken()
+
+
+async def test_a_mark_for_a_link_of_nobody_or_a_node_that_is_away_is_not_waited_for(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        moves = node_of(one).places.moves
+        with trio.fail_after(10):
+            await moves.await_mark(FOREIGN, "n2").wait()
+        node_of(two).bus.leave()
+        assert moves.await_mark(FOREIGN, "n2").is_set()
+        with pytest.raises(PeerError):
+            moves.mark_came(b"w{")

@@ -317,8 +317,8 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         yield made
 
 
-def _admit(node: Node) -> Callable[[Claims], Awaitable[LinkPort]]:
-    async def admit(claims: Claims) -> LinkPort:
+def _admit(node: Node) -> Callable[[Claims, str], Awaitable[LinkPort]]:
+    async def admit(claims: Claims, _stream: str) -> LinkPort:
         return node.federation.admit(claims)
 
     return admit
