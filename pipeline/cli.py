@@ -231,6 +231,7 @@ app.add_typer(node_commands.app, name="nodes")
 app.command()(serve_commands.serve)
 app.command()(partner_commands.reconcile)
 app.command()(partner_commands.statements)
+app.command()(partner_commands.invoice)
 app.command()(partner_commands.export)
 app.command("import")(partner_commands.import_)
 

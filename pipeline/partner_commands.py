@@ -19,6 +19,7 @@ from protofly.errors import SettingsError
 
 if TYPE_CHECKING:
     from pipeline.jobs.result import JobResult
+    from pipeline.store_path import Location
     from pipeline.tables import Lake
 
 
@@ -79,6 +80,10 @@ class StatementDays:
     day: Annotated[str, typer.Option(help="UTC day, YYYY-MM-DD.")] = ""
     from_: Annotated[str, typer.Option("--from", help="First day, in place of --day.")] = ""
     until: Annotated[str, typer.Option(help="Last day, inclusive.")] = ""
+    month: Annotated[str, typer.Option(help="Month, YYYY-MM, in place of days.")] = ""
+    zone: Annotated[
+        str, typer.Option(help="Zone whose midnights cut days, such as Europe/Berlin; shows sums. Default: UTC.")
+    ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +109,17 @@ def statements(
     """Show daily statements, or write them to a file to settle by. Needs no Spark and does not change the lake."""
     terminal = Terminal(as_json=json)
     with errors_reported(as_json=json):
-        from pipeline.core.statement_choice import Wanted, wanted_days
+        from pipeline.core.statement_choice import Wanted
         from pipeline.jobs import statements as job
         from pipeline.lake_files import LakeFiles
         from pipeline.statement_text import statements_text
 
-        first, last = wanted_days(days.day, days.from_, days.until)
+        first, last = _named_days(days)
+        if days.zone:
+            if kinds.version or kinds.drafts or out:
+                raise SettingsError("days of a zone have no versions: leave --version, --drafts and --out out")
+            _business(lake, (first, last), days.zone, kinds, as_json=json)
+            return
         wanted = Wanted(
             from_day=first,
             until_day=last,
@@ -125,6 +135,74 @@ def statements(
         where = {"out": found["out"]} if "out" in found else {}
         terminal.end(bytes=f"{found['bytes']:,}", sha256=found["sha256"], **where)
     terminal.end()
+
+
+def _named_days(days: StatementDays) -> tuple[str, str]:
+    """The first and the last day. Raises SettingsError."""
+    from pipeline.core.business_time import month_days
+    from pipeline.core.statement_choice import wanted_days
+
+    if not days.month:
+        return wanted_days(days.day, days.from_, days.until)
+    if days.day or days.from_ or days.until:
+        raise SettingsError("name either days or a --month")
+    return month_days(days.month)
+
+
+def _business(lake: Location, named: tuple[str, str], zone: str, kinds: StatementKinds, *, as_json: bool) -> None:
+    """Show what was exchanged on days of a zone."""
+    from pipeline.core.business_time import BusinessDays
+    from pipeline.jobs import business as job
+    from pipeline.lake_files import LakeFiles
+    from pipeline.statement_text import totals_text
+    from pipeline.zones import zone_of
+
+    if not all(named):
+        raise SettingsError("with --zone name days, or a --month")
+    terminal = Terminal(as_json=as_json)
+    days = BusinessDays(*named, zone_of(zone))
+    result = terminal.job("statements", lambda: job.run(LakeFiles.of(lake), days, domain=kinds.domain, peer=kinds.peer))
+    if not as_json and result.details["totals"]:
+        sys.stdout.write(totals_text(result.details["totals"], result.outcome))
+    terminal.end()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BilledMonth:
+    """Options that say which month with whom is billed, and by what."""
+
+    peer: Annotated[str, typer.Option(help="Domain of the partner.")]
+    month: Annotated[str, typer.Option(help="Month, YYYY-MM.")]
+    tariffs: Annotated[Path, typer.Option(metavar="FILE", help="Tariffs: a TOML file.")]
+    zone: Annotated[str, typer.Option(help="Zone whose midnights cut the month, such as Europe/Berlin.")] = "UTC"
+    domain: Domain = ""
+
+
+@grouped
+def invoice(
+    spark: SparkOptions,
+    of: BilledMonth,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for what is issued.")] = None,
+    reprice: Annotated[
+        bool, typer.Option("--reprice", help="Bill again by a tariff that says something else now.")
+    ] = False,
+) -> None:
+    """Bill a month whose statements are signed off, or issue the credit notes that restatements call for."""
+    with errors_reported(as_json=spark.json):
+        from pipeline.tariff_file import load_tariffs
+        from pipeline.zones import zone_of
+
+        tariffs = load_tariffs(of.tariffs)
+        zone = zone_of(of.zone)
+
+    def work(opened: Lake) -> JobResult:
+        from pipeline.jobs import invoice as job
+        from pipeline.jobs.exchange import own_domain
+
+        month = job.billed(own_domain(opened, of.domain), of.peer, of.month, (of.zone, zone))
+        return job.run(opened, month, tariffs, out=out, reprices=reprice)
+
+    one_job("invoice", spark, work)
 
 
 @grouped

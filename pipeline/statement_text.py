@@ -45,6 +45,14 @@ def statements_text(statements: Sequence[Mapping[str, Any]], totals: Sequence[Ma
     return "\n".join("".join(f"{line}\n" for line in lines) for lines in tables)
 
 
+def totals_text(totals: Sequence[Mapping[str, Any]], days: str) -> str:
+    """A table for each domain, of days that are no days of UTC; names are made harmless."""
+    tables = [
+        [f"{harmless(rows[0]['our_domain'])}, {days}", *_table(rows)] for rows in _groups(totals, ("our_domain",))
+    ]
+    return "\n".join("".join(f"{line}\n" for line in lines) for lines in tables)
+
+
 def _groups(rows: Iterable[Mapping[str, Any]], names: Sequence[str]) -> Iterator[list[Mapping[str, Any]]]:
     for _, group in groupby(rows, lambda row: [row[name] for name in names]):
         yield list(group)

@@ -80,7 +80,7 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
     result.outcome = f"{len(rows):,} for {len(days):,} {'day' if len(days) == 1 else 'days'}" if rows else "none shown"
     result.details |= {
         "statements": [plain_statement(row) | {"complete_until_us": row["complete_until_us"]} for row in rows],
-        "totals": _totals(table) if len({row["dt"] for row in rows}) > 1 else [],
+        "totals": totals_of(table) if len({row["dt"] for row in rows}) > 1 else [],
         "bytes": len(content),
         "sha256": sha256(content).hexdigest() if rows else None,
     }
@@ -121,7 +121,7 @@ def _place(row: Mapping[str, Any]) -> tuple[Any, ...]:
     return row["our_domain"], row["dt"], partner_of(row), row["role"] != "out"
 
 
-def _totals(table: pa.Table) -> list[dict[str, Any]]:
+def totals_of(table: pa.Table) -> list[dict[str, Any]]:
     """Statements added up over days, latency with them."""
     one_day = table.set_column(table.schema.get_field_index("dt"), "dt", pa.repeat("", table.num_rows))
     rows = with_quantiles(days_added_up(one_day.select(list(HOUR)))).to_pylist()

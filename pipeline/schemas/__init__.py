@@ -70,6 +70,7 @@ from pipeline.schemas.scores import (
 from pipeline.schemas.settlement import (
     CLOCK_FINDING,
     CLOCK_OFFSET,
+    INVOICE,
     PAIR_DELAY,
     PEER_EXTRACT,
     PEER_RECORD,
@@ -109,6 +110,7 @@ __all__ = [
     "HISTOGRAM",
     "INGEST_PLAN",
     "INT",
+    "INVOICE",
     "LEASE",
     "LINK_EVENT",
     "LONG",
@@ -171,6 +173,7 @@ TABLES: dict[str, Table] = {
         SILVER_MDR,
         TRAFFIC_HOURLY,
         STATEMENT_DAILY,
+        INVOICE,
         RECON_BUCKET,
         RECON_CASE,
         RECON_PAIR,

@@ -55,6 +55,36 @@ STATEMENT_DAILY = Table(
     ("our_domain", "src_domain", "dst_domain", "role", "version"),
 )
 
+INVOICE = Table(
+    "invoice",
+    columns(
+        number=TEXT,
+        line=INT,
+        kind=TEXT,  # invoice, credit-note, debit-note
+        corrects=TEXT,  # number of the invoice, of a note
+        our_domain=TEXT,
+        peer_domain=TEXT,
+        issuer=TEXT,  # who is owed
+        payer=TEXT,
+        month=TEXT,
+        zone=TEXT,  # whose midnights cut the month
+        tariff=TEXT,
+        tariff_sha256=TEXT,
+        role=TEXT,
+        counted=TEXT,  # messages, delivered, bytes_in, bytes_wire
+        quantity=LONG,  # of a note: the difference
+        price=TEXT,
+        per=LONG,
+        currency=TEXT,
+        amount=LONG,  # in the smallest unit of the currency
+        statements=COUNTS,  # by UTC day, which version of its statements was billed
+        issued_us=LONG,
+    ),
+    (),
+    ("number", "line"),
+)
+"""Lines of what was billed; never changed, only corrected by further ones."""
+
 # Reconciled.
 
 RECONCILIATION: Final = "reconciliation"

@@ -39,6 +39,7 @@ WORKS = (
     "GSMA TAP",
     "Gelman and others, Bayesian Data Analysis",
     "HTML Living Standard",
+    "ISO 4217",
     "ISO/IEC 6429",
     "JSON Schema 2020-12",
     "MQTT 3.1.1",

@@ -1,0 +1,221 @@
+"""Job `invoice`: a month with a partner, by tariffs; and what to correct when statements were restated since.
+
+Nothing that was issued changes. What a month costs by the newest statements, less all that was issued for it, is the
+next document: an invoice, then credit notes and debit notes. So it may run as often as one likes.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.pandas.types import to_arrow_schema
+
+from pipeline import durable
+from pipeline.core.business_time import BusinessDays, month_days
+from pipeline.core.tariffs import Charge, Item, Tariff, amount_text, charges
+from pipeline.jobs.business import exchanged, open_line
+from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.schemas import INVOICE
+from pipeline.statements import partner_of
+from pipeline.table_log import ConflictError
+from pipeline.tables import Change, Commit, Lake
+from protofly.errors import SettingsError
+
+APP: Final = "invoice"
+_ITEM: Final = Item._fields
+
+
+@dataclass(frozen=True, slots=True)
+class Billed:
+    """Which month with whom; `zone` is the name of the days' zone."""
+
+    our_domain: str
+    peer: str
+    month: str
+    days: BusinessDays
+    zone: str
+
+    @property
+    def txn(self) -> str:
+        """What documents of it are counted by."""
+        return f"{APP}/{self.our_domain}/{self.peer}/{self.month}"
+
+
+def billed(our_domain: str, peer: str, month: str, days_zone: tuple[str, Any]) -> Billed:
+    """A month with a partner. Raises SettingsError.
+
+    Args:
+        our_domain: Who settles.
+        peer: With whom.
+        month: `YYYY-MM`.
+        days_zone: The zone's name, and the zone.
+    """
+    name, zone = days_zone
+    return Billed(our_domain, peer, month, BusinessDays(*month_days(month), zone), name)
+
+
+def run(
+    lake: Lake, of: Billed, tariffs: Sequence[Tariff], *, out: Path | None = None, reprices: bool = False
+) -> JobResult:
+    """Issue what is to be issued for a month, if its statements are signed off.
+
+    `details` has `documents`, issued now, and `issued`, all that were issued for the month before.
+
+    Args:
+        lake: Reads statements and hours; writes `invoice`.
+        of: Which month.
+        tariffs: As `read_tariffs` gives them.
+        out: A JSON file for the new documents, replaced as a whole.
+        reprices: Bill a month again by a tariff that says something else than when it was billed.
+
+    Returns:
+        Ends with FINDINGS when records have changed since they were signed off, with INCOMPLETE when days of the month
+        are drafts or not settled; then nothing is issued.
+
+    Raises:
+        SettingsError: A day without a tariff, a tariff that has changed, or another zone than before.
+        ConflictError: The same month was billed at the same moment.
+        LakeError: As the lake does.
+        OSError: The file cannot be written.
+    """
+    result = JobResult(APP)
+    before = _issued(lake, of)
+    _check_zone(before, of)
+    before = [row for row in before if row["month"] == of.month]
+    result.details = {"documents": [], "issued": _documents(before)}
+    found = exchanged(lake, of.days, of.our_domain)
+    result.outcome = "nothing issued"
+    if found.changed:
+        result.warnings += found.changed
+        result.findings = len(found.changed)
+        result.exit_code = ExitCode.FINDINGS
+        return result
+    if found.open_days:
+        result.warnings.append(f"{of.month} in {of.zone} is not signed off yet: {open_line(found)}")
+        result.exit_code = ExitCode.INCOMPLETE
+        return result
+    days = [row for row in found.days.to_pylist() if partner_of(row) == of.peer]
+    hashes = {one.id: one.sha256 for one in tariffs}
+    if not reprices:
+        _check_tariffs(before, hashes, of)
+    common = {"statements": list(found.versions.items()), "issued_us": time.time_ns() // 1000}
+    rows = [row | common for row in _rows(of, charges(days, tariffs, of.peer), before, hashes)]
+    if rows:
+        commit = _commit(lake, of, rows, len(result.details["issued"]))
+        result.wrote(commit.table, commit.rows, commit.version)
+    documents = _documents(rows)
+    result.details["documents"] = documents
+    if documents:
+        result.outcome = "; ".join(map(document_line, documents))
+        if out is not None:
+            durable.replace(out, msgspec.json.encode(documents, order="sorted") + b"\n")
+            result.details["out"] = str(out.absolute())
+    return result
+
+
+def document_line(document: Mapping[str, Any]) -> str:
+    """A document in one line."""
+    amount, currency = document["amount"], document["currency"]
+    verb = "gets back from" if document["kind"] == "credit-note" else "owes"
+    text = amount_text(abs(amount), currency)
+    return f"{document['kind']} {document['number']}: {document['payer']} {verb} {document['issuer']} {text}"
+
+
+def _issued(lake: Lake, of: Billed) -> list[dict[str, Any]]:
+    """Lines of all that was ever issued between the two."""
+    rows = lake.read_small(INVOICE)
+    is_ours = pc.and_(pc.equal(rows.column("our_domain"), of.our_domain), pc.equal(rows.column("peer_domain"), of.peer))
+    found: list[dict[str, Any]] = rows.filter(is_ours).to_pylist()
+    return sorted(found, key=lambda row: (row["issued_us"], row["number"], row["line"]))
+
+
+def _check_zone(issued: Iterable[Mapping[str, Any]], of: Billed) -> None:
+    others = sorted({row["zone"] for row in issued} - {of.zone})
+    if others:
+        raise SettingsError(
+            f"months with {of.peer} were billed in {others[0]}: in {of.zone} hours would be billed twice, or never"
+        )
+
+
+def _check_tariffs(before: Iterable[Mapping[str, Any]], hashes: Mapping[str, str], of: Billed) -> None:
+    changed = sorted({row["tariff"] for row in before if hashes.get(row["tariff"]) != row["tariff_sha256"]})
+    if changed:
+        raise SettingsError(
+            f"{of.month} was billed by tariff {changed[0]}, which is another one now: give new prices a name and days "
+            "of their own, or bill the month again with --reprice"
+        )
+
+
+def _commit(lake: Lake, of: Billed, rows: Sequence[Mapping[str, Any]], before: int) -> Commit:
+    """Enter lines of new documents, behind so many that are there."""
+    count = before + len({row["number"] for row in rows})
+    done = lake.commit(
+        pa.Table.from_pylist(list(rows), to_arrow_schema(INVOICE.schema)), INVOICE, Change(txn=(of.txn, count))
+    )
+    if done.is_repeated:
+        raise ConflictError(f"{of.month} with {of.peer} was billed by another command at the same moment: repeat it")
+    return done
+
+
+def _rows(
+    of: Billed, now: Mapping[Item, Charge], before: Sequence[Mapping[str, Any]], hashes: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Lines of the documents that are due, without what is the same in all of them."""
+    said = defaultdict[Item, Charge](Charge)
+    old_hashes = {}
+    for row in before:
+        item = Item(*(row[name] for name in _ITEM))
+        said[item] = Charge(said[item].quantity + row["quantity"], said[item].amount + row["amount"])
+        old_hashes[item.tariff] = row["tariff_sha256"]
+    due = defaultdict[tuple[str, str], list[tuple[Item, Charge]]](list)
+    for item in sorted(now.keys() | said.keys()):
+        more = now.get(item, Charge()).less(said[item])
+        if more != Charge():
+            due[item.currency, item.role].append((item, more))
+    rows: list[dict[str, Any]] = []
+    for (currency, role), lines in due.items():
+        issuer, payer = (of.our_domain, of.peer) if role == "in" else (of.peer, of.our_domain)
+        numbers = list(dict.fromkeys(row["number"] for row in before if row["issuer"] == issuer))
+        mine = [row["number"] for row in before if (row["issuer"], row["currency"]) == (issuer, currency)]
+        count = len(numbers) + len({row["number"] for row in rows if row["issuer"] == issuer}) + 1
+        kind = "invoice" if not mine else "credit-note" if sum(more.amount for _, more in lines) < 0 else "debit-note"
+        rows += [
+            {
+                "number": f"{issuer}-{payer}-{of.month}-{count}",
+                "line": number,
+                "kind": kind,
+                "corrects": mine[0] if mine else "",
+                "our_domain": of.our_domain,
+                "peer_domain": of.peer,
+                "issuer": issuer,
+                "payer": payer,
+                "month": of.month,
+                "zone": of.zone,
+                "tariff_sha256": hashes.get(item.tariff) or old_hashes[item.tariff],
+                "quantity": more.quantity,
+                "amount": more.amount,
+                **item._asdict(),
+            }
+            for number, (item, more) in enumerate(lines, start=1)
+        ]
+    return rows
+
+
+def _documents(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Lines by document, in their order, with their sum."""
+    heads = ("number", "kind", "corrects", "issuer", "payer", "month", "zone", "currency", "issued_us")
+    documents: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        document = documents.setdefault(
+            row["number"], {name: row[name] for name in heads} | {"statements": dict(row["statements"]), "lines": []}
+        )
+        document["lines"].append({name: row[name] for name in (*_ITEM, "tariff_sha256", "quantity", "amount")})
+    return [one | {"amount": sum(line["amount"] for line in one["lines"])} for one in documents.values()]
