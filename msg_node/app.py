@@ -277,6 +277,8 @@ def _administered(node: Node) -> Administered:
         changing=node.reloading.changing,
         policies=node.policies,
         policy_store=PolicyStore(node.settings.node.data_dir),
+        clients=node.backends.identity.clients,
+        passwords=node.backends.identity.passwords,
         gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
     )
 

@@ -19,7 +19,16 @@ from msg_node.storage.file_checks import FileError, check_private_folder, check_
 from msg_node.storage.sealing import read_state_keys
 from trapezoid.findings import Finding, Level, remark
 
-_STATE_FILES = ("secret", "state.sqlite", "trust.sqlite", "tokens.sqlite", "guids.sqlite", "users.sqlite", LOCK_NAME)
+_STATE_FILES = (
+    "secret",
+    "state.sqlite",
+    "trust.sqlite",
+    "tokens.sqlite",
+    "guids.sqlite",
+    "users.sqlite",
+    "clients.sqlite",
+    LOCK_NAME,
+)
 
 
 def check_data_dir(folder: Path) -> str | Finding:

@@ -31,7 +31,7 @@ from protofly.errors import SettingsError
 from stubs_cache.store import load_secret
 
 STATE: Final = "state.sqlite"
-_DATABASES: Final = (STATE, "tokens.sqlite", "guids.sqlite", "trust.sqlite", "users.sqlite")
+_DATABASES: Final = (STATE, "tokens.sqlite", "guids.sqlite", "trust.sqlite", "users.sqlite", "clients.sqlite")
 _FILES: Final = ("secret", "live-serial")
 _FOLDERS: Final = ("pinned_stubs", "policies")
 KEPT: Final = frozenset({Table.RESTRICTIONS, Table.EXPULSIONS})

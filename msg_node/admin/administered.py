@@ -19,6 +19,8 @@ from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.tables import BusTables
+from msg_node.identity.local_clients import LocalClients
+from msg_node.identity.password_check import PasswordCheck
 from msg_node.settings.model import Settings
 from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.state_store import StateStore
@@ -54,6 +56,8 @@ class Administered:
         policies: Which policies are in force.
         policy_store: Bundles of policies.
         gate_with: Makes a gate like this one, with other policies, to be asked what it would say. Raises SettingsError.
+        clients: Clients that operators manage; None where nodes share an engine.
+        passwords: Local users, and their passwords.
         stop: The node is to stop.
     """
 
@@ -79,4 +83,6 @@ class Administered:
     policies: PolicyDeployment
     policy_store: PolicyStore
     gate_with: Callable[[CompiledPolicies], Gate]
+    clients: LocalClients | None
+    passwords: PasswordCheck
     stop: trio.Event = field(default_factory=trio.Event)

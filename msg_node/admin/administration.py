@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import trio
 
-from msg_node.admin import changes, partner_views, policy_changes, views
+from msg_node.admin import account_changes, changes, partner_views, policy_changes, views
 from msg_node.admin.administered import Administered
 from msg_node.admin.changes import Arguments, recorded, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
@@ -113,7 +113,8 @@ class Administration:
         if operation.changes:
             return await self._change(operation, request, actor)
         arguments = read_arguments(operation, request.arguments)
-        if (question := policy_changes.QUESTIONS.get(operation.name)) is not None:
+        question = policy_changes.QUESTIONS.get(operation.name) or account_changes.QUESTIONS.get(operation.name)
+        if question is not None:
             return await question(self._node, arguments)
         if (facts := _FACTS.get(operation.name)) is not None:
             return facts(self._node, arguments)
@@ -124,17 +125,21 @@ class Administration:
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
-        if operation.name not in policy_changes.PLANNERS:
-            return await self._planned(operation, request, actor)
-        async with self._node.changing:
-            return await self._planned(operation, request, actor)
+        if operation.name in policy_changes.PLANNERS:
+            async with self._node.changing:
+                return await self._planned(operation, request, actor)
+        if operation.name in account_changes.PLANNERS:
+            async with account_changes.held(self._node):
+                return await self._planned(operation, request, actor)
+        return await self._planned(operation, request, actor)
 
     async def _planned(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
         """Plan a change, and make it unless it is only tried."""
         try:
             arguments = read_arguments(operation, request.arguments)
             by = f"{actor.name} by {actor.way}"
-            if (planner := policy_changes.PLANNERS.get(operation.name)) is not None:
+            planner = policy_changes.PLANNERS.get(operation.name) or account_changes.PLANNERS.get(operation.name)
+            if planner is not None:
                 plan = await planner(self._node, arguments, by)
             else:
                 plan = changes.PLANNERS[operation.name](self._node, arguments, by)
@@ -148,6 +153,7 @@ class Administration:
             raise
         result = {"operation": operation.name, "before": plan.before, "after": plan.after, "dry_run": request.dry_run}
         if not request.dry_run:
+            result |= {"answer": dict(plan.answer)} if plan.answer else {}
             shown_arguments = self._recorded(operation, arguments)
             self._record(operation.name, actor, shown_arguments, plan)
             logger.warning("%s by %s: %s %s", actor.name, actor.way, operation.name, shown(shown_arguments))
@@ -182,7 +188,10 @@ class Administration:
             raise HostError(Code.STORAGE, detail)
 
     def _recorded(self, operation: Operation, arguments: Mapping[str, object]) -> dict[str, object]:
-        """The arguments of a request as a record has them: nothing that may name a person whom it is about."""
+        """The arguments of a request as a record has them: no secret, nothing that may name whom it is about."""
+        if operation.is_secret:
+            public = {one.name for one in operation.arguments if not one.is_secret}
+            arguments = {name: value for name, value in arguments.items() if name in public}
         if operation.is_personal:
             public = {one.name for one in operation.arguments if not one.is_personal}
             hashed = self._node.pseudonym
@@ -213,5 +222,5 @@ class Administration:
 
 
 def _nameless(operation: Operation, error: HostError) -> HostError:
-    """An error as a record has it: without its text, where that may name a person."""
-    return HostError(error.code) if operation.is_personal else error
+    """An error as a record has it: without its text, where that may name a person or have a secret in it."""
+    return HostError(error.code) if operation.is_personal or operation.is_secret else error

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import trio
+from msgspec.structs import replace
 
 from msg_node.identity.core.password_attempts import Bound, PasswordAttempts, Pause
 from msg_node.identity.core.password_login import PasswordQuestion, PasswordVerdict
@@ -38,23 +39,24 @@ class PasswordCheck:
     """The passwords of one node.
 
     Args:
-        users: Who has which.
+        users: Who has which password.
         end_user: Ends log-ins.
         network_of: Where somebody is who wants to log in.
     """
 
     def __init__(self, users: UserStore, *, end_user: EndUser, network_of: NetworkOf) -> None:
-        self._users = users
+        self.users = users
         self._end_user = end_user
         self._network_of = network_of
         self._limiter = trio.CapacityLimiter(1)
-        self._cost: HashCost | None = None
+        self.cost: HashCost | None = None
+        """Of new hashes; None: local users cannot log in."""
         self._attempts = PasswordAttempts()
         self._ended: dict[str, float] = {}
 
     def follow(self, cost: HashCost | None, checks: int = 1) -> None:
         """Hash at this cost from now on, and check so many passwords side by side; None: check none, for now."""
-        self._cost = cost
+        self.cost = cost
         self._limiter.total_tokens = checks
 
     async def ask(self, question: PasswordQuestion) -> PasswordVerdict:
@@ -63,7 +65,7 @@ class PasswordCheck:
         Raises:
             HostError: STORAGE.
         """
-        network, cost, user = self._network_of(question.session), self._cost, question.user
+        network, cost, user = self._network_of(question.session), self.cost, question.user
         if network is None or cost is None:  # a session without a connection counts for no network
             return _GONE
         pause = self._attempts.admit(user, network, time.time())
@@ -75,6 +77,8 @@ class PasswordCheck:
         if found is None:
             return _WRONG
         self._attempts.succeeded(user, network, time.time())
+        if question.new_password:
+            self.end_changed([found])
         return PasswordVerdict(is_right=True, roles=found.roles)
 
     async def run(self) -> None:
@@ -82,9 +86,9 @@ class PasswordCheck:
         version = -1
         while True:
             try:
-                found = -1 if self._cost is None else await trio.to_thread.run_sync(self._users.version)
+                found = -1 if self.cost is None else await trio.to_thread.run_sync(self.users.version)
                 if found != version and found != -1:
-                    self._end_changed(await trio.to_thread.run_sync(self._load))
+                    self.end_changed(await trio.to_thread.run_sync(self._load))
                 version = found
             except HostError as exc:
                 logger.error("users cannot be looked after; trying again: %s", exc)
@@ -92,9 +96,10 @@ class PasswordCheck:
 
     def close(self) -> None:
         """Close the file of users."""
-        self._users.close()
+        self.users.close()
 
-    def _end_changed(self, users: list[LocalUser]) -> None:
+    def end_changed(self, users: Iterable[LocalUser]) -> None:
+        """End the log-ins of users that began before they were changed."""
         oldest = time.time() - _TOKENS_SECONDS
         for user in users:
             if user.ended_at > oldest and user.ended_at > self._ended.get(user.name, 0.0):
@@ -104,14 +109,18 @@ class PasswordCheck:
     # In a thread.
 
     def _load(self) -> list[LocalUser]:
-        self._users.forget_removed(time.time() - _TOKENS_SECONDS)
-        return self._users.load()
+        self.users.forget_removed(time.time() - _TOKENS_SECONDS)
+        return self.users.load()
 
     def _check(self, question: PasswordQuestion, cost: HashCost) -> LocalUser | None:
-        found = self._users.find(question.user)
+        found = self.users.find(question.user)
         user = found if found is not None and found.hash and not found.is_disabled else None
         if not is_right(question.password, cost.hash_of_nobody() if user is None else user.hash) or user is None:
             return None
+        if question.new_password:
+            changed = replace(user, hash=cost.hash(question.new_password), ended_at=time.time())
+            self.users.put(changed)
+            return changed
         if not cost.is_of(user.hash):
-            self._users.rehash(user, cost.hash(question.password))
+            self.users.rehash(user, cost.hash(question.password))
         return user

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import base64
 import secrets
-import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
 from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
-from msg_node.identity.core.password_login import PASSWORD_BYTES
+from msg_node.identity.core.password_login import bytes_of_password
 
-LEAST_BYTES: Final = 8
 _SALT_BYTES: Final = 16
 _HASH_BYTES: Final = 32
 
@@ -29,7 +27,7 @@ class HashCost:
         """Hash a password with a fresh salt."""
         salt = secrets.token_bytes(_SALT_BYTES)
         kdf = Argon2id(salt=salt, length=_HASH_BYTES, iterations=self.passes, lanes=1, memory_cost=self.memory_kib)
-        return kdf.derive_phc_encoded(_bytes(password))
+        return kdf.derive_phc_encoded(bytes_of_password(password))
 
     def hash_of_nobody(self) -> str:
         """A text that looks like a hash at this cost, takes as long to be checked, and is that of no password."""
@@ -46,16 +44,7 @@ class HashCost:
 def is_right(password: str, text: str) -> bool:
     """True if a hash is that of a password."""
     try:
-        Argon2id.verify_phc_encoded(_bytes(password), text)
+        Argon2id.verify_phc_encoded(bytes_of_password(password), text)
     except (InvalidKey, ValueError):
         return False
     return True
-
-
-def is_acceptable(password: str) -> bool:
-    """True for a password that users may choose: 8 to 1024 bytes."""
-    return LEAST_BYTES <= len(_bytes(password)) <= PASSWORD_BYTES
-
-
-def _bytes(password: str) -> bytes:
-    return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")

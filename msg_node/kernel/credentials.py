@@ -4,7 +4,9 @@ Four ways to come: with a bearer token of the settings, with a token of an issue
 certificate, or with nothing, where that is allowed. Whatever it was, what is kept with the session is one line of text,
 its *credential*, that names the holder and not the proof: a renewed token of the same subject is the same credential.
 
-The node knows only SHA-256 digests of the settings' tokens. A look-up by digest reveals nothing through its timing:
+Tokens of clients that operators have added count like those of the settings.
+
+The node knows only SHA-256 digests of both. A look-up by digest reveals nothing through its timing:
 an attacker varies the digest, and cannot steer it towards a known one. Source: message specification,
 section 5.1.
 """
@@ -39,16 +41,25 @@ _CERTIFICATE = "certificate"
 class Credential:
     """One accepted bearer token.
 
-    Hex SHA-256 digest, the runtime address it is for (a final `*` stands for any rest), its roles.
+    Attributes:
+        digest: Hex SHA-256 of it.
+        runtime: The runtime address it is for; a final `*` stands for any rest.
+        roles: What it gives.
+        expires_at: When it ends, in seconds since the Unix epoch; None: never.
     """
 
     digest: str
     runtime: str
     roles: frozenset[str] = frozenset()
+    expires_at: float | None = None
 
     def is_for(self, runtime_key: str) -> bool:
         """True if this token may open the runtime with that canonical key."""
         return covers(self.runtime, runtime_key)
+
+    def is_over(self, now: float) -> bool:
+        """True when it has ended."""
+        return self.expires_at is not None and self.expires_at <= now
 
 
 def digest_of(token: str) -> str:
@@ -92,9 +103,8 @@ class Credentials:
         certificates: CertificateRules | None = None,
     ) -> None:
         self._anonymous_runtimes = tuple(anonymous_runtimes) if allows_anonymous else ()
-        self._by_digest: dict[str, list[Credential]] = {}
-        for credential in credentials:
-            self._by_digest.setdefault(credential.digest.lower(), []).append(credential)
+        self._by_digest = _by_digest(credentials)
+        self._managed: Mapping[str, Sequence[Credential]] = {}
         self._issuers: Mapping[str, IssuerRules] = {rules.issuer: rules for rules in issuers}
         self._keys: dict[str, tuple[VerificationKey, ...]] = {}
         self._keyed_by_settings: set[str] = set()
@@ -127,6 +137,14 @@ class Credentials:
         self._anonymous_runtimes, self._certificates = other._anonymous_runtimes, other._certificates
         self._keys = {**kept, **other._keys}
         self._keyed_by_settings = other._keyed_by_settings
+
+    def manage(self, credentials: Iterable[Credential]) -> None:
+        """From now on these tokens of clients are accepted beside those of the settings, and no other clients'."""
+        self._managed = _by_digest(credentials)
+
+    def manage_as(self, other: Credentials) -> None:
+        """From now on the clients of `other` are accepted."""
+        self._managed = other._managed
 
     def set_further_check(self, issuer: str, check: Callable[[TokenProof], str]) -> None:
         """Have tokens of an issuer pass `check` as well; it returns the login of one, or raises TokenRefusedError."""
@@ -180,7 +198,7 @@ class Credentials:
                 one.credential == credential and one.is_for(runtime_key) for one in self._certificates.entries
             )
             return is_named or (credential == _of_runtime(runtime_key) and self._may_name(runtime_key))
-        return any(one.is_for(runtime_key) for one in self._by_digest.get(credential, ()))
+        return any(one.is_for(runtime_key) for one in self._of_digest(credential))
 
     def roles(self, credential: str, runtime_key: str, proved: frozenset[str] = frozenset()) -> frozenset[str]:
         """Roles of a credential that once passed; `proved` are those that its proof named then."""
@@ -193,17 +211,21 @@ class Credentials:
                 for one in self._certificates.entries
                 if one.credential == credential and one.is_for(runtime_key)
             )
-        return _union(one.roles for one in self._by_digest.get(credential, ()) if one.is_for(runtime_key))
+        return _union(one.roles for one in self._of_digest(credential) if one.is_for(runtime_key))
+
+    def _of_digest(self, digest: str) -> list[Credential]:
+        return [*self._by_digest.get(digest, ()), *self._managed.get(digest, ())]
 
     def _check_token(self, token: str, runtime_key: str, now: float) -> Proven:
         if len(token) > BEARER_TOKEN_CHARS:
             raise PeerError(Code.BAD_TOKEN, f"the token is longer than {BEARER_TOKEN_CHARS:,} characters")
         digest = digest_of(token)
-        accepted = [one for one in self._by_digest.get(digest, ()) if one.is_for(runtime_key)]
+        known = self._of_digest(digest)
+        accepted = [one for one in known if one.is_for(runtime_key) and not one.is_over(now)]
         if accepted:
             is_in_full = any(names_in_full(one.runtime, runtime_key) for one in accepted)
-            return Proven(digest, _union(one.roles for one in accepted), None, is_in_full)
-        if digest not in self._by_digest and self._issuers and looks_like_token(token):
+            return Proven(digest, _union(one.roles for one in accepted), _end_of(accepted), is_in_full)
+        if not known and self._issuers and looks_like_token(token):
             rules = self._issuers.get(issuer_of(token))
             if rules is None:
                 raise PeerError(Code.BAD_TOKEN, "the token is not accepted: its issuer (`iss`) is not known here")
@@ -215,9 +237,9 @@ class Credentials:
 
     def introspect(self, token: str, *, now: float) -> Proven | None:
         """Return the holder of a token, whichever runtime it is for; None if it does not count here now."""
-        accepted = self._by_digest.get(digest_of(token), ())
+        accepted = [one for one in self._of_digest(digest_of(token)) if not one.is_over(now)]
         if accepted:
-            return Proven("", _union(one.roles for one in accepted), None, is_in_full=False)
+            return Proven("", _union(one.roles for one in accepted), _end_of(accepted), is_in_full=False)
         if not self._issuers or not looks_like_token(token):
             return None
         try:
@@ -261,6 +283,19 @@ class Credentials:
 
     def _may_name(self, runtime_key: str) -> bool:
         return self._takes_certificates and domain_of(runtime_key) in self._certificates.domains
+
+
+def _by_digest(credentials: Iterable[Credential]) -> dict[str, list[Credential]]:
+    by_digest: dict[str, list[Credential]] = {}
+    for credential in credentials:
+        by_digest.setdefault(credential.digest.lower(), []).append(credential)
+    return by_digest
+
+
+def _end_of(credentials: Iterable[Credential]) -> float | None:
+    """When the last of them ends."""
+    ends = [one.expires_at for one in credentials]
+    return None if None in ends else max(end for end in ends if end is not None)
 
 
 def _of_runtime(runtime_key: str) -> str:

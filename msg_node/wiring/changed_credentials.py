@@ -23,8 +23,13 @@ def sessions_without_proof(state: NodeState, credentials: Credentials) -> list[i
 
 def take_credentials_over(state: NodeState, bus: Bus, credentials: Credentials) -> None:
     """Let these credentials count from now on, for sessions that are open as well; what changes is stored."""
+    state.transitions.credentials.replace(credentials)
+    settle_sessions(state, bus)
+
+
+def settle_sessions(state: NodeState, bus: Bus) -> None:
+    """End the sessions whose credential is gone, and give others the roles that theirs has now."""
     accepted = state.transitions.credentials
-    accepted.replace(credentials)
     ended = sessions_without_proof(state, accepted)
     for session, roles in list(_other_roles(state, accepted)):
         session.proof = replace(session.proof, roles=roles)

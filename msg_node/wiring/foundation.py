@@ -14,6 +14,7 @@ from federation.core.stub_status import StubAddresses
 from msg_node.addresses.core.allocation import Owners
 from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.admin.core.traffic import Traffic
+from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.changes import Journal, Rows, Table
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import NodeState, StateParts, make_state, restore
@@ -160,9 +161,12 @@ def _restore_state(
     settings: Settings, rows: Mapping[Table, Rows], stub_addresses: StubAddresses, *, now: float
 ) -> NodeState:
     journal = Journal()
+    credentials = build_credentials(settings)
+    if not settings.storage.engine:
+        credentials.manage(stored_credentials(settings.node.data_dir))
     own = OwnNames.of(settings.own_domains, [canonical_key(stub_addresses.node)])
     parts = StateParts(
-        transitions=SessionTransitions(journal, build_credentials(settings), meaning.session_rules(settings)),
+        transitions=SessionTransitions(journal, credentials, meaning.session_rules(settings)),
         owners=Owners(journal, per_session=settings.limits.allocation_per_session, pools=build_pools(settings)),
         listeners=Listeners(journal, per_session=settings.limits.subscriptions_per_session),
         journal=journal,

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import trio
@@ -26,16 +27,18 @@ from msg_node.bus.bus import Bus
 from msg_node.identity.core.assertions import ANY_DOMAIN, ProviderRules
 from msg_node.identity.core.identity_service import ISSUER_KEYS, IdentityService
 from msg_node.identity.core.issued_tokens import IssuedTokens, TokenMark
+from msg_node.identity.core.local_clients import ENROLMENT
 from msg_node.identity.core.login_service import TOKEN_MARKS, LoginService
 from msg_node.identity.core.password_login import PASSWORDS, LocalAccounts
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
 from msg_node.identity.core.verdicts import AssertionVerdict, Verdicts
+from msg_node.identity.local_clients import LocalClients
 from msg_node.identity.mark_keeper import MarkKeeper, TokenMarks
 from msg_node.identity.password_check import PasswordCheck
 from msg_node.identity.password_hash import HashCost
 from msg_node.identity.token_store import TokenStore
 from msg_node.identity.user_store import USERS_FILE, UserStore
-from msg_node.kernel.credentials import JWT
+from msg_node.kernel.credentials import JWT, Credential
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 from msg_node.kernel.service import Service
 from msg_node.kernel.signed_tokens import ALGORITHMS
@@ -47,6 +50,7 @@ from msg_node.settings.identity import GlobalRegistrySettings, PasswordSettings,
 from msg_node.settings.model import Settings
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring import meaning
+from msg_node.wiring.changed_credentials import settle_sessions
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
@@ -105,8 +109,10 @@ class IdentityServices:
         users = UserStore(settings.node.data_dir / USERS_FILE)
         if settings.identity.passwords is not None:
             users.open()
-        self._passwords = PasswordCheck(users, end_user=self._end_user, network_of=self._network_of)
+        self.passwords = PasswordCheck(users, end_user=self._end_user, network_of=self._network_of)
         self._follow_passwords(settings.identity.passwords)
+        self.clients = None if settings.storage.engine else LocalClients(settings.node.data_dir)
+        """Clients that operators manage; None where nodes share an engine."""
         if self._tokens is not None and marks is not None:
             self.marks = MarkKeeper(marks, self._logins)
 
@@ -114,9 +120,9 @@ class IdentityServices:
         """Let local users log in, or let them not."""
         self._logins.accounts = None if chosen is None else self._accounts
         if chosen is None:
-            self._passwords.follow(None)
+            self.passwords.follow(None)
         else:
-            self._passwords.follow(HashCost(chosen.memory_kib, chosen.passes), chosen.checks)
+            self.passwords.follow(HashCost(chosen.memory_kib, chosen.passes), chosen.checks)
 
     def _end_user(self, name: str, moment: float) -> None:
         self._logins.end_user(self._accounts.address(name), moment, now=time.time())
@@ -170,10 +176,33 @@ class IdentityServices:
             bus.inquiries.connect(TOKEN_MARKS, self.marks.keep)
             for login in self._tokens.issued.revoked():  # the node may have died before its sessions knew
                 self._state.transitions.end_login(login, now=time.time())
-        bus.inquiries.connect(PASSWORDS, self._passwords.ask)
+        bus.inquiries.connect(PASSWORDS, self.passwords.ask)
+        if self.clients is not None:
+            self._connect_clients(self.clients, bus)
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.record_of = self._global_registry.record
+
+    def _connect_clients(self, clients: LocalClients, bus: Bus) -> None:
+        """Let what operators change about clients count for sessions at once."""
+        state = self._state
+
+        def follow(credentials: Iterable[Credential]) -> None:
+            state.transitions.credentials.manage(credentials)
+            settle_sessions(state, bus)
+
+        def move(number: int, credential: Credential) -> None:
+            session = state.sessions.get(number)
+            if session is not None:
+                session.proof = replace(session.proof, credential=credential.digest, expires_at=credential.expires_at)
+                state.sessions.save(session)
+
+        def credential_of(number: int) -> str:
+            session = state.sessions.get(number)
+            return "" if session is None or session.is_guest else session.proof.credential
+
+        clients.connect(follow=follow, move=move, credential_of=credential_of)
+        bus.inquiries.connect(ENROLMENT, clients.enrol)
 
     def follow(self, settings: Settings, loaded: LoadedProviders) -> None:
         """Believe other providers from now on, for other domains, and local users if these settings have any.
@@ -202,13 +231,15 @@ class IdentityServices:
                     await nursery.start(self._bus.users.run)
                 if self.marks is not None:
                     nursery.start_soon(self.marks.run)
-                nursery.start_soon(self._passwords.run)
+                nursery.start_soon(self.passwords.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             if self.marks is not None:
                 self.marks.close()
-            self._passwords.close()
+            self.passwords.close()
+            if self.clients is not None:
+                self.clients.close()
 
     def status(self) -> dict[str, object]:
         """Report the state of each for operators."""

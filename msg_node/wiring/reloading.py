@@ -114,6 +114,7 @@ class Reloading:
         choices = await trio.to_thread.run_sync(stub_choices, after)
         providers = await trio.to_thread.run_sync(load_providers, after)
         loaded = Loaded(policies, tls, credentials, choices, providers)
+        credentials.manage_as(self._parts.state.transitions.credentials)
         ended = sessions_without_proof(self._parts.state, credentials)
         revision = policies.compiled.revision
         shown: dict[str, object] = {"changes": changes, "policies": revision, "sessions_that_end": len(ended)}

@@ -24,11 +24,18 @@ from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import Policies, PolicyDeployment
+from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.service import Service
+from msg_node.node_state import NodeState
 from msg_node.settings.admin import AdminSettings
-from msg_node.settings.model import NodeSettings, Settings
+from msg_node.settings.identity import IdentitySettings
+from msg_node.settings.model import CredentialSettings, NodeSettings, SessionSettings, Settings
+from msg_node.settings.sessions import build_credentials
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
+from msg_node.wiring.identity import IdentityServices
 from msg_node.wiring.meaning import build_gate
+from protofly.documents import SigningKey
 from protofly.records import AdminEvent, hash_address
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, Runtime, RuntimeRig, runtime_address, runtime_rig
 
@@ -68,22 +75,47 @@ async def ask_admin(runtime: Runtime, operation: str, type_: str = "execute", **
     return answer
 
 
+def _settings(folder: Path, identity: IdentitySettings) -> Settings:
+    accepted = [
+        CredentialSettings(runtime=one.runtime, token_sha256=one.digest, roles=tuple(one.roles))
+        for one in (OPERATOR, PLAIN, GUEST)
+    ]
+    return Settings(
+        node=NodeSettings(domain=DOMAIN, data_dir=folder),
+        sessions=SessionSettings(anonymous=True, credential=tuple(accepted)),
+        identity=identity,
+    )
+
+
 @asynccontextmanager
 async def admin_rig(
-    folder: Path, *, frame_bytes: int = 1 << 20, interworking: Interworking | None = None
+    folder: Path,
+    *,
+    frame_bytes: int = 1 << 20,
+    interworking: Interworking | None = None,
+    identity: IdentitySettings = IdentitySettings(),  # noqa: B008 - frozen
 ) -> AsyncIterator[AdminRig]:
     """Run it; `frame_bytes` is the longest reply by message."""
-    async with runtime_rig(
-        folder,
-        credentials=[OPERATOR, PLAIN, GUEST],
-        allows_guests=True,
-        services_at=lambda _state: {ADMIN_ADDRESS: admin_service, PEP_ADDRESS: pep_service},
-        interworking=interworking,
-    ) as rig:
+    settings = _settings(folder, identity)
+    credentials = build_credentials(settings)
+    credentials.manage(stored_credentials(folder))
+    made_identity: list[IdentityServices] = []
+
+    def services(state: NodeState) -> dict[str, Service]:
+        made_identity.append(IdentityServices(settings, state, SigningKey.from_seed("node-1", bytes(32))))
+        return {ADMIN_ADDRESS: admin_service, PEP_ADDRESS: pep_service, **made_identity[0].services}
+
+    async with (
+        runtime_rig(
+            folder, credentials=credentials, allows_guests=True, services_at=services, interworking=interworking
+        ) as rig,
+        trio.open_nursery() as nursery,
+    ):
         federation = SimpleNamespace(links=(), open_lasting=lambda: None, hosted_stubs=tuple)
         nothing = dict.fromkeys(("resolver", "trust_store", "documents", "plan_reload"))
         parts: Any = {"federation": federation, **nothing}
-        settings = Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder))
+        made_identity[0].connect(rig.bus)
+        await nursery.start(made_identity[0].run)
         in_force = Policies(rig.gate.policies, ActivePolicies(), (), "enforce")
         node = Administered(
             settings=lambda: settings,
@@ -103,11 +135,14 @@ async def admin_rig(
             policy_store=PolicyStore(folder),
             gate_with=lambda policies: build_gate(settings, policies),
             alarms=Alarms(),
+            clients=made_identity[0].clients,
+            passwords=made_identity[0].passwords,
             **parts,
         )
         made = AdminRig(rig, Administration(node), node)
         rig.bus.inquiries.connect(ADMIN, AdminMessages(made.administration, rig.state.sessions, frame_bytes))
         yield made
+        nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager

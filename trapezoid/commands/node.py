@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trapezoid.commands import node_changes, node_policies
+from trapezoid.commands import node_accounts, node_changes, node_policies
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -27,6 +27,8 @@ app = typer.Typer(help="See and change a running node on this machine.", no_args
 app.add_typer(node_changes.peer_app, name="peer")
 app.add_typer(node_changes.stub_app, name="stub")
 app.add_typer(node_policies.app, name="policy")
+app.add_typer(node_accounts.user_app, name="user")
+app.add_typer(node_accounts.client_app, name="client")
 for command in (
     node_changes.kick,
     node_changes.unban,
@@ -113,6 +115,23 @@ def partner(
 ) -> None:
     """Show everything about one other domain: trust, discovery, link, stub, traffic, denials."""
     _facts(config, "partner", {"domain": domain}, as_json=json)
+
+
+@node_accounts.user_app.command("list")
+def user_list(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List local users with their roles."""
+    _list(config, "users", _page(where, limit, after), ("user", "roles", "state"), as_json=json)
+
+
+@node_accounts.client_app.command("list")
+def client_list(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List clients with their kinds, runtimes and states."""
+    columns = ("client", "kind", "runtime", "roles", "state", "until")
+    _list(config, "clients", _page(where, limit, after), columns, as_json=json)
 
 
 @app.command()

@@ -27,37 +27,37 @@ def peer_block(
     domain: Pattern, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Cut a domain off at once: messages, links, stub, guests, stored requests. It survives a restart."""
-    _change(config, "peer block", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
+    change_node(config, "peer block", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
 @peer_app.command("unblock")
 def peer_unblock(domain: Pattern, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Lift the block of a domain."""
-    _change(config, "peer unblock", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "peer unblock", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @peer_app.command("close")
 def peer_close(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """End the links of a domain in good order; the next message opens one."""
-    _change(config, "peer close", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "peer close", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @peer_app.command("refresh")
 def peer_refresh(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Ask a domain for its documents now, and start its stub anew if its link is down."""
-    _change(config, "peer refresh", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "peer refresh", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("drain")
 def stub_drain(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """End the stub of a domain in good order; the next message starts it."""
-    _change(config, "stub drain", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "stub drain", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("restart")
 def stub_restart(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Stop the stub of a domain at once, and start it anew."""
-    _change(config, "stub restart", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "stub restart", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("forbid")
@@ -65,19 +65,19 @@ def stub_forbid(
     domain: Domain, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Let the stub of a domain not run here; links that its own node opens go on. It survives a restart."""
-    _change(config, "stub forbid", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
+    change_node(config, "stub forbid", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("allow")
 def stub_allow(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Let a forbidden stub run again."""
-    _change(config, "stub allow", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "stub allow", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("approve")
 def stub_approve(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Let versions of the stub of a domain run that are held, or have failed here."""
-    _change(config, "stub approve", {"domain": domain}, dry_run=dry_run, as_json=json)
+    change_node(config, "stub approve", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("roll-back")
@@ -85,7 +85,7 @@ def stub_roll_back(
     domain: Domain, config: Config, reason: Reason = "", dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Go back to the version before the running one, which is not tried again here until `stub approve`."""
-    _change(config, "stub roll-back", {"domain": domain, "reason": reason}, dry_run=dry_run, as_json=json)
+    change_node(config, "stub roll-back", {"domain": domain, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
 def kick(
@@ -97,22 +97,22 @@ def kick(
     json: Json = False,
 ) -> None:
     """End the sessions of a runtime at once, with all that they hold."""
-    _change(config, "kick", {"runtime": runtime, "ban": ban, "reason": reason}, dry_run=dry_run, as_json=json)
+    change_node(config, "kick", {"runtime": runtime, "ban": ban, "reason": reason}, dry_run=dry_run, as_json=json)
 
 
 def unban(runtime: Runtime, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Let a banned runtime open sessions again."""
-    _change(config, "unban", {"runtime": runtime}, dry_run=dry_run, as_json=json)
+    change_node(config, "unban", {"runtime": runtime}, dry_run=dry_run, as_json=json)
 
 
 def reload(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Take changed settings over, all or nothing: peers, lists, rates, policies, certificates. Shows what differs."""
-    _change(config, "reload", {}, dry_run=dry_run, as_json=json)
+    change_node(config, "reload", {}, dry_run=dry_run, as_json=json)
 
 
 def drain(config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """Stop the node in order, as SIGTERM does."""
-    _change(config, "drain", {}, dry_run=dry_run, as_json=json)
+    change_node(config, "drain", {}, dry_run=dry_run, as_json=json)
 
 
 def log_level(
@@ -123,10 +123,10 @@ def log_level(
     json: Json = False,
 ) -> None:
     """Set the level of the log of a running node for a time: ten minutes unless --for says another."""
-    _change(config, "log level", {"level": level, "logger": logger, "for": for_}, dry_run=False, as_json=json)
+    change_node(config, "log level", {"level": level, "logger": logger, "for": for_}, dry_run=False, as_json=json)
 
 
-def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
+def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
     """Ask for a change, and print what is so before and after."""
     with errors_reported(as_json=as_json):
         from msg_node.settings.load import load_settings
@@ -138,6 +138,7 @@ def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run:
         print_json(result)
         return
     facts = {"operation": operation, "before": _lines(result["before"]), "after": _lines(result["after"])}
+    facts |= {"answer": _lines(result["answer"])} if "answer" in result else {}
     print_facts({**facts, **({"dry_run": "nothing was changed"} if dry_run else {})}, as_json=False)
 
 

@@ -130,9 +130,20 @@ def _users(config: Path) -> Iterator[tuple[UserStore, PasswordSettings]]:
 
 def _hash_of_new(settings: PasswordSettings, *, is_piped: bool) -> str:
     """Ask for a new password; its hash."""
+    from msg_node.identity.password_hash import HashCost
+
+    return HashCost(settings.memory_kib, settings.passes).hash(read_new_password(is_piped=is_piped))
+
+
+def read_new_password(*, is_piped: bool) -> str:
+    """Ask for a password that is to be a new one.
+
+    Raises:
+        SettingsError: It is too short or too long.
+    """
     import sys
 
-    from msg_node.identity.password_hash import HashCost, is_acceptable
+    from msg_node.identity.core.password_login import is_acceptable
     from protofly.errors import SettingsError
 
     if is_piped:
@@ -141,4 +152,4 @@ def _hash_of_new(settings: PasswordSettings, *, is_piped: bool) -> str:
         chosen = str(typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
     if not is_acceptable(chosen):
         raise SettingsError("a password has 8 to 1024 bytes")
-    return HashCost(settings.memory_kib, settings.passes).hash(chosen)
+    return chosen

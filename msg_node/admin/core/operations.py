@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from msg_node.identity.core.local_clients import KINDS
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import POLICY_BUNDLE_BYTES
@@ -58,6 +59,7 @@ class Argument:
         is_required: Requests without it are refused.
         choices: The only values that a text may have; empty: any.
         is_personal: It names a person: records and the log have a keyed hash of it.
+        is_secret: Neither records nor the log have it, in any form.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Argument:
     is_required: bool = False
     choices: tuple[str, ...] = ()
     is_personal: bool = False
+    is_secret: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +92,11 @@ class Operation:
         """True if it is about a person, whom an argument names."""
         return any(one.is_personal for one in self.arguments)
 
+    @property
+    def is_secret(self) -> bool:
+        """True if an argument of it is a secret."""
+        return any(one.is_secret for one in self.arguments)
+
 
 class AdminRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A request, as every way in reads it."""
@@ -111,6 +119,16 @@ _DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_requ
 _BUNDLE: Final = (
     Argument("bundle", ArgumentKind.TEXT, "Digest or revision, or its first eight characters.", is_required=True),
 )
+_NAME: Final = Argument(
+    "name", ArgumentKind.TEXT, "Lower-case letters, digits, and `.`, `_`, `-` inside.", is_required=True
+)
+_ROLES: Final = Argument("roles", ArgumentKind.TEXT, "Roles of its sessions, with commas.")
+_NEW_PASSWORD: Final = Argument("password", ArgumentKind.TEXT, "8 to 512 bytes.", is_required=True, is_secret=True)
+_ALLOWED: Final = Argument(
+    "runtime", ArgumentKind.TEXT, "Address that it may open, or one with a final `*`; of its own name without it."
+)
+_LIFE: Final = Argument("for", ArgumentKind.SECONDS, "How long its token counts; for ever without it.")
+_KIND: Final = Argument("kind", ArgumentKind.TEXT, "What it is; a role, too.", is_required=True, choices=KINDS)
 _RUNTIME: Final = Argument("runtime", ArgumentKind.TEXT, "Address of the runtime.", is_required=True)
 
 
@@ -160,6 +178,8 @@ _TABLE: Final = (
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
     Operation("limits", "What was counted for limits of rules, of periods that go on.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
+    Operation("users", "Local users who log in with a password.", _PAGED),
+    Operation("clients", "Clients that operators have added, with their state.", _PAGED),
     Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),
     Operation(
         "log",
@@ -223,6 +243,30 @@ _TABLE: Final = (
     _change("policy activate", "Put a bundle in force, or `settings`, the files of the settings.", _BUNDLE),
     _change("policy roll-back", "Put in force what was before."),
     _change("policy remove", "Forget a bundle that is not in force.", _BUNDLE),
+    _change("user add", "Add a local user.", (_NAME, _NEW_PASSWORD, _ROLES)),
+    _change("user change", "Give a local user other roles, from the next log-in on.", (_NAME, _ROLES)),
+    _change("user password", "Change the password of a local user, and end all log-ins.", (_NAME, _NEW_PASSWORD)),
+    _change("user disable", "Let a local user log in no more, and end all log-ins.", (_NAME,)),
+    _change("user enable", "Let a disabled user log in again.", (_NAME,)),
+    _change("user remove", "Remove a local user, and end all log-ins.", (_NAME,)),
+    _change("client add", "Add a client; the answer has its token.", (_NAME, _KIND, _ALLOWED, _ROLES, _LIFE)),
+    _change(
+        "client enrol",
+        "Add a client that gets its token by itself; the answer has a code for it, which counts once.",
+        (
+            _NAME,
+            _KIND,
+            _ALLOWED,
+            _ROLES,
+            _LIFE,
+            Argument("within", ArgumentKind.SECONDS, "How long the code counts: at most 7d, 15m without it."),
+        ),
+    ),
+    _change("client change", "Give a client other roles or runtimes, at once.", (_NAME, _ALLOWED, _ROLES)),
+    _change("client token", "Give a client another token; sessions with the old one end.", (_NAME, _LIFE)),
+    _change("client disable", "Let a client open no session, and end those that it has.", (_NAME,)),
+    _change("client enable", "Let a disabled client open sessions again.", (_NAME,)),
+    _change("client remove", "Remove a client, and end its sessions.", (_NAME,)),
     _change("reload", "Take changed settings over, all or nothing."),
     _change("drain", "Stop the node in order, as SIGTERM does."),
     _change(

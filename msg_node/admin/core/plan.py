@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +16,7 @@ class Plan:
         apply: Makes it so; waits for nothing.
         finish: Makes the rest so, when what `apply` did is durable and has been notified; None: nothing is left.
         store: Makes it durable, before it is applied: blocks. None for what the state keeps. Raises HostError: STORAGE.
+        answer: What only the one who asks gets to see: no record has it, and no dry run.
     """
 
     before: object
@@ -23,3 +24,4 @@ class Plan:
     apply: Callable[[], None]
     store: Callable[[], None] | None = None
     finish: Callable[[], None] | None = None
+    answer: Mapping[str, str] = field(default_factory=dict)

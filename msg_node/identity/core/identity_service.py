@@ -93,7 +93,8 @@ class IdentityService:
             return self._checked(offered, request.domain, request.now, partial(self._logins.logged_in, request))
         if method in METHODS:
             return self._logins.execute(method, request, params)
-        raise PeerError(Code.BAD_BODY, "methods are validateAssertion, introspect, login, refresh and revoke")
+        others = ", ".join(sorted(METHODS))
+        raise PeerError(Code.BAD_BODY, f"methods are validateAssertion, introspect, login, {others}")
 
     def _validate(self, request: ServiceRequest, params: Members) -> Answer | Inquiry:
         assertion = token_of(params, "assertion", "params")

@@ -16,15 +16,20 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from msg_node.identity.core.assertions import Asserted
 from msg_node.identity.core.issued_tokens import TokenMark
+from msg_node.identity.core.local_clients import ENROLMENT, Enrolled, EnrolQuestion
 from msg_node.identity.core.password_attempts import Pause
 from msg_node.identity.core.password_login import (
+    LEAST_BYTES,
     PASSWORD_BYTES,
     PASSWORDS,
     LocalAccounts,
     PasswordQuestion,
     PasswordVerdict,
+    is_acceptable,
 )
 from msg_node.identity.core.session_tokens import IssuedToken, RenewedBeforeError, SessionTokens
 from msg_node.kernel.counts import LoginCount
@@ -36,7 +41,7 @@ from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS
 
-METHODS: Final = frozenset({"login", "refresh", "revoke"})
+METHODS: Final = frozenset({"refresh", "revoke", "changePassword", "enrol"})
 
 TOKEN_MARKS: ConnectorName[TokenMark, None] = ConnectorName("token-marks")
 """Makes a mark durable."""
@@ -99,9 +104,14 @@ class LoginService:
             raise PeerError(
                 Code.BAD_TOKEN, "this node keeps no passwords: log in at your identity provider, and send its assertion"
             )
-        user, password = credentials.get("user"), credentials.get("password")
+        return self._password_of(request, credentials)
+
+    def _password_of(self, request: ServiceRequest, members: Members) -> PasswordQuestion:
+        if self.accounts is None:
+            raise PeerError(Code.CONNECTOR_OFF, "this node keeps no passwords ([identity.passwords])")
+        user, password = members.get("user"), members.get("password")
         if not isinstance(user, str) or not isinstance(password, str) or not 0 < len(password) <= PASSWORD_BYTES:
-            raise PeerError(Code.BAD_BODY, "`params.credentials` has no `user`, or no `password`")
+            raise PeerError(Code.BAD_BODY, "there is no `user`, or no `password`, in the credentials")
         return PasswordQuestion(self.accounts.name_in(user), password, request.caller.number)
 
     def by_password(self, request: ServiceRequest, question: PasswordQuestion) -> Inquiry:
@@ -109,17 +119,23 @@ class LoginService:
         return inquire(PASSWORDS, question, partial(self._judged, request, question.user))
 
     def _judged(self, request: ServiceRequest, user: str, verdict: PasswordVerdict, now: float) -> Answer:
+        if (refusal := self._refusal(verdict)) is not None:
+            return refusal
+        if self.accounts is None:  # switched off meanwhile
+            raise PeerError(Code.CONNECTOR_OFF, "log-ins with a password are switched off at this node")
+        issuer, address = self._on().rules.issuer, self.accounts.address(user)
+        asserted = Asserted(address, address, issuer, math.inf, {}, frozenset(verdict.roles))
+        return self.logged_in(request, asserted, now)
+
+    def _refusal(self, verdict: PasswordVerdict) -> Answer | None:
+        """Answer to a password that was not looked at. Raises PeerError BAD_TOKEN for one that is not right."""
         if verdict.pause is not None:
             self.counters[LoginCount.PAUSED_ATTEMPTS] += 1
             return _paused(verdict.pause)
         if not verdict.is_right:
             self.counters[LoginCount.WRONG_PASSWORDS] += 1
             raise PeerError(Code.BAD_TOKEN, "no such user, or not the password")
-        if self.accounts is None:  # switched off meanwhile
-            raise PeerError(Code.CONNECTOR_OFF, "log-ins with a password are switched off at this node")
-        issuer, address = self._on().rules.issuer, self.accounts.address(user)
-        asserted = Asserted(address, address, issuer, math.inf, {}, frozenset(verdict.roles))
-        return self.logged_in(request, asserted, now)
+        return None
 
     def end_user(self, address: str, moment: float, *, now: float) -> None:
         """End the log-ins that the local user of that address began up to a moment, in seconds since the Unix epoch.
@@ -144,16 +160,36 @@ class LoginService:
         return _token_answer(text, issued)
 
     def execute(self, method: str, request: ServiceRequest, params: Members) -> Answer | Inquiry:
-        """`refresh` or `revoke`.
+        """Every method but `login`.
 
         Raises:
             PeerError: CONNECTOR_OFF, TRANSIT, BAD_BODY, BAD_TOKEN, NOT_OWNER, QUOTA or OVERLOAD.
         """
+        if method == "enrol":
+            return self._enrol(request)
         runtime = self._runtime(request)
+        if method == "changePassword":
+            return self._change_password(request, params)
         if method == "revoke" and "subject" in params:
             return self._revoke_all(request, params)
         token = token_of(params, "token", "params")
         return (self._refresh if method == "refresh" else self._revoke)(token, runtime, request.now)
+
+    def _enrol(self, request: ServiceRequest) -> Inquiry:
+        """Give a device the token that its code stands for."""
+        if request.caller.is_link or request.caller.is_guest:
+            raise PeerError(Code.TRANSIT, "devices of this domain are enrolled by its own runtimes")
+        return inquire(ENROLMENT, EnrolQuestion(request.caller.number), _enrolled)
+
+    def _change_password(self, request: ServiceRequest, params: Members) -> Inquiry:
+        question = self._password_of(request, params)
+        new = params.get("newPassword")
+        if not isinstance(new, str) or not is_acceptable(new):
+            raise PeerError(Code.BAD_BODY, f"`params.newPassword` has {LEAST_BYTES} to {PASSWORD_BYTES} bytes")
+        return inquire(PASSWORDS, replace(question, new_password=new), self._changed)
+
+    def _changed(self, verdict: PasswordVerdict, _now: float) -> Answer:
+        return self._refusal(verdict) or Answer(value={"changed": True})
 
     def _refresh(self, token: str, runtime: str, now: float) -> Answer | Inquiry:
         try:
@@ -240,6 +276,13 @@ def token_of(params: Members, name: str, place: str) -> str:
 def _token_answer(text: str, issued: IssuedToken) -> Answer:
     value: dict[str, object] = {"token": text, "expires": issued.exp, "subject": issued.sub}
     return Answer(value={**value, "roles": list(issued.roles)} if issued.roles else value)
+
+
+def _enrolled(enrolled: Enrolled, _now: float) -> Answer:
+    client = enrolled.client
+    value: dict[str, object] = {"token": enrolled.token, "runtime": client.runtime}
+    value["roles"] = sorted({client.kind, *client.roles})
+    return Answer(value=value if client.ends_at is None else {**value, "expires": int(client.ends_at)})
 
 
 def _paused(pause: Pause) -> Answer:

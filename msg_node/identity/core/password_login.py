@@ -6,6 +6,7 @@ Source: feature row SC-14.
 from __future__ import annotations
 
 import re
+import unicodedata
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,7 @@ from protofly.address import domain_of, parse
 from protofly.errors import PeerError
 
 PASSWORD_BYTES: Final = 1024
+LEAST_BYTES: Final = 8
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,62}[a-z0-9])?")
 
 
@@ -27,11 +29,13 @@ class PasswordQuestion(msgspec.Struct, frozen=True):
         user: "" for a name that nobody can have.
         password: As it was typed.
         session: Number of the session that asks.
+        new_password: What it is to be from now on; "" to leave it.
     """
 
     user: str
     password: str
     session: int
+    new_password: str = ""
 
     def __repr__(self) -> str:
         return f"PasswordQuestion({self.user!r})"  # it may come into a log
@@ -52,6 +56,16 @@ PASSWORDS: ConnectorName[PasswordQuestion, PasswordVerdict] = ConnectorName("pas
 def is_user_name(name: str) -> bool:
     """True for a name that a local user can have: lower-case letters, digits, and `.`, `_`, `-` inside."""
     return _NAME.fullmatch(name) is not None
+
+
+def bytes_of_password(password: str) -> bytes:
+    """A password as it is hashed: what looks the same is the same."""
+    return unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
+
+
+def is_acceptable(password: str) -> bool:
+    """True for a password that users may choose: 8 to 1024 bytes."""
+    return LEAST_BYTES <= len(bytes_of_password(password)) <= PASSWORD_BYTES
 
 
 @dataclass(frozen=True, slots=True)

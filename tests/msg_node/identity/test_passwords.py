@@ -12,9 +12,9 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from msg_node.identity.core.password_login import LocalAccounts, PasswordQuestion
+from msg_node.identity.core.password_login import LocalAccounts, PasswordQuestion, is_acceptable
 from msg_node.identity.password_check import PasswordCheck
-from msg_node.identity.password_hash import HashCost, is_acceptable, is_right
+from msg_node.identity.password_hash import HashCost, is_right
 from msg_node.identity.user_store import USERS_FILE, LocalUser, UserStore
 from msg_node.settings.identity import PasswordSettings
 from msg_node.wiring.identity import load_providers

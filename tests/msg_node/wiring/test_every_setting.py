@@ -91,8 +91,8 @@ def believed(node: Node) -> object:
 
 def passwords(node: Node) -> object:
     """At which cost passwords are hashed, and how many side by side."""
-    check = node.backends.identity._passwords
-    return check._cost, check._limiter.total_tokens
+    check = node.backends.identity.passwords
+    return check.cost, check._limiter.total_tokens
 
 
 def demanded(node: Node) -> object:

@@ -1,0 +1,155 @@
+"""The commands of `trapezoid node` for local users and clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pipeline.option_groups import grouped
+from trapezoid.commands.node_changes import change_node
+from trapezoid.output import errors_reported
+
+Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
+Name = Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, and . _ - inside.")]
+Roles = Annotated[str, typer.Option("--roles", help="Roles of its sessions, with commas.")]
+Piped = Annotated[bool, typer.Option("--stdin", help="Read the password from standard input, one line.")]
+Kind = Annotated[str, typer.Option("--kind", help="agent, consumer, service or device; a role, too.")]
+Allowed = Annotated[
+    str,
+    typer.Option("--runtime", metavar="ADDRESS", help="What it may open; a final * for any rest. Default: its name."),
+]
+Life = Annotated[str, typer.Option("--for", metavar="TIME", help="How long its token counts, for example 90d.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, and change nothing.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+user_app = typer.Typer(help="Local users who log in with a password, at a running node.", no_args_is_help=True)
+client_app = typer.Typer(help="Clients with tokens: agents, consumers, services, devices.", no_args_is_help=True)
+
+
+@user_app.command("add")
+def user_add(
+    name: Name, config: Config, roles: Roles = "", stdin: Piped = False, dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Add a user; asks for the password."""
+    given = {"name": name, "password": _password(is_piped=stdin, as_json=json), "roles": roles}
+    change_node(config, "user add", given, dry_run=dry_run, as_json=json)
+
+
+@user_app.command("change")
+def user_change(name: Name, config: Config, roles: Roles = "", dry_run: DryRun = False, json: Json = False) -> None:
+    """Give a user other roles, from the next log-in on."""
+    change_node(config, "user change", {"name": name, "roles": roles}, dry_run=dry_run, as_json=json)
+
+
+@user_app.command("password")
+def user_password(
+    name: Name, config: Config, stdin: Piped = False, dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Change the password of a user, and end all log-ins."""
+    given = {"name": name, "password": _password(is_piped=stdin, as_json=json)}
+    change_node(config, "user password", given, dry_run=dry_run, as_json=json)
+
+
+@user_app.command("disable")
+def user_disable(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a user log in no more, and end all log-ins."""
+    change_node(config, "user disable", {"name": name}, dry_run=dry_run, as_json=json)
+
+
+@user_app.command("enable")
+def user_enable(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a disabled user log in again."""
+    change_node(config, "user enable", {"name": name}, dry_run=dry_run, as_json=json)
+
+
+@user_app.command("remove")
+def user_remove(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Remove a user, and end all log-ins."""
+    change_node(config, "user remove", {"name": name}, dry_run=dry_run, as_json=json)
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewClient:
+    """What a client is added with."""
+
+    kind: Kind
+    runtime: Allowed = ""
+    roles: Roles = ""
+    for_: Life = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """How a change is asked for, and what is printed."""
+
+    dry_run: DryRun = False
+    json: Json = False
+
+
+@client_app.command("add")
+@grouped
+def client_add(name: Name, config: Config, client: NewClient, asked: Asked) -> None:
+    """Add a client, and print its token, which nobody can read again."""
+    change_node(config, "client add", _arguments(name, client), dry_run=asked.dry_run, as_json=asked.json)
+
+
+@client_app.command("enrol")
+@grouped
+def client_enrol(
+    name: Name,
+    config: Config,
+    client: NewClient,
+    asked: Asked,
+    within: Annotated[str, typer.Option("--within", metavar="TIME", help="How long the code counts.")] = "",
+) -> None:
+    """Add a client that gets its token by itself, and print the code for that, which counts once."""
+    given = {**_arguments(name, client), "within": within}
+    change_node(config, "client enrol", given, dry_run=asked.dry_run, as_json=asked.json)
+
+
+def _arguments(name: str, client: NewClient) -> dict[str, str]:
+    return {"name": name, "kind": client.kind, "runtime": client.runtime, "roles": client.roles, "for": client.for_}
+
+
+@client_app.command("change")
+def client_change(
+    name: Name, config: Config, runtime: Allowed = "", roles: Roles = "", dry_run: DryRun = False, json: Json = False
+) -> None:
+    """Give a client other roles or runtimes, at once."""
+    given = {"name": name, "runtime": runtime, "roles": roles}
+    change_node(config, "client change", given, dry_run=dry_run, as_json=json)
+
+
+@client_app.command("token")
+def client_token(name: Name, config: Config, for_: Life = "", dry_run: DryRun = False, json: Json = False) -> None:
+    """Give a client another token, and print it; sessions with the old one end."""
+    change_node(config, "client token", {"name": name, "for": for_}, dry_run=dry_run, as_json=json)
+
+
+@client_app.command("disable")
+def client_disable(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a client open no session, and end those that it has."""
+    change_node(config, "client disable", {"name": name}, dry_run=dry_run, as_json=json)
+
+
+@client_app.command("enable")
+def client_enable(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a disabled client open sessions again."""
+    change_node(config, "client enable", {"name": name}, dry_run=dry_run, as_json=json)
+
+
+@client_app.command("remove")
+def client_remove(name: Name, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Remove a client, and end its sessions."""
+    change_node(config, "client remove", {"name": name}, dry_run=dry_run, as_json=json)
+
+
+def _password(*, is_piped: bool, as_json: bool) -> str:
+    from trapezoid.commands.user import read_new_password
+
+    with errors_reported(as_json=as_json):
+        return read_new_password(is_piped=is_piped)
+    raise AssertionError("errors_reported ends the command")
