@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Final
 
 from federation.core.moved_link import MovedLink, moved_message
 from federation.core.outbound_queue import OutboundMessage
+from federation.core.stub_lifecycle import StubState
 from federation.domain_link import DomainLink
 from federation.router import Federation
 from federation.visitors import greeting
@@ -19,6 +21,30 @@ from protofly.errors import Code, PeerError
 from protofly.message import Message
 
 logger = logging.getLogger("federation")
+
+CALL_SECONDS: Final = 5.0
+"""A stub that calls its domain for longer does not keep that from calling us."""
+_CALLING: Final = frozenset(
+    {StubState.DEPLOYING.value, StubState.DEPLOYED.value, StubState.CREATED.value, StubState.IN_PROGRESS.value}
+)
+
+
+def keeps_link(link: DomainLink, our_domain: str, stream: str, *, now: float) -> bool:
+    """Decide whether a link stays where it is although its domain has connected to another node of ours.
+
+    It stays while a carrier is up, unless that came from the same stream: then the domain has lost it. If both domains
+    call each other at the same time, a call of the one whose name is less counts, so that not both ends give way.
+
+    Args:
+        link: As it is here.
+        our_domain: Our name.
+        stream: That of the domain, as it introduced itself.
+        now: Seconds since the Unix epoch.
+    """
+    if link.machine.carriers:
+        return any(carrier.origin != stream for carrier in link.machine.carriers)
+    is_calling = link.stub.state in _CALLING and now - link.stub.since < CALL_SECONDS
+    return is_calling and our_domain < link.domain
 
 
 def hand_over_link(federation: Federation, domain: str) -> MovedLink | None:

@@ -60,6 +60,12 @@ class TraceStatus(Struct, frozen=True, kw_only=True):
     hops: tuple[Hop, ...] = ()
 
 
+class ClusterStatus(Struct, frozen=True, kw_only=True):
+    """The other nodes of the domain: `domains` says which node has the link to which other domain."""
+
+    domains: dict[str, str] = {}
+
+
 class NodeStatus(Struct, frozen=True, kw_only=True):
     """The whole answer."""
 
@@ -71,6 +77,7 @@ class NodeStatus(Struct, frozen=True, kw_only=True):
     counters: dict[str, int] = {}
     links: tuple[LinkStatus, ...] = ()
     traces: tuple[TraceStatus, ...] = ()
+    cluster: ClusterStatus | None = None
 
     def link_to(self, domain: str) -> LinkStatus | None:
         """The link to a foreign domain, None if there is none."""

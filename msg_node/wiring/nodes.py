@@ -7,14 +7,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
 
 from federation.core.moved_link import MovedLink
-from federation.core.stub_lifecycle import StubState
-from federation.link_moves import hand_over_link, take_over_link, undo_link
+from federation.link_moves import hand_over_link, keeps_link, take_over_link, undo_link
 from federation.router import Federation
 from federation.visitors import refused_contact
 from msg_node.addresses.core.allocation import OwnedRow
@@ -44,9 +43,6 @@ from protofly.errors import Code, HostError, PeerError
 
 logger = logging.getLogger("msg_node")
 
-_CALLING: Final = frozenset({StubState.CREATED.value, StubState.IN_PROGRESS.value})
-CALL_SECONDS: Final = 5.0
-"""A stub that calls its domain for longer does not keep that from calling us."""
 
 if TYPE_CHECKING:
     from msg_node.cluster.engine_directory import EngineDirectory
@@ -284,14 +280,11 @@ class GivenLinks:
         self._links = links
 
     def keeps(self, domain: str, stream: str) -> bool:
-        """See `LinksHere`. Where both sides call each other first, the call of the domain whose name is less counts."""
+        """See `LinksHere`."""
         link = self._federation.find(domain)
         if link is None or self._federation.visitors.is_draining:
             return False
-        if link.machine.carriers:
-            return any(carrier.origin != stream for carrier in link.machine.carriers)
-        is_calling = link.stub.state in _CALLING and time.time() - link.stub.since < CALL_SECONDS
-        return is_calling and domain_of(self._node) < domain
+        return keeps_link(link, domain_of(self._node), stream, now=time.time())
 
     def exists(self, domain: str) -> bool:
         """See `LinksHere`."""

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from federation.core.moved_link import LinkParts, MovedLink, MovedMessage, parts_of
 from federation.domain_link import DomainLink
-from federation.link_moves import hand_over_link, put_in, take_over_link, taken_out, undo_link
+from federation.link_moves import CALL_SECONDS, hand_over_link, keeps_link, put_in, take_over_link, taken_out, undo_link
 from policy.core.gate import Gate
 from protofly.codec import build
 from protofly.errors import Code, PeerError
@@ -231,3 +231,27 @@ async def test_what_a_carrier_brings_after_its_link_has_moved_is_dropped_and_com
 def test_any_bytes_in_place_of_a_part_give_a_value_or_a_peer_error(raw: bytes) -> None:
     with contextlib.suppress(PeerError):
         LinkParts().take(raw)
+
+
+def test_a_link_that_is_up_stays_unless_its_far_end_has_come_again() -> None:
+    pair = Pair()
+    link = pair.to_b
+    assert not keeps_link(link, "a.example", "b" * 32, now=0.0)
+    theirs = MemoryCarrier(link, channel="peer")
+    theirs.origin = "b" * 32
+    theirs.open()
+    assert keeps_link(link, "a.example", "c" * 32, now=0.0)
+    assert not keeps_link(link, "a.example", "b" * 32, now=0.0)
+    MemoryCarrier(link, pair.to_a).open()  # our own stub is up as well
+    assert keeps_link(link, "a.example", "b" * 32, now=0.0)
+
+
+@pytest.mark.parametrize("state", ["deploying", "deployed", "created", "in-progress"])
+def test_of_two_domains_that_call_each_other_only_the_lesser_one_keeps_its_link_and_not_for_long(state: str) -> None:
+    link = Pair().to_b
+    link.stub.became(state, now=100.0)
+    assert keeps_link(link, "a.example", "b" * 32, now=100.0)
+    assert not keeps_link(link, "c.example", "b" * 32, now=100.0)
+    assert not keeps_link(link, "a.example", "b" * 32, now=100.0 + CALL_SECONDS)
+    link.stub.became("failed", now=101.0)
+    assert not keeps_link(link, "a.example", "b" * 32, now=101.0)

@@ -34,11 +34,13 @@ def engine() -> Iterator[Postgres]:
 
 
 class Cluster:
-    """Nodes mn-1 and mn-2 of a.example, beside the node of b.example."""
+    """Nodes mn-1 and mn-2 of one domain, beside the other one."""
 
-    def __init__(self, system: System, folder: Path, engine: Postgres) -> None:
+    def __init__(self, system: System, one: LaboratoryNode, folder: Path, engine: Postgres) -> None:
         self.system = system
-        self.one = system.a
+        self.one = one
+        folder = folder / f"{one.domain}-cluster"
+        folder.mkdir()
         self._key = folder / "cluster.key"
         self._key.write_bytes(os.urandom(32))
         self._key.chmod(0o600)
@@ -51,7 +53,7 @@ class Cluster:
 
     def _second(self, folder: Path) -> LaboratoryNode:
         """Another node with the keys, documents and policies of the first."""
-        ours = DomainFolder(path=folder / "a.example-2")
+        ours = DomainFolder(path=folder / "second")
         ours.data.mkdir(parents=True, mode=0o700)
         listen, site = free_ports(2)
         ports = type(self.one.ports)(listen=listen, site=site)
@@ -63,7 +65,7 @@ class Cluster:
         ours.settings.write_text(text)
         authority = self.system.laboratory.authority
         assert authority is not None
-        return LaboratoryNode("a.example", ports, ours, authority)
+        return LaboratoryNode(self.one.domain, ports, ours, authority)
 
     async def begin(self) -> None:
         await self.one.stop()
@@ -78,7 +80,7 @@ class Cluster:
 @asynccontextmanager
 async def running_cluster(folder: Path, engine: Postgres) -> AsyncIterator[Cluster]:
     async with running_system(folder) as system:
-        cluster = Cluster(system, folder, engine)
+        cluster = Cluster(system, system.a, folder, engine)
         try:
             await cluster.begin()
             yield cluster
@@ -219,3 +221,31 @@ async def test_a_link_goes_with_its_numbers_to_another_node_when_its_node_stops(
             await talk.goes_on()
             talk.is_over.set()
         await talk.check()
+
+
+@pytest.mark.long
+async def test_two_domains_of_two_nodes_that_call_each_other_at_once_have_one_link_each(
+    tmp_path: Path, engine: Postgres
+) -> None:
+    async with running_cluster(tmp_path, engine) as ours:
+        system = ours.system
+        theirs = Cluster(system, system.b, tmp_path, engine)
+        try:
+            await theirs.begin()
+            anna, amy = await system.talker(ours.one, "anna"), await system.talker(ours.two, "amy")
+            bruno, bob = await system.talker(system.b, "bruno"), await system.talker(theirs.two, "bob")
+            async with trio.open_nursery() as nursery:
+                for asker, target in ((anna, bruno), (amy, bob), (bruno, amy), (bob, anna)):
+                    nursery.start_soon(answered, asker, target.hyperty)
+            for asker in (anna, amy):
+                for target in (bruno, bob):
+                    assert (await asker.ask(target.hyperty, QUESTION)).is_ok
+                    assert (await target.ask(asker.hyperty, QUESTION)).is_ok
+            for cluster, other in ((ours, "b.example"), (theirs, "a.example")):
+                said = [await node.status() for node in (cluster.one, cluster.two)]
+                links = [link for one in said if (link := one.link_to(other)) is not None]
+                assert [one.state for one in links] == ["live"]
+                assert len({one.cluster.domains[other] for one in said if one.cluster is not None}) == 1
+        finally:
+            with trio.CancelScope(shield=True):
+                await theirs.two.stop()
