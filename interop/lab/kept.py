@@ -29,6 +29,7 @@ from interop.domain_files import HOST, NodePlace
 from interop.domain_folders import ENGINE_PASSWORD, DomainFolders, DomainTerms, Preparation, locked
 from interop.engine_server import INSTALL, engine_owner, engine_programs
 from interop.free_ports import free_ports, is_free
+from interop.hostile.domain import HostileDomain
 from interop.lab.detached import DetachedProcess
 from interop.node_status import fetch_status
 from interop.participant import AccessPoint
@@ -208,6 +209,30 @@ class KeptLab:
             links=links,
         )
 
+    async def talkers(self, nursery: trio.Nursery) -> dict[str, Talker]:
+        """A runtime with a hyperty in each domain.
+
+        Raises:
+            TransportError: A node takes no runtime.
+            UnexpectedAnswerError: A node refuses the session.
+        """
+        context = self._authority.client_context()
+        talkers = {}
+        for domain in self.domains:
+            url = f"wss://{HOST}:{self._folders.ports[domain].listen}/ws"
+            talker = Talker(AccessPoint(url=url, ssl_context=context), f"runtime://{domain}/lab-{token_hex(4)}")
+            await talker.open(nursery)
+            talkers[domain] = talker
+        return talkers
+
+    def hostile(self, domain: str, *, per_second: float) -> HostileDomain:
+        """One of the domains as a hostile one, beside its honest node. Raises SettingsError if it is unknown."""
+        if domain not in self.domains:
+            raise SettingsError(f"{self.path} has no domain {domain}; there are {', '.join(self.domains)}")
+        targets = {other: self._folders.ports[other].listen for other in self.domains if other != domain}
+        keys = self._folders.folders[domain].keys
+        return HostileDomain(domain, keys, self._authority, targets, per_second=per_second)
+
     async def exchange(self) -> list[Exchange]:
         """Send one request from each domain to each other one, by a runtime of its own in each.
 
@@ -215,15 +240,9 @@ class KeptLab:
             TransportError: A node takes no runtime.
             UnexpectedAnswerError: A node refuses the session.
         """
-        context = self._authority.client_context()
         done: list[Exchange] = []
         async with trio.open_nursery() as nursery:
-            talkers = {}
-            for domain in self.domains:
-                url = f"wss://{HOST}:{self._folders.ports[domain].listen}/ws"
-                talker = Talker(AccessPoint(url=url, ssl_context=context), f"runtime://{domain}/lab-{token_hex(4)}")
-                await talker.open(nursery)
-                talkers[domain] = talker
+            talkers = await self.talkers(nursery)
             for source, target in permutations(self.domains, 2):
                 done.append(await _ask(talkers[source], talkers[target]))
             for talker in talkers.values():

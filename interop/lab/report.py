@@ -87,6 +87,7 @@ def as_json(report: LabReport) -> dict[str, object]:
         "sent": len(seen.sent),
         "arrived": len(seen.arrived),
         "forged": seen.forged,
+        "misdeeds": seen.misdeeds,
         "promises": [_promise(one) for one in report.judged],
         "faults": [
             {

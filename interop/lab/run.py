@@ -12,12 +12,12 @@ import trio
 
 from interop.domain_files import DomainFolder
 from interop.domain_folders import Preparation
+from interop.hostile.domain import HostileDomain
 from interop.lab.actors import LabRuntime, Notes
 from interop.lab.clients import NewClient
-from interop.lab.core.scene import Action, Fault, LabScene
+from interop.lab.core.scene import Action, Fault, LabScene, Misbehaviour
 from interop.lab.core.seen import FaultSpan, Hop, Passage, Seen
 from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
-from interop.lab.hostile import HostileDomain
 from interop.lab.registry_acts import find, register
 from interop.lab.spool import read_records
 from interop.lab.world import WorldPlan, running_world
@@ -115,6 +115,8 @@ class Play:
                 self._start_loads(nursery)
                 for action in self._scene.action:
                     nursery.start_soon(self._act, action)
+                for misdeed in self._scene.misdeed:
+                    nursery.start_soon(self._misbehave, misdeed)
                 for number, fault in enumerate(self._scene.fault):
                     nursery.start_soon(self._suffer, number, fault)
             await self._settle()
@@ -124,6 +126,8 @@ class Play:
             runtime.note_away()
         seen = self.notes.seen
         seen.forged = sum(one.forged for one in self._world.hostile)
+        for one in self._world.hostile:
+            seen.misdeeds[one.name] = {name: count for name, count in one.done.items() if count}
         seen.ended = self.notes.now()
 
     def _start_loads(self, nursery: trio.Nursery) -> None:
@@ -143,6 +147,13 @@ class Play:
                     await find(runtime, self._runtimes[whom])
             else:
                 await runtime.act(action, self._things.get(action.object, ""))
+
+    async def _misbehave(self, misdeed: Misbehaviour) -> None:
+        [hostile] = [one for one in self._world.hostile if one.name == misdeed.domain]
+        await self.notes.sleep_until(misdeed.at)
+        hostile.active.add(misdeed.does)
+        await trio.sleep(misdeed.lasts)
+        hostile.active.discard(misdeed.does)
 
     async def _suffer(self, number: int, fault: Fault) -> None:
         problem = ""

@@ -15,10 +15,10 @@ import trio
 
 from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms, Preparation
+from interop.hostile.domain import HostileDomain
 from interop.lab.clients import NewClient, connecting_to, in_memory
 from interop.lab.core.scene import SIMULATED, Domain, Fault, LabScene
 from interop.lab.engines import Engines
-from interop.lab.hostile import HostileDomain
 from interop.lab.line_proxy import Line
 from interop.lab.members import Members
 from interop.lab.scene_nodes import SceneNode
@@ -266,6 +266,8 @@ async def _hostile(domain: Domain, members: Members, nursery: trio.Nursery) -> H
     """A partner whose documents are genuine, and name its own endpoint instead of its node's."""
     targets = {target: members.folders.ports[target].listen for target in members.scene.our_domains}
     keys = members.folders.folders[domain.name].keys
-    hostile = HostileDomain(domain, keys, members.folders.authority, targets)
+    authority = members.folders.authority
+    hostile = HostileDomain(domain.name, keys, authority, targets, per_second=domain.per_second)
+    hostile.active.update(domain.does)
     await nursery.start(hostile.listen, members.link_ports[domain.name])
     return hostile

@@ -42,6 +42,7 @@ PURE = (
             "pipeline",
         )
     ),
+    "interop/hostile/core",
     "interop/lab/core",
     "interop/partner/core",
     "msg_node/kernel",

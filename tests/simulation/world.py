@@ -17,9 +17,9 @@ import trustme
 
 from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms
+from interop.hostile.domain import HostileDomain
 from interop.lab.clients import NewClient, connecting_to
 from interop.lab.core.scene import Fault, LabScene
-from interop.lab.hostile import HostileDomain
 from interop.name_server import NameServer
 from interop.participant import AccessPoint
 from msg_node.app import serve

@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 import pytest
 import trio
 
+from interop.hostile.zoo import zoo
 from interop.lab.spool import read_records
 from protofly.records import MessageRecord, StubEvent
-from sandbox.core.exchange import Action, ChannelKind, GuestAction
 from stubkit.build import build
-from tests.support.guest_records import encode_actions
-from tests.support.guests import ENDLESS_LOOP, constant, guest, status
 
 from .foreign import LINK_STUB
 from .frontier import WAITING_SECONDS, running_frontier
 from .systems import wait_until
 
-
-def opening(endpoint: str) -> bytes:
-    request = json.dumps({"endpoint": endpoint, "path": ""}).encode()
-    return encode_actions([GuestAction(Action.OPEN, 1, request, int(ChannelKind.WEBSOCKET))])
-
-
-HOSTILE: dict[str, tuple[bytes, str]] = {
-    "looping": (guest(ENDLESS_LOOP), "stub-out-of-fuel"),
-    "trapping": (guest("(unreachable)"), "stub-trapped"),
-    "recursing": (guest("(call $f) (i64.const 0)", extra="(func $f (call $f))"), "stub-trapped"),
-    "pointing": (guest("(i64.const -1)"), "stub-output"),
-    "flooding": (constant(encode_actions([GuestAction(Action.LOG, 0, b"x")] * 1000)), "stub-output"),
-    "lying": (status(b"live"), "stub-failed"),
-    "trespassing": (constant(opening("other") * 20), "stub-denied"),
-}
+HOSTILE = zoo()
 
 
 async def test_hostile_stubs_are_stopped_each_with_its_code_and_only_their_own_domain_suffers(tmp_path: Path) -> None:
@@ -43,7 +26,7 @@ async def test_hostile_stubs_are_stopped_each_with_its_code_and_only_their_own_d
 
         async def ask(name: str) -> None:
             foreign = await frontier.add(name)
-            foreign.publish(module=HOSTILE[name][0])
+            foreign.publish(module=HOSTILE[name].module)
             began = time.monotonic()
             answer = await frontier.ask(foreign)
             assert time.monotonic() - began < WAITING_SECONDS + 1.5
@@ -59,9 +42,9 @@ async def test_hostile_stubs_are_stopped_each_with_its_code_and_only_their_own_d
         assert await frontier.node.stop() == 0
         events = [one for one in read_records(frontier.spool, StubEvent) if one.event == "fault"]
     assert {one.domain.partition(".")[0]: one.code for one in events} == {
-        name: code for name, (_, code) in HOSTILE.items()
+        name: one.code for name, one in HOSTILE.items()
     }
-    assert answers == {name: f"502 {code}" for name, (_, code) in HOSTILE.items()}
+    assert answers == {name: f"502 {one.code}" for name, one in HOSTILE.items()}
 
 
 @pytest.fixture(scope="session")
@@ -124,7 +107,7 @@ async def test_a_published_stub_that_asks_for_our_addresses_hears_of_none(tmp_pa
 async def test_after_five_crashes_the_circuit_opens_and_senders_are_notified_at_once(tmp_path: Path) -> None:
     async with running_frontier(tmp_path, "hopeless") as frontier:
         foreign = await frontier.add("hopeless")
-        foreign.publish(module=HOSTILE["trapping"][0])
+        foreign.publish(module=HOSTILE["trapping"].module)
 
         with trio.fail_after(30):
             while (await frontier.ask(foreign)).reason != "circuit-open":

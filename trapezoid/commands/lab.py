@@ -203,6 +203,58 @@ def scenes(
 
 
 @app.command()
+def misdeeds(*, json: Json = False) -> None:
+    """List what a hostile domain can do, in scenes and by `lab misbehave`, and the stubs of the zoo."""
+    from interop.hostile.core.misdeeds import MISDEEDS
+    from interop.hostile.zoo import zoo
+
+    if json:
+        print_json({"misdeeds": list(MISDEEDS.values()), "stubs": list(zoo().values())})
+        return
+    rows = [{"misdeed": one.name, "the domain": one.does, "rule": one.rule} for one in MISDEEDS.values()]
+    print_rows(rows, as_json=False)
+    sys.stdout.write("\n")
+    stubs = [{"stub": one.name, "the stub": one.does, "answer": f"502 {one.code}"} for one in zoo().values()]
+    print_rows(stubs, as_json=False)
+
+
+@app.command()
+def misbehave(
+    folder: Folder,
+    domain: Annotated[str, typer.Argument(help="The domain that misbehaves, beside its honest node.")],
+    names: Annotated[list[str], typer.Argument(metavar="MISDEED…", help="What it does; `lab misdeeds` lists them.")],
+    *,
+    seconds: Annotated[float, typer.Option(min=1.0, max=3600.0, help="How long.")] = 10.0,
+    per_second: Annotated[float, typer.Option(min=0.1, max=1000.0, help="How often, to each other domain.")] = 5.0,
+    json: Json = False,
+) -> None:
+    """Let a domain of a running laboratory misbehave. Exits with 1 if a forgery is believed, or a node suffers.
+
+    Lines on standard input switch misdeeds while it runs: `+garbage`, `-forge-ours`.
+    """
+    import trio
+
+    with errors_reported(as_json=json):
+        from interop.hostile.trial import misbehave as try_it
+        from interop.processes import first_error
+
+        lab = _lab(folder)
+        with first_error():
+            trial = trio.run(partial(try_it, lab, domain, names, seconds=seconds, per_second=per_second))
+    print_facts(
+        {
+            "done": {name: count for name, count in trial.done.items() if count},
+            "welcomed": trial.welcomed,
+            "forged": trial.forged,
+            "believed": trial.believed,
+            "unanswered afterwards": trial.unanswered,
+        },
+        as_json=json,
+    )
+    raise typer.Exit(FOUND_WANTING if trial.believed or trial.unanswered else 0)
+
+
+@app.command()
 def check(scene: Scene, *, json: Json = False) -> None:
     """Validate a scene without running it."""
     with errors_reported(as_json=json):

@@ -10,6 +10,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from interop.hostile.core.misdeeds import unknown
 from protofly.address import valid_domain
 from protofly.errors import HostError, SettingsError
 
@@ -36,7 +37,6 @@ FaultKind = Literal[
     "delay",
     "throttle",
 ]
-Misdeed = Literal["forge-ours", "forge-third", "garbage"]
 PromiseName = Literal["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history"]
 
 PROMISES: Final[tuple[PromiseName, ...]] = (
@@ -79,7 +79,7 @@ class Domain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stub: str = ""
     endpoint: str = ""
     policy: str = ""
-    does: tuple[Misdeed, ...] = ()
+    does: tuple[str, ...] = ()
     per_second: Rate = 5.0
 
 
@@ -121,6 +121,15 @@ class Action(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     does: ActionKind
     object: ObjectName = ""
     whom: ObjectName = ""
+
+
+class Misbehaviour(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Something that a hostile domain does from `at` on, for so many seconds, besides what its `does` lists."""
+
+    domain: str
+    does: str
+    at: Seconds
+    lasts: Seconds = 5.0
 
 
 class Heard(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -178,6 +187,7 @@ class LabScene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     object: tuple[Shared, ...] = ()
     action: tuple[Action, ...] = ()
     fault: tuple[Fault, ...] = ()
+    misdeed: tuple[Misbehaviour, ...] = ()
     promise: Bars = Bars()
 
     def names_of(self, runtime: str) -> tuple[str, ...]:
@@ -212,6 +222,7 @@ class LabScene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ends = [load.start + load.seconds for load in self.load]
         ends += [action.at for action in self.action]
         ends += [fault.at + fault.lasts for fault in self.fault if fault.at is not None]
+        ends += [one.at + one.lasts for one in self.misdeed]
         return max(ends, default=0.0)
 
 
@@ -234,6 +245,7 @@ def problems_of(scene: LabScene) -> Iterator[str]:
     named += [("action", one.runtime) for one in scene.action]
     named += [("fault", one.after.runtime) for one in scene.fault if one.after is not None]
     yield from (f"{what}: there is no runtime {name}" for what, name in named if name not in known)
+    yield from _misdeed_problems(scene)
     for fault in scene.fault:
         yield from (f"fault {fault.title}: {problem}" for problem in _fault_problems(fault, domains))
     if all(name in known for _, name in named) and all(one.domain in domains for one in scene.runtime):
@@ -252,8 +264,8 @@ def _domain_problems(domain: Domain) -> Iterator[str]:
         valid_domain(domain.name)
     except HostError as exc:
         yield f"domain {domain.name}: {exc.detail}"
-    if domain.kind == "hostile" and not domain.does:
-        yield f"domain {domain.name}: a hostile domain needs `does`"
+    for name in unknown(domain.does):
+        yield f"domain {domain.name}: there is no misdeed {name}; `trapezoid lab misdeeds` lists them"
     if domain.kind != "hostile" and domain.does:
         yield f"domain {domain.name}: `does` is for domains of kind hostile"
     if domain.kind != "ours" and domain.nodes > 1:
@@ -264,6 +276,19 @@ def _domain_problems(domain: Domain) -> Iterator[str]:
         yield f"domain {domain.name}: `command` is for domains of kind ours or other"
     if bool(domain.stub) != bool(domain.endpoint) or (domain.stub and domain.kind != "other"):
         yield f"domain {domain.name}: `stub` and `endpoint` go together, in domains of kind other"
+
+
+def _misdeed_problems(scene: LabScene) -> Iterator[str]:
+    hostile = scene.of_kinds("hostile")
+    for one in scene.misdeed:
+        if one.domain not in hostile:
+            yield f"misdeed {one.does}: {one.domain} is no hostile domain"
+        if unknown([one.does]):
+            yield f"there is no misdeed {one.does}; `trapezoid lab misdeeds` lists them"
+    busy = {one.domain for one in scene.misdeed} | {one.name for one in scene.domain if one.does}
+    yield from (
+        f"domain {name}: a hostile domain needs `does`, or a [[misdeed]]" for name in hostile if name not in busy
+    )
 
 
 def _load_problems(scene: LabScene) -> Iterator[str]:

@@ -101,7 +101,7 @@ class Hop:
 class Seen:
     """Everything that was seen. `addresses` gives the domain and name of each runtime by its address.
 
-    `forged` counts forged messages that hostile domains sent, and `refused` how often a node said no to them. The nodes
+    `forged` counts forged messages that hostile domains sent, and `misdeeds` how often each domain did what. The nodes
     of `silent` domains acknowledge nothing: what is on its way to or from them is lost with the line, unnoticed.
     """
 
@@ -113,6 +113,7 @@ class Seen:
     faults: list[FaultSpan] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)
     forged: int = 0
+    misdeeds: dict[str, dict[str, int]] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     passages: dict[str, list[Passage]] = field(default_factory=dict)
     hops: dict[str, list[Hop]] = field(default_factory=dict)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from interop.hostile.zoo import HostileStub, zoo
 from interop.partner.core import modules
 from interop.partner.core.publication import Publication
 from interop.partner.model import PartnerCase, Step
@@ -12,11 +13,13 @@ from interop.partner.steps import (
     Answered,
     Cuts,
     Gets,
+    HearsOnlyHonest,
     HostedEnds,
     Hosts,
     NotHosted,
     PausesUntilRefresh,
     Publishes,
+    Visits,
     VisitsWithNewKey,
     Welcomed,
     Writes,
@@ -33,6 +36,10 @@ def _update(domain: Publication) -> None:
 def _revoke(domain: Publication) -> None:
     domain.revoked = {"modules": [domain.module_reference()["sha256"]]}
     domain.live()
+
+
+def _publishes(stub: HostileStub) -> Publishes:
+    return Publishes(lambda domain: domain.stub(code=stub.module))
 
 
 def _case(id_: str, section: str, says: str, *steps: Step, waits: int = 0) -> PartnerCase:
@@ -72,5 +79,20 @@ CASES: Final = (
         Answered(REFUSED_CODES),
         NotHosted(),
         waits=1,
+    ),
+    *(
+        _case(
+            f"stub-{stub.name}",
+            "4.2",
+            f"a module that {stub.does} costs only its own domain's traffic, and who writes there gets an answer",
+            _publishes(stub),
+            Writes(1, is_request=True),
+            Answered(REFUSED_CODES),
+            NotHosted(),
+            Visits(),
+            Welcomed(),
+            HearsOnlyHonest(),
+        )
+        for stub in zoo().values()
     ),
 )

@@ -71,6 +71,21 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
             '{ name = "b.example", stub = "vertx_peer" }]',
             "`stub` and `endpoint` go together",
         ),
+        (
+            '{ name = "b.example" }]',
+            '{ name = "b.example" }, { name = "c.example", kind = "hostile" }]',
+            "needs `does`, or a [[misdeed]]",
+        ),
+        (
+            '{ name = "b.example" }]',
+            '{ name = "b.example" }, { name = "c.example", kind = "hostile", does = ["smile"] }]',
+            "there is no misdeed smile",
+        ),
+        (
+            'title = "t"',
+            'title = "t"\nmisdeed = [{ domain = "a.example", does = "flood", at = 1 }]',
+            "a.example is no hostile domain",
+        ),
         ('{ name = "b.example" }]', '{ name = "b.example", does = ["garbage"] }]', "is for domains of kind hostile"),
         ('"kill", domain = "b.example"', '"kill", domain = "b.example", node = 2', "has no node 2"),
         ('"kill", domain = "b.example"', '"partition", domain = "b.example"', "nothing that is shared"),

@@ -1,0 +1,1 @@
+"""What hostile domains do, as data and pure functions."""
