@@ -232,6 +232,8 @@ app.command()(serve_commands.serve)
 app.command()(partner_commands.reconcile)
 app.command()(partner_commands.statements)
 app.command()(partner_commands.invoice)
+app.command()(partner_commands.usage)
+app.command("usage-of-ours")(partner_commands.usage_of_ours)
 app.command()(partner_commands.export)
 app.command("import")(partner_commands.import_)
 

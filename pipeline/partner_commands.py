@@ -259,3 +259,83 @@ def import_(
         return job.import_extract(opened, file, of, peer_key=trusted)
 
     one_job("import", spark, work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighUsage:
+    """Options that say from where on a sender sent very much."""
+
+    hours: Annotated[float, typer.Option(help="Look so many hours back.")] = 4.0
+    messages: Annotated[int, typer.Option(help="Name senders from so many messages on.", min=1)] = 1_000
+    bytes_: Annotated[int, typer.Option("--bytes", help="Name senders from so many bytes on, too.", min=0)] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportTarget:
+    """Options that say where a report goes."""
+
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="File for the report.")] = None
+    to: Annotated[str, typer.Option(metavar="URL", help="URL of the partner's that gets the report by POST.")] = ""
+
+
+@grouped
+def usage(
+    spark: SparkOptions,
+    peer: Annotated[str, typer.Option(help="Domain of the partner.")],
+    high: HighUsage,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Our private Ed25519 key (PEM).")],
+    target: ReportTarget,
+    domain: Domain = "",
+) -> None:
+    """Report senders of a partner that sent us very much in the last hours, signed and without addresses."""
+    with errors_reported(as_json=spark.json):
+        from pipeline.jobs.usage import watched_period
+        from pipeline.partner_keys import load_signing_key
+
+        if target.to and not target.to.startswith("https://"):
+            raise SettingsError("--to is an https URL of the partner's")
+        signing_key = load_signing_key(key)
+        from_us, until_us = watched_period(high.hours)
+
+    def work(opened: Lake) -> JobResult:
+        from pipeline.jobs import usage as job
+        from pipeline.jobs.exchange import own_domain
+
+        of = job.Watched(
+            domain=own_domain(opened, domain),
+            peer=peer,
+            from_us=from_us,
+            until_us=until_us,
+            messages=high.messages,
+            bytes=high.bytes_,
+        )
+        return job.run(opened, of, key=signing_key, out=target.out, url=target.to)
+
+    one_job("usage", spark, work)
+
+
+@grouped
+def usage_of_ours(
+    file: Annotated[Path, typer.Argument(help="Report of the partner.")],
+    spark: SparkOptions,
+    peer: Annotated[str, typer.Option(help="Domain of the partner.")],
+    peer_key: Annotated[
+        str, typer.Option(help="Public key of the partner (base64url), received separately from the report.")
+    ],
+    domain: Domain = "",
+) -> None:
+    """Find the senders that a partner's report of high usage is about in our own records."""
+    with errors_reported(as_json=spark.json):
+        from pipeline.partner_keys import public_key
+
+        trusted = public_key(peer_key)
+
+    def work(opened: Lake) -> JobResult:
+        from pipeline.jobs import usage as job
+        from pipeline.jobs.exchange import own_domain
+        from pipeline.usage_file import read_usage
+
+        report = read_usage(file, peer_key=trusted, domain=own_domain(opened, domain), peer=peer)
+        return job.look_up(opened, report)
+
+    one_job("usage", spark, work)

@@ -59,6 +59,7 @@ from pipeline.jobs.reconcile import (
 from pipeline.jobs.result import JobResult
 from pipeline.schemas import (
     CLOCK_OFFSET,
+    NODE_OWNER,
     PEER_EXTRACT,
     PEER_RECORD,
     PEER_TOTAL,
@@ -249,7 +250,7 @@ def own_domain(lake: Lake, named: str = "") -> str:
     """The domain that the lake has records of; `named` chooses one of several. Raises SettingsError."""
     if named:
         return named
-    domains = sorted(row.our_domain for row in lake.read(SILVER_MDR).select("our_domain").distinct().collect())
+    domains = sorted(set(lake.read_small(NODE_OWNER, ["our_domain"]).column("our_domain").to_pylist()))
     if not domains:
         raise SettingsError("the lake has no records of messages: `ingest` and `refine` first")
     if len(domains) != 1:

@@ -17,8 +17,8 @@ import pytest
 
 from pipeline.lake_files import LakeFiles
 from pipeline.schemas import ALERT, SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY
+from tests.pipeline.receivers import receiver
 from tests.pipeline.spools import SegmentWriter, message
-from tests.pipeline.test_serve_parts import receiver
 
 _Seen = TypeVar("_Seen")
 SENDER = "hyperty:" + "e" * 24

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import Any, cast
 
 import httpx
@@ -24,6 +19,7 @@ from pipeline.serve_metrics import Metrics, MetricsServer, measure
 from pipeline.serve_settings import Alerts, periods, read_settings, store_environment
 from pipeline.tables import Change, Lake
 from protofly.errors import SettingsError
+from tests.pipeline.receivers import receiver
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US
 
 MINIMAL = 'lake = "lake"\nspools = ["records"]\n'
@@ -33,32 +29,6 @@ MINIMAL = 'lake = "lake"\nspools = ["records"]\n'
 def lake(tmp_path: Path) -> Lake:
     """A lake of which nothing here asks Spark for anything."""
     return Lake(tmp_path / "lake", cast("SparkSession", None))
-
-
-@contextmanager
-def receiver(status: list[int]) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
-    """Takes what is posted, and answers with the first status, or the only one."""
-    got: list[tuple[str, Any]] = []
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            got.append((self.path, json.loads(body)))
-            self.send_response(status.pop(0) if len(status) > 1 else status[0])
-            self.end_headers()
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", got
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 # Settings.
