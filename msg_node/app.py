@@ -25,6 +25,7 @@ from msg_node.admin.admin_socket import AdminSocket
 from msg_node.admin.administered import Administered
 from msg_node.admin.administration import Administration
 from msg_node.admin.blocked_names import blocked_names
+from msg_node.admin.changes import gates_in_force
 from msg_node.admin.core.admin_service import ADMIN
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
@@ -308,6 +309,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
     cache = _stubs_cache(foundation)
     # Judging: the gates, and what records their decisions.
     gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
+    gate.set_temporary(gates_in_force(foundation.state.restrictions))
     decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
     deployment = PolicyDeployment(gate, policies, records.append)
     # Other domains: how they are found, and what is believed about them.

@@ -57,7 +57,7 @@ def node_status(node: Node) -> dict[str, object]:
         "expiries": node.expiries.status(),
         "profile": node.settings.compat.profile or "none",
         "insecure": list(insecure_switches(node.settings)),
-        "middleware": list(active_steps(node.current.get(), has_policies=node.gate.has_policies)),
+        "middleware": list(active_steps(node.current.get(), has_policies=node.gate.judges_own_bus)),
         "policy_revision": node.gate.policies.revision,
         "policies": node.policies.facts(),
         "policy_faults": {"count": node.gate.policies.faults, "last": node.gate.policies.last_fault},

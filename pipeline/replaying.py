@@ -55,6 +55,7 @@ from policy.core.recorded_facts import (
     AlikeFacts,
     unrecorded,
 )
+from policy.core.temporary import RULE_PREFIX
 from protofly.forwarding import FORWARD
 
 GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
@@ -292,7 +293,9 @@ class Replayer:
             checked.not_replayable += sum(1 for _ in rows)
             return
         facts_of, judge_as_before, judge = group.facts.of, self._old.judge, self._new.judge
-        is_replayable = not (group.is_forward or (group.is_partial and not self._decides_partial))
+        is_replayable = not (
+            group.is_forward or group.rule.startswith(RULE_PREFIX) or (group.is_partial and not self._decides_partial)
+        )
         is_other_revision = group.revision != self._old_revision
         was_permitted, was_rule, tallies = group.was_permitted, group.rule, group.tallies
         for msg_id, src_key, dst_key, size_in, size_wire, ts_us in rows:

@@ -125,9 +125,9 @@ class MessageRecord(_Record, kw_only=True, omit_defaults=True, gc=False):
     """One attempt to pass one message over a border between domains; both nodes write one.
 
     `digest` is `envelope_digest` over the bytes that cross the border; of a message that ended before it crossed, over
-    the bytes as they were. `src_key` and `dst_key` are addresses, or their
-    keyed hashes. `reason` names the step of the gate that gave the verdict: `rate`, `list`, `policy`, `default`, or
-    `node` for the node's own words, which pass none. What the gate took for the message's size is `size_in` on the way
+    the bytes as they were. `src_key` and `dst_key` are addresses, or their keyed hashes. `reason` names the step of the
+    gate that gave the verdict: `rate`, `list`, `gate`, `policy`, `limit`, `default`, or `node` for the node's own
+    words, which pass none. What the gate took for the message's size is `size_in` on the way
     out and `size_wire` on the way in; its `now` is `ts_us`. Times in µs, sizes in bytes.
     """
 

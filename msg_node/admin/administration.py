@@ -56,6 +56,7 @@ _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "alarms": partner_views.alarms,
     "latencies": partner_views.latencies,
     "policies": partner_views.policies,
+    "gates": views.gates,
     "limits": views.limits,
     "quotas": views.quotas,
     "queues": views.queues,

@@ -10,7 +10,7 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypedDict
+from typing import Final, Literal, TypedDict
 
 import msgspec
 
@@ -20,14 +20,16 @@ from catalogue_client.core.verify import approve
 from federation.domain_link import DomainLink, close_link
 from msg_node.admin.administered import Administered
 from msg_node.admin.blocked_names import blocked_names, known_aliases
-from msg_node.admin.core.operations import Value
+from msg_node.admin.core.operations import MOST_SECONDS, Value
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.erasing import erase_person
-from msg_node.kernel.restrictions import Restricted, Restriction
+from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.requests.core.recipients import is_domain
+from policy.core.temporary import TemporaryGate, make_gate, temporary_gate
 from protofly.address import canonical_key
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, PeerError, SettingsError
+from protofly.limits import TEMPORARY_GATES
 
 LEVEL_SECONDS: Final = 600.0
 RECORDED_CHARS: Final = 1024
@@ -250,6 +252,48 @@ def _restart(node: Administered, domain: str) -> None:
     node.federation.restart(domain)
 
 
+# Gates for a time.
+
+
+def set_gate(node: Administered, arguments: Arguments, by: str) -> Plan:
+    """Let what one domain sends to another pass, or not, for a time."""
+    now = time.time()
+    if ("for" in arguments) is ("until" in arguments):
+        raise PeerError(Code.BAD_BODY, "a gate is for a time: give `for` or `until`")
+    until = float(arguments["until"]) if "until" in arguments else now + float(arguments["for"])
+    if not now < until <= now + MOST_SECONDS:
+        raise PeerError(Code.BAD_BODY, "`until` is a moment to come, within ten years")
+    gate, gates = _gate_of(arguments), node.state.restrictions.of(Restricted.GATE)
+    before = node.state.restrictions.find(Restricted.GATE, gate.name)
+    if before is None and len(gates) >= TEMPORARY_GATES:
+        raise PeerError(Code.QUOTA, f"there are {TEMPORARY_GATES} gates for a time; a policy says more than that")
+    restriction = Restriction(
+        what=Restricted.GATE,
+        subject=gate.name,
+        reason=str(arguments.get("reason", "")),
+        by=by,
+        since=now,
+        until=until,
+        effect=gate.effect,
+    )
+    return Plan(before, restriction, partial(_restrict, node, restriction))
+
+
+def unset_gate(node: Administered, arguments: Arguments, _by: str) -> Plan:
+    """End a gate before its time."""
+    return _lifting(node, Restricted.GATE, _gate_of(arguments).name)
+
+
+def _gate_of(arguments: Arguments) -> TemporaryGate:
+    """Raises PeerError: BAD_BODY."""
+    type_, scheme = str(arguments.get("type", "")), str(arguments.get("scheme", ""))
+    effect: Literal["permit", "deny"] = "permit" if arguments.get("effect") == "permit" else "deny"
+    try:
+        return make_gate(str(arguments["from"]), str(arguments["to"]), effect, type_=type_, scheme=scheme)
+    except SettingsError as exc:
+        raise PeerError(Code.BAD_BODY, exc.detail) from exc
+
+
 # The node.
 
 
@@ -285,6 +329,8 @@ def enforce(node: Administered, restriction: Restriction) -> None:
     """End what a restriction forbids that is in force since now."""
     if restriction.what is Restricted.PEER:
         _cut_off(node, restriction)
+    elif restriction.what is Restricted.GATE:
+        node.policies.set_gates(gates_in_force(node.state.restrictions))
     elif restriction.what is Restricted.RUNTIME:
         _end_sessions(node, restriction.subject)
     else:
@@ -296,8 +342,16 @@ def lifted(node: Administered, what: Restricted, subject: str) -> None:
     if what is Restricted.PEER:
         node.gate.cut_off(blocked_names(node.state.restrictions, node.settings().peer))
         node.federation.open_lasting()
+    elif what is Restricted.GATE:
+        node.policies.set_gates(gates_in_force(node.state.restrictions))
     elif what is Restricted.STUB:
         _restart(node, subject)
+
+
+def gates_in_force(restrictions: Restrictions) -> list[TemporaryGate]:
+    """Gates for a time, the one that was set last first."""
+    newest_first = sorted(restrictions.of(Restricted.GATE), key=lambda one: (one.since, one.by), reverse=True)
+    return [temporary_gate(one.subject, one.effect) for one in newest_first]
 
 
 def _lifting(node: Administered, what: Restricted, subject: str) -> Plan:
@@ -353,6 +407,8 @@ PLANNERS: Final[Mapping[str, Planner]] = {
     "stub allow": allow_stub,
     "stub approve": approve_stub,
     "stub roll-back": roll_back_stub,
+    "gate set": set_gate,
+    "gate unset": unset_gate,
     "drain": drain,
     "log level": log_level,
 }

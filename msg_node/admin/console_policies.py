@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -20,6 +21,13 @@ _CHANGES: Final = {
     "remove": ("policy remove", "Forget"),
 }
 """Operation of each button, and its name on the page that asks again, by the end of its path."""
+
+_GATE: Final = ("from", "to", "type", "scheme")
+_GATE_FORMS: Final = {
+    "set": ((*_GATE, "effect", "for", "reason"), "Set the gate"),
+    "unset": (_GATE, "End the gate"),
+}
+"""Members of the form for a gate, and the name of its button, by the end of its path."""
 
 
 class PolicyPages:
@@ -72,6 +80,22 @@ class PolicyPages:
             "confirm_policies.html", log_in=log_in, change=change, label=label, arguments=arguments, result=result
         )
 
+    async def gate(self, request: Request, log_in: LogIn, form: Form) -> Response:
+        """Show what setting or ending a gate would do, and do it once it is confirmed."""
+        op = request.path_params["op"]
+        if op not in _GATE_FORMS:
+            raise PeerError(Code.NO_SUCH_SERVICE, "there is no such change")
+        names, label = _GATE_FORMS[op]
+        arguments = {name: form[name].strip() for name in names if form.get(name, "").strip()}
+        is_confirmed = form.get("confirmed") == "yes"
+        result = await self._context.ask(request, f"gate {op}", arguments, is_dry_run=not is_confirmed)
+        if is_confirmed:
+            return redirect("/policies")
+        facts = {name: msgspec.to_builtins(result[name]) for name in ("before", "after")}
+        return self._context.render(
+            "confirm_gate.html", log_in=log_in, op=op, label=label, arguments=arguments, result=facts
+        )
+
     async def _show(
         self, request: Request, log_in: LogIn, form: Form, verdict: Mapping[str, object] | None
     ) -> Response:
@@ -85,4 +109,5 @@ class PolicyPages:
             form=form,
             verdict=verdict,
             gates=_GATES,
+            temporary=(await ask(request, "gates", {"limit": MOST_ROWS})).rows,
         )

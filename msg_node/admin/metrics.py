@@ -60,7 +60,11 @@ class Gauge(Enum):
     STATE_FAILURES = "state_failures", "Commits of the state that failed since the start."
     EXPIRY = "expiry_seconds", "Seconds until a document or certificate expires.", "what"
     ALARMS = "alarms", "Alarms that are raised, by their name.", "alarm"
-    RESTRICTIONS = "restrictions", "Domains, runtimes and stubs that operators have forbidden.", "what"
+    RESTRICTIONS = (
+        "restrictions",
+        "What operators have forbidden, and gates for a time.",
+        "what",
+    )
 
     def __init__(self, metric: str, meaning: str, label: str = "") -> None:
         self.metric, self.meaning, self.label = metric, meaning, label

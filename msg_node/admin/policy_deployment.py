@@ -10,7 +10,7 @@ import logging
 import os
 import pwd
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,6 +19,7 @@ from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, Pol
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
 from policy.core.model import Mode
+from policy.core.temporary import TemporaryGate
 from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import PolicyEvent, Record
@@ -85,7 +86,7 @@ class PolicyDeployment:
 
     Attributes:
         in_force: Those in force.
-        on_deployed: Called when others are.
+        on_deployed: Called when others are, or other gates for a time.
     """
 
     def __init__(self, gate: Gate, policies: Policies, record: Callable[[Record], None]) -> None:
@@ -113,6 +114,11 @@ class PolicyDeployment:
         self.on_deployed()
         self._record(self._deployed(cause, before, by or self._user))
         logger.info("policies of revision %s are in force, from %s", policies.compiled.revision, policies.place)
+
+    def set_gates(self, gates: Sequence[TemporaryGate]) -> None:
+        """Put these gates for a time in force, and no others; the one that was set last is first."""
+        self._gate.set_temporary(gates)
+        self.on_deployed()
 
     def facts(self) -> dict[str, object]:
         """What is in force, and since when, for operators."""

@@ -10,7 +10,9 @@ from federation.domain_link import DomainLink
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.pages import Row
 from msg_node.admin.link_report import link_status
+from msg_node.kernel.restrictions import Restricted
 from msg_node.kernel.session import Session
+from policy.core.temporary import temporary_gate
 from protofly.errors import PeerError
 
 
@@ -190,10 +192,29 @@ def _queue(kind: str, name: str, waiting: int, under_way: int) -> Row:
 def restrictions(node: Administered) -> Iterator[Row]:
     """What operators have forbidden."""
     for one in node.state.restrictions:
+        if one.what is Restricted.GATE:
+            continue
         yield {
             "what": one.what.value,
             "subject": one.subject,
             "aliases": list(one.aliases),
+            "until": None if one.until is None else _utc(one.until),
+            "since": _utc(one.since),
+            "by": one.by,
+            "reason": one.reason,
+        }
+
+
+def gates(node: Administered) -> Iterator[Row]:
+    """Gates for a time, in the order in which they are asked: the one that was set last first."""
+    for one in sorted(node.state.restrictions.of(Restricted.GATE), key=lambda one: (one.since, one.by), reverse=True):
+        gate = temporary_gate(one.subject, one.effect)
+        yield {
+            "effect": gate.effect,
+            "from": gate.source,
+            "to": gate.target,
+            "type": gate.type,
+            "scheme": gate.scheme,
             "until": None if one.until is None else _utc(one.until),
             "since": _utc(one.since),
             "by": one.by,

@@ -1,4 +1,6 @@
-"""What operators have forbidden until further notice: domains, runtimes, stubs. It survives a restart.
+"""What operators have forbidden until further notice: domains, runtimes, stubs; and gates for a time.
+
+It survives a restart.
 
 A restriction stands above settings and policies, and ends at its time or when it is lifted. Each subject has at most
 one; a newer one replaces it.
@@ -30,12 +32,15 @@ class Restricted(StrEnum):
     """The canonical key of a runtime: it opens no session."""
     STUB = "stub"
     """A domain: its stub does not run here."""
+    GATE = "gate"
+    """What a domain sends to another: the name of a gate for a time, which has an effect."""
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     """One restriction. Times are seconds since the Unix epoch; `until` None: until it is lifted.
 
     `aliases` are further names of a blocked domain that were known when it was blocked: they are blocked with it.
+    `effect` is that of a gate for a time, which may permit as well.
     """
 
     what: Restricted
@@ -45,6 +50,7 @@ class Restriction(msgspec.Struct, frozen=True, kw_only=True):
     since: float
     until: float | None = None
     aliases: tuple[str, ...] = ()
+    effect: str = ""
 
     def covers(self, domain: str) -> bool:
         """True for a domain that it is about: by its name, by a pattern that fits it, or as an alias."""

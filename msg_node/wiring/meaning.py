@@ -143,7 +143,7 @@ def permit_session(
         PeerError: RUNTIME_BARRED, or the code and the rule that deny it.
     """
     check_barred(restrictions, message)
-    if not decisions.gate.policies.sets:
+    if not decisions.gate.judges_own_bus:
         return
     domain = domain_of(message.from_)
     facts = Facts("local", message, domain, our_domain, "", len(message.raw), 0, time.time(), session_roles=roles)

@@ -28,7 +28,7 @@ _NOTHING: Final = object()
 
 
 class LocalGate:
-    """The gate on our own bus: asked only when there are policies, since otherwise it lets everything pass.
+    """The gate on our own bus: asked only when it has something to say, since otherwise it lets everything pass.
 
     Attributes:
         decisions: The gate, and what records its decisions.
@@ -44,7 +44,7 @@ class LocalGate:
     def judge(self, message: Message, roles: frozenset[str], sid: int = 0) -> Refusal | None:
         """See `middleware.JudgeLocal`."""
         decisions, identify = self.decisions, self.identify
-        if not decisions.gate.policies.sets:
+        if not decisions.gate.judges_own_bus:
             return None
         now = time.time()
         try:
@@ -55,9 +55,10 @@ class LocalGate:
         facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
         verdict = decisions.judge(facts, group="sessions", source=str(sid))
         if verdict.permitted:
-            message.judged(verdict.is_permitted_by_rule)
+            if decisions.gate.has_policies:
+                message.judged(verdict.is_permitted_by_rule)
             return None
-        return Refusal(verdict.code or Code.POLICY, {"rule": verdict.rule_id}, verdict.instead)
+        return Refusal(verdict.code or Code.POLICY, verdict.details_for_sender, verdict.instead)
 
 
 class SessionSteps:
@@ -81,7 +82,7 @@ class SessionSteps:
 
     def stack(self, settings: Settings) -> Stack:
         """The steps that these settings want, together with the policies in force."""
-        names = active_steps(settings, has_policies=self.gate.decisions.gate.has_policies)
+        names = active_steps(settings, has_policies=self.gate.decisions.gate.judges_own_bus)
         steps: list[tuple[str, Step]] = [] if self._taps is None else [("taps", self._taps.step)]
         return make_stack([*steps, *((name, self._step(name, settings)) for name in names)], self.gate.judge)
 

@@ -75,6 +75,7 @@ from policy.core.model import (
 )
 from policy.core.obligations import BOUNDS_READ, instead_of, limit_of
 from policy.core.rule_index import RuleIndex, conjuncts
+from policy.core.temporary import RULE_PREFIX
 from protofly.errors import Code, SettingsError
 from protofly.limits import POLICY_PROGRAM_STEPS, POLICY_RULES, POLICY_RULES_PER_MESSAGE, POLICY_SETS
 
@@ -218,6 +219,8 @@ class CompiledPolicies:
         if len(self._sets) > POLICY_SETS or len(self._rules) > POLICY_RULES:
             raise SettingsError(f"at most {POLICY_SETS} policy sets and {POLICY_RULES} rules")
         seen: set[str] = set()
+        if any(policy_set.id.startswith(RULE_PREFIX) for policy_set in self.sets):
+            raise SettingsError(f'no id of a set begins with "{RULE_PREFIX}": gates for a time are named so')
         for name in [policy_set.id for policy_set in self.sets] + [rule.rule_id for rule in self._rules]:
             if name in seen:
                 raise SettingsError(f'the id "{name}" is used twice')

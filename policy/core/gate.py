@@ -1,9 +1,9 @@
 """The gate between domains, and on the own bus: every message passes one, none passes beside it.
 
-In this order: how much the peer may send in this direction, whether its domain is listed, what the policies say and how
-much a rule lets pass, what the peer's entry in the settings says when the policies say nothing. Between domains silence
-means no: a domain that no entry names is denied unless a rule permits it. A gate answers with a verdict and does
-nothing else: recording, answering and passing on are the caller's.
+In this order: how much the peer may send in this direction, whether its domain is listed, what a gate for a time says,
+what the policies say and how much a rule lets pass, what the peer's entry in the settings says when the policies say
+nothing. Between domains silence means no: a domain that no entry names is denied unless a rule permits it. A gate
+answers with a verdict and does nothing else: recording, answering and passing on are the caller's.
 Source: trust and hosts, section 5.3; message specification, sections 15.3 and 21, rows 48 to 52.
 """
 
@@ -30,6 +30,7 @@ from policy.core.obligations import Instead, instead_of, limit_of
 from policy.core.peer_entries import OWN_BUS, UNNAMED, DomainLists, PeerEntries, PeerEntry, PeerRule
 from policy.core.quotas import Quotas, QuotaWait
 from policy.core.rates import BothBuckets, Bucket
+from policy.core.temporary import TemporaryGate, TemporaryGates
 from protofly.address import P2P_STUBS, domain_of
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD, carried
@@ -46,6 +47,8 @@ class Step(StrEnum):
 
     RATE = "rate"
     LIST = "list"
+    GATE = "gate"
+    """A gate for a time, which an operator has set."""
     POLICY = "policy"
     LIMIT = "limit"
     """A rule permits it, and its limit is used up."""
@@ -145,6 +148,52 @@ def _both_lanes(link: _Lane, sender: _Lane) -> _Lane:
     )
 
 
+class _Lanes:
+    """All lanes, for as long as entries, lists and policies are these."""
+
+    def __init__(self, entries: PeerEntries, lists: DomainLists, revision: str) -> None:
+        self._entries = entries
+        self._lists = lists
+        self._revision = revision
+        self._lanes: dict[tuple[str, str], _Lane] = {}
+        self._of_senders: dict[tuple[str, str], _Lane] = {}
+
+    def of(self, hook: str, domain: str) -> _Lane:
+        """What is settled about one domain at one hook."""
+        return self._lanes.get((hook, domain)) or self._open(hook, domain)
+
+    def of_sender(self, facts: Facts) -> _Lane:
+        """How a message is judged that comes over a link in the name of another domain than the linked one.
+
+        By both: the lists have to let both pass, and where an entry names the sender's domain, its rates and its
+        default count as well.
+        """
+        link, sender = facts.link_domain, facts.from_domain
+        if sender in (link, ""):
+            return self.of("in", link)
+        found = self._of_senders.get((link, sender))
+        if found is None:
+            if len(self._of_senders) >= GATE_KNOWN_DOMAINS:
+                self._of_senders.clear()
+            found = _both_lanes(self.of("in", link), self.of("in", sender))
+            self._of_senders[link, sender] = found
+        return found
+
+    def _open(self, hook: str, domain: str) -> _Lane:
+        if hook == "local":
+            entry, is_listed = OWN_BUS, True
+        else:
+            entry, is_listed = self._entries.find(domain), self._lists.let_pass(domain)
+        permitted = entry.rule.default == "permit"
+        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._revision)
+        bars_p2p = hook in ("in", "out") and not entry.rule.p2p
+        lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
+        if len(self._lanes) >= GATE_KNOWN_DOMAINS:
+            self._lanes.clear()  # nothing is lost but time: rates live with the entries
+        self._lanes[hook, domain] = lane
+        return lane
+
+
 class Gate:
     """All gates of a node: they share policies, peers and rates, and differ by the `hook` in the facts.
 
@@ -178,6 +227,7 @@ class Gate:
         self.quotas = Quotas()
         self._entries = PeerEntries(peers or {}, self.quotas)
         self._lists = DomainLists(allow, deny)
+        self._temporary = TemporaryGates()
         self.limits = Limits(self.quotas.volumes, self._begin_era)
         self.denied = 0
         """Messages that did not pass."""
@@ -187,6 +237,11 @@ class Gate:
     def policies(self) -> CompiledPolicies:
         """The policies in force."""
         return self._policies
+
+    @property
+    def judges_own_bus(self) -> bool:
+        """Whether any message on the own bus could be denied, or has a record of its own."""
+        return self.has_policies or bool(self._temporary)
 
     def configure(self, peers: Mapping[str, PeerRule], *, allow: Sequence[str] | None, deny: Sequence[str]) -> None:
         """Put other entries and lists in force from the next message on. Rates of unchanged entries go on.
@@ -207,12 +262,17 @@ class Gate:
         self._lists = self._lists.with_cut_off(patterns)
         self.replace(self._policies)
 
+    def set_temporary(self, gates: Sequence[TemporaryGate]) -> None:
+        """Put these gates in force from the next message on, and no others; the one that was set last is first."""
+        self._temporary = TemporaryGates(gates)
+        self._begin_era()
+
     def judge(self, facts: Facts) -> Verdict:
         """Decide whether one message passes, and count it. Never raises."""
         if facts.hook == "in" and facts.from_domain != facts.link_domain:
-            lane = self._lane_of_sender(facts)
+            lane = self._lanes.of_sender(facts)
         else:
-            lane = self._lane(facts.hook, facts.link_domain)
+            lane = self._lanes.of(facts.hook, facts.link_domain)
         bucket = lane.bucket
         if bucket is not None:
             wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
@@ -250,7 +310,7 @@ class Gate:
 
         See `CompiledPolicies.settles` for what a flow is. Nothing is counted, and what is refused is not settled.
         """
-        lane = self._lane_of_sender(facts) if facts.hook == "in" else self._lane(facts.hook, facts.link_domain)
+        lane = self._lanes.of_sender(facts) if facts.hook == "in" else self._lanes.of(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
         if not verdict.permitted or verdict.decision.shadow or facts.message.type == FORWARD:
             return None
@@ -287,7 +347,7 @@ class Gate:
                 identity_user="",
                 identity_issuer="",
             )
-            inner_verdict = self._decide(self._lane_of_sender(inner_facts) if is_inbound else lane, inner_facts)
+            inner_verdict = self._decide(self._lanes.of_sender(inner_facts) if is_inbound else lane, inner_facts)
             if counts and inner_verdict.permitted:
                 inner_verdict = self._counted(inner_verdict, inner_facts)
             if not inner_verdict.permitted:  # what is carried has no way of its own that could be another
@@ -296,7 +356,7 @@ class Gate:
 
     def foresee(self, facts: Facts) -> Verdict:
         """Say what the verdict would be, rates aside; changes and counts nothing."""
-        lane = self._lane_of_sender(facts) if facts.hook == "in" else self._lane(facts.hook, facts.link_domain)
+        lane = self._lanes.of_sender(facts) if facts.hook == "in" else self._lanes.of(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
         if verdict.permitted and facts.message.type == FORWARD:
             return self._decide_carried(lane, facts, verdict)
@@ -304,9 +364,9 @@ class Gate:
 
     def explain(self, facts: Facts) -> Explanation:
         """Say what the verdict would be and why; changes and counts nothing."""
-        lane = self._open_lane(facts.hook, facts.link_domain)
+        lane = self._lanes.of(facts.hook, facts.link_domain)
         if facts.hook == "in":
-            lane = self._lane_of_sender(facts)
+            lane = self._lanes.of_sender(facts)
         return Explanation(
             self._decide(lane, facts),
             lane.entry.name,
@@ -328,7 +388,7 @@ class Gate:
 
         A domain that nothing names is not let in either, but nothing is said against it.
         """
-        lane = self._open_lane(facts.hook, facts.link_domain)
+        lane = self._lanes.of(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
         return not verdict.permitted and not (lane.entry is UNNAMED and verdict.step is Step.DEFAULT)
 
@@ -342,8 +402,7 @@ class Gate:
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
         self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
         self._verdicts: dict[Decision, Verdict] = {}
-        self._lanes: dict[tuple[str, str], _Lane] = {}
-        self._lanes_of_senders: dict[tuple[str, str], _Lane] = {}
+        self._lanes = _Lanes(self._entries, self._lists, policies.revision)
 
     def _begin_era(self) -> None:
         self.era = object()
@@ -353,6 +412,10 @@ class Gate:
             return self._blocked
         if lane.bars_p2p and _sets_up_p2p(facts.message):
             return self._no_p2p
+        if self._temporary and (gate := self._temporary.find(facts)) is not None:
+            permitted = gate.effect == "permit"
+            code = None if permitted else Code.POLICY
+            return Verdict(permitted, code, gate.rule_id, self._policies.revision, 0.0, Step.GATE)
         if not self.has_policies:
             return lane.default
         decision = self._policies.decide(facts)
@@ -393,40 +456,6 @@ class Gate:
         return Verdict(
             False, Code.POLICY, decision.rule_id, self._policies.revision, 0.0, Step.POLICY, decision, instead
         )
-
-    def _lane(self, hook: str, domain: str) -> _Lane:
-        return self._lanes.get((hook, domain)) or self._open_lane(hook, domain)
-
-    def _lane_of_sender(self, facts: Facts) -> _Lane:
-        """How a message is judged that comes over a link in the name of another domain than the linked one.
-
-        By both: the lists have to let both pass, and where an entry names the sender's domain, its rates and its
-        default count as well.
-        """
-        link, sender = facts.link_domain, facts.from_domain
-        if sender in (link, ""):
-            return self._lane("in", link)
-        found = self._lanes_of_senders.get((link, sender))
-        if found is None:
-            if len(self._lanes_of_senders) >= GATE_KNOWN_DOMAINS:
-                self._lanes_of_senders.clear()
-            found = _both_lanes(self._lane("in", link), self._lane("in", sender))
-            self._lanes_of_senders[link, sender] = found
-        return found
-
-    def _open_lane(self, hook: str, domain: str) -> _Lane:
-        if hook == "local":
-            entry, is_listed = OWN_BUS, True
-        else:
-            entry, is_listed = self._entries.find(domain), self._lists.let_pass(domain)
-        permitted = entry.rule.default == "permit"
-        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._policies.revision)
-        bars_p2p = hook in ("in", "out") and not entry.rule.p2p
-        lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
-        if len(self._lanes) >= GATE_KNOWN_DOMAINS:
-            self._lanes.clear()  # nothing is lost but time: rates live with the entries
-        self._lanes[hook, domain] = lane
-        return lane
 
 
 def _code_of(wait_seconds: float) -> Code:

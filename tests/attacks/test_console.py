@@ -179,3 +179,29 @@ async def test_forms_that_are_none_are_refused(tmp_path: Path) -> None:
         assert (answer.status_code, "message bad" in answer.text) == (200, True)
         for after in ("x", "-1", "9" * 30, "²"):
             assert (await client.get("/sessions", params={"after": after})).status_code in {200, 400}
+
+
+async def test_a_gate_is_set_after_it_is_confirmed_and_strange_forms_set_none(tmp_path: Path) -> None:
+    async with admin_site(tmp_path) as (at, client, token):
+        csrf = await logged_in(client, token)
+        gate = {"csrf": csrf, "from": "a.example", "to": "*", "for": "1h", "reason": "<b>trial</b>"}
+        asked = await client.post("/policies/gates/set", data=gate)
+        assert (asked.status_code, "deny a.example &gt; *, for 1h" in asked.text) == (200, True)
+        assert not list(at.rig.state.restrictions)
+        for form, path in (
+            ({**gate, "confirmed": "yes", "csrf": "guess"}, "set"),
+            ({**gate, "confirmed": "yes", "from": "a b"}, "set"),
+            ({**gate, "confirmed": "yes", "for": ""}, "set"),
+            ({**gate, "confirmed": "yes"}, "open"),
+        ):
+            assert (await client.post(f"/policies/gates/{path}", data=form)).status_code in {400, 403, 404}
+        assert not list(at.rig.state.restrictions)
+        done = await client.post("/policies/gates/set", data={**gate, "confirmed": "yes"})
+        assert (done.status_code, done.headers["location"]) == (303, "/policies")
+        shown = (await client.get("/policies")).text
+        assert "&lt;b&gt;trial&lt;/b&gt;" in shown
+        assert "<b>trial" not in shown
+        await client.post(
+            "/policies/gates/unset", data={"csrf": csrf, "from": "a.example", "to": "*", "confirmed": "yes"}
+        )
+        assert not list(at.rig.state.restrictions)

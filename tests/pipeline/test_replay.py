@@ -217,6 +217,13 @@ def test_records_that_were_written_under_a_limit_agree_with_it() -> None:
     assert (checked.agreed, checked.differed) == (3, 0)
 
 
+def test_what_a_gate_for_a_time_decided_proves_nothing_about_policies() -> None:
+    old = settings()
+    gated = {"decision": "deny", "outcome": "denied", "outcome_code": "policy", "rule_id": "gate: deny * > *"}
+    checked = replayed(old, old, [{**recorded(old), **gated}, recorded(old)]).checked
+    assert (checked.agreed, checked.differed, checked.not_replayable) == (1, 0, 1)
+
+
 @given(st.lists(st.integers(0, 10**6), max_size=60))
 def test_samples_of_a_cell_are_the_least_ids_in_whatever_order_they_come(numbers: list[int]) -> None:
     tally = Tally()

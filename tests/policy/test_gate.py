@@ -295,7 +295,7 @@ def test_many_names_do_not_make_a_gate_grow() -> None:
     for number in range(GATE_KNOWN_DOMAINS + 100):
         name = f"n{number}.example"
         assert gate.judge(some_facts(facts.message, to_domain=name, link_domain=name)).permitted
-    assert len(gate._lanes) <= GATE_KNOWN_DOMAINS
+    assert len(gate._lanes._lanes) <= GATE_KNOWN_DOMAINS
 
 
 @pytest.mark.parametrize("attribute", ["msgFrom", "resource"])
@@ -403,4 +403,4 @@ def test_many_names_over_one_link_do_not_make_a_gate_grow() -> None:
     message = a_message(to="hyperty://a.example/h")
     for number in range(GATE_KNOWN_DOMAINS + 100):
         gate.judge(some_facts(message, hook="in", link_domain="b.example", from_domain=f"n{number}.example"))
-    assert len(gate._lanes_of_senders) <= GATE_KNOWN_DOMAINS
+    assert len(gate._lanes._of_senders) <= GATE_KNOWN_DOMAINS

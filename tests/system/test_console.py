@@ -73,6 +73,7 @@ async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path:
         await _pages_show_what_is_so(page, url)
         await _a_question_is_answered(page, url)
         await _policies_are_changed_and_rolled_back(page, url)
+        await _a_gate_is_set_and_ended(page, url)
         await _cut_off(page, url)
         assert not (await anna.ask(bruno.hyperty)).is_ok
         await page.go(f"{url}/")
@@ -156,6 +157,23 @@ async def _policies_are_changed_and_rolled_back(page: Page, url: str) -> None:
     text = await page.text()
     assert "The files of the settings." in text
     assert "new/everything" not in text
+
+
+async def _a_gate_is_set_and_ended(page: Page, url: str) -> None:
+    await page.go(f"{url}/policies")
+    await page.run("document.querySelector('#gates details').open = true")
+    await page.fill("#gates [name=from]", "a.example")
+    await page.fill("#gates [name=to]", "*.c.example")
+    await page.fill("#gates [name=reason]", '"><b>trial</b>')
+    await page.submit("#gates details button")
+    assert "no gate for a time" in await page.text()
+    await page.submit("button.bad")
+    assert "*.c.example" in await page.text()
+    assert await page.run("document.querySelectorAll('main b').length") == 0
+    await looked_at(page, "gates")
+    await page.submit("#gates tbody button")
+    await page.submit("button.bad")
+    assert "There are none" in await page.text()
 
 
 async def _cut_off(page: Page, url: str) -> None:

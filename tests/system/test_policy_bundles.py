@@ -45,6 +45,26 @@ async def is_denied(node: Process, name: str) -> bool:
     return bool((await runtime.ask("read", NODE, {}))["body"]["code"] == 403)
 
 
+async def test_a_gate_for_a_time_survives_a_kill_and_ends_by_itself(tmp_path: Path) -> None:
+    settings = SETTINGS.format(grace=120)
+    words = ("node", "gate", "set", "alpha.example", "alpha.example", "--type", "read")
+    async with serving(tmp_path, settings) as node:
+        assert not await is_denied(node, "ana")
+        await command(tmp_path, *words, "--for", "1h", "--reason", "trial", "--json")
+        assert await is_denied(node, "bob")
+        assert (await evaluated(tmp_path))["rule"] == "gate: deny alpha.example > alpha.example type=read"
+        node.kill()
+    async with serving(tmp_path, settings) as node:
+        [row] = (await command(tmp_path, "node", "gates", "--json"))["rows"]
+        assert (row["effect"], row["type"], row["reason"]) == ("deny", "read", "trial")
+        assert await is_denied(node, "cora")
+        await command(tmp_path, *words, "--for", "1s", "--json")
+        with trio.fail_after(30):
+            while (await ask(tmp_path, "gates"))["rows"]:
+                await trio.lowlevel.checkpoint()
+        assert not await is_denied(node, "dora")
+
+
 @pytest.mark.long
 async def test_an_activated_bundle_outlives_reload_and_restart_until_it_is_rolled_back(tmp_path: Path) -> None:
     await trio.Path(tmp_path / "first.toml").write_text(FIRST)

@@ -26,6 +26,7 @@ app = typer.Typer(help="See and change a running node on this machine.", no_args
 
 app.add_typer(node_changes.peer_app, name="peer")
 app.add_typer(node_changes.stub_app, name="stub")
+app.add_typer(node_changes.gate_app, name="gate")
 app.add_typer(node_policies.app, name="policy")
 app.add_typer(node_accounts.user_app, name="user")
 app.add_typer(node_accounts.client_app, name="client")
@@ -181,6 +182,13 @@ def alarms(config: Config, json: Json = False) -> None:
 def quotas(config: Config, json: Json = False) -> None:
     """Show the bounds of the node, and how much of each is taken."""
     _list(config, "quotas", {}, ("bound", "taken", "most", "share"), as_json=json)
+
+
+@app.command()
+def gates(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False) -> None:
+    """List gates for a time, in the order in which they are asked."""
+    columns = ("effect", "from", "to", "type", "scheme", "until", "since", "by", "reason")
+    _list(config, "gates", _page(where, limit, after), columns, as_json=json)
 
 
 @app.command()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pipeline.option_groups import grouped
 from trapezoid.output import errors_reported, print_facts, print_json
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
@@ -20,6 +22,50 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 peer_app = typer.Typer(help="Cut domains off, close their links, look them up again.", no_args_is_help=True)
 stub_app = typer.Typer(help="Stop, restart and forbid stubs of other domains, approve versions.", no_args_is_help=True)
+
+gate_app = typer.Typer(help="Let what one domain sends to another pass, or not, for a time.", no_args_is_help=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """Which messages a gate is about."""
+
+    source: Annotated[str, typer.Argument(metavar="FROM", help="Domain of senders; *. and a domain, or * for all.")]
+    target: Annotated[str, typer.Argument(metavar="TO", help="Domain of recipients, likewise.")]
+    type_: Annotated[str, typer.Option("--type", help="Only messages of this type.")] = ""
+    scheme: Annotated[str, typer.Option("--scheme", help="Only to addresses of this scheme.")] = ""
+
+    def arguments(self) -> dict[str, str]:
+        """As requests give them."""
+        return {"from": self.source, "to": self.target, "type": self.type_, "scheme": self.scheme}
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateTerm:
+    """What a gate does, and until when."""
+
+    effect: Annotated[str, typer.Option(help="deny or permit.")] = "deny"
+    for_: For = ""
+    until: Annotated[str, typer.Option(metavar="MOMENT", help="Until when, as 2026-03-01T18:00:00Z.")] = ""
+    reason: Reason = ""
+
+    def arguments(self) -> dict[str, str]:
+        """As requests give them."""
+        return {"effect": self.effect, "for": self.for_, "until": self.until, "reason": self.reason}
+
+
+@gate_app.command("set")
+@grouped
+def gate_set(gate: GateOptions, config: Config, term: GateTerm, dry_run: DryRun = False, json: Json = False) -> None:
+    """Set a gate for a time, above all rules; --for or --until says how long. It survives a restart."""
+    change_node(config, "gate set", {**gate.arguments(), **term.arguments()}, dry_run=dry_run, as_json=json)
+
+
+@gate_app.command("unset")
+@grouped
+def gate_unset(gate: GateOptions, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """End a gate before its time."""
+    change_node(config, "gate unset", gate.arguments(), dry_run=dry_run, as_json=json)
 
 
 @peer_app.command("block")

@@ -7,6 +7,7 @@ Operations that change something have a dry run, which checks everything and cha
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -44,6 +45,8 @@ class ArgumentKind(Enum):
     DOMAIN = "domain"
     PATTERN = "domain pattern"
     """A domain, or `*.` and a domain for all its sub-domains."""
+    MOMENT = "moment"
+    """Seconds since the Unix epoch, or a text such as `2026-03-01T18:00:00Z`; UTC where it does not say."""
     FILES = "policy files"
     """An object: the texts of files by their names. Read as its JSON."""
 
@@ -129,6 +132,12 @@ _ALLOWED: Final = Argument(
 )
 _LIFE: Final = Argument("for", ArgumentKind.SECONDS, "How long its token counts; for ever without it.")
 _KIND: Final = Argument("kind", ArgumentKind.TEXT, "What it is; a role, too.", is_required=True, choices=KINDS)
+_GATE: Final = (
+    Argument("from", ArgumentKind.TEXT, "Domain of senders; `*.` and a domain, or `*`.", is_required=True),
+    Argument("to", ArgumentKind.TEXT, "Domain of recipients, likewise.", is_required=True),
+    Argument("type", ArgumentKind.TEXT, "Only messages of this type."),
+    Argument("scheme", ArgumentKind.TEXT, "Only to addresses of this scheme."),
+)
 _RUNTIME: Final = Argument("runtime", ArgumentKind.TEXT, "Address of the runtime.", is_required=True)
 
 
@@ -176,6 +185,7 @@ _TABLE: Final = (
     Operation("policy bundle", "One bundle with its files.", _BUNDLE),
     Operation("alarms", "Alarms that are raised, oldest first.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
+    Operation("gates", "Gates for a time, in the order in which they are asked.", _PAGED),
     Operation("limits", "What was counted for limits of rules, of periods that go on.", _PAGED),
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
     Operation("users", "Local users who log in with a password.", _PAGED),
@@ -222,6 +232,18 @@ _TABLE: Final = (
             Argument("keep_bans", ArgumentKind.FLAG, "Keep what keeps them out: bans, and expulsions from objects."),
         ),
     ),
+    _change(
+        "gate set",
+        "Let what one domain sends to another pass, or not, for a time; above all rules.",
+        (
+            *_GATE,
+            Argument("effect", ArgumentKind.TEXT, "Whether it passes; `deny` without it.", choices=("deny", "permit")),
+            Argument("for", ArgumentKind.SECONDS, "How long. This, or `until`, is required."),
+            Argument("until", ArgumentKind.MOMENT, "Until when: `2026-03-01T18:00:00Z`, or seconds since 1970."),
+            Argument("reason", ArgumentKind.TEXT, "Why, for the record."),
+        ),
+    ),
+    _change("gate unset", "End a gate before its time.", _GATE),
     _change("stub drain", "End the stub of a domain in good order; the next message starts it.", _DOMAIN),
     _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
     _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),
@@ -373,6 +395,17 @@ def _files(value: object) -> str | None:
     return msgspec.json.encode(value).decode() if is_files else None
 
 
+def _moment(value: object) -> float | None:
+    """Read a moment; None when it is none."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value) if math.isfinite(value) else None
+    try:
+        moment = dt.datetime.fromisoformat(str(value)[:_SHOWN_CHARS])
+        return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
 def _seconds(value: object) -> float | None:
     """Read a duration; None when it is none."""
     if isinstance(value, bool):
@@ -389,6 +422,7 @@ _READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {
     ArgumentKind.NUMBER: _number,
     ArgumentKind.SECONDS: _seconds,
     ArgumentKind.FLAG: _flag,
+    ArgumentKind.MOMENT: _moment,
     ArgumentKind.DOMAIN: _domain,
     ArgumentKind.PATTERN: _pattern,
     ArgumentKind.FILES: _files,

@@ -21,7 +21,7 @@ _BUNDLES: Final = "/bundles"
 _POLICY_FILE: Final = "policy.json"
 """Name of a policy set that comes without files."""
 _HOOKS: Final = {"domain-out": "out", "domain-in": "in"}
-_LISTS: Final = {_BUNDLES: "policy bundles", "/active": "policy active", "/decisions": "denials"}
+_LISTS: Final = {_BUNDLES: "policy bundles", "/active": "policy active", "/decisions": "denials", "/gates": "gates"}
 
 _Named = tuple[str, dict[str, Any]]
 """An operation and its arguments."""
@@ -73,9 +73,11 @@ def _execute(members: Members) -> _Named:
     method = text_of(members, "method")
     if method == "roll-back":
         return "policy roll-back", {}
-    if method != "evaluate":
-        raise PeerError(Code.NO_SUCH_SERVICE, "this service executes evaluate and roll-back")
+    if method not in ("evaluate", "gates"):
+        raise PeerError(Code.NO_SUCH_SERVICE, "this service executes evaluate, gates and roll-back")
     params = object_or_refuse(members, "params")
+    if method == "gates":
+        return _gates(params)
     message = params.get("message")
     if not isinstance(message, dict):
         raise PeerError(Code.BAD_BODY, "`params.message` is the message that is to be judged")
@@ -85,6 +87,14 @@ def _execute(members: Members) -> _Named:
     if body is not None:
         arguments["body"] = msgspec.json.encode(body).decode()
     return "evaluate", arguments
+
+
+def _gates(params: Members) -> _Named:
+    """Set or end a gate for a time."""
+    op = params.get("op")
+    if op not in ("set", "unset"):
+        raise PeerError(Code.BAD_BODY, "`params.op` is set or unset")
+    return f"gate {op}", {name: value for name, value in params.items() if name != "op"}
 
 
 def _bundle_of(resource: str) -> str:

@@ -16,6 +16,7 @@ import msgspec
 from policy.core.gate import Gate, Verdict
 from policy.core.model import Facts
 from policy.core.recorded_facts import IDENTITY_FACTS, MESSAGE_FACTS, AlikeFacts
+from policy.core.temporary import RULE_PREFIX
 from protofly.records import DecisionRecord, MessageRecord, Record
 
 DENIED: Final = 500
@@ -24,8 +25,8 @@ OF_A_BATCH: Final = 20
 """So many messages that passed are kept of each batch."""
 GATES_WITHOUT_LINK: Final = frozenset({"local", "peer"})
 """Their denials have no record of a message beside them."""
-NOT_POLICIES: Final = frozenset({"rate", "node", "quota"})
-"""Reasons of denials that other policies would not change."""
+NOT_POLICIES: Final = frozenset({"rate", "node", "quota", "limit", "gate"})
+"""Reasons of decisions that other policies would not change."""
 
 HIDDEN_FACTS: Final = MESSAGE_FACTS | IDENTITY_FACTS
 """Facts that a record may lack that is `partial`; addresses are whole while they are in memory."""
@@ -48,13 +49,19 @@ class RecentDecisions:
         left = OF_A_BATCH
         for record in reversed(records):
             if isinstance(record, MessageRecord):
-                if record.decision == "permit" and left:
+                if record.decision == "permit" and left and record.reason not in NOT_POLICIES:
                     left -= 1
                     self._permitted.append(copy(record))
                 elif record.decision == "deny" and record.reason not in NOT_POLICIES:
                     self._denied.append(copy(record))
-            elif isinstance(record, DecisionRecord) and not record.permitted and record.hook in GATES_WITHOUT_LINK:
+            elif isinstance(record, DecisionRecord) and _is_of_policies(record):
                 self._denied.append(copy(record))
+
+
+def _is_of_policies(record: DecisionRecord) -> bool:
+    """True for a denial without a record of a message beside it, which other policies could change."""
+    is_theirs = record.reason not in NOT_POLICIES and not (record.rule_id or "").startswith(RULE_PREFIX)
+    return not record.permitted and record.hook in GATES_WITHOUT_LINK and is_theirs
 
 
 class ChangedDecision(msgspec.Struct, frozen=True):

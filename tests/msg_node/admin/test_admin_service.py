@@ -34,6 +34,62 @@ async def test_an_operator_sees_and_changes_and_each_change_is_an_audit_record(t
         assert [row["by"] for row in page["value"]["rows"]] == [f"{runtime_address('ops')} by message"]
 
 
+GATE = {"from": "alpha.example", "to": "*.example", "type": "read"}
+
+
+async def test_a_gate_is_set_shown_replaced_and_ended(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        question = {"from": "hyperty://alpha.example/a", "to": "hyperty://b.example/b", "type": "read", "gate": "local"}
+        tried = await ask_admin(ops, "gate set", arguments={**GATE, "for": "1h"}, dryRun=True)
+        assert (tried["value"]["before"], tried["value"]["after"]["effect"]) == (None, "deny")
+        assert (await ask_admin(ops, "gates", "read"))["value"]["rows"] == []
+        moment = "2101-03-01T18:00:00Z"
+        refused = await ask_admin(ops, "gate set", arguments={**GATE, "until": moment})
+        assert (refused["code"], refused["reason"]) == (400, "bad-body")  # too far
+        await ask_admin(ops, "gate set", arguments={**GATE, "for": "2h", "reason": "trial"})
+        verdict = (await ask_admin(ops, "evaluate", "read", arguments=question))["value"]
+        assert (verdict["permitted"], verdict["decided_by"]) == (False, "gate")
+        assert verdict["rule"] == "gate: deny alpha.example > *.example type=read"
+        done = await ask_admin(ops, "gate set", arguments={**GATE, "effect": "permit", "for": "1h"})
+        assert (done["value"]["before"]["effect"], done["value"]["after"]["effect"]) == ("deny", "permit")
+        [row] = (await ask_admin(ops, "gates", "read"))["value"]["rows"]
+        assert (row["effect"], row["from"], row["to"], row["type"]) == ("permit", "alpha.example", "*.example", "read")
+        assert (await ask_admin(ops, "restrictions", "read"))["value"]["rows"] == []
+        assert (await ask_admin(ops, "evaluate", "read", arguments=question))["value"]["decided_by"] == "gate"
+        await ask_admin(ops, "gate unset", arguments=GATE)
+        assert (await ask_admin(ops, "evaluate", "read", arguments=question))["value"]["decided_by"] == "default"
+        again = await ask_admin(ops, "gate unset", arguments=GATE)
+        assert (again["code"], again["reason"]) == (404, "not-registered")
+        words = [(one.operation, one.code) for one in at.events]
+        assert words == [
+            ("gate set", "bad-body"),
+            ("gate set", None),
+            ("gate set", None),
+            ("gate unset", None),
+            ("gate unset", "not-registered"),
+        ]
+
+
+@pytest.mark.parametrize(
+    "term", [{}, {"for": "1h", "until": 4e9}, {"until": 5.0}, {"until": "noon"}, {"for": "1h", "scheme": "a b"}]
+)
+async def test_a_gate_without_one_end_to_come_is_refused(term: dict[str, object], tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        refused = await ask_admin(ops, "gate set", arguments={**GATE, **term})
+        assert (refused["code"], refused["reason"]) == (400, "bad-body")
+
+
+async def test_there_are_so_many_gates_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msg_node.admin.changes.TEMPORARY_GATES", 1)
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        for target, code in (("b.example", 200), ("c.example", 429), ("b.example", 200)):
+            answer = await ask_admin(ops, "gate set", arguments={"from": "*", "to": target, "for": "1h"})
+            assert answer["code"] == code
+
+
 async def test_changes_of_one_read_are_made_in_their_order(tmp_path: Path) -> None:
     async with admin_rig(tmp_path) as at:
         ops = await at.operator()

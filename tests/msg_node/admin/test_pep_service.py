@@ -53,6 +53,19 @@ def test_nobody_but_an_operator_of_this_node_is_served(service: Any, caller: Cal
         ("create", {"resource": "/bundles", "value": {"id": 1}}, "policy add", {"files": {"policy.json": '{"id":1}'}}),
         ("update", {"resource": "/active", "value": {"bundle": "b1"}}, "policy activate", {"bundle": "b1"}),
         ("execute", {"method": "roll-back"}, "policy roll-back", {}),
+        ("read", {"resource": "/gates", "criteria": {"where": "to=b"}}, "gates", {"where": "to=b"}),
+        (
+            "execute",
+            {"method": "gates", "params": {"op": "set", "from": "a.example", "to": "*", "effect": "deny", "until": 9}},
+            "gate set",
+            {"from": "a.example", "to": "*", "effect": "deny", "until": 9},
+        ),
+        (
+            "execute",
+            {"method": "gates", "params": {"op": "unset", "from": "a.example", "to": "*"}},
+            "gate unset",
+            {"from": "a.example", "to": "*"},
+        ),
     ],
 )
 def test_each_request_is_one_operation(
