@@ -14,6 +14,8 @@ from msg_node.storage.engine import Engine
 
 _ROWS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = %s AND convert_from(row, 'UTF8')::json ->> %s = %s ORDER BY number"""
+_THINGS: Final = """SELECT row FROM trapezoid_row
+    WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
     SELECT 1 FROM trapezoid_row AS held WHERE node = %s AND kind = 'addresses' AND held.digest = sha256(claimed.key))"""
 
@@ -35,6 +37,11 @@ class StoredSessions:
     def held(self, node: str, sid: int) -> tuple[list[bytes], list[bytes]]:
         """Rows of addresses and of subscriptions of a session. Raises EngineError."""
         return self._rows(node, "addresses", "sid", str(sid)), self._rows(node, "subscriptions", "sid", str(sid))
+
+    def things(self, node: str, agent: str, *, most: int) -> list[bytes]:
+        """Rows of the things of an agent. Raises EngineError."""
+        with self._engine.transaction() as connection:
+            return [row for (row,) in connection.execute(_THINGS, (node, f"{agent}/", most)).fetchall()]
 
     def without_row(self, node: str, addresses: Collection[str]) -> list[str]:
         """Those addresses of which a node has stored no owner. Raises EngineError."""

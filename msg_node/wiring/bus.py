@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -15,8 +16,11 @@ from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNode
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.bus.taps import Taps
+from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
+from msg_node.kernel.service import Service
 from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.stub_inventory import StubInventory
+from msg_node.registries.core.twin_service import TwinService
 from msg_node.services import VERSION, NodeFacts, make_services
 from msg_node.sessions.core.session_service import Announced, PermitGuest, SessionService
 from msg_node.settings.addresses import build_missed
@@ -78,15 +82,22 @@ def build_bus(
         nodes=None if cluster is None else cluster.parts,
     )
     permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
-    registries = None if cluster is None else RegistriesOfNodes(cluster.parts.questions, RegistryService(state))
-    services = _build_services(foundation, decisions, backends, inventory, permit_guest, registries)
+    of_nodes: dict[str, Service] = {}
+    if cluster is not None:
+        registries = RegistriesOfNodes(cluster.parts.questions, RegistryService(state))
+        twins = TwinsOfNodes(cluster.parts.questions, TwinService(state, state.delivery.queues))
+        for domain in state.domains:
+            of_nodes[f"domain://registry.{domain}"] = registries.service
+            of_nodes[f"domain://msg-node.{domain}/twin"] = twins.service
+    services = _build_services(foundation, decisions, backends, inventory, permit_guest, of_nodes)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
     bus.restore()
     backends.connect(bus)
-    if registries is not None:
+    if cluster is not None:
         bus.inquiries.connect(REGISTRIES_OF_NODES, registries.ask)
+        bus.inquiries.connect(TWINS_OF_NODES, twins.ask)
     return BuiltBus(bus, steps, taps)
 
 
@@ -96,13 +107,10 @@ def _build_services(
     backends: Backends,
     inventory: StubInventory,
     permit_guest: PermitGuest | None,
-    registries: RegistriesOfNodes | None,
+    of_nodes: Mapping[str, Service],
 ) -> Services:
     settings, state = foundation.settings, foundation.state
-    at = dict(backends.services)
-    if registries is not None:
-        for domain in state.domains:
-            at.setdefault(f"domain://registry.{domain}", registries.service)
+    at = {**of_nodes, **backends.services}
     sessions = SessionService(
         state.lifecycle,
         state.own,

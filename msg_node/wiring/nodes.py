@@ -35,11 +35,13 @@ from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.session import SessionRow
 from msg_node.node_state import NodeState
+from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.session_service import OpenRefusedError
 from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import Foundation
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, HostError, PeerError
+from protofly.limits import TWIN_THINGS_PER_AGENT
 
 logger = logging.getLogger("msg_node")
 
@@ -116,10 +118,14 @@ class SessionsOfTheDead:
         if refused is not None:
             raise OpenRefusedError(refused)
         addresses, subscriptions = self._stored.held(node, wanted[-1].sid)
+        owned = [msgspec.json.decode(row, type=OwnedRow) for row in addresses]
+        agents = [key for one in owned if (key := canonical_key(one.url)).startswith("thing://")]
+        things = [row for agent in agents for row in self._stored.things(node, agent, most=TWIN_THINGS_PER_AGENT)]
         return MovedSession(
             session=msgspec.structs.replace(wanted[-1], is_displaced=False),
-            addresses=tuple(msgspec.json.decode(row, type=OwnedRow) for row in addresses),
+            addresses=tuple(owned),
             subscriptions=tuple(msgspec.json.decode(row, type=SubscriptionRow) for row in subscriptions),
+            things=tuple(msgspec.json.decode(row, type=ThingRow) for row in things),
         )
 
 

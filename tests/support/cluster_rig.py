@@ -19,6 +19,7 @@ from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.session_moves import SessionMoves
+from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
 from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.directory import MemoryDirectory
 from msg_node.cluster.node_bus import MemoryNodeBus
@@ -27,6 +28,7 @@ from msg_node.kernel.rules import Rules
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.registries.core.registry_service import RegistryService
+from msg_node.registries.core.twin_service import TwinService
 from msg_node.storage.state_file import Rows
 from msg_node.storage.state_store import DurableRows, StateStore
 from protofly.errors import Code, HostError
@@ -80,6 +82,7 @@ class ClusterNode:
     ) -> None:
         self.name = name
         self.registries = RegistriesOfNodes(questions, RegistryService(state))
+        self.twins = TwinsOfNodes(questions, TwinService(state, state.delivery.queues))
         self.buses = buses
         self.directory = MemoryDirectory(name, directories)
         self.claims = AddressClaims(store, self.directory, name)
@@ -102,6 +105,7 @@ class ClusterNode:
     async def run(self, rig: RuntimeRig, *, task_status: trio.TaskStatus[None]) -> None:
         assert rig.bus.from_nodes is not None
         rig.bus.inquiries.connect(REGISTRIES_OF_NODES, self.registries.ask)
+        rig.bus.inquiries.connect(TWINS_OF_NODES, self.twins.ask)
         self.claims.restored(list(rig.state.sessions))
         await self.claims.restart([])
         self.bus = MemoryNodeBus(self.name, self.buses, rig.bus.from_nodes, connects=self.parts.connect)
@@ -122,8 +126,12 @@ class ClusterNode:
 
 
 def registry_at(questions: NodeQuestions, state: NodeState) -> dict[str, Service]:
-    """The registry of the domain."""
-    return {f"domain://registry.{DOMAIN}": RegistriesOfNodes(questions, RegistryService(state)).service}
+    """The registry of the domain, and its twin."""
+    twin = TwinService(state, state.delivery.queues)
+    return {
+        f"domain://registry.{DOMAIN}": RegistriesOfNodes(questions, RegistryService(state)).service,
+        f"domain://msg-node.{DOMAIN}/twin": TwinsOfNodes(questions, twin).service,
+    }
 
 
 @asynccontextmanager

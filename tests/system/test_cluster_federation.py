@@ -223,6 +223,13 @@ async def test_a_link_goes_with_its_numbers_to_another_node_when_its_node_stops(
         await talk.check()
 
 
+async def ask_at_once(*pairs: tuple[Talker, Talker]) -> None:
+    """Have each first one ask the second one, until all have an answer."""
+    async with trio.open_nursery() as nursery:
+        for asker, target in pairs:
+            nursery.start_soon(answered, asker, target.hyperty)
+
+
 @pytest.mark.long
 async def test_two_domains_of_two_nodes_that_call_each_other_at_once_have_one_link_each(
     tmp_path: Path, engine: Postgres
@@ -234,13 +241,10 @@ async def test_two_domains_of_two_nodes_that_call_each_other_at_once_have_one_li
             await theirs.begin()
             anna, amy = await system.talker(ours.one, "anna"), await system.talker(ours.two, "amy")
             bruno, bob = await system.talker(system.b, "bruno"), await system.talker(theirs.two, "bob")
-            async with trio.open_nursery() as nursery:
-                for asker, target in ((anna, bruno), (amy, bob), (bruno, amy), (bob, anna)):
-                    nursery.start_soon(answered, asker, target.hyperty)
-            for asker in (anna, amy):
-                for target in (bruno, bob):
-                    assert (await asker.ask(target.hyperty, QUESTION)).is_ok
-                    assert (await target.ask(asker.hyperty, QUESTION)).is_ok
+            await ask_at_once((anna, bruno), (amy, bob), (bruno, amy), (bob, anna))
+            for asker, target in ((anna, bruno), (anna, bob), (amy, bruno), (amy, bob)):
+                assert (await asker.ask(target.hyperty, QUESTION)).is_ok
+                assert (await target.ask(asker.hyperty, QUESTION)).is_ok
             for cluster, other in ((ours, "b.example"), (theirs, "a.example")):
                 said = [await node.status() for node in (cluster.one, cluster.two)]
                 links = [link for one in said if (link := one.link_to(other)) is not None]

@@ -2,12 +2,15 @@
 
 The node that has it decides whether a runtime that asks for it at another node has a right to it, by the rules that it
 has for itself. Then it gives the session away and ends its own. The other node takes it in as parked, so that all that
-follows is as after a lost connection. Registry entries and queues do not move: a runtime registers anew.
+follows is as after a lost connection. The things of
+its agents go along, and their values come anew. Registry entries do not move: a runtime registers anew.
 
 Source: message specification, section 5.1.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 import msgspec
 
@@ -16,10 +19,15 @@ from msg_node.addresses.core.subscriptions import SubscriptionRow
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.proof import Proven
+from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.session import OpenRefused, Session, SessionRow
+from msg_node.registries.core.twin import ThingRow, is_thing
 from msg_node.sessions.core.transitions import contest
 from protofly.address import canonical_key
 from protofly.errors import Code
+
+THINGS_BYTES: Final = 4 << 20
+"""Descriptions that go along with a session; they have to fit into one answer between nodes."""
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +52,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionRow
     addresses: tuple[OwnedRow, ...] = ()
     subscriptions: tuple[SubscriptionRow, ...] = ()
+    things: tuple[ThingRow, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -89,8 +98,19 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
         SubscriptionRow(sid=sid, key=one.key, url=one.url, source=one.source)
         for one in state.listeners.subscriptions(sid)
     ]
+    addresses = tuple(state.owners.owned(sid))
+    things = [
+        (key, row) for one in addresses for key, row in state.twin.things(canonical_key(one.url)) if is_thing(key)
+    ]
+    taken, room = [], THINGS_BYTES
+    for key, row in things:
+        room -= len(bytes(row.description))
+        if room < 0:
+            break  # the rest is read from here, and moves when its agent describes it anew
+        taken.append(row)
+        state.twin.remove(key)
     return MovedSession(
-        session=session.row(), addresses=tuple(state.owners.owned(sid)), subscriptions=tuple(subscriptions)
+        session=session.row(), addresses=addresses, subscriptions=tuple(subscriptions), things=tuple(taken)
     )
 
 
@@ -110,4 +130,9 @@ def move_in(state: BusTables, moved: MovedSession, *, now: float) -> list[Change
         state.owners.bind(session.runtime_key, sid)
     state.owners.restore({key: encode(row) for key, row in addresses.items()}, sids={sid})
     state.listeners.restore({key: encode(row) for key, row in subscriptions.items()}, sids={sid})
+    held = {*addresses}
+    for thing in moved.things:
+        key = canonical_key(thing.url)
+        if agent_of(key) in held and state.twin.adopt(key, thing):
+            changes.append(Change(Table.TWIN_THINGS, key, thing))
     return changes

@@ -143,6 +143,17 @@ class Twin:
         self._journal.put(Table.TWIN_THINGS, key, row)
         return row
 
+    def adopt(self, key: str, row: ThingRow) -> bool:
+        """Take a thing over from another node, unless a newer one is here or there is no room; it is not stored yet."""
+        before = self._things.get(key)
+        if before is not None and before.modified_at >= row.modified_at:
+            return False
+        growth = len(bytes(row.description)) - (0 if before is None else len(bytes(before.description)))
+        if (before is None and len(self._things) >= self._max_things) or self._bytes + growth > self._max_bytes:
+            return False
+        self._insert(key, msgspec.structs.replace(row, description=row.description.copy()))
+        return True
+
     def remove(self, key: str) -> bool:
         """Forget a thing with its values; whether there was one."""
         row = self._things.pop(key, None)

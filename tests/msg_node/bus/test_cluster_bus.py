@@ -13,7 +13,7 @@ from msg_node.kernel.counts import NodeCount
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
 from tests.support.cluster_rig import cluster_rig, node_of
-from tests.support.runtime_rig import ALLOCATION, SM, Runtime, a_message, code_and_reason, runtime_address
+from tests.support.runtime_rig import ALLOCATION, SM, Json, Runtime, a_message, code_and_reason, runtime_address
 
 
 async def next_of(runtime: Runtime, type_: str) -> dict[str, object]:
@@ -168,6 +168,59 @@ async def test_a_reader_of_the_registry_gets_the_entries_of_all_nodes(tmp_path: 
         assert set((await ana.ask("read", REGISTRY, question))["body"]["value"]) == {at_two}
         single = await ana.ask("read", REGISTRY, {"resource": at_two})
         assert (await bo.ask("read", REGISTRY, {"resource": at_two}))["body"]["value"] == single["body"]["value"]
+
+
+TWIN = "domain://msg-node.alpha.example/twin"
+LAMP = "thing://alpha.example/lamps/one"
+
+
+async def described(runtime: Runtime, thing: str, title: str) -> None:
+    reply = await runtime.ask("create", TWIN, {"resource": thing, "value": {"@type": "Lamp", "title": title}})
+    assert reply["body"]["code"] == 200, reply
+
+
+async def twin_of(runtime: Runtime, resource: str = "") -> Json:
+    """What the twin says of a thing, a value or everything; the body of a refusal."""
+    reply = await runtime.ask("read", TWIN, {"resource": resource} if resource else {})
+    body: Json = reply["body"]
+    value: Json = body["value"] if body["code"] == 200 else body
+    return value
+
+
+async def test_the_twin_is_read_at_any_node_and_a_value_that_is_nowhere_is_refused(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        ana, bo, cy = await one.opened("ana"), await two.opened("bo"), await three.opened("cy")
+        assert (await twin_of(ana, LAMP))["code"] == 404
+        await described(bo, LAMP, "hall")
+        await described(cy, "thing://alpha.example/fans/two", "fan")
+        await bo.say(a_message("update", bo.address, f"{LAMP}/properties/on", {"value": True}))
+        for reader in (bo, ana, cy):
+            assert (await twin_of(reader, f"{LAMP}/properties/on"))["value"] is True
+            thing = await twin_of(reader, LAMP)
+            assert (thing["status"], thing["description"]["title"]) == ("live", "hall")
+            page = await twin_of(reader)
+            assert (len(page["things"]), page["total"], page["pages"]) == (2, 2, 1)
+            assert (await twin_of(reader, f"{LAMP}/properties/off"))["code"] == 404
+        node_of(one).bus.cut("n2")
+        assert (await twin_of(ana, LAMP))["code"] == 404
+        assert (await twin_of(ana))["total"] == 1
+
+
+async def test_the_things_of_an_agent_go_along_with_its_session(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        await described(bo, LAMP, "hall")
+        await described(bo, LAMP, "hall, left")
+        back = await one.runtime()
+        back.address = bo.address
+        reply = await back.ask("re-open", "mn:/session", None, from_=bo.session_address)
+        assert reply["body"]["code"] == 200, reply
+        assert [key for key, _ in two.state.twin.things()] == []
+        [(key, row)] = one.state.twin.things()
+        assert (key, row.version) == (LAMP, 2)
+        await back.say(a_message("update", back.address, f"{LAMP}/properties/on", {"value": 3}))
+        assert (await back.ask("read", TWIN, {"resource": f"{LAMP}/properties/on"}))["body"]["value"]["value"] == 3
+        assert (await twin_of(ana, LAMP))["version"] == 2
 
 
 async def test_what_a_node_that_was_cut_off_did_not_take_is_answered(tmp_path: Path) -> None:
