@@ -40,6 +40,7 @@ from msg_node.freed_memory import return_freed_memory
 from msg_node.node import Node
 from msg_node.node_status import node_metrics, node_status, node_summary
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
+from msg_node.records.retention import SpoolRetention
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
@@ -147,6 +148,7 @@ async def _run(
         if node.name is not None:
             services.start_soon(node.name.keeper.run, partial(node.bus.fence, STATE_RETRY_SECONDS), node.bus.unfence)
         await services.start(node.records.run)
+        services.start_soon(_retention(node).run)
         await services.start(QuotaKeeper(node.gate.quotas, node.settings.node.data_dir).run)
         node.policies.record_start()
         await services.start(node.sandbox.run)
@@ -164,6 +166,15 @@ async def _run(
     if node.spans is not None:
         await trio.to_thread.run_sync(node.spans.close)
     return lost
+
+
+def _retention(node: Node) -> SpoolRetention:
+    """What removes old records, by the settings of the moment."""
+
+    def keep_days() -> dict[str, float]:
+        return {str(kind): days for kind, days in node.current.get().records.keep_days.items()}
+
+    return SpoolRetention(node.settings.spool_dir, keep_days, node.records.removed)
 
 
 async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traffic: trio.Nursery) -> None:

@@ -57,7 +57,7 @@ class SegmentWriter:
 
     def __init__(self, spool: Path, node: str, signer: Signer | None, options: SegmentOptions) -> None:
         self.spool = spool
-        self.written = self.sealed = self.recovered = self.sealed_bytes = 0
+        self.written = self.sealed = self.recovered = self.sealed_bytes = self.removed = 0
         self._node = node
         self._signer = signer
         self._options = options

@@ -58,6 +58,7 @@ class RecordsStatistics:
     sealed_segments: int
     recovered_segments: int
     sealed_bytes: int
+    removed_segments: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +146,12 @@ class RecordsWriter:
             sealed_segments=segments.sealed,
             recovered_segments=segments.recovered,
             sealed_bytes=segments.sealed_bytes,
+            removed_segments=segments.removed,
         )
+
+    def removed(self, segments: int) -> None:
+        """Count segments that are not kept any more."""
+        self._segments.removed += segments
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled; then write what is waiting and seal. Raises SettingsError: the spool is unusable."""

@@ -38,6 +38,8 @@ from protofly import limits
 Port = Annotated[int, Meta(ge=0, le=65_535)]
 PositiveInt = Annotated[int, Meta(ge=1)]
 NonNegative = Annotated[float, Meta(ge=0.0)]
+KindWord = Literal["mdr", "decision", "stub_event", "link_event", "session_event", "policy_event", "admin_event"]
+"""The kinds of records."""
 Rate = Annotated[float, Meta(gt=0.0)]
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
@@ -215,6 +217,13 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     hash_addresses: Annotated[
         bool, Meta(description="Write keyed hashes in place of addresses, and no words of others.")
     ] = True
+    keep_days: Annotated[
+        dict[KindWord, Annotated[float, Meta(gt=0.0, le=36_600.0)]],
+        Meta(
+            description="For how many days sealed segments are kept, by kind, for example `mdr = 90`; those of other "
+            "kinds are kept until somebody removes them."
+        ),
+    ] = {}
     queue_records: Annotated[PositiveInt, Meta(description="Records waiting for the writer.")] = (
         limits.RECORD_QUEUE_RECORDS
     )

@@ -52,6 +52,7 @@ _RELOADABLE: Final = re.compile(
             r"site\.(status_token_sha256|connections|connections_per_address|requests_per_second)",
             r"node\.drain_seconds",
             r"log\.level",
+            r"records\.keep_days(\..*)?",
         )
     )
 )

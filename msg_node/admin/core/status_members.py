@@ -98,6 +98,7 @@ _STORAGE = StatusSection(
         StatusMember("records.sealed_segments", _INTEGER, "Files that were sealed and signed"),
         StatusMember("records.recovered_segments", _INTEGER, "Files that a crash had left open, sealed at the start"),
         StatusMember("records.sealed_bytes", _INTEGER, "Size of the sealed files"),
+        StatusMember("records.removed_segments", _INTEGER, "Files that were removed, since they are not kept longer"),
         StatusMember("state.commits", _INTEGER, "Commits of the state"),
         StatusMember("state.changes", _INTEGER, "Changes in these commits"),
         StatusMember("state.failures", _INTEGER, "Commits that failed"),

@@ -142,6 +142,7 @@ EFFECTS: dict[str, Effect] = {
     "policy.mode": Effect("report", lambda node: node.policies.facts()["mode"], {"policy": POLICY}),
     "policy.allow": Effect(["c.example"], talks_to("b.example")),
     "policy.deny": Effect(["b.example"], talks_to("b.example")),
+    "records.keep_days": Effect({"mdr": 90.0}, lambda node: dict(node.current.get().records.keep_days)),
     "sessions.anonymous": Effect(False, lambda node: credentials(node).allows_anonymous("runtime://a.example/x")),
     "sessions.anonymous_runtimes": Effect([], lambda node: credentials(node).allows_anonymous("runtime://a.example/x")),
     "sessions.credential": Effect(
