@@ -19,6 +19,7 @@ from policy.core.parameters import (
     text_parameter,
 )
 from policy.core.patterns import DomainMatcher, DomainPattern, glob, parse_domain_pattern
+from policy.core.zones import zoned
 from protofly.errors import SettingsError
 from protofly.limits import POLICY_NESTING_LEVELS
 
@@ -167,6 +168,8 @@ def compile_test(test: Test) -> Predicate:
     attribute = ATTRIBUTES.get(test.attribute)
     if attribute is None:
         raise SettingsError(f'there is no attribute "{test.attribute}"')
+    if test.zone:
+        attribute = zoned(attribute, test.zone)
     if test.operator is Operator.PRESENT:
         return _presence(attribute, test)
     permitted = _OPERATORS[attribute.kind]

@@ -64,14 +64,18 @@ class Operator(Enum):
     PRESENT = "present"
 
 
-class Test(msgspec.Struct, frozen=True, kw_only=True, tag="test"):
-    """One attribute compared with any of several parameters (one of them has to fit)."""
+class Test(msgspec.Struct, frozen=True, kw_only=True, tag="test", omit_defaults=True):
+    """One attribute compared with any of several parameters (one of them has to fit).
+
+    `zone` is where the clocks are that a time, date or weekday is read from, "" for UTC.
+    """
 
     __test__ = False  # not a test of pytest's
 
     attribute: str
     operator: Operator
     parameters: tuple[Scalar, ...]
+    zone: str = ""
 
 
 class AllOf(msgspec.Struct, frozen=True, kw_only=True, tag="all"):

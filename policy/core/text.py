@@ -36,6 +36,7 @@ from policy.core.model import (
     Test,
 )
 from policy.core.obligations import check_obligations
+from policy.core.zones import clock_of, in_zone
 from protofly.errors import SettingsError
 
 _ALGORITHMS: Final = {algorithm.value: algorithm for algorithm in Algorithm} | {
@@ -58,6 +59,7 @@ _SET_KEYS: Final = _keys(
     *_COMMON,
     "version",
     "update",
+    "zone",
     "mode",
     "policies",
     "rules",
@@ -88,6 +90,7 @@ class _FileParser(ConditionParser):
     def __init__(self, lists: Lists, limits: Mapping[str, str]) -> None:
         super().__init__(lists)
         self.limits = limits
+        self.zone = ""
 
 
 class PolicyText(NamedTuple):
@@ -139,6 +142,8 @@ def parse_policy_file(source: PolicyText) -> PolicyFile:
     if "sets" not in members:
         inner = {key: value for key, value in _as_dict(document).items() if key not in ("lists", "limits", "tests")}
         return _checked_file(source, [document.with_value(inner)], parser, examples)
+    if "zone" in members:
+        parser.zone = _zone(members.pop("zone"))
     if len(members) > 1:
         next(node for name, node in members.items() if name != "sets").fail("belongs into one of the sets")
     return _checked_file(source, members["sets"].entries(), parser, examples)
@@ -206,7 +211,7 @@ def _parse_set(node: Node, parser: _FileParser, number: int) -> PolicySet:
             members["rule_combining_algorithm"].fail("belongs into a policy, the set has a policy_combining_algorithm")
         entries = members["policies"].entries()
         policies = tuple(_parse_policy(entry, parser, place) for place, entry in enumerate(entries, 1))
-    return PolicySet(
+    found = PolicySet(
         id=members["id"].text() if "id" in members else f"set-{number}",
         version=members["version"].text() if "version" in members else "",
         update=str(members["update"].scalar()) if "update" in members else "",
@@ -217,6 +222,34 @@ def _parse_set(node: Node, parser: _FileParser, number: int) -> PolicySet:
         mode=members["mode"].choose(_MODES, "mode") if "mode" in members else Mode.ENFORCE,
         obligations=_obligations(members.get("obligations"), None, parser),
     )
+    zone = _zone(members["zone"]) if "zone" in members else parser.zone
+    return _in_zone(found, zone) if zone else found
+
+
+def _zone(node: Node) -> str:
+    """The name of a time zone; UTC needs none."""
+    name = node.text()
+    try:
+        clock_of(name)
+    except SettingsError as exc:
+        node.fail(exc.detail)
+    return "" if name == "UTC" else name
+
+
+def _in_zone(policy_set: PolicySet, zone: str) -> PolicySet:
+    """A set whose conditions read times by the clocks of a zone."""
+    policies = tuple(
+        replace(
+            policy,
+            target=in_zone(policy.target, zone),
+            rules=tuple(
+                replace(rule, target=in_zone(rule.target, zone), condition=in_zone(rule.condition, zone))
+                for rule in policy.rules
+            ),
+        )
+        for policy in policy_set.policies
+    )
+    return replace(policy_set, target=in_zone(policy_set.target, zone), policies=policies)
 
 
 def _parse_policy(node: Node, parser: _FileParser, number: int) -> Policy:
