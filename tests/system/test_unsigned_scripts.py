@@ -15,8 +15,11 @@ import trio
 import trustme
 
 from interop.foreign.vertx import VertxNode
+from msg_node.settings.load import load_settings
+from msg_node.settings.model import Settings
 from tests.support.rest_server import Asked, RestServer, Said, rest_server
 from tests.support.status_token import AS_OPERATOR
+from trapezoid.peer_check import Outcome, Verdict, check_domain
 
 from .dialects import bruno_of
 from .frontier import LinkFacts
@@ -109,6 +112,43 @@ async def test_pinned_script_of_a_catalogue_carries_and_others_are_refused_witho
             assert sum("unsigned_stub" in text for text in (await status(process)).insecure) == len(entries)
         await _runs_on_without_its_catalogue(tmp_path, server, entries[0], node)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.long
+async def test_a_check_of_the_partner_runs_the_pinned_script_and_says_what_is_wrong_with_others(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(tmp_path / "ca.pem")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    node = VertxNode(THEIRS)
+    async with trio.open_nursery() as nursery, rest_server(catalogue, context=context) as server:
+        await nursery.start(node.run)
+        entries = [
+            entry(THEIRS, "default", server.port, node),
+            entry("changed.example", "changed", server.port, node),
+            entry("inside.example", "inside", server.port, node, more=""),
+            entry("loops.example", "loops", server.port, node),
+        ]
+        file = trio.Path(tmp_path / "node.toml")
+        await file.write_text(SETTINGS.format(grace=30) + "".join(entries) + MORE)
+        settings = load_settings(Path(file))
+        good = await check_domain(settings, THEIRS, connects=True)
+        steps = {one.step: one for one in good.results}
+        assert {one.outcome for one in good.results} <= {Outcome.OK, Outcome.WARNING, Outcome.SKIPPED}
+        assert [steps[name].outcome for name in ("module", "endpoint", "authentication")] == [Outcome.OK] * 3
+        assert hashlib.sha256(SCRIPT).hexdigest() in steps["module"].observed
+        assert steps["live"].outcome is Outcome.SKIPPED, "nothing that the domain publishes counts"
+        assert (await _failures(settings, "changed.example"))[0] == ("module", "digest-not-approved")
+        assert (await _failures(settings, "inside.example"))[0][1] == "address-refused"
+        assert (await _failures(settings, "loops.example"))[-1][0] == "authentication"
+        assert not await (file.parent / "data").exists(), "nothing is remembered"
+        nursery.cancel_scope.cancel()
+
+
+async def _failures(settings: Settings, domain: str) -> list[tuple[str, str]]:
+    report = await check_domain(settings, domain, connects=True)
+    assert report.verdict is Verdict.BROKEN
+    return [(one.step, one.code) for one in report.results if one.outcome is Outcome.FAILED]
 
 
 async def _talks(process: Process, node: VertxNode, nursery: trio.Nursery) -> None:

@@ -23,6 +23,7 @@ from protofly.errors import Code, HostError, PeerError
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
 from stubs_cache.cache import StubsCache
+from stubs_cache.stub_pins import StubPins
 from trapezoid.peer_adding import connect_once
 from trapezoid.peer_check.document_steps import scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, reach
@@ -90,7 +91,7 @@ async def _read_module(
             result.observed = f"the script has the pinned sha256 {peer.sha256}"
         else:
             stub = read_choice(choice)
-            pinned = pins_of(settings).read(peer.domain) if (settings.node.data_dir / "secret").exists() else ""
+            pinned = _pins(settings).read(peer.domain)
             if pinned and pinned != stub.module_sha256:
                 detail = f"sha256 {stub.module_sha256}, and {pinned} is pinned; `trapezoid peer approve` accepts it"
                 raise PeerError(Code.DIGEST_NOT_APPROVED, detail, domain=peer.domain)
@@ -98,6 +99,14 @@ async def _read_module(
             pin = "as pinned" if pinned else "to be pinned at its first use"
             result.observed = f"{len(stub.module):,} bytes, sha256 {stub.module_sha256}, {pin}"
     return read[0] if read and report.has_passed("module") else None
+
+
+def _pins(settings: Settings) -> StubPins:
+    """The pins of the node; none, and no secret is made, where there has never been a node."""
+    data_dir = settings.node.data_dir
+    if (data_dir / "secret").exists():
+        return pins_of(settings)
+    return StubPins(data_dir / "pinned_stubs", secret=token_bytes(32))
 
 
 async def _script(settings: Settings, tools: NetworkTools, choice: StubChoice) -> VerifiedStub:
@@ -117,7 +126,7 @@ def _judge_terms(report: Report, settings: Settings, peer: PeerSettings, stub: V
     with report.step("stub", f"{stub.name} {stub.version}", side=Side.STUB) as result:
         budget = Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
         choices = [stub_choice(settings, peer)]
-        ChosenStubs(choices, pins_of(settings), check=check_configuration, budget=budget).terms(stub)
+        ChosenStubs(choices, _pins(settings), check=check_configuration, budget=budget).terms(stub)
         configured = f"{len(peer.configuration)} settings fit its schema" if peer.configuration else "no settings"
         result.observed = f"keeps the contract; {configured}"
         if peer.insecure_plaintext and peer.endpoint.startswith(("ws:", "http:")):
