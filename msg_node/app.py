@@ -36,6 +36,7 @@ from msg_node.bus.bus import Bus
 from msg_node.bus.core.gathering import Gathering
 from msg_node.bus.gathered_looks import gather_looks
 from msg_node.connectors.listener import Listener
+from msg_node.connectors.shared_listeners import listen_shared
 from msg_node.freed_memory import return_freed_memory
 from msg_node.node import Node
 from msg_node.node_status import node_metrics, node_status, node_summary
@@ -45,6 +46,7 @@ from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
 from msg_node.settings.weakenings import insecure_switches
+from msg_node.site.site import AskOthers
 from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.quota_keeper import QuotaKeeper
 from msg_node.wiring import meaning
@@ -78,6 +80,7 @@ async def serve(
     sandbox: Sandbox | None = None,
     renew: Renew | None = None,
     read_settings: ReadSettings | None = None,
+    processes: tuple[int, AskOthers] | None = None,
 ) -> Lost:
     """Run a node until SIGINT or SIGTERM; then stop its traffic in order, or at a second signal at once.
 
@@ -87,6 +90,7 @@ async def serve(
         sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
         renew: Renews published documents that are due; None: they are only watched.
         read_settings: Reads the settings anew for a reload; None: only the files that they name are read again.
+        processes: Which of several processes of the node this is, and who asks the others.
 
     Returns:
         The messages that were lost by the stop.
@@ -107,6 +111,8 @@ async def serve(
         node = _build(settings, sandbox, gate, policies, name)
         node.reloading = _reloading(node, read_settings or (lambda: settings))
         node.expiries.renew = renew
+        if processes is not None and node.site is not None:
+            node.site.serve_processes(*processes)
         return await _serve(node, on_ready)
 
 
@@ -283,6 +289,7 @@ def _administered(node: Node) -> Administered:
         pseudonym=partial(hash_address, key=address_key(load_secret(node.settings.node.data_dir / "secret"))),
         status=partial(node_status, node),
         summary=partial(node_summary, node),
+        metrics=partial(node_metrics, node),
         traffic=node.traffic,
         alarms=node.alarms,
         plan_reload=node.reloading.plan,
@@ -399,7 +406,10 @@ def _stubs_cache(foundation: Foundation) -> StubsCache:
 
 
 async def _listen(settings: Settings) -> list[trio.SocketListener]:
+    host, port = settings.listen.host, settings.listen.port
     try:
-        return list(await trio.open_tcp_listeners(settings.listen.port, host=settings.listen.host))
+        if settings.node.processes != 1:
+            return listen_shared(host, port)
+        return list(await trio.open_tcp_listeners(port, host=host))
     except OSError as exc:
-        raise SettingsError(f"cannot listen on {settings.listen.host}:{settings.listen.port}: {exc}") from exc
+        raise SettingsError(f"cannot listen on {host}:{port}: {exc}") from exc

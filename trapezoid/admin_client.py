@@ -16,8 +16,15 @@ _ANSWER_BYTES: Final = 64 << 20
 _CODES: Final = {(code.status, code.word): code for code in Code}
 
 
-def ask_node(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool = False) -> Any:
-    """Perform one operation of the admin service; returns its result.
+def ask_node(
+    data_dir: Path,
+    operation: str,
+    arguments: dict[str, Any],
+    *,
+    dry_run: bool = False,
+    seconds: float = ANSWER_SECONDS,
+) -> Any:
+    """Perform one operation of the admin service; returns its result. Each wait for the node lasts `seconds` at most.
 
     Raises:
         SettingsError: No node runs on this folder, or its socket is not for this user.
@@ -26,6 +33,7 @@ def ask_node(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_r
     """
     request = {"operation": operation, "arguments": arguments, "dry_run": dry_run}
     with _connected(data_dir) as connection:
+        connection.settimeout(seconds)
         try:
             connection.sendall(msgspec.json.encode(request) + b"\n")
             with connection.makefile("rb") as lines:

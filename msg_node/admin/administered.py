@@ -49,6 +49,7 @@ class Administered:
         pseudonym: Makes a keyed hash of what names a person, for records.
         status: Makes what `/status` shows.
         summary: Makes the short form of it.
+        metrics: Writes its figures for Prometheus.
         traffic: What records say about the last hour.
         alarms: Which alarms are raised.
         plan_reload: Reads and checks changed settings. Raises SettingsError.
@@ -76,6 +77,7 @@ class Administered:
     pseudonym: Callable[[str], str]
     status: Callable[[], object]
     summary: Callable[[], object]
+    metrics: Callable[[], bytes]
     traffic: Traffic
     alarms: Alarms
     plan_reload: Callable[[], Awaitable[Plan]]

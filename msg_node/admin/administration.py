@@ -65,6 +65,7 @@ _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
 
 _FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
     "status": lambda node, _arguments: node.status(),
+    "metrics": lambda node, _arguments: {"text": node.metrics().decode()},
     "summary": lambda node, _arguments: node.summary(),
     "partner": partner_views.partner,
 }

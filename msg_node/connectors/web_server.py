@@ -84,7 +84,9 @@ class WebListener:
     context: ssl.SSLContext | None
 
 
-def listen(host: str, port: int, *, certificate: Path | None, key: Path | None, named: str = "") -> WebListener:
+def listen(
+    host: str, port: int, *, certificate: Path | None, key: Path | None, named: str = "", is_shared: bool = False
+) -> WebListener:
     """Bind an address for a server.
 
     Args:
@@ -93,6 +95,7 @@ def listen(host: str, port: int, *, certificate: Path | None, key: Path | None, 
         certificate: PEM file with the certificate chain; None serves without TLS.
         key: PEM file with its private key; None: it stands in the certificate's file.
         named: The part of the settings that these are from, for the message of an error.
+        is_shared: Other processes of this node listen there, too.
 
     Raises:
         SettingsError: Address or certificate cannot be used.
@@ -102,6 +105,8 @@ def listen(host: str, port: int, *, certificate: Path | None, key: Path | None, 
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if is_shared:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind((host, port))
     except OSError as exc:
         listener.close()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 from msgspec import Meta, Struct
 
@@ -15,6 +15,9 @@ from msg_node.cluster.node_line import Address
 
 if TYPE_CHECKING:
     from msg_node.settings.model import Settings
+
+
+_NAME_CHARS: Final = 59
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -52,7 +55,21 @@ def cluster_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...]
             ("identity", "passwords"),
             "goes without `storage.engine`: each node of the domain would have its own users",
         )
+    if settings.node.processes != 1:
+        yield from _process_problems(settings)
     yield from _bus_problems(settings)
+
+
+def _process_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
+    place = ("node", "processes")
+    if not settings.storage.engine:
+        yield place, "more than one process needs `storage.engine`: what they share is there (docs/cluster.md)"
+    if settings.cluster.standby:
+        yield place, "goes without `cluster.standby`: a process that dies is started again here"
+    if settings.allocation.pool:
+        yield place, "goes without `[[allocation.pool]]`: each process would give out the same addresses"
+    if len(settings.node.name) > _NAME_CHARS:
+        yield place, f"needs a `node.name` of at most {_NAME_CHARS} characters: a number is added to it"
 
 
 def _bus_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:

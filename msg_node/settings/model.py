@@ -57,6 +57,15 @@ class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         tuple[str, ...],
         Meta(description="Additional domains whose addresses are local here; the published root must name them."),
     ] = ()
+    processes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=64,
+            description="Processes that serve together on this machine, each with a core; 0: one for each core. "
+            "More than one need `storage.engine`; see `docs/cluster.md`.",
+        ),
+    ] = 1
     data_dir: Annotated[
         Path, Meta(description="Folder for state, trust marks and the stubs cache; made with mode 0700.")
     ]

@@ -13,8 +13,8 @@ import hmac
 import ipaddress
 import logging
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 import msgspec
 import trio
@@ -28,6 +28,7 @@ from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.settings.model import Settings, SiteSettings
 from msg_node.site.pages import JSON, published_routes
+from msg_node.site.process_metrics import of_processes
 from msg_node.site.publisher import Publisher, make_publisher
 from protofly.documents import SigningKey
 from protofly.errors import MisuseError, PeerError, SettingsError
@@ -44,6 +45,8 @@ _NOT_STORED: Final = {"Cache-Control": "no-store"}
 
 Readiness = Callable[[], Sequence[str]]
 """What keeps the node from being ready, in words; nothing when it is."""
+AskOthers = Callable[[str], Mapping[int, dict[str, Any]]]
+"""Asks the other processes of this node for facts, by a name of the admin service; blocks. By their numbers."""
 Status = Callable[[], object]
 """Anything msgspec can encode."""
 
@@ -65,12 +68,16 @@ class Site:
         self.server: WebServer | None = None
         """What serves it, once it runs."""
         self._settings = settings
+        self.is_shared = False
+        """Whether other processes of this node listen there, too."""
         self._publisher = publisher
         self._readiness: Readiness = tuple
         self._warnings: Readiness = tuple
         self._status: Status | None = None
         self._metrics: Callable[[], bytes] | None = None
         self._metrics_type = ""
+        self._number = 0
+        self._others: AskOthers = _no_others
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Site:
@@ -89,6 +96,10 @@ class Site:
     def serve_metrics(self, metrics: Callable[[], bytes], media_type: str) -> None:
         """Show what `metrics` returns at `/metrics`, to those who may see `/status`."""
         self._metrics, self._metrics_type = metrics, media_type
+
+    def serve_processes(self, number: int, others: AskOthers) -> None:
+        """Show at `/status` and `/metrics` what the other processes say, too; `number` is ours."""
+        self._number, self._others = number, others
 
     def serve_readiness(self, readiness: Readiness, warnings: Readiness = tuple) -> None:
         """Let `readiness` decide at `/readyz`; what `warnings` returns is shown beside it and decides nothing."""
@@ -132,7 +143,12 @@ class Site:
             await self._publisher.prepare()
         settings = self._settings
         listener = listen(
-            settings.host, settings.port, certificate=settings.certificate, key=settings.key, named="site"
+            settings.host,
+            settings.port,
+            certificate=settings.certificate,
+            key=settings.key,
+            named="site",
+            is_shared=self.is_shared,
         )
         self.url = listener.url
         self.server = WebServer(self.make_app(), listener, _bounds_of(settings))
@@ -168,14 +184,26 @@ class Site:
     async def _status_page(self, request: Request) -> Response:
         if self._status is None:
             return PlainTextResponse("no status here\n", status_code=404)
-        refusal = self._refusal_of(request)
-        return refusal or Response(msgspec.json.encode(self._status()), media_type=JSON, headers=_NOT_STORED)
+        if (refusal := self._refusal_of(request)) is not None:
+            return refusal
+        facts = self._status()
+        if self._number and isinstance(facts, dict):
+            others = await trio.to_thread.run_sync(self._others, "status")
+            each = {**others, self._number: facts}
+            facts = {**facts, "processes": {str(number): each[number] for number in sorted(each)}}
+        return Response(msgspec.json.encode(facts), media_type=JSON, headers=_NOT_STORED)
 
     async def _metrics_page(self, request: Request) -> Response:
         if self._metrics is None:
             return PlainTextResponse("no metrics here\n", status_code=404)
-        refusal = self._refusal_of(request)
-        return refusal or Response(self._metrics(), media_type=self._metrics_type, headers=_NOT_STORED)
+        if (refusal := self._refusal_of(request)) is not None:
+            return refusal
+        text = self._metrics()
+        if self._number:
+            others = await trio.to_thread.run_sync(self._others, "metrics")
+            texts = {number: str(facts["text"]).encode() for number, facts in others.items()}
+            text = of_processes({**texts, self._number: text})
+        return Response(text, media_type=self._metrics_type, headers=_NOT_STORED)
 
     def _refusal_of(self, request: Request) -> Response | None:
         """Refuse those who may not see the state of the node; None for those who may."""
@@ -185,6 +213,11 @@ class Site:
         elif (reason := self._why_not_local(request)) is not None:
             return PlainTextResponse(f"{reason}: set `site.status_token_sha256`\n", status_code=403)
         return None
+
+
+def _no_others(_: str) -> Mapping[int, dict[str, Any]]:
+    """This process is the only one."""
+    return {}
 
 
 def _bounds_of(settings: SiteSettings) -> WebBounds:

@@ -109,6 +109,8 @@ def build_foundation(settings: Settings, name: HeldName | None) -> Foundation:
     stub_addresses = _stub_addresses(settings, secret)
     state = _restore_state(settings, store.load(), stub_addresses, now=time.time())
     site = Site.from_settings(settings) if settings.site is not None else None
+    if site is not None:
+        site.is_shared = settings.node.processes != 1
     if name is not None and site is not None and site.publisher is not None:
         site.publisher.shared = name.live(settings.node.domain)
     published_key = site.node_key if site is not None else None

@@ -266,7 +266,8 @@ def _list(config: Path, operation: str, arguments: Mapping[str, Any], columns: S
     if not page["rows"]:
         typer.echo("none")
         return
-    print_rows([{name: _shown(row[name]) for name in columns} for row in page["rows"]], as_json=False)
+    shown = (*columns, "process") if "process" in page["rows"][0] else columns
+    print_rows([{name: _shown(row[name]) for name in shown} for row in page["rows"]], as_json=False)
     if page["next"] is not None:
         typer.echo(f"{len(page['rows'])} of {page['total']}; go on with --after {page['next']}", err=True)
 
@@ -279,6 +280,6 @@ def _shown(value: object) -> str:
 
 def _ask(config: Path, operation: str, arguments: dict[str, Any]) -> Any:
     from msg_node.settings.load import load_settings
-    from trapezoid.admin_client import ask_node
+    from trapezoid.process_admin import ask_processes
 
-    return ask_node(load_settings(config).node.data_dir, operation, arguments)
+    return ask_processes(load_settings(config).node.data_dir, operation, arguments)

@@ -176,10 +176,10 @@ def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_
     """Ask for a change, and print what is so before and after."""
     with errors_reported(as_json=as_json):
         from msg_node.settings.load import load_settings
-        from trapezoid.admin_client import ask_node
+        from trapezoid.process_admin import ask_processes
 
         given = {name: value for name, value in arguments.items() if value != ""}
-        result = ask_node(load_settings(config).node.data_dir, operation, given, dry_run=dry_run)
+        result = ask_processes(load_settings(config).node.data_dir, operation, given, dry_run=dry_run)
     if as_json:
         print_json(result)
         return

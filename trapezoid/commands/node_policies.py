@@ -130,6 +130,6 @@ def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run:
 def _ask(config: Path, operation: str, arguments: dict[str, Any], *, as_json: bool, dry_run: bool = False) -> Any:
     with errors_reported(as_json=as_json):
         from msg_node.settings.load import load_settings
-        from trapezoid.admin_client import ask_node
+        from trapezoid.process_admin import ask_processes
 
-        return ask_node(load_settings(config).node.data_dir, operation, arguments, dry_run=dry_run)
+        return ask_processes(load_settings(config).node.data_dir, operation, arguments, dry_run=dry_run)

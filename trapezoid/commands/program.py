@@ -78,11 +78,17 @@ def program(
 
 
 @app.command()
-def serve(config: Config) -> None:
+def serve(
+    config: Config,
+    processes: Annotated[
+        str | None,
+        typer.Option(metavar="N", help="Processes that serve together, or auto for one per core; over node.processes."),
+    ] = None,
+) -> None:
     """Run a node until SIGINT or SIGTERM."""
     from trapezoid import serving
 
-    serving.serve(config)
+    serving.main(["--config", str(config), *([] if processes is None else ["--processes", processes])])
 
 
 @app.command()

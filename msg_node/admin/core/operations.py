@@ -147,6 +147,7 @@ def _change(name: str, meaning: str, arguments: tuple[Argument, ...] = ()) -> Op
 
 _TABLE: Final = (
     Operation("status", "Everything that `/status` shows."),
+    Operation("metrics", "The text that `/metrics` shows of this process."),
     Operation("summary", "The node at a glance: counts, what is wrong, what will be."),
     Operation("sessions", "Sessions of runtimes, live or parked.", _PAGED),
     Operation("addresses", "Addresses that sessions own.", _PAGED),
