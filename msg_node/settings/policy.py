@@ -15,6 +15,10 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mode: Annotated[
         Literal["enforce", "report"], Meta(description="`report` records what would be denied and lets it pass.")
     ] = "enforce"
+    local_default: Annotated[
+        Literal["permit", "deny"],
+        Meta(description="On the own bus, where no rule says anything: with `deny`, `open` needs a rule as well."),
+    ] = "permit"
     allow: Annotated[
         tuple[str, ...] | None,
         Meta(description="If given, no other domains pass, whatever rules and peers say; `[]`: nobody. `*.b.example`."),

@@ -67,7 +67,7 @@ def build_gate(settings: Settings, policies: CompiledPolicies | None = None) -> 
     chosen = settings.policy
     policies = policies_in_force(settings).compiled if policies is None else policies
     peers = {peer.domain: peer_rule(peer) for peer in settings.peer}
-    return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny)
+    return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny, own_bus=chosen.local_default)
 
 
 def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> bool:

@@ -131,7 +131,8 @@ class Reloading:
         take_providers_over(parts, settings, loaded.providers)
         take_limits_over(parts, settings)
         peers = {peer.domain: meaning.peer_rule(peer) for peer in settings.peer}
-        parts.gate.configure(peers, allow=settings.policy.allow, deny=settings.policy.deny)
+        chosen = settings.policy
+        parts.gate.configure(peers, allow=chosen.allow, deny=chosen.deny, own_bus=chosen.local_default)
         parts.policies.deploy(loaded.policies)
         take_terms_over(parts, settings)
         parts.dialler.replace_allowed(meaning.allowed_addresses(settings))

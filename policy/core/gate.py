@@ -27,7 +27,7 @@ from policy.core.engine import (
 from policy.core.limits import Limit, Limits
 from policy.core.model import LinkClass
 from policy.core.obligations import Instead, instead_of, limit_of
-from policy.core.peer_entries import OWN_BUS, UNNAMED, DomainLists, PeerEntries, PeerEntry, PeerRule
+from policy.core.peer_entries import OWN_BUS, UNNAMED, DefaultEffect, DomainLists, PeerEntries, PeerEntry, PeerRule
 from policy.core.quotas import Quotas, QuotaWait
 from policy.core.rates import BothBuckets, Bucket
 from policy.core.temporary import TemporaryGate, TemporaryGates
@@ -151,8 +151,9 @@ def _both_lanes(link: _Lane, sender: _Lane) -> _Lane:
 class _Lanes:
     """All lanes, for as long as entries, lists and policies are these."""
 
-    def __init__(self, entries: PeerEntries, lists: DomainLists, revision: str) -> None:
+    def __init__(self, entries: PeerEntries, lists: DomainLists, own_bus: PeerEntry, revision: str) -> None:
         self._entries = entries
+        self._own_bus = own_bus
         self._lists = lists
         self._revision = revision
         self._lanes: dict[tuple[str, str], _Lane] = {}
@@ -181,11 +182,12 @@ class _Lanes:
 
     def _open(self, hook: str, domain: str) -> _Lane:
         if hook == "local":
-            entry, is_listed = OWN_BUS, True
+            entry, is_listed = self._own_bus, True
         else:
             entry, is_listed = self._entries.find(domain), self._lists.let_pass(domain)
         permitted = entry.rule.default == "permit"
-        default = Verdict(permitted, None if permitted else Code.DOMAIN_BLOCKED, "", self._revision)
+        refusal = Code.POLICY if hook == "local" else Code.DOMAIN_BLOCKED
+        default = Verdict(permitted, None if permitted else refusal, "", self._revision)
         bars_p2p = hook in ("in", "out") and not entry.rule.p2p
         lane = _Lane(entry, entry.bucket(hook), is_listed=is_listed, default=default, bars_p2p=bars_p2p)
         if len(self._lanes) >= GATE_KNOWN_DOMAINS:
@@ -212,6 +214,7 @@ class Gate:
         *,
         allow: Sequence[str] | None = None,
         deny: Sequence[str] = (),
+        own_bus: DefaultEffect = "permit",
     ) -> None:
         """Set up the gates.
 
@@ -220,6 +223,7 @@ class Gate:
             peers: Settings by domain or `*.domain`; the most specific one counts.
             allow: If given, only these domains pass, whatever rules say; empty: nobody does.
             deny: These do not pass, unless `allow` names them more specifically.
+            own_bus: What happens on the own bus to messages about which no policy says anything.
 
         Raises:
             SettingsError: A name that is no domain pattern, or a rate that is not more than 0.
@@ -227,6 +231,7 @@ class Gate:
         self.quotas = Quotas()
         self._entries = PeerEntries(peers or {}, self.quotas)
         self._lists = DomainLists(allow, deny)
+        self._own_bus = OWN_BUS[own_bus]
         self._temporary = TemporaryGates()
         self.limits = Limits(self.quotas.volumes, self._begin_era)
         self.denied = 0
@@ -241,9 +246,16 @@ class Gate:
     @property
     def judges_own_bus(self) -> bool:
         """Whether any message on the own bus could be denied, or has a record of its own."""
-        return self.has_policies or bool(self._temporary)
+        return self.has_policies or bool(self._temporary) or self._own_bus is OWN_BUS["deny"]
 
-    def configure(self, peers: Mapping[str, PeerRule], *, allow: Sequence[str] | None, deny: Sequence[str]) -> None:
+    def configure(
+        self,
+        peers: Mapping[str, PeerRule],
+        *,
+        allow: Sequence[str] | None,
+        deny: Sequence[str],
+        own_bus: DefaultEffect = "permit",
+    ) -> None:
         """Put other entries and lists in force from the next message on. Rates of unchanged entries go on.
 
         Raises:
@@ -251,6 +263,7 @@ class Gate:
         """
         lists = self._lists.with_lists(allow, deny)
         self._entries, self._lists = self._entries.with_others(peers), lists
+        self._own_bus = OWN_BUS[own_bus]
         self.replace(self._policies)
 
     def cut_off(self, patterns: Iterable[str]) -> None:
@@ -402,7 +415,7 @@ class Gate:
         self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
         self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
         self._verdicts: dict[Decision, Verdict] = {}
-        self._lanes = _Lanes(self._entries, self._lists, policies.revision)
+        self._lanes = _Lanes(self._entries, self._lists, self._own_bus, policies.revision)
 
     def _begin_era(self) -> None:
         self.era = object()
@@ -434,11 +447,10 @@ class Gate:
     def _weigh(self, lane: _Lane, decision: Decision) -> Verdict:
         """Turn what the policies said into a verdict.
 
-        An indeterminate permit is no permit: between domains that is a denial; on the own bus, where silence is
-        consent, it is silence.
+        An indeterminate permit is no permit: between domains that is a denial; on the own bus it is silence.
         """
         effect = decision.effect
-        is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is OWN_BUS)
+        is_silent = effect is Effect.NOT_APPLICABLE or (effect is Effect.INDETERMINATE and lane.entry is self._own_bus)
         if is_silent:
             return msgspec.structs.replace(lane.default, decision=decision)
         instead = instead_of(decision.obligations)

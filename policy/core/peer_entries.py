@@ -20,6 +20,8 @@ from protofly.errors import PeerError, SettingsError
 
 _REST: Final = DomainPattern("*")
 
+DefaultEffect = Literal["permit", "deny"]
+
 
 class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     """What the settings say about one peer: its default and its rates, each direction counted by itself.
@@ -29,7 +31,7 @@ class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     known of those who speak there.
     """
 
-    default: Literal["permit", "deny"] = "permit"
+    default: DefaultEffect = "permit"
     rate: RateLimit = UNLIMITED
     rates: tuple[TypeRate, ...] = ()
     quotas: tuple[Quota, ...] = ()
@@ -141,7 +143,11 @@ class DomainLists:
         return self._allow is None
 
 
-OWN_BUS: Final = PeerEntry("", PeerRule(), Quotas())
+OWN_BUS: Final[Mapping[DefaultEffect, PeerEntry]] = {
+    "permit": PeerEntry("", PeerRule(), Quotas()),
+    "deny": PeerEntry("", PeerRule(default="deny"), Quotas()),
+}
+"""What stands for an entry on the own bus, by what happens where no policy says anything."""
 UNNAMED: Final = PeerEntry("", PeerRule(default="deny"), Quotas())
 
 

@@ -7,6 +7,7 @@ import pytest
 from policy.core.engine import FAULT, AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
 from policy.core.gate import Gate, PeerRule, Step
 from policy.core.rates import RateLimit, TypeRate
+from policy.core.temporary import make_gate
 from protofly.errors import Code, SettingsError
 from protofly.limits import GATE_KNOWN_DOMAINS
 from protofly.message import Message
@@ -287,6 +288,39 @@ def test_explanation_shows_every_rule_and_uses_nothing_up() -> None:
         assert [(rule.rule_id, rule.applies) for rule in explanation.rules] == [("s/d", None), ("s/p", True)]
     assert gate.denied == 0
     assert gate.judge(some_facts()).code is Code.POLICY
+
+
+def test_a_closed_own_bus_lets_pass_only_what_a_rule_permits() -> None:
+    rules = one_policy(permit("reads", check("actionType", "equals", "read")))
+    gate = Gate(rules, {"b.example": PeerRule()}, own_bus="deny")
+    read, create = a_message(type_="read"), a_message()
+    assert gate.judge(some_facts(read, hook="local")).rule_id == "s/reads"
+    verdict = gate.judge(some_facts(create, hook="local"))
+    assert (verdict.permitted, verdict.code, verdict.step, verdict.details_for_sender) == (
+        False,
+        Code.POLICY,
+        Step.DEFAULT,
+        None,
+    )
+    assert gate.judge(some_facts(create)).permitted  # between domains the entry decides
+    gate.configure({}, allow=None, deny=())
+    assert gate.judge(some_facts(create, hook="local")).permitted
+
+
+def test_an_indeterminate_permit_opens_no_closed_bus() -> None:
+    rules = one_policy(permit("p", check("resource", "equals", "/x")))
+    for own_bus, passes in (("permit", True), ("deny", False)):
+        gate = Gate(rules, own_bus="deny" if own_bus == "deny" else "permit")
+        assert gate.judge(some_facts(hook="local")).permitted is passes
+
+
+def test_the_own_bus_is_judged_as_soon_as_anything_can_be_said_about_it() -> None:
+    assert not Gate().judges_own_bus
+    assert Gate(own_bus="deny").judges_own_bus
+    assert Gate(one_policy(permit("p"))).judges_own_bus
+    gate = Gate()
+    gate.set_temporary([make_gate("*", "*", "permit")])
+    assert gate.judges_own_bus
 
 
 def test_many_names_do_not_make_a_gate_grow() -> None:

@@ -65,6 +65,28 @@ async def test_a_gate_for_a_time_survives_a_kill_and_ends_by_itself(tmp_path: Pa
         assert not await is_denied(node, "dora")
 
 
+OWN_BUS = """
+id = "own-bus"
+[[rules]]
+id = "sessions-and-reads"
+effect = "permit"
+condition = { actionType = { in = ["open", "re-open", "close", "response", "read"] } }
+"""
+
+
+async def test_a_closed_own_bus_denies_what_no_rule_permits_until_a_reload_opens_it(tmp_path: Path) -> None:
+    await trio.Path(tmp_path / "own.toml").write_text(OWN_BUS)
+    settings = SETTINGS.format(grace=120) + '[policy]\nfiles = ["own.toml"]\nlocal_default = "deny"\n'
+    async with serving(tmp_path, settings) as node:
+        ana = await node.opened("ana")
+        assert (await ana.ask("read", NODE, {}))["body"]["code"] != 403
+        refused = (await ana.ask("create", "hyperty://alpha.example/h-1", {}))["body"]
+        assert (refused["code"], refused["reason"]) == (403, "policy")
+        await trio.Path(tmp_path / "node.toml").write_text(settings.replace('"deny"', '"permit"'))
+        await ask(tmp_path, "reload")
+        assert (await ana.ask("create", "hyperty://alpha.example/h-1", {}))["body"]["code"] == 404
+
+
 @pytest.mark.long
 async def test_an_activated_bundle_outlives_reload_and_restart_until_it_is_rolled_back(tmp_path: Path) -> None:
     await trio.Path(tmp_path / "first.toml").write_text(FIRST)

@@ -140,6 +140,7 @@ EFFECTS: dict[str, Effect] = {
     "site.client_address_from": Effect("forwarded", lambda node: site(node).proxies.client_address_from),
     "policy.files": Effect(["FOLDER/p.toml"], steps),
     "policy.mode": Effect("report", lambda node: node.policies.facts()["mode"], {"policy": POLICY}),
+    "policy.local_default": Effect("deny", steps),
     "policy.allow": Effect(["c.example"], talks_to("b.example")),
     "policy.deny": Effect(["b.example"], talks_to("b.example")),
     "records.keep_days": Effect({"mdr": 90.0}, lambda node: dict(node.current.get().records.keep_days)),
