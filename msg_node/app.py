@@ -52,6 +52,7 @@ from msg_node.storage.quota_keeper import QuotaKeeper
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import build_alarms
 from msg_node.wiring.backends import Backends
+from msg_node.wiring.block_lists import build_block_lists
 from msg_node.wiring.bus import build_bus
 from msg_node.wiring.cluster import HeldName, held_name
 from msg_node.wiring.discovery import build_discovery
@@ -126,6 +127,7 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
         node.name.notices.follow(node.name.shared.channel, node.restrictions.heard)
         node.shared_trust = node.name.trust(node.trust.store)
     node.alarm_watch = build_alarms(administered, records=node.records, expiries=node.expiries)
+    node.block_lists = build_block_lists(administered)
     if settings.admin is not None:
         from msg_node.admin.admin_site import AdminSite  # with its templates, which other nodes need not carry
 
@@ -199,6 +201,8 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     traffic.start_soon(return_freed_memory)
     traffic.start_soon(node.reloading.tls.run)
     traffic.start_soon(node.alarm_watch.run)
+    if node.block_lists is not None:
+        traffic.start_soon(node.block_lists.run)
     await traffic.start(node.administration.run)
     if node.name is not None and node.restrictions is not None:
         traffic.start_soon(node.restrictions.run)

@@ -13,6 +13,7 @@ from federation.router import Federation
 from federation.traces import Traces
 from msg_node.admin.administration import Administration
 from msg_node.admin.alarm_watch import AlarmWatch
+from msg_node.admin.block_subscriptions import BlockSubscriptions
 from msg_node.admin.core.alarms import Alarms
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.expiry_watch import ExpiryWatch
@@ -82,6 +83,7 @@ class Node:
     reloading: Reloading = field(init=False)
     administration: Administration = field(init=False)
     alarm_watch: AlarmWatch = field(init=False)
+    block_lists: BlockSubscriptions | None = None
     alarms: Alarms = field(default_factory=Alarms)
     admin_site: AdminSite | None = None
     restrictions: SharedRestrictions | None = None

@@ -234,6 +234,7 @@ app.command()(partner_commands.statements)
 app.command()(partner_commands.invoice)
 app.command()(partner_commands.usage)
 app.command("usage-of-ours")(partner_commands.usage_of_ours)
+app.command("block-list")(partner_commands.block_list)
 app.command()(partner_commands.export)
 app.command("import")(partner_commands.import_)
 

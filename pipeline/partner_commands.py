@@ -339,3 +339,34 @@ def usage_of_ours(
         return job.look_up(opened, report)
 
     one_job("usage", spark, work)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedDomains:
+    """Options that say who is on a block list."""
+
+    days: Annotated[int, typer.Option(help="Count alerts of so many days.", min=1, max=366)] = 7
+    alerts: Annotated[int, typer.Option(help="List domains with so many severe alerts.", min=1)] = 3
+    hours: Annotated[float, typer.Option(help="The list is valid so long.")] = 24.0
+
+
+@grouped
+def block_list(
+    lake: LakeOption,
+    key: Annotated[Path, typer.Option(metavar="FILE", help="Our private Ed25519 key (PEM).")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="List to write; a web server gives it to subscribers.")],
+    domain: Annotated[str, typer.Option(help="Our domain, the author.")],
+    listed: ListedDomains,
+    json: Json = False,
+) -> None:
+    """Write a signed list of domains to block, for nodes of other operators that subscribe to it. Needs no Spark."""
+    terminal = Terminal(as_json=json)
+    with errors_reported(as_json=json):
+        from pipeline.jobs import block_list as job
+        from pipeline.lake_files import LakeFiles
+        from pipeline.partner_keys import load_signing_key
+
+        signing_key, opened = load_signing_key(key), LakeFiles.of(lake)
+        rule = job.Listed(days=listed.days, alerts=listed.alerts, hours=listed.hours)
+        terminal.job("block-list", lambda: job.run(opened, rule, author=domain, key=signing_key, out=out))
+    terminal.end()

@@ -124,6 +124,7 @@ def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:
         yield "identity", lambda: _check_identity(settings)
     elsewhere = {"registry": settings.registry, "qos": settings.qos, "catalogue.own": settings.catalogue.own}
     elsewhere["alarms.webhook"] = settings.alarms.webhook
+    elsewhere |= {f"block_list {one.author}": one for one in settings.block_list}
     for table, backend in elsewhere.items():
         if backend is not None:
             yield table, partial(_check_backend, table, backend)

@@ -24,6 +24,7 @@ from msgspec import inspect
 
 from msg_node.settings.addresses import address_problems, twin_problems
 from msg_node.settings.admin import admin_problems
+from msg_node.settings.block_lists import block_list_problems
 from msg_node.settings.cluster import cluster_problems
 from msg_node.settings.connectors import connector_problems
 from msg_node.settings.environment import Variable, settings_of, struct_of
@@ -305,6 +306,7 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from backend_problems("catalogue.own", settings.catalogue.own)
     yield from backend_problems("global_registry", settings.global_registry)
     yield from backend_problems("alarms.webhook", settings.alarms.webhook)
+    yield from block_list_problems(settings.block_list)
     yield from push_problems(settings.push)
     yield from identity_problems(settings.identity)
 

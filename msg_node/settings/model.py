@@ -18,6 +18,7 @@ from msgspec import Meta, Struct, field
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.alarms import AlarmSettings
 from msg_node.settings.bindings import HttpsSettings, MqttSettings, TwinSettings
+from msg_node.settings.block_lists import BlockListSettings
 from msg_node.settings.cluster import ClusterSettings
 from msg_node.settings.connectors import ConnectorSettings
 from msg_node.settings.delivery import DeliverySettings
@@ -627,6 +628,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     traces: TracesSettings | None = None
     debug: DebugSettings = DebugSettings()
     peer: tuple[PeerSettings, ...] = ()
+    block_list: Annotated[tuple[BlockListSettings, ...], Meta(max_length=16)] = ()
     interworking: tuple[InterworkingSettings, ...] = ()
     connector: tuple[ConnectorSettings, ...] = ()
 

@@ -87,7 +87,11 @@ def backend_problems(table: str, backend: BackendSettings | None) -> Iterator[Pr
     """Check the fields of a back-end against each other; `table` is its name as it is written, with dots."""
     if backend is None:
         return
-    path = tuple(table.split("."))
+    yield from problems_at(tuple(table.split(".")), backend)
+
+
+def problems_at(path: tuple[str | int, ...], backend: BackendSettings) -> Iterator[Problem]:
+    """Check the fields of a back-end against each other; `path` is where it is in the settings."""
     for key, text in _problems(backend):
         yield (*path, key), text
 

@@ -24,6 +24,11 @@ def insecure_switches(settings: Settings) -> tuple[str, ...]:
     for table, backend in backends:
         if backend is not None and backend.insecure_plaintext:
             switches.append(f"{table}.insecure_plaintext: no TLS to {backend.url}")
+    switches += [
+        f"block_list {one.author}: insecure_plaintext: no TLS to {one.url}; it is signed nevertheless"
+        for one in settings.block_list
+        if one.insecure_plaintext
+    ]
     if settings.push is not None:
         switches += [
             f"push.service {service.url}: insecure_plaintext: no TLS to this push service"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import suppress
 from functools import cache
 from typing import Final
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from federation.core import link_frames
@@ -16,10 +18,12 @@ from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 from msg_node.kernel.signed_tokens import issuer_of, looks_like_token
 from policy.core.document import Syntax
 from policy.core.text import PolicyText, parse_policy_file
+from protofly.block_list import PAYLOAD_TYPE, BlockedDomain, BlockList, read_block_list
 from protofly.errors import Code, PeerError
 from protofly.record_blocks import BLOCK_LINES_BYTES_MAX, BLOCK_MAGIC, read_block
 from protofly.record_segments import SegmentName, encode_manifest
 from protofly.records import decode_manifest
+from protofly.signatures import SigningKey, sign_envelope
 from sandbox.core.recording import FlightLog, RecordedStub, decode_recording, encode_recording
 from stubkit.certification import SPEC, Certification, Verdict, as_html, as_junit, decoded, encoded
 from stubkit.keys import make_keys
@@ -179,11 +183,34 @@ LINK_FRAMES: Final = (
 # Segments.
 
 
+_LIST_KEY: Final = SigningKey.from_seed("k", bytes(32))
+_LIST_NOW: Final = 1_000_000.0
+_LIST: Final = msgspec.json.encode(
+    BlockList(
+        author="a.example",
+        serial=7,
+        issued=_LIST_NOW,
+        expires=_LIST_NOW + 60,
+        entries=(BlockedDomain(domain="evil.example", reason="flood in 3 hours"),),
+    )
+)
+_SIGNED_LIST: Final = sign_envelope(_LIST, PAYLOAD_TYPE, [_LIST_KEY])
+
+
 def check_manifest(data: bytes) -> None:
     """Any file is a manifest that survives being written, or refused."""
     manifest = decode_manifest(data)
     assert decode_manifest(encode_manifest(manifest)) == manifest
     manifest.signed_bytes()
+
+
+def check_block_list(data: bytes) -> None:
+    """Any document of an author is a block list that holds now, or refused with a code."""
+    keys = [_LIST_KEY.record()]
+    for raw in (data, sign_envelope(data, PAYLOAD_TYPE, [_LIST_KEY])):
+        with suppress(PeerError):
+            found = read_block_list(raw, author="a.example", keys=keys, now=_LIST_NOW)
+            assert (found.author, found.expires > _LIST_NOW) == ("a.example", True)
 
 
 def check_block(data: bytes) -> None:
@@ -296,6 +323,9 @@ _REPORT: Final = Certification(
 _RECORDED: Final = RecordedStub(domain="b.example", name="x", version="1", sha256="ab" * 32, budget=b"")
 
 TARGETS: Final = (
+    Target(
+        "block-list", check_block_list, (_LIST, sign_envelope(_LIST, PAYLOAD_TYPE, [_LIST_KEY])), memory_per_byte=400
+    ),
     Target("data-schema", check_data_schema, SCHEMAS, calls_per_byte=60, memory_per_byte=400),
     Target("certification", check_certification, (encoded(_REPORT), encoded(_REPORT, make_keys().pkg))),
     Target("recording", check_recording, (encode_recording(FlightLog(9).recording(_RECORDED, fault="", at=0.0)),)),

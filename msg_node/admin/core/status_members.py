@@ -130,6 +130,17 @@ _POLICIES = StatusSection(
         StatusMember("policies.since", "seconds since 1970, or null", "When that was"),
         StatusMember("policies.roll_back_to", "text or null", "What `policy roll-back` puts in force"),
         StatusMember("policy_faults.count", _INTEGER, "Faults of the policy engine: each is a bug, report it"),
+        StatusMember("block_lists[].author", _TEXT, "Whose list it is", "`[[block_list]]`"),
+        StatusMember("block_lists[].mode", _TEXT, "`report`, or `enforce`", "`[[block_list]]`"),
+        StatusMember("block_lists[].serial", _INTEGER, "Number of the list in use; 0 without one", "`[[block_list]]`"),
+        StatusMember(
+            "block_lists[].expires", _NUMBER, "When it ends, in s since 1970; 0 without one", "`[[block_list]]`"
+        ),
+        StatusMember("block_lists[].entries", _INTEGER, "Domains that it names", "`[[block_list]]`"),
+        StatusMember("block_lists[].domains", _TEXTS, "Up to 20 that are, or would be, blocked", "`[[block_list]]`"),
+        StatusMember(
+            "block_lists[].problem", _TEXT, "Why it cannot be used now; empty while it can", "`[[block_list]]`"
+        ),
         StatusMember("policy_faults.last", _TEXT, "The last one"),
     ),
 )

@@ -1,0 +1,92 @@
+"""The block list that alerts make: who is on it, and that subscribers can read it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
+from typer.testing import CliRunner
+
+from pipeline.cli import app
+from pipeline.jobs import block_list
+from pipeline.schemas import ALERT
+from pipeline.tables import Lake
+from protofly.block_list import read_block_list
+from protofly.errors import SettingsError
+from protofly.signatures import SigningKey
+
+KEY = SigningKey.from_seed("k", bytes(32))
+HOUR_US = 3_600_000_000
+
+
+def alert(domain: str | None, hours_ago: int, **members: Any) -> dict[str, Any]:
+    return {
+        "our_domain": "a.example",
+        "peer_domain": domain,
+        "pattern": "flood",
+        "severity": "severe",
+        "hour_us": int(time.time() * 1e6) - hours_ago * HOUR_US,
+        "dt": "2026-03-01",
+    } | members
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """A lake of which nothing here asks Spark for anything."""
+    made = Lake(tmp_path / "lake", cast("SparkSession", None))
+    rows = [
+        *(alert("evil.example", number) for number in range(1, 4)),
+        alert("evil.example", 4, pattern="spoofing"),
+        *(alert(name, number) for number in range(1, 9) for name in ("Evil Example\n", "", "*.example", None)),
+        *(alert("seldom.example", number) for number in range(1, 3)),
+        *(alert("mild.example", number, severity="warning") for number in range(1, 9)),
+        *(alert("user.example", number, pattern="fan-out", subject="user://user.example/x") for number in range(1, 9)),
+        *(alert("past.example", 24 * 8 + number) for number in range(1, 9)),
+        *(alert("elsewhere.example", number, our_domain="c.example") for number in range(1, 9)),
+    ]
+    made.commit(pa.Table.from_pylist(rows, to_arrow_schema(ALERT.schema)), ALERT)
+    return made
+
+
+def test_domains_with_enough_severe_alerts_of_their_own_are_on_the_list(lake: Lake, tmp_path: Path) -> None:
+    out = tmp_path / "list.json"
+    result = block_list.run(lake, author="a.example", key=KEY, out=out, rule=block_list.Listed(hours=2))
+    found = read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=time.time())
+    assert [(one.domain, one.reason) for one in found.entries] == [
+        ("evil.example", "flood in 3 hours, spoofing in 1 hours of 7 days")
+    ]
+    assert found.expires == pytest.approx(time.time() + 7200, abs=60)
+    assert result.details["entries"][0]["domain"] == "evil.example"
+    block_list.run(lake, author="a.example", key=KEY, out=out)
+    again = read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=time.time())
+    assert again.serial > found.serial
+
+
+def test_a_list_of_nobody_is_published_too(lake: Lake, tmp_path: Path) -> None:
+    out = tmp_path / "list.json"
+    block_list.run(lake, author="a.example", key=KEY, out=out, rule=block_list.Listed(alerts=99))
+    assert read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=time.time()).entries == ()
+
+
+@pytest.mark.parametrize("hours", [0, -1, 169])
+def test_a_list_that_is_valid_for_too_long_is_refused(lake: Lake, tmp_path: Path, hours: float) -> None:
+    with pytest.raises(SettingsError, match="--hours"):
+        block_list.run(lake, author="a.example", key=KEY, out=tmp_path / "x", rule=block_list.Listed(hours=hours))
+    assert not (tmp_path / "x").exists()
+
+
+def test_the_command_writes_the_list_without_spark(lake: Lake, tmp_path: Path) -> None:
+    key = tmp_path / "live.pem"
+    key.write_bytes(KEY.to_pem())
+    key.chmod(0o600)
+    out = tmp_path / "list.json"
+    arguments = ["--lake", str(lake.folder), "--domain", "a.example", "--key", str(key), "--out", str(out)]
+    done = CliRunner().invoke(app, ["block-list", *arguments])
+    assert done.exit_code == 0, done.output
+    assert "evil.example" in done.stderr
+    assert read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=time.time()).entries
