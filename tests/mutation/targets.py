@@ -112,6 +112,7 @@ _GROUPS: Final = (
     Group("catalogue_client/core", 0.97, ("catalogue_client/test_*.py", _DOCUMENTS)),
     Group("stubs_cache/core", 0.97, ("stubs_cache/test_*.py", "attacks/test_documents_cache.py")),
     Group("policy/core", 0.97, ("policy/test_*.py", "attacks/test_policy_*.py")),
+    Group("interop/hostile/core", 0.97, ("interop/hostile/*.py",)),
     Group("interop/lab/core", 0.93, ("interop/lab/*.py", "interop/lab/*/*.py")),
     Group("interop/partner/core", 0.93, ("interop/partner/*.py",)),
     Group("wire/core", 0.97, ("wire/test_*.py", "federation/test_egress_http.py", "msg_node/connectors/test_https.py")),

@@ -12,7 +12,8 @@ import typer
 
 from interop.conformance.model import Dialect, Profile
 from pipeline.option_groups import grouped
-from trapezoid.commands import partner_cases
+from trapezoid.commands import matrix_runs, partner_cases
+from trapezoid.commands.matrix_runs import MatrixOptions
 from trapezoid.output import FOUND_WANTING, errors_reported, print_json
 
 if TYPE_CHECKING:
@@ -92,8 +93,8 @@ class CaseOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FederationOptions:
-    """What tests the side of a node that other domains see."""
+class FederationOptions(MatrixOptions):
+    """What tests the side of a node that other domains see, alone or in every pair."""
 
     partner: Annotated[
         Path | None,
@@ -127,6 +128,9 @@ def conformance(
         if federation.documents is not None:
             partner_cases.write_documents(federation.documents, as_json=json)
             return
+        if federation.matrix:
+            is_clean = matrix_runs.play(federation, junit, lists=chosen.list_, as_json=json)
+            raise typer.Exit(0 if is_clean else FOUND_WANTING)
         if federation.partner is not None:
             is_clean = _play_partner(federation.partner, chosen, _Reports(junit, json, verbose))
             raise typer.Exit(0 if is_clean else FOUND_WANTING)

@@ -37,6 +37,72 @@ def test_a_lie_goes_to_a_runtime_of_the_target_in_the_name_of_somebody_else(name
     assert not message["from"].startswith(f"hyperty://{US}/")
 
 
+def said(name: str, chance: int) -> tuple[str, str, list[object]]:
+    """Sender, receiver and key of a lie, all but the constant parts of which are checked here."""
+    message = json.loads(lie(name, US, TARGET, ADDRESSES, chance) or b"{}")
+    assert message["type"] == "create"
+    assert message["body"]["value"]["pad"] == "forged"
+    assert message["body"]["via"] == [f"runtime://{message['from'].split('/')[2]}/mn-1"]
+    return message["from"], message["to"], message["body"]["value"]["key"]
+
+
+ANNA, BRUNO, CARLA = ADDRESSES
+
+
+@pytest.mark.parametrize(
+    ("name", "chance", "expected"),
+    [
+        ("forge-ours", 0, (ANNA, ANNA, ["anna", "anna", 1])),
+        ("forge-ours", 1, (ANNA, CARLA, ["anna", "carla", 2])),
+        ("forge-ours", 2, (CARLA, ANNA, ["carla", "anna", 3])),
+        ("forge-ours", 49, (ANNA, CARLA, ["anna", "carla", 50])),
+        ("forge-ours", 50, (CARLA, ANNA, ["carla", "anna", 1])),
+        ("forge-third", 0, (BRUNO, ANNA, ["bruno", "anna", 1])),
+        ("forge-third", 3, (BRUNO, CARLA, ["bruno", "carla", 4])),
+        ("forge-services", 0, ("domain://msg-node.a.example/sm", ANNA, ["nobody", "anna", 1])),
+        ("forge-services", 2, ("runtime://a.example/mn-1", ANNA, ["nobody", "anna", 3])),
+        ("forge-services", 4, ("domain://registry.a.example/", ANNA, ["nobody", "anna", 5])),
+        ("forge-look-alikes", 0, ("hyperty://sub.c.example/eve", ANNA, ["nobody", "anna", 1])),
+        ("forge-look-alikes", 2, ("hyperty://evil-c.example/eve", ANNA, ["nobody", "anna", 3])),
+        ("forge-look-alikes", 4, ("hyperty://c.example.evil.example/eve", ANNA, ["nobody", "anna", 5])),
+        ("forge-look-alikes", 6, ("hyperty://c.example:443/eve", ANNA, ["nobody", "anna", 7])),
+        ("forge-look-alikes", 8, ("hyperty://a.example@c.example/eve", ANNA, ["nobody", "anna", 9])),
+        ("forge-look-alikes", 10, ("hyperty://c.example@a.example/eve", ANNA, ["nobody", "anna", 11])),
+    ],
+)
+def test_a_lie_follows_from_its_chance(name: str, chance: int, expected: tuple[str, str, list[object]]) -> None:
+    assert said(name, chance) == expected
+
+
+def test_a_third_is_neither_the_target_nor_the_liar() -> None:
+    only = {ANNA: "anna", "hyperty://c.example/eve": "eve"}
+    assert lie("forge-third", US, TARGET, only, 0) is None
+    assert lie("forge-ours", US, "b.example", {ANNA: "anna"}, 0) is None
+
+
+def test_noise_is_as_large_as_the_list_says() -> None:
+    [(number, deep)] = noise_messages("deep-json", US, TARGET)
+    head = b'{"type": "create", "from": "hyperty://c.example/eve", "to": "hyperty://a.example/nobody","body":'
+    assert (number, deep) == (0, head + b"[" * 40_000 + b"]" * 40_000 + b"}")
+    [(number, huge)] = noise_messages("huge-message", US, TARGET)
+    assert (number, json.loads(huge)["body"]["value"]) == (0, "x" * (3 << 20))
+    repeated = [
+        (number, json.loads(raw)["body"]["value"]) for number, raw in noise_messages("repeat-numbers", US, TARGET)
+    ]
+    assert repeated == [(1, value) for value in range(10)]
+    flood = [(number, json.loads(raw)["body"]["value"]) for number, raw in noise_messages("flood", US, TARGET)]
+    assert flood == [(0, value) for value in range(500)]
+
+
+def test_frames_of_noise_are_of_random_bytes_or_break_a_rule_each() -> None:
+    entropy = bytes(range(64))
+    assert noise_frames("garbage", entropy) == [entropy]
+    unknown_kind, long_message, short_head = noise_frames("broken-frames", entropy)
+    assert unknown_kind == bytes([0x63]) + entropy[:11]
+    assert long_message == bytes([5, 0, 0, 0, 1, 0, 0, 0, 255, 255, 255, 127]) + b"{}"
+    assert short_head == bytes([5, 0, 0])
+
+
 def test_without_a_runtime_there_is_nobody_to_lie_to() -> None:
     assert [lie(name, US, TARGET, {}, 0) for name in LIES] == [None] * len(LIES)
 

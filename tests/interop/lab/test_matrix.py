@@ -1,0 +1,203 @@
+"""Matrices: which cells there are, that an interrupted run goes on, what the reports say, and one played for real."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import msgspec
+import pytest
+from typer.testing import CliRunner
+
+from interop.lab.core.matrix import Cell
+from interop.lab.matrix import (
+    MatrixReport,
+    Result,
+    ResultFile,
+    as_json,
+    load_matrix,
+    play_matrix,
+    shipped_matrices,
+)
+from interop.lab.matrix_report import write_badge, write_junit, write_page
+from protofly.errors import SettingsError
+from tests.support.browser import browser
+from trapezoid.commands import app
+
+MATRIX = """
+title = "Two makes & <their> faults"
+scene = ["pair"]
+node = [{ name = "ours", kind = "ours" }, { name = "Vert.x", kind = "vertx" }]
+fault = [{ name = "none" }, { name = "cut", does = "cut" }, { name = "pause", does = "pause" }]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "matrix.toml"
+    path.write_text(MATRIX)
+    return path
+
+
+def result(cell: Cell, verdict: str, why: str = "") -> Result:
+    return Result(
+        left=cell.left,
+        right=cell.right,
+        scene=cell.scene,
+        fault=cell.fault,
+        digest=cell.digest,
+        verdict=verdict,
+        why=why,
+        sent=10,
+        arrived=10,
+    )
+
+
+def report_of(path: Path, *verdicts: str) -> MatrixReport:
+    matrix, cells = load_matrix(str(path))
+    results = [result(cell, verdict, "<kept> lost one") for cell, verdict in zip(cells, verdicts, strict=True)]
+    return MatrixReport(matrix=matrix, results=tuple(results), reused=0, seconds=1.0)
+
+
+@pytest.mark.parametrize("name", shipped_matrices())
+def test_matrices_that_are_shipped_can_be_played_with_our_node_in_every_fault(name: str) -> None:
+    matrix, cells = load_matrix(name)
+    played = [cell for cell in cells if not cell.problem]
+    assert {one.name for one in matrix.node} == {name for cell in played for name in (cell.left, cell.right)}
+    assert all("ours" in {cell.left, cell.right} for cell in played)
+
+
+def test_every_pair_meets_every_fault_and_what_cannot_be_played_is_named(file: Path) -> None:
+    _, cells = load_matrix(str(file))
+    assert {(cell.left, cell.right, cell.fault): bool(cell.problem) for cell in cells} == {
+        ("ours", "ours", "none"): False,
+        ("ours", "ours", "cut"): False,
+        ("ours", "ours", "pause"): False,
+        ("ours", "Vert.x", "none"): False,
+        ("ours", "Vert.x", "cut"): False,
+        ("ours", "Vert.x", "pause"): True,
+        ("Vert.x", "Vert.x", "none"): True,
+        ("Vert.x", "Vert.x", "cut"): True,
+        ("Vert.x", "Vert.x", "pause"): True,
+    }
+    assert len({cell.digest for cell in cells}) == len(cells)
+    assert "recovery" not in cells[0].played.promise.tests
+    assert "recovery" in cells[1].played.promise.tests
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ('["pair"]', '["hostile-third"]', "needs the domains"),
+        ('["pair"]', "[]", "there is no scene"),
+        ('"cut", does', '"none", does', "fault none is there twice"),
+        ('kind = "vertx"', 'kind = "vertex"', "vertex"),
+        ('["pair"]', '["nowhere.toml"]', "No such file"),
+    ],
+)
+def test_what_is_wrong_with_a_matrix_is_named(file: Path, old: str, new: str, problem: str) -> None:
+    file.write_text(MATRIX.replace(old, new, 1))
+    with pytest.raises(SettingsError, match=problem):
+        load_matrix(str(file))
+
+
+async def test_a_second_run_takes_results_of_the_first_and_nothing_that_has_changed(file: Path) -> None:
+    _, cells = load_matrix(str(file))
+    kept = file.with_name("results.jsonl")
+    first = ResultFile(kept)
+    for cell in cells[:5]:
+        first.add(result(cell, "kept"))
+    with kept.open("ab") as half:
+        half.write(b'{"left": "ou')  # the first run was killed while it wrote
+    matrix, _ = load_matrix(str(file))
+    seen: list[str] = []
+    report = await play_matrix(
+        matrix, cells, parallel=1, results=ResultFile(kept), on_result=lambda one: seen.append(one.verdict)
+    )
+    assert (report.reused, report.count("kept"), report.count("impossible")) == (5, 5, 4)
+    assert seen == ["kept"] * 5 + ["impossible"] * 4
+    assert report.is_good
+
+
+def test_what_has_changed_in_the_file_is_played_again(file: Path) -> None:
+    results = ResultFile(file.with_name("results.jsonl"))
+    for cell in load_matrix(str(file))[1]:
+        results.add(result(cell, "kept"))
+    file.write_text(MATRIX.replace('does = "cut"', 'does = "cut", at = 3'))
+    kept = file.with_name("results.jsonl")
+    changed = [cell for cell in load_matrix(str(file))[1] if ResultFile(kept).known(cell) is None]
+    assert {cell.fault for cell in changed if not cell.problem} == {"cut"}
+
+
+def test_a_cell_that_could_not_run_is_tried_again(file: Path) -> None:
+    _, cells = load_matrix(str(file))
+    results = ResultFile(file.with_name("results.jsonl"))
+    results.add(result(cells[0], "failed"))
+    assert ResultFile(file.with_name("results.jsonl")).known(cells[0]) is None
+
+
+def test_a_file_that_holds_no_results_is_refused(file: Path) -> None:
+    file.write_text("something else\n")
+    with pytest.raises(SettingsError, match="name a new file"):
+        ResultFile(file)
+
+
+def test_a_matrix_of_which_nothing_can_be_played_and_one_that_is_missing_are_refused(file: Path) -> None:
+    file.write_text(MATRIX.replace('{ name = "ours", kind = "ours" }, ', ""))
+    for name, problem in ((str(file), "no cell can be played"), ("nowhere", "makes")):
+        done = CliRunner().invoke(app, ["conformance", "--matrix", name])
+        assert done.exit_code == 2
+        assert problem in done.stderr
+
+
+def test_the_cells_are_listed_with_what_cannot_be_played(file: Path) -> None:
+    done = CliRunner().invoke(app, ["conformance", "--matrix", str(file), "--list", "--json"])
+    rows = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert [bool(row["cannot be played"]) for row in rows] == [False] * 5 + [True] * 4
+
+
+VERDICTS = ("kept", "broken", "kept", "kept", "failed", "impossible", "impossible", "impossible", "impossible")
+
+
+def test_reports_count_each_verdict_and_one_broken_cell_spoils_the_badge(file: Path, tmp_path: Path) -> None:
+    report = report_of(file, *VERDICTS)
+    assert not report.is_good
+    assert as_json(report)["counts"] == {"kept": 3, "broken": 1, "failed": 1, "impossible": 4}
+    write_junit(report, tmp_path / "j.xml")
+    suite = ET.parse(tmp_path / "j.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("9", "2")
+    assert len(suite.findall("testcase/skipped")) == 4
+    write_badge(report, tmp_path / "b.svg")
+    texts = [one.text for one in ET.parse(tmp_path / "b.svg").getroot().iter("{http://www.w3.org/2000/svg}text")]
+    assert texts == ["federation", "3 of 5 kept"]
+
+
+@pytest.mark.long
+async def test_the_page_shows_the_table_in_a_browser_which_has_no_complaint(file: Path, tmp_path: Path) -> None:
+    write_page(report_of(file, *VERDICTS), tmp_path / "m.html")
+    text = (tmp_path / "m.html").read_text()
+    assert "&lt;kept&gt; lost one" in text
+    assert "Two makes &amp; &lt;their&gt; faults" in text
+    async with browser(tmp_path / "profile") as page:
+        await page.go((tmp_path / "m.html").as_uri())
+        shown = await page.text()
+        assert "ours – Vert.x" in shown
+        assert "Vert.x – Vert.x" not in shown
+        assert page.wrong == []
+
+
+@pytest.mark.long
+async def test_a_matrix_of_a_simulated_node_is_played_and_kept(tmp_path: Path) -> None:
+    scene = (Path(__file__).parents[3] / "interop/lab/scenes/pair.toml").read_text()
+    (tmp_path / "short.toml").write_text(scene.replace("seconds = 10\n", "seconds = 3\n"))
+    (tmp_path / "m.toml").write_text(
+        MATRIX.replace('"pair"', '"short.toml"').replace('{ name = "ours", kind = "ours" }, ', "")
+        .replace("node = [", 'node = [{ name = "ours", kind = "ours" }, ')
+        .replace(', { name = "cut", does = "cut" }, { name = "pause", does = "pause" }', "")
+    )  # fmt: skip
+    matrix, cells = load_matrix(str(tmp_path / "m.toml"))
+    report = await play_matrix(matrix, cells[1:2], parallel=1)
+    assert [(one.verdict, one.why) for one in report.results] == [("kept", "")]
+    assert msgspec.json.decode(json.dumps(as_json(report)))["ok"]
