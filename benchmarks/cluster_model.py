@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import math
 import random
+import sys
 from dataclasses import dataclass
 from typing import Final
 
@@ -145,6 +146,10 @@ def _used(sessions: int, nodes: int, costs: Costs, habits: Habits) -> dict[str, 
     }
 
 
+def _show(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description="Simulate how large a cluster has to be.")
@@ -155,12 +160,12 @@ def main() -> None:
     habits = Habits(messages_per_second=arguments.messages_per_second)
     for sessions in arguments.sessions:
         size = simulate(sessions, Costs(), habits, random.Random(arguments.seed))
-        print(  # noqa: T201
+        _show(
             f"{sessions:,} sessions: {size.nodes:,} nodes (busiest {size.busiest:.2f} of a core), "
             f"{size.memory_gib:,.0f} GiB, {size.links:,} links, {size.engines:,} times the engine"
         )
         for name, share in size.used:
-            print(f"    {share:10.2f} of its bound  {name}")  # noqa: T201
+            _show(f"    {share:10.2f} of its bound  {name}")
 
 
 if __name__ == "__main__":

@@ -138,19 +138,23 @@ def report(runs: dict[tuple[str, str], list[Run]]) -> bool:
     rate = {key: median(run.messages_per_second for run in of_key) for key, of_key in runs.items()}
     for place, kind in runs:
         key = place, kind
-        print(f"{kind:6} {place:11} {rate[key]:8,.0f} msg/s  p50 {p50[key]:7.2f} ms  {cpu[key]:7.1f} µs of CPU")  # noqa: T201
+        _show(f"{kind:6} {place:11} {rate[key]:8,.0f} msg/s  p50 {p50[key]:7.2f} ms  {cpu[key]:7.1f} µs of CPU")
     ratio = cpu["same node", "flood"] / cpu["other node", "flood"]
     added = p50["other node", "500/s"] - p50["same node", "500/s"]
     foreign = max(run.foreign_cores for of_key in runs.values() for run in of_key)
     is_faultless = all(run.is_faultless for of_key in runs.values() for run in of_key)
-    print(f"messages per second and core, other node : same node  {ratio:.2f}  (at least {LEAST_RATIO})")  # noqa: T201
-    print(f"added p50 at 500/s  {added:.2f} ms  (at most {MOST_ADDED_MS})")  # noqa: T201
+    _show(f"messages per second and core, other node : same node  {ratio:.2f}  (at least {LEAST_RATIO})")
+    _show(f"added p50 at 500/s  {added:.2f} ms  (at most {MOST_ADDED_MS})")
     for key, of_key in runs.items():
         for run in of_key:
             if not run.is_faultless:
-                print(f"! {key}: lost {run.lost}, twice {run.duplicated}, late {run.reordered}, refused {run.refused}")  # noqa: T201
-    print(f"faultless: {is_faultless}; other programs used up to {foreign:.2f} processors meanwhile")  # noqa: T201
+                _show(f"! {key}: lost {run.lost}, twice {run.duplicated}, late {run.reordered}, refused {run.refused}")
+    _show(f"faultless: {is_faultless}; other programs used up to {foreign:.2f} processors meanwhile")
     return is_faultless and ratio >= LEAST_RATIO and added <= MOST_ADDED_MS
+
+
+def _show(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
 
 
 def main() -> int:
