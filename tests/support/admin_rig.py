@@ -128,6 +128,7 @@ async def admin_rig(
             record=rig.records.append,
             pseudonym=partial(hash_address, key=b"key"),
             status=lambda: {"domain": DOMAIN},
+            metrics=lambda: b"",
             summary=lambda: {"domain": DOMAIN, "policy_revision": rig.gate.policies.revision},
             traffic=Traffic({FOREIGN: "node"}),
             changing=trio.Lock(),
