@@ -1,7 +1,7 @@
 """`python -m benchmarks [--quick] [--only PART | --peers] [--json FILE]`, which `./run bench` runs.
 
-`--only pipeline` measures the data pipeline, and `--only stubs` stubs of each language, which are no part of the other
-tables: see `benchmarks.pipeline` and `benchmarks.stubs`.
+`--only pipeline` measures the data pipeline, `--only stubs` stubs of each language, and `--only operations` what
+operators cost the messages of others, which are no part of the other tables: see the modules of these names.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from benchmarks.suite import USUAL, Part, run
 
 _PIPELINE = "pipeline"
 _STUBS = "stubs"
+_OPERATIONS = "operations"
 
 
 def main() -> int:
     """Read the arguments and run."""
     parser = argparse.ArgumentParser(description="Measure the whole trapezoid beside its parts, and one domain.")
     parser.add_argument("--quick", action="store_true", help="short runs, a few minutes at most")
-    parser.add_argument("--only", choices=[*(part.value for part in Part), _PIPELINE, _STUBS], help="one of the tables")
+    parser.add_argument(
+        "--only", choices=[*(part.value for part in Part), _PIPELINE, _STUBS, _OPERATIONS], help="one of the tables"
+    )
     parser.add_argument(
         "--peers", action="store_true", help="beside brokers, an XMPP server and relays; the same as --only peers"
     )
@@ -38,6 +41,11 @@ def main() -> int:
 
         messages = 100_000 if arguments.quick else 1_000_000
         return measure_stubs([f"--messages={messages}", *([f"--json={arguments.json}"] if arguments.json else [])])
+    if arguments.only == _OPERATIONS:
+        from benchmarks.operations import main as measure_operations
+
+        quick = ["--quick"] if arguments.quick else []
+        return measure_operations([*quick, *([f"--json={arguments.json}"] if arguments.json else [])])
     only = Part.PEERS if arguments.peers else arguments.only
     parts = frozenset({Part(only)}) if only else USUAL
     return run(quick=arguments.quick, json_file=arguments.json, state_dir=arguments.state, parts=parts)

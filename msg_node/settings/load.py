@@ -27,7 +27,7 @@ from msg_node.settings.admin import admin_problems
 from msg_node.settings.block_lists import block_list_problems
 from msg_node.settings.cluster import cluster_problems
 from msg_node.settings.connectors import connector_problems
-from msg_node.settings.environment import Variable, settings_of, struct_of
+from msg_node.settings.environment import Variable, settings_of, struct_of, type_of_settings
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
 from msg_node.settings.lines import Position, locate_keys
@@ -187,9 +187,9 @@ def _is_tables(value: object) -> bool:
 
 def _find_unknown_keys(source: _Source) -> None:
     homes: dict[str, list[str]] = {}
-    for section, member in _members(inspect.type_info(Settings)):
+    for section, member in _members(type_of_settings()):
         homes.setdefault(member, []).append(section)
-    _compare(source.values, inspect.type_info(Settings), (), source, homes)
+    _compare(source.values, type_of_settings(), (), source, homes)
 
 
 def _members(info: inspect.Type, section: str = "") -> Iterator[tuple[str, str]]:

@@ -1,0 +1,250 @@
+"""What operations of the admin service cost the messages of others: `./run bench --only operations`.
+
+One pair sends at a steady rate from a.example to b.example. Turns without operations and turns with them follow each
+other, so that what else the machine does meets both alike. In a turn with operations the sending node is asked for all
+of them, one after the other over its socket, twenty a second: all that see, and all that change something, of a domain
+and of runtimes that have no part in the traffic. A last turn has those that are about the very link of the pair, of
+which only loss, order and repetition are judged: they are meant to interrupt it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import trio
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.plan import median_of
+from benchmarks.sides import Load, Run
+from benchmarks.turns import FIRST, WARM_UP
+from benchmarks.variants import DOMAINS, TrapezoidVariant
+from msg_node.admin.admin_socket import SOCKET_NAME, short_path
+from msg_node.admin.core.operations import OPERATIONS
+
+RATE: Final = 5000.0
+QUICK_RATE: Final = 1000.0
+PAUSE_SECONDS: Final = 0.05
+P99_RATIO: Final = 1.2
+_ANSWER_BYTES: Final = 16 << 20
+_NOBODY: Final = "runtime://a.example/nobody"
+_OTHER: Final = "c.example"
+_POLICY: Final = 'id = "bench"\ntarget = { hook = { equals = "peer" } }\n[[rules]]\nid = "none"\neffect = "deny"\n' + (
+    'condition = { dstDomain = { equals = "d.example" } }\n'
+)
+
+BESIDE: Final[Mapping[str, dict[str, Any]]] = {
+    "partner": {"domain": DOMAINS[1]},
+    "denials": {"domain": DOMAINS[1]},
+    "evaluate": {"from": _NOBODY, "to": f"hyperty://{DOMAINS[1]}/h", "type": "create"},
+    "peer block": {"domain": _OTHER, "for": 60.0, "reason": "a benchmark"},
+    "peer unblock": {"domain": _OTHER},
+    "peer close": {"domain": _OTHER},
+    "peer refresh": {"domain": _OTHER},
+    "kick": {"runtime": _NOBODY, "ban": 60.0},
+    "unban": {"runtime": _NOBODY},
+    "erase": {"person": f"user://{DOMAINS[0]}/nobody"},
+    "stub drain": {"domain": _OTHER},
+    "stub restart": {"domain": _OTHER},
+    "stub forbid": {"domain": _OTHER, "for": 60.0},
+    "stub allow": {"domain": _OTHER},
+    "stub approve": {"domain": _OTHER},
+    "stub roll-back": {"domain": _OTHER},
+    "user add": {"name": "nobody", "password": "of a benchmark, 1"},
+    "user change": {"name": "nobody", "roles": "operator"},
+    "user password": {"name": "nobody", "password": "of a benchmark, 2"},
+    "user disable": {"name": "nobody"},
+    "user enable": {"name": "nobody"},
+    "user remove": {"name": "nobody"},
+    "client add": {"name": "bench", "kind": "service"},
+    "client enrol": {"name": "bench-2", "kind": "device"},
+    "client change": {"name": "bench", "roles": "operator"},
+    "client token": {"name": "bench"},
+    "client disable": {"name": "bench"},
+    "client enable": {"name": "bench"},
+    "client remove": {"name": "bench"},
+    "policy add": {"files": {"bench.toml": _POLICY}, "note": "a benchmark"},
+    "log level": {"level": "info", "for": 60.0},
+}
+"""Arguments of operations that need some, about others than those that send."""
+BUNDLES: Final = frozenset({"policy bundle", "policy activate", "policy roll-back", "policy remove"})
+"""Operations on a bundle: they follow `policy add`, each with the bundle that it has made."""
+LEFT_OUT: Final = frozenset({"drain"})
+"""It ends the traffic by what it is; only its dry run is asked for."""
+AIMED: Final = ("peer refresh", "stub drain", "peer close", "stub restart", "reload")
+"""Operations about the link that carries the messages."""
+
+
+@dataclass(slots=True)
+class Asked:
+    """What became of operations: seconds of each, and the codes of those that were refused."""
+
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def slowest(self) -> list[tuple[str, float]]:
+        """Names with their longest time, longest first."""
+        return sorted(((name, max(times)) for name, times in self.seconds.items()), key=lambda one: -one[1])
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of turn: medians over rounds, losses summed."""
+
+    name: str
+    messages_per_second: float | None
+    p50_ms: float | None
+    p99_ms: float | None
+    lost: int
+    duplicated: int
+    reordered: int
+    operations: int
+    p99_ratio: float | None = None
+
+
+def plan() -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Name, arguments and whether it is a dry run, of every operation once; what follows another one comes after it."""
+    for name in OPERATIONS:
+        if name not in BUNDLES:
+            yield name, dict(BESIDE.get(name, {})), name in LEFT_OUT
+    for name in ("policy bundle", "policy activate", "policy roll-back", "policy remove"):
+        yield name, {}, False
+
+
+async def ask(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """Ask the node on a data folder for one operation; returns `result` or `error`."""
+    request = {"operation": operation, "arguments": arguments, "dry_run": dry_run}
+    with short_path(data_dir, SOCKET_NAME) as path:
+        stream = await trio.open_unix_socket(str(path))
+    async with stream:
+        await stream.send_all(msgspec.json.encode(request) + b"\n")
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _ANSWER_BYTES:
+            line += await stream.receive_some()
+    return msgspec.json.decode(line, type=dict[str, Any])
+
+
+async def _ask_on(data_dir: Path, operations: Sequence[tuple[str, dict[str, Any], bool]], asked: Asked) -> None:
+    """Go through operations again and again until cancelled."""
+    bundle, in_force = "", (data_dir.parent / "policy.toml").read_text(encoding="utf-8")
+    for name, given, dry_run in itertools.cycle(operations):
+        arguments = {**given, "bundle": bundle} if name in BUNDLES - {"policy roll-back"} else given
+        if name == "policy add":  # what lets the messages pass has to be in the bundle too
+            arguments = {**given, "files": {"policy.toml": in_force, **given["files"]}}
+        began = trio.current_time()
+        answer = await ask(data_dir, name, arguments, dry_run=dry_run)
+        asked.seconds.setdefault(name, []).append(trio.current_time() - began)
+        if "error" in answer:
+            asked.refused[name] = answer["error"]["code"]
+        elif name == "policy add":
+            bundle = answer["result"]["after"]["bundle"]
+        await trio.sleep(PAUSE_SECONDS)
+
+
+async def _turn(variant: TrapezoidVariant, load: Load, operations: Sequence[Any], asked: Asked) -> Run:
+    pair = await variant.pair(1)
+    data = variant.laboratory.nodes[DOMAINS[0]].folder.data
+    async with trio.open_nursery() as nursery:
+        if operations:
+            nursery.start_soon(_ask_on, data, operations, asked)
+        run = await pair.run(load, variant.pids())
+        nursery.cancel_scope.cancel()
+    return run
+
+
+async def measure(
+    folder: Path, load: Load, operations: Sequence[str], rounds: int
+) -> tuple[list[Row], Asked, Asked, float]:
+    """Measure all turns; returns their rows, what became of the operations, and processors that others used.
+
+    Args:
+        folder: For the files of both nodes.
+        load: What is sent in each turn.
+        operations: The only ones to ask for; none: all.
+        rounds: Turns of each kind.
+    """
+    chosen = [one for one in plan() if not operations or one[0] in operations]
+    variant = TrapezoidVariant("operations", folder, tls=False, is_bare=False)
+    quiet: list[Run] = []
+    busy: list[Run] = []
+    beside, aimed = Asked(), Asked()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(variant.run)
+        pair = await variant.pair(1)
+        for first in (FIRST, WARM_UP):
+            await pair.run(first, variant.pids())
+        for _ in range(rounds):
+            quiet.append(await _turn(variant, load, [], Asked()))
+            busy.append(await _turn(variant, load, chosen, beside))
+        about = [(name, {} if name == "reload" else {"domain": DOMAINS[1]}, False) for name in AIMED]
+        hit = [await _turn(variant, load, about, aimed)]
+        nursery.cancel_scope.cancel()
+    rows = [_row("without operations", quiet, Asked()), _row("with operations", busy, beside)]
+    if rows[0].p99_ms and rows[1].p99_ms:
+        rows[1] = msgspec.structs.replace(rows[1], p99_ratio=round(rows[1].p99_ms / rows[0].p99_ms, 2))
+    foreign = max(run.foreign_cores for run in (*quiet, *busy))
+    return [*rows, _row("about the link itself", hit, aimed)], beside, aimed, foreign
+
+
+def _row(name: str, runs: Sequence[Run], asked: Asked) -> Row:
+    return Row(
+        name=name,
+        messages_per_second=median_of([run.messages_per_second for run in runs]),
+        p50_ms=median_of([run.p50_ms for run in runs]),
+        p99_ms=median_of([run.p99_ms for run in runs]),
+        lost=sum(run.lost + run.refused for run in runs),
+        duplicated=sum(run.duplicated for run in runs),
+        reordered=sum(run.reordered for run in runs),
+        operations=sum(map(len, asked.seconds.values())),
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and show; exit status 1 when a message was lost, duplicated or reordered."""
+    parser = argparse.ArgumentParser(description="Measure what admin operations cost the messages of others.")
+    parser.add_argument("--quick", action="store_true", help="1,000 messages a second and short turns")
+    parser.add_argument("--rate", type=float, help="messages a second")
+    parser.add_argument("--operation", action="append", choices=list(OPERATIONS), help="only this one; repeatable")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows as JSON")
+    given = parser.parse_args(arguments)
+    rate = given.rate or (QUICK_RATE if given.quick else RATE)
+    load = Load(count=int(rate * (4 if given.quick else 10)), rate=rate, body_bytes=200)
+    with tempfile.TemporaryDirectory() as folder:
+        rows, beside, aimed, foreign = trio.run(
+            measure, Path(folder), load, given.operation or [], 3 if given.quick else 5
+        )
+    _show(Console(), rows, beside, aimed, foreign)
+    if given.json is not None:
+        given.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
+    return 1 if any(row.lost or row.duplicated or row.reordered for row in rows) else 0
+
+
+def _show(console: Console, rows: Sequence[Row], beside: Asked, aimed: Asked, foreign: float) -> None:
+    names = ("turn", "msg/s", "p50 ms", "p99 ms", "×", "lost", "double", "reordered", "asked")
+    table = Table(*names, box=box.SIMPLE)
+    for row in rows:
+        figures = (row.messages_per_second, row.p50_ms, row.p99_ms, row.p99_ratio)
+        counts = (row.lost, row.duplicated, row.reordered, row.operations)
+        table.add_row(row.name, *("" if one is None else f"{one:,g}" for one in figures), *map(str, counts))
+    console.print(table)
+    slowest = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in beside.slowest()[:5])
+    console.print(f"slowest: {slowest}", highlight=False)
+    refused = ", ".join(f"{name} ({code})" for name, code in sorted((beside.refused | aimed.refused).items()))
+    console.print(f"refused, as there is nothing to do it to: {refused or 'none'}", highlight=False)
+    ratio = rows[1].p99_ratio
+    if ratio is not None:
+        mark = "[green]✓[/]" if ratio <= P99_RATIO else "[yellow]![/]"
+        console.print(f"{mark} p99 beside operations: ×{ratio:g} (bar ×{P99_RATIO:g})")
+    console.print(f"others used {foreign:.2f} processors", highlight=False)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
