@@ -98,11 +98,11 @@ class Process:
 
 
 @asynccontextmanager
-async def serving(folder: Path, settings: str) -> AsyncIterator[Process]:
-    """Run a node; leaving ends it, whatever has become of it."""
+async def serving(folder: Path, settings: str, *, seconds: float = 60) -> AsyncIterator[Process]:
+    """Run a node, for so long at most; leaving ends it, whatever has become of it."""
     config = folder / "node.toml"
     config.write_text(settings)
-    with trio.fail_after(60):
+    with trio.fail_after(seconds):
         command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(config)]
         child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
         try:
