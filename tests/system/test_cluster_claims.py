@@ -23,6 +23,7 @@ from tests.system.test_cluster_nodes import PATIENCE_SECONDS, Pair, came_back
 THINGS = [f"thing://alpha.example/lamp-{number}" for number in range(3)]
 STEPS_BEFORE_THE_KILL = 400
 STEPS_AFTER_IT = 400
+LONGEST_CLAIM_SECONDS = 5.0
 OPEN_END = frozenset({500, 503, 504})
 """Codes that leave open what has become of a request."""
 _CUT = (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError)
@@ -148,8 +149,8 @@ class Contender:
 def note_what_may_be_left(history: History) -> None:
     """A claim that was under way when its node died may stand until its lease is over, for nobody."""
     now = trio.current_time()
-    for kind, thing in product(("claim", "release"), THINGS):
-        history.note(Operation(runtime="the dead node", kind=kind, object=thing, began=now))
+    for (kind, since), thing in product((("claim", now - LONGEST_CLAIM_SECONDS), ("release", now)), THINGS):
+        history.note(Operation(runtime="the dead node", kind=kind, object=thing, began=since))
 
 
 async def until_served_again(history: History, killed: int) -> None:
