@@ -18,7 +18,7 @@ from tests.support.containers import IMAGE, CannotRunError, Podman
 COMPOSE = Path(__file__).parents[2] / "deploy" / "compose" / "two-domains"
 CONFIG = "/etc/trapezoid/node.toml"
 PATIENCE_SECONDS = 60.0
-pytestmark = [pytest.mark.long, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.endurance, pytest.mark.timeout(2400)]
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ def user_add(
     name: Name, config: Config, roles: Roles = "", stdin: Piped = False, dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Add a user; asks for the password."""
-    given = {"name": name, "password": _password(is_piped=stdin, as_json=json), "roles": roles}
+    given = {"name": name, "password": _password(config, is_piped=stdin, as_json=json), "roles": roles}
     change_node(config, "user add", given, dry_run=dry_run, as_json=json)
 
 
@@ -49,7 +49,7 @@ def user_password(
     name: Name, config: Config, stdin: Piped = False, dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Change the password of a user, and end all log-ins."""
-    given = {"name": name, "password": _password(is_piped=stdin, as_json=json)}
+    given = {"name": name, "password": _password(config, is_piped=stdin, as_json=json)}
     change_node(config, "user password", given, dry_run=dry_run, as_json=json)
 
 
@@ -147,9 +147,12 @@ def client_remove(name: Name, config: Config, dry_run: DryRun = False, json: Jso
     change_node(config, "client remove", {"name": name}, dry_run=dry_run, as_json=json)
 
 
-def _password(*, is_piped: bool, as_json: bool) -> str:
-    from trapezoid.commands.user import read_new_password
-
+def _password(config: Path, *, is_piped: bool, as_json: bool) -> str:
+    """Ask for a new password, once the settings are known to be good."""
     with errors_reported(as_json=as_json):
+        from msg_node.settings.load import load_settings
+        from trapezoid.commands.user import read_new_password
+
+        load_settings(config)
         return read_new_password(is_piped=is_piped)
     raise AssertionError("errors_reported ends the command")
