@@ -134,7 +134,7 @@ def _issued(lake: Lake, of: Billed) -> list[dict[str, Any]]:
     rows = lake.read_small(INVOICE)
     is_ours = pc.and_(pc.equal(rows.column("our_domain"), of.our_domain), pc.equal(rows.column("peer_domain"), of.peer))
     found: list[dict[str, Any]] = rows.filter(is_ours).to_pylist()
-    return sorted(found, key=lambda row: (row["issued_us"], row["number"], row["line"]))
+    return sorted(found, key=lambda row: (row["issued_us"], row["number"], row["item"]))
 
 
 def _check_zone(issued: Iterable[Mapping[str, Any]], of: Billed) -> None:
@@ -190,7 +190,7 @@ def _rows(
         rows += [
             {
                 "number": f"{issuer}-{payer}-{of.month}-{count}",
-                "line": number,
+                "item": number,
                 "kind": kind,
                 "corrects": mine[0] if mine else "",
                 "our_domain": of.our_domain,

@@ -59,7 +59,7 @@ INVOICE = Table(
     "invoice",
     columns(
         number=TEXT,
-        line=INT,
+        item=INT,
         kind=TEXT,  # invoice, credit-note, debit-note
         corrects=TEXT,  # number of the invoice, of a note
         our_domain=TEXT,
@@ -81,7 +81,7 @@ INVOICE = Table(
         issued_us=LONG,
     ),
     (),
-    ("number", "line"),
+    ("number", "item"),
 )
 """Lines of what was billed; never changed, only corrected by further ones."""
 

@@ -215,7 +215,7 @@ def test_business_days_are_added_up_from_hours_and_say_if_they_are_signed_off(si
         (["--month", "2026-03", "--zone", "UTC", "--drafts"], "no versions"),
     ],
 )
-def test_a_wrong_call_ends_with_1(lake: Lake, arguments: list[str], shown: str) -> None:
+def test_a_wrong_call_ends_with_2(lake: Lake, arguments: list[str], shown: str) -> None:
     done = CliRunner().invoke(app, ["statements", "--lake", str(lake.folder), *arguments])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert shown in done.stderr
