@@ -19,7 +19,8 @@ var activate = (function () {
   const OPEN_SECONDS = 10;
   const REQUEST_SECONDS = 30;
   const PING_SECONDS = 30;
-  const FIRST_PAUSE_MS = 1000;
+  const PASSING = [408, 409, 429, 500, 503, 504]; // refusals of a session that are worth another try
+const FIRST_PAUSE_MS = 1000;
   const LONGEST_PAUSE_MS = 30000;
   const MAX_WAITING = 1000;
   const TAKEN_OVER = 4001;
@@ -298,6 +299,10 @@ var activate = (function () {
         if (this._token) {
           const from = `${this.runtimeURL}/${this._token}`;
           answer = await this.request({ type: "re-open", from, to: SESSION, ...credentials }, OPEN_SECONDS);
+          if (PASSING.includes(answer.code)) {
+            if (socket === this._socket) this._refused(socket, answer); // the node cannot now; the session is still there
+            return;
+          }
         }
         this.isResumed = answer !== null && answer.code === 200;
         if (!this.isResumed) {
@@ -343,7 +348,7 @@ var activate = (function () {
     _refused(socket, answer) {
       const waits = answer.value && Number(answer.value.retryAfter);
       const text = errorOf(answer).message;
-      const passes = [408, 409, 429, 503, 504].includes(answer.code);
+      const passes = PASSING.includes(answer.code);
       if (passes && waits) this._pauseMs = Math.min(Math.max(waits * 1000, FIRST_PAUSE_MS), 10 * LONGEST_PAUSE_MS);
       if (!passes) this._isWanted = false;
       this._lost(socket, passes ? "disconnected" : "failed", text);

@@ -14,6 +14,7 @@ from typing import Any, cast
 import trio
 
 from interop.participant import AccessPoint
+from interop.processes import leaves
 from interop.runtime_client import Answer, Incoming, Members, RuntimeClient, UnexpectedAnswerError
 from protofly.errors import Code, TransportError
 from wire.core.websocket import ClientWebSocket
@@ -21,6 +22,7 @@ from wire.core.websocket import ClientWebSocket
 from .findings import Account
 
 REDIAL_SECONDS = 0.3
+SERVER_ERROR = 500
 LOOK_SECONDS = 30.0
 """So long a reader tries to learn about one registration."""
 REGISTERED = 200
@@ -53,14 +55,19 @@ class Party:
         )
 
     async def stay(self) -> None:
-        """Hold the session until cancelled; after a refusal to re-open it, open a new one."""
+        """Hold the session until cancelled; when the node knows it no more, open a new one.
+
+        A node that can store nothing just now (500, 503) is asked again: a new session has nothing of what the old one
+        has.
+        """
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._answer)
             while True:
                 try:
                     await self._live()
-                except* UnexpectedAnswerError:
-                    self.client, self.hyperty = self._new_client(), ""
+                except* UnexpectedAnswerError as refusals:
+                    if any(cast("UnexpectedAnswerError", one).answer.code < SERVER_ERROR for one in leaves(refusals)):
+                        self.client, self.hyperty = self._new_client(), ""
                 except* (OSError, TransportError, trio.BrokenResourceError, trio.ClosedResourceError):
                     pass
                 await trio.sleep(REDIAL_SECONDS)

@@ -202,6 +202,26 @@ async def test_node_that_names_no_time_to_wait_is_not_stormed() -> None:
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize(("code", "reason"), [(503, "not-connected"), (500, "storage"), (429, "rate")])
+async def test_session_that_a_node_cannot_bring_back_now_is_asked_for_again_with_its_token(
+    code: int, reason: str
+) -> None:
+    opened = answer_of(200, runtimeToken="t")
+    node = WrongNode([opened], [answer_of(code, reason=reason)], [answer_of(200)])
+    async with trio.open_nursery() as nursery, driven() as peer:
+        await nursery.start(node.run)
+        await peer.order(name="connect", options=node.options)
+        assert (await peer.next())["event"] == "connected"
+        await peer.order(name="cut")
+        while (event := await peer.next())["event"] != "live":
+            assert event["event"] in ("disconnected", "in-progress")
+        assert event["isResumed"]
+        asked_for = [(request["type"], request["from"]) for request in node.received]
+        again = ("re-open", f"{runtime_address('rt-1')}/t")
+        assert asked_for == [("open", runtime_address("rt-1")), again, again]
+        nursery.cancel_scope.cancel()
+
+
 async def test_messages_that_are_none_do_not_end_the_process() -> None:
     nonsense = ["null", "7", "[]", "{", '{"type":{"toString":1,"valueOf":1}}', '{"type":"response","id":{}}']
     node = WrongNode([*nonsense, '{"type":"response","id":"<id>","runtimeToken":"t","body":"200"}'])
