@@ -249,7 +249,7 @@ def test_the_lockfile_fixes_every_package_and_names_no_registry() -> None:
 
 @pytest.mark.long
 async def test_beside_each_attack_a_pair_loses_nothing_and_the_node_counts_what_was_refused(tmp_path: Path) -> None:
-    node = OneNode(NODE, tmp_path)
+    node = OneNode(NODE, tmp_path, has_site=True)
     attacker = Side("attacker", log_file=tmp_path / "attacker.log", program=ATTACKER)
     shape = PairFlood(name="neighbours", body_bytes=100, rate=200.0, count=100)
     async with running(node.run, seconds=60):
@@ -266,7 +266,7 @@ async def test_beside_each_attack_a_pair_loses_nothing_and_the_node_counts_what_
 def test_what_neighbours_notice_is_reported_for_each_attack() -> None:
     shape = neighbours_shape()
     assert shape.variants == (ALONE, *ATTACKS)
-    waits = dict(zip(shape.variants, (1.0, 1.1, 1.5, 0.9), strict=True))
+    waits = dict(zip(shape.variants, (1.0, 1.1, 1.5, 0.9, 1.0, 2.0), strict=True))
     measured = [
         Measured(variant=name, shape=shape, runs=(replace(A_RUN, p50_ms=wait, p99_ms=2 * wait),))
         for name, wait in waits.items()
@@ -277,4 +277,6 @@ def test_what_neighbours_notice_is_reported_for_each_attack() -> None:
         "p50 +10%, p99 +10%",
         "p50 +50%, p99 +50%",
         "p50 -10%, p99 -10%",
+        "p50 +0%, p99 +0%",
+        "p50 +100%, p99 +100%",
     ]
