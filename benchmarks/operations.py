@@ -53,6 +53,8 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "kick": {"runtime": _NOBODY, "ban": 60.0},
     "unban": {"runtime": _NOBODY},
     "erase": {"person": f"user://{DOMAINS[0]}/nobody"},
+    "gate set": {"from": _OTHER, "to": DOMAINS[0], "for": 60.0, "reason": "a benchmark"},
+    "gate unset": {"from": _OTHER, "to": DOMAINS[0]},
     "stub drain": {"domain": _OTHER},
     "stub restart": {"domain": _OTHER},
     "stub forbid": {"domain": _OTHER, "for": 60.0},

@@ -19,7 +19,7 @@ from .traced_node import MARK
 
 WINDOWS = 5
 """What runs in all of these, and in none without a message, runs for the message."""
-IDLE_WORK = ("Federation._tick", "Sweeper._sweep_actions")
+IDLE_WORK = ("federation/router.py _tick", "Sweeper._sweep_actions")
 """Work that nobody asked for: it has to be seen in windows without a message."""
 IN_THE_WORKER = {"sandbox/worker.py", "sandbox/engine.py"}
 """The worker of a stub is confined and cannot report what it runs."""
