@@ -285,7 +285,7 @@ async def test_while_the_guest_has_no_room_the_line_is_not_read() -> None:
     async with lines(pour) as ours:
         ours.room = trio.Event()
         ours.open()
-        await ours.wait_for(Event.DATA)
+        await ours.wait_for(Event.OPENED)  # what came along with it is there, too, and no more
         await trio.testing.wait_all_tasks_blocked()
         assert len(ours.data) < 1 << 20
         ours.room.set()
