@@ -66,11 +66,14 @@ class Party:
                 try:
                     await self._live()
                 except* UnexpectedAnswerError as refusals:
-                    if any(cast("UnexpectedAnswerError", one).answer.code < SERVER_ERROR for one in leaves(refusals)):
-                        self.client, self.hyperty = self._new_client(), ""
+                    self._refused([cast("UnexpectedAnswerError", one) for one in leaves(refusals)])
                 except* (OSError, TransportError, trio.BrokenResourceError, trio.ClosedResourceError):
                     pass
                 await trio.sleep(REDIAL_SECONDS)
+
+    def _refused(self, refusals: list[UnexpectedAnswerError]) -> None:
+        if any(one.answer.code < SERVER_ERROR for one in refusals):
+            self.client, self.hyperty = self._new_client(), ""
 
     async def _live(self) -> None:
         try:
