@@ -20,6 +20,7 @@ from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.kernel.changes import Change, Journal, Rows, Table
 from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.links import LinkNumbers
+from msg_node.kernel.list_marks import ListMarks
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import TAPS_KEY
@@ -64,6 +65,7 @@ class NodeState:
     push: PushTargets
     delivery: DeliveryState
     restrictions: Restrictions
+    list_marks: ListMarks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +152,7 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
         push=PushTargets(journal),
         delivery=delivery,
         restrictions=Restrictions(journal),
+        list_marks=ListMarks(journal),
     )
 
 
@@ -172,6 +175,7 @@ def restore(state: NodeState, rows: Mapping[Table, Rows], *, now: float) -> None
     state.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
     state.delivery.restore(rows, now=now)
     state.restrictions.restore(rows.get(Table.RESTRICTIONS, {}), now=now)
+    state.list_marks.restore(rows.get(Table.BLOCK_LISTS, {}))
     state.twin.restore(rows.get(Table.TWIN_THINGS, {}), rows.get(Table.TWIN_VALUES, {}))
 
 

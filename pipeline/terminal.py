@@ -42,11 +42,11 @@ class Terminal:
 
     def line(self, name: str, text: str, seconds: float) -> None:
         """One line for something that is done."""
-        self._console.print(f"{name:{NAME_CHARS}} {text}  {seconds:.1f} s", markup=False, soft_wrap=True)
+        self._console.print(f"{name:{NAME_CHARS}} {harmless(text)}  {seconds:.1f} s", markup=False, soft_wrap=True)
 
     def say(self, text: str) -> None:
         """One line for people."""
-        self._console.print(text, markup=False, soft_wrap=True)
+        self._console.print(harmless(text), markup=False, soft_wrap=True)
 
     def end(self, **more: Any) -> None:
         """Print the outcome and leave with the exit code of all jobs. Raises typer.Exit."""
@@ -58,7 +58,7 @@ class Terminal:
             sys.stdout.write(json.dumps({"exit_code": code, **more, "jobs": jobs}, indent=2) + "\n")
         else:
             for name, value in more.items():
-                self._console.print(f"{name:{NAME_CHARS}} {value}", markup=False, soft_wrap=True)
+                self._console.print(f"{name:{NAME_CHARS}} {harmless(str(value))}", markup=False, soft_wrap=True)
         raise typer.Exit(code)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 import msgspec
 
 from protofly.errors import Code, PeerError
+from protofly.printable import escaped
 from protofly.signatures import KeyRecord, SigningKey, decode_envelope, sign_envelope
 from stubkit.junit import JunitCase, junit_xml
 
@@ -129,8 +130,8 @@ def as_junit(report: Certification) -> bytes:
 def as_html(report: Certification) -> bytes:
     """The report as one page without scripts."""
     rows = "".join(
-        f'<tr class="{one.result}"><td>{one.number}</td><td>{html.escape(one.title)}</td>'
-        f"<td>{one.result}</td><td>{html.escape(one.detail)}</td></tr>\n"
+        f'<tr class="{one.result}"><td>{one.number}</td><td>{_shown(one.title)}</td>'
+        f"<td>{one.result}</td><td>{_shown(one.detail)}</td></tr>\n"
         for one in report.verdicts
     )
     facts = {
@@ -140,12 +141,17 @@ def as_html(report: Certification) -> bytes:
         "a message of 547 bytes": f"{report.fuel_per_message:,.0f} fuel, {report.cpu_us_per_message:.2f} µs CPU",
         "memory": f"{report.memory_bytes >> 10:,} KiB",
     }
-    about = "".join(f"<dt>{name}</dt><dd>{html.escape(text)}</dd>\n" for name, text in facts.items())
-    title = html.escape(f"{report.stub} {report.version}")
+    about = "".join(f"<dt>{name}</dt><dd>{_shown(text)}</dd>\n" for name, text in facts.items())
+    title = _shown(f"{report.stub} {report.version}")
     page = f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}: certification</title><style>{_STYLE}</style></head>
-<body><h1>{title}</h1><p><strong>{html.escape(report.summary)}</strong></p><dl>
+<body><h1>{title}</h1><p><strong>{_shown(report.summary)}</strong></p><dl>
 {about}</dl><table><thead><tr><th>number</th><th>requirement</th><th>result</th><th>measured</th></tr></thead><tbody>
 {rows}</tbody></table></body></html>
 """
     return page.encode()
+
+
+def _shown(text: str) -> str:
+    """Text that the author of a stub may have written, for a page."""
+    return html.escape(escaped(text))

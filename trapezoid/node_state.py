@@ -34,8 +34,8 @@ STATE: Final = "state.sqlite"
 _DATABASES: Final = (STATE, "tokens.sqlite", "guids.sqlite", "trust.sqlite", "users.sqlite", "clients.sqlite")
 _FILES: Final = ("secret", "live-serial")
 _FOLDERS: Final = ("pinned_stubs", "policies")
-KEPT: Final = frozenset({Table.RESTRICTIONS, Table.EXPULSIONS})
-"""Tables that a clean start leaves: whom operators and owners of objects keep out."""
+KEPT: Final = frozenset({Table.RESTRICTIONS, Table.BLOCK_LISTS, Table.EXPULSIONS})
+"""Tables that a clean start leaves: whom operators, block lists and owners of objects keep out."""
 _LABEL: Final = "trapezoid-state.json"
 _FORMAT: Final = 1
 _MOST_BYTES: Final = 64 << 30

@@ -99,8 +99,8 @@ class BlockSubscriptions:
         try:
             raw = await one.fetch()
             keys = [KeyRecord(alg="ed25519", pub=pub) for pub in settings.keys]
-            least = one.known.serial if one.known else 0
-            now = self.clock()
+            now, marks = self.clock(), self._node.state.list_marks
+            least = marks.serial(settings.author, settings.keys)
             found = read_block_list(raw, author=settings.author, keys=keys, now=now, least_serial=least)
         except (PeerError, HostError) as error:
             self._note_problem(one, f"{error.code.word}: {error.detail}")
@@ -108,8 +108,10 @@ class BlockSubscriptions:
         self._note_problem(one, "")
         is_news = one.known is None or found.serial > one.known.serial
         one.known = found
+        marks.raise_to(settings.author, settings.keys, found.serial)
         if is_news or settings.mode == "enforce":
             self._apply(one, found, now)
+        self._node.bus.effects.store_rest()  # a restart neither forgets its number nor lets go what it blocks
 
     def _note_problem(self, one: Subscription, problem: str) -> None:
         if problem and problem != one.problem:

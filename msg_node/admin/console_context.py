@@ -14,6 +14,7 @@ from msg_node.admin.core.console_sessions import LogIn
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.connectors.http_line import remote_of
 from protofly.errors import HostError
+from protofly.printable import escaped
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
@@ -53,10 +54,12 @@ class ConsoleContext:
         self._templates = Environment(
             loader=PackageLoader("msg_node.admin", "console_pages"),
             autoescape=True,
+            finalize=_shown,
             undefined=StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters["as_is"] = _AsIs
 
     async def ask(
         self, request: Request, operation: str, arguments: Arguments = _NONE, *, is_dry_run: bool = False
@@ -76,6 +79,19 @@ class ConsoleContext:
     def refused(self, log_in: LogIn, error: HostError) -> Response:
         """Make the page of an operation that was refused."""
         return self.render("refused.html", status=error.code.status, log_in=log_in, error=error)
+
+
+class _AsIs(str):
+    """The value of a field, which a browser sends back as it got it."""
+
+    __slots__ = ()
+
+
+def _shown(value: object) -> object:
+    """Strangers write text that looks like another one, or like several lines: people see what is in it."""
+    if isinstance(value, _AsIs) or not isinstance(value, str) or hasattr(value, "__html__"):
+        return value
+    return escaped(value, keep="\n\t")
 
 
 def redirect(path: str) -> RedirectResponse:

@@ -36,6 +36,7 @@ class Table(Enum):
     PUSH_TARGETS = "push_targets"
     EXPULSIONS = "expulsions"
     RESTRICTIONS = "restrictions"
+    BLOCK_LISTS = "block_lists"
     GIVEN_PARKED = "given_parked"
     GIVEN_INBOX = "given_inbox"
 
@@ -46,7 +47,7 @@ LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
 """Tables of small rows that come and go in great numbers: the store keeps them as logs."""
 
 
-SHARED = frozenset({Table.RESTRICTIONS, Table.GIVEN_PARKED, Table.GIVEN_INBOX})
+SHARED = frozenset({Table.RESTRICTIONS, Table.BLOCK_LISTS, Table.GIVEN_PARKED, Table.GIVEN_INBOX})
 """Tables whose rows belong to the domain: where several nodes share an engine, each of them reads and writes all."""
 
 

@@ -16,6 +16,7 @@ from typing import Final
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from pipeline.core.harmless import harmless
 from pipeline.report import charts
 from pipeline.report.facts import ReportFacts
 
@@ -28,6 +29,7 @@ def render(facts: ReportFacts) -> str:
     environment = Environment(
         loader=PackageLoader("pipeline.report", "."),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -48,6 +50,13 @@ def render(facts: ReportFacts) -> str:
         script=Markup(script),  # noqa: S704 - a file of this package
         script_hash=digest,
     )
+
+
+def _shown(value: object) -> object:
+    """Text of records without what would make it look like another one; what was drawn here stays."""
+    if isinstance(value, Markup) or not isinstance(value, str):
+        return value
+    return "\n".join(map(harmless, value.split("\n")))
 
 
 def _charts(facts: ReportFacts) -> dict[str, Markup | None]:

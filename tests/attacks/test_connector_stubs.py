@@ -189,6 +189,9 @@ def test_answer_cannot_set_what_only_nodes_set() -> None:
         "via": ["x"],
         "trace": 1,
         "identity": {},
+        "assertedIdentity": {"email": "ana@a.example"},
+        "sessionToken": "t",
+        "late": False,
         "page": 2,
     }
     made = concluded(body)

@@ -205,3 +205,22 @@ async def test_a_gate_is_set_after_it_is_confirmed_and_strange_forms_set_none(tm
             "/policies/gates/unset", data={"csrf": csrf, "from": "a.example", "to": "*", "confirmed": "yes"}
         )
         assert not list(at.rig.state.restrictions)
+
+
+LOOK_ALIKE = "\u202egna\u202c\u2066\u2028\x85\x9b31m\u200b\U000e0041"
+
+
+async def test_text_of_strangers_cannot_look_like_another_one(tmp_path: Path) -> None:
+    async with admin_site(tmp_path) as (at, client, token):
+        csrf = await logged_in(client, token)
+        stranger = await at.rig.opened(f"ana{LOOK_ALIKE}")
+        gate = {"csrf": csrf, "from": "a.example", "to": "*", "for": "1h", "reason": LOOK_ALIKE}
+        asked = await client.post("/policies/gates/set", data=gate)
+        fields = dict(re.findall(r'name="(\w+)" value="([^"]*)"', asked.text))
+        assert fields["reason"] == LOOK_ALIKE, "a field is sent back as it was typed"
+        await client.post("/policies/gates/set", data={**gate, "confirmed": "yes"})
+        for path in PAGES:
+            page = (await client.get(path)).text
+            assert page.replace("\n", "").isprintable(), path
+        assert r"ana\u202egna\u202c" in (await client.get("/sessions")).text
+        assert at.has_session(stranger.address.rpartition("/")[2]), "and it is served as ever"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
@@ -13,8 +15,11 @@ from federation.log_allowance import LINES_PER_MINUTE, LINES_PER_MINUTE_AND_SUBJ
 from msg_node.bus.middleware import MESSAGE_LOG
 from msg_node.settings.model import LogSettings
 from protofly.errors import Code, HostError, PeerError
+from protofly.printable import escaped
+from stubkit import certification
 from tests.protofly.test_printable import DANGEROUS
 from trapezoid import output
+from trapezoid.commands import node_policies
 from trapezoid.log_output import TEXT_CHARS, escape_without_set_up, set_up_log
 
 EVIL = (
@@ -151,3 +156,87 @@ def test_commands_escape_what_they_print_of_others(capsys: pytest.CaptureFixture
         assert text.replace("\n", "").isprintable()
         assert "[red]not markup[/red]" in text
     assert captured.err.count("\n") == 1
+
+
+def test_policies_of_others_are_escaped_where_they_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = {f"border{EVIL}.toml": f"[[rule]]\n\tid = 1 # {EVIL}"}
+    monkeypatch.setattr(node_policies, "_ask", lambda *_, **__: {"bundle": "b", "note": EVIL, "files": files})
+    node_policies.show("b", Path("node.toml"))
+    assert capsys.readouterr().out.replace("\n", "").replace("\t", "").isprintable()
+
+
+def test_the_page_of_a_certification_shows_what_its_author_hides() -> None:
+    verdict = certification.Verdict(number="SR-01", title="t", result="failed", detail=EVIL)
+    report = certification.Certification(
+        spec=certification.SPEC,
+        stub=f"stub{EVIL}",
+        version="1",
+        sha256="0" * 64,
+        kit="1",
+        engine="e",
+        made="now",
+        fuel_per_message=1.0,
+        cpu_us_per_message=1.0,
+        memory_bytes=1,
+        verdicts=[verdict],
+    )
+    page = certification.as_html(report).decode()
+    assert page.replace("\n", "").isprintable()
+    assert f"stub{escaped(EVIL)[:4]}" in page
+
+
+_WRITES = frozenset({"typer.echo", "sys.stdout.write", "sys.stderr.write"})
+_ESCAPES = frozenset(
+    {
+        *("escaped", "escaped_json", "harmless", "rows_text", "tables_text", "statements_text", "totals_text"),
+        *("json.dumps", "json_library.dumps"),  # which write ASCII
+    }
+)
+_OWN_TEXT = {
+    "trapezoid/commands/keys.py": {"text"},  # a fingerprint
+    "trapezoid/commands/lab.py": {"preparation", "lab", "first", "scene_path", "name"},  # of this machine
+    "trapezoid/commands/matrix_runs.py": {"more"},  # a count
+    "trapezoid/commands/node.py": {"page"},  # counts
+    "trapezoid/commands/node_policies.py": {"shown"},  # escaped a line above
+    "trapezoid/commands/program.py": {"page", "text", "finding"},  # ours, the operator's settings, a level
+    "trapezoid/commands/stub_run.py": {"result", "line"},  # names of the author's cases; lines of `stubkit.trace`
+    "trapezoid/commands/stub_tests.py": {"verdict"},  # number, result and title are ours
+    "trapezoid/demo_records.py": {"msgspec", "facts"},  # of the demo
+    "trapezoid/output.py": {"detail", "exc"},  # escaped a line above; a code of ours
+    "trapezoid/peer_check/output.py": {"report", "result", "line"},  # a verdict of ours; lines are escaped one by one
+    "trapezoid/serving.py": {"msgspec", "facts"},  # names and addresses of this node
+    "interop/demo.py": {"msgspec", "summary"},  # of the demo
+    "interop/hostile/trial.py": {"wrong"},  # an argument
+    "pipeline/cli.py": {"out", "files", "table"},  # an argument, a count, whether one was given
+    "pipeline/command_runs.py": {"exc"},  # the name of a library
+}
+"""Names in what is written without being escaped, by file, with the reason why nobody else has written them."""
+
+
+def _unescaped(call: ast.Call) -> Iterator[str]:
+    """Names that go into the text of a call and into no escaping function."""
+    waiting: list[ast.AST] = list(call.args[:1])
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name):
+            yield node.id
+        elif not isinstance(node, ast.Call):
+            waiting += ast.iter_child_nodes(node)
+        elif ast.unparse(node.func) not in _ESCAPES:
+            owner = [node.func.value] if isinstance(node.func, ast.Attribute) else []
+            waiting += [*owner, *node.args]
+
+
+def test_whatever_a_command_writes_is_escaped_or_its_own() -> None:
+    root, found = Path(__file__).parents[2], dict[str, set[str]]()
+    for file in (
+        one for part in ("trapezoid", "interop", "stubkit", "pipeline") for one in (root / part).rglob("*.py")
+    ):
+        calls = [one for one in ast.walk(ast.parse(file.read_text("utf-8"))) if isinstance(one, ast.Call)]
+        names = {name for one in calls if ast.unparse(one.func) in _WRITES for name in _unescaped(one)}
+        own = _OWN_TEXT.get(str(file.relative_to(root)), set())
+        if more := names - own:
+            found[str(file.relative_to(root))] = more
+    assert found == {}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from protofly.printable import escaped
 from trapezoid.commands.policy import read_message
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json
 
@@ -41,7 +42,8 @@ def show(bundle: BundleName, config: Config, json: Json = False) -> None:
         return
     print_facts({name: value for name, value in facts.items() if name != "files"}, as_json=False)
     for name, text in facts["files"].items():
-        typer.echo(f"\n# {name}\n{text}")
+        shown = escaped(text, keep="\n\t")
+        typer.echo(f"\n# {escaped(name)}\n{shown}")
 
 
 @app.command()

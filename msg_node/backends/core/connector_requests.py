@@ -13,12 +13,16 @@ import msgspec
 
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
 from protofly.errors import Code, PeerError
+from protofly.late_replies import LATE
 
 _ERROR: Final = 300
 _CODES: Final = range(200, 600)
 _TEXT_CHARS: Final = 512
 _OWN: Final = frozenset(
-    {"auth", "code", "desc", "description", "identity", "reason", "source", "trace", "value", "via"}
+    {
+        *("auth", "code", "desc", "description", "identity", "reason", "source", "trace", "value", "via"),
+        *("assertedIdentity", "sessionToken", LATE),
+    }
 )
 """Members of a body that the node writes itself."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from msg_node.addresses.core.tables import AddressTables
+from msg_node.kernel.list_marks import ListMarks
 from msg_node.kernel.restrictions import Restrictions
 from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
@@ -54,3 +55,7 @@ class BusTables(AddressTables, Protocol):
     @property
     def restrictions(self) -> Restrictions:
         """What operators have forbidden."""
+
+    @property
+    def list_marks(self) -> ListMarks:
+        """The newest block lists that are known."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 
 from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.changes import block
@@ -60,6 +61,12 @@ class Rig:
 
     async def ask(self) -> None:
         await self.lists.ask(self.one)
+
+    async def stored(self) -> None:
+        """Wait until everything is durable that was to be."""
+        with trio.fail_after(5):
+            while not self.rig.rig.store.is_settled:
+                await trio.lowlevel.checkpoint()
 
     @property
     def blocked(self) -> dict[str, str]:
@@ -162,6 +169,28 @@ async def test_what_was_enforced_is_let_go_when_the_mode_becomes_report(tmp_path
         await rig.ask()
         assert rig.blocked == {}
         assert rig.status["domains"] == ["evil.example"]
+
+
+@pytest.mark.parametrize("mode", ["report", "enforce"])
+async def test_an_older_list_does_not_come_back_by_a_restart(tmp_path: Path, mode: str) -> None:
+    async with subscribed(tmp_path, mode) as rig:
+        rig.published.put("good.example")
+        older = rig.published.body
+        await rig.ask()
+        rig.published.put("evil.example")
+        newer = rig.published.body
+        await rig.ask()
+        await rig.stored()
+    async with subscribed(tmp_path, mode) as rig:
+        assert set(rig.blocked) == ({"evil.example"} if mode == "enforce" else set())
+        rig.published.body = older
+        await rig.ask()
+        assert rig.status["problem"].startswith("rollback: ")
+        assert (rig.status["domains"], rig.status["serial"]) == ([], 0)
+        assert set(rig.blocked) == ({"evil.example"} if mode == "enforce" else set())
+        rig.published.body = newer
+        await rig.ask()
+        assert (rig.status["problem"], rig.status["domains"]) == ("", ["evil.example"])
 
 
 def test_settings_name_a_list_of_each_author_once_with_usable_keys() -> None:
