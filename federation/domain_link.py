@@ -6,14 +6,14 @@ records and queue entries come out, one flush per scheduler round sends them. So
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import trio
 
 from federation.core.awaited_replies import LinkNames
 from federation.core.border import BareBorder, OutwardBorder
-from federation.core.carrier import Carrier, CarrierEvent, LinkPort
+from federation.core.carrier import Carrier, CarrierEvent, Inbox, LinkPort
 from federation.core.link_machine import (
     Answer,
     Ended,
@@ -150,20 +150,14 @@ class DomainLink(LinkPort):
         """See `LinkPort`."""
         return self.machine.streams.processed(stream)
 
+    @property
+    def inbound(self) -> Inbox:
+        """See `LinkPort`."""
+        return self.inward.take
+
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""
         await self._context.bus.wait_for_room()
-
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
-        """See `LinkPort`. What comes once the link is taken away comes again where it is then, so it is dropped."""
-        if self.inward.is_shut:
-            return
-        now = self.last_used_seconds = self.now()
-        raws, last = self.machine.unseen(messages, stream)
-        has_forged = self.inward.take(raws, carrier, now)
-        self.machine.streams.heard(stream, last)
-        if has_forged:
-            self.inward.refuse(carrier)
 
     # Time, and what the supervisor says.
 

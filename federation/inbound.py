@@ -7,14 +7,16 @@ domain of the link always counts; our own domains never do. Source: message spec
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+import trio
+
 from federation.core.border import InwardBorder, Speaker, check_source, id_carried
 from federation.core.carried import CarriedForgeryError
-from federation.core.carrier import Carrier
+from federation.core.carrier import Carrier, LinkPort
 from federation.core.forgeries import ForgedNames, ForgeryLimit
 from federation.core.interworking import INTERWORKING_TYPES
 from federation.core.link_counts import LinkCount
@@ -37,6 +39,14 @@ from protofly.message import Message
 from protofly.records import MessageRecord, envelope_digest
 
 FORGED_NAME_CHARS = 256
+TURN_SECONDS = 0.005
+SLICE_MESSAGES = 128
+SLICE_BYTES = 32 << 10
+"""What is handed over without a look at the clock: two milliseconds of work, for dear requests some more. Measured: at
+64 messages each costs 0.7 µs more than in one go, at 128 it is 0.3 µs."""
+
+Numbered = Sequence[tuple[int, bytes]]
+"""Messages with their numbers in the stream of the peer, 0 for none."""
 
 
 class Near(Protocol):
@@ -46,6 +56,8 @@ class Near(Protocol):
     records: LinkRecords
     events: LinkEvents
     machine: LinkMachine
+    now: Callable[[], float]
+    last_used_seconds: float
 
     def send_refusal(self, request: Message, code: Code, detail: str = "", instead: Instead | None = None) -> None:
         """Answer a request of the peer's with a refusal, or with what a policy of ours says instead."""
@@ -114,11 +126,13 @@ class Inbound:
         border = InwardBorder(rules.ours.node, speaker, max_hops=rules.max_hops)
         return border, INWARD_FLOWS[rules.flows](domain, border, rules, link.records)
 
-    def take(self, raws: Sequence[bytes], carrier: Carrier | None, now: float) -> bool:
-        """Take messages in, in order, in the names for which `carrier` speaks; `now` is monotonic seconds.
-
-        Returns true when it has brought too much in the name of others: `refuse` is due.
-        """
+    def take(self, messages: Numbered, stream: str, carrier: Carrier | None = None) -> None:
+        """See `Inbox`. What comes once the link is taken away comes again where it is then, so it is dropped."""
+        if self.is_shut:
+            return
+        link = self._link
+        arrived = link.last_used_seconds = link.now()
+        raws, last = link.machine.unseen(messages, stream)
         side = self._side_now = self._sides.get(carrier) or self._sides[None]
         wall = time.time()
         entered, taken = Entered(), 0
@@ -130,8 +144,11 @@ class Inbound:
             taken += run
         side.flows.end_turn(entered)
         if entered.messages:
-            self._hand_to_bus(entered, now)
-        return side.limit.is_reached
+            self._hand_to_bus(entered, arrived)
+        link.machine.streams.heard(stream, last)
+        if side.limit.is_reached:
+            side.limit = ForgeryLimit(is_node=True)  # another carrier begins anew
+            raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=link.domain)
 
     def _take_one(self, side: _Side, raw: bytes, now: float, entered: Entered) -> None:
         """Let one text go the whole way."""
@@ -153,16 +170,6 @@ class Inbound:
         self.link_class = link_class
         for side in self._sides.values():
             side.flows.link_class = link_class
-
-    def refuse(self, carrier: Carrier | None) -> None:
-        """A carrier has brought too much in the name of others; another one begins anew.
-
-        Raises:
-            PeerError: SPOOFED_SOURCE: it is to be closed.
-        """
-        side = self._sides.get(carrier) or self._sides[None]
-        side.limit = ForgeryLimit(is_node=True)
-        raise PeerError(Code.SPOOFED_SOURCE, "too many messages in the name of others", domain=self._link.domain)
 
     def _enter(self, message: Message, msg_id: bytes, size: int, now: float, entered: Entered) -> bool:
         """Check, clean and judge one message; returns true when it has entered.
@@ -266,3 +273,55 @@ class Inbound:
                 self._counters[LinkCount.UNDELIVERABLE] += 1
                 link.send_refusal(message, code)
         self._counters[LinkCount.RECEIVED] += codes.count(None)
+
+
+class InboundTurns:
+    """Hands what one carrier brings to its link, turn by turn.
+
+    One frame of another node, or one answer of a guest, may hold a hundred thousand messages. They are handed over a
+    few at a time; other tasks that have something to do come in between.
+
+    Args:
+        carrier: Brought them; None speaks for the main domain only.
+        waits_for_room: Waits for receivers of ours that cannot keep up.
+    """
+
+    def __init__(self, carrier: Carrier | None = None, *, waits_for_room: bool = False) -> None:
+        self._carrier = carrier
+        self._waits_for_room = waits_for_room
+        self._ends_seconds = 0.0
+
+    def begin(self) -> None:
+        """The carrier has waited: its turn begins."""
+        self._ends_seconds = time.monotonic() + TURN_SECONDS
+
+    async def take(self, messages: Numbered, stream: str, port: LinkPort) -> None:
+        """Hand over numbered messages of `stream`, in order.
+
+        Raises:
+            PeerError: See `Inbox`; what came behind is not handed over.
+        """
+        for part in _slices(messages):
+            port.inbound(part, stream, self._carrier)
+            if self._waits_for_room:
+                await port.wait_for_room()
+            if time.monotonic() > self._ends_seconds:
+                await trio.lowlevel.checkpoint()
+                self.begin()
+
+
+class NoTurns(InboundTurns):
+    """Takes nothing: what comes after our goodbye is not acknowledged, so that it comes again over the next link."""
+
+    async def take(self, messages: Numbered, stream: str, port: LinkPort) -> None:
+        """Drop messages."""
+
+
+def _slices(messages: Numbered) -> Iterator[Numbered]:
+    first, size = 0, 0
+    for index, (_, raw) in enumerate(messages):
+        if index > first and (index - first >= SLICE_MESSAGES or size + len(raw) > SLICE_BYTES):
+            yield messages[first:index]
+            first, size = index, 0
+        size += len(raw)
+    yield messages[first:]

@@ -26,7 +26,7 @@ from federation.core.link_frames import (
 from federation.core.outbound_queue import LAST_NUMBER
 from federation.error_groups import first_error
 from federation.identity import Identity, Proof
-from federation.inbound_turns import InboundTurns, NoTurns
+from federation.inbound import InboundTurns, NoTurns
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX, PING_SECONDS
 from wire.byte_channel import ByteChannel

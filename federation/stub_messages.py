@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from federation.core.carrier import Accepted, Carrier, LinkPort, read_refusal
 from federation.core.stub_contact import StubContact
-from federation.inbound_turns import InboundTurns
+from federation.inbound import InboundTurns
 from federation.running_stub import RunningStub
 from protofly.errors import Code, PeerError
 from sandbox.core.exchange import GuestAction
@@ -37,7 +37,7 @@ class StubMessages:
         """Take in messages of the far end, in order.
 
         Raises:
-            StubFaultError: STUB_DENIED before the stub is live; the code of `LinkPort.inbound`.
+            StubFaultError: STUB_DENIED before the stub is live; the code of `Inbox`.
         """
         if not self._contact.is_live:
             raise self._running.fault(Code.STUB_DENIED, "messages come only after the peer was verified")

@@ -439,35 +439,12 @@ def with_body(message: Message, body: bytes) -> Message:
     return Message(id_, type_, from_, to, body, new_raw, peek, takes_members, message.is_late, message.verdict)
 
 
-_VERDICTS = {True: b'"auth":true', False: b'"auth":false'}
-_VERDICTS_AT_END = {verdict: b"," + member + b"}}" for verdict, member in _VERDICTS.items()}
-
-
 def with_recipient(message: Message, to: str) -> Message:
     """The same message to another address; all other members stay."""
     members: dict[str, Raw] = _decode_members(message.raw)
     members["to"] = Raw(_encode(to))
     id_, type_, body, peek = message.id, message.type, message.body, message.peek
     return Message(id_, type_, message.from_, to, body, _encode(members), peek, False, message.is_late, message.verdict)
-
-
-def as_delivered(message: Message) -> Message:
-    """The form in which a message goes to a runtime of ours: without `via`, and with the verdict of our gate in `auth`.
-
-    A message without a body gets none. Nobody reads `auth` in it any more, so that the peek stays as it is. Source:
-    message specification, sections 1.3 and 20.6, and section 21, row 70.
-    """
-    raw, body, verdict = message.raw, message.body, message.verdict
-    if message.peek.via:
-        body = without_members(body, ("via",))
-    elif verdict is not None and message.takes_members:
-        end = _VERDICTS_AT_END[verdict]
-        raw, body = raw[:-2] + end, body[:-1] + end[:-1]
-        id_, type_, from_, to = message.id, message.type, message.from_, message.to
-        return Message(id_, type_, from_, to, body, raw, message.peek, True, message.is_late, verdict)
-    if verdict is not None and message.body:
-        body = append_members(body, _VERDICTS[verdict])
-    return message if body is message.body else with_body(message, body)
 
 
 def append_members(body: bytes, members: bytes) -> bytes:

@@ -10,7 +10,7 @@ from typing import Final
 
 import trio
 
-from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierEvent, CarrierUp, LinkPort, Refused
+from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierEvent, CarrierUp, Inbox, LinkPort, Refused
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue, QueueLimits
 from federation.hosted_stub import HostedStub
 from protofly.codec import decode
@@ -129,13 +129,18 @@ class TrialLink(LinkPort):
         """See `LinkPort`."""
         return carrier is self._carrier
 
-    def inbound(
+    @property
+    def inbound(self) -> Inbox:
+        """See `LinkPort`."""
+        return self._take
+
+    def _take(
         self,
         messages: Sequence[tuple[int, bytes]],
         stream: str,
         carrier: Carrier | None = None,  # noqa: ARG002
     ) -> None:
-        """See `LinkPort`; nobody is judged here."""
+        """See `Inbox`; nobody is judged here."""
         for number, raw in messages:
             self._processed[stream] = max(number, self._processed.get(stream, 0))
             self._result.deliveries += 1

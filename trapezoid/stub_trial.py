@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from federation.core.carrier import Carrier, CarrierEvent, CarrierUp, LinkPort
+from federation.core.carrier import Carrier, CarrierEvent, CarrierUp, Inbox, LinkPort
 from federation.core.outbound_queue import OutboundQueue
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
@@ -75,8 +75,13 @@ class _Contact(LinkPort):
         """See `LinkPort`."""
         return False
 
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
+    @property
+    def inbound(self) -> Inbox:
         """See `LinkPort`."""
+        return self._ignore
+
+    def _ignore(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
+        """See `Inbox`."""
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""

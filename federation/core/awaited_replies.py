@@ -92,13 +92,13 @@ class AwaitedReplies:
         request = mirrored(reply, "read")
         return self._refusal(request, code, "", value) if self._transactions.answered(request, now) else None
 
-    def receipts(self, gone: Iterable[OutboundMessage], now: float) -> list[Message]:
+    def receipts(self, gone: Iterable[Message], now: float) -> list[Message]:
         """Receipts for those of the messages that the far end answers for whose senders asked for one."""
         given = []
         for sent in gone:
-            if sent.message.peek.receipt and sent.message.wants_receipt:
-                self._transactions.answered(sent.message, now)
-                given.append(codec.response(sent.message, 200, extra={"source": self._node}))
+            if sent.wants_receipt:
+                self._transactions.answered(sent, now)
+                given.append(codec.response(sent, 200, extra={"source": self._node}))
         return given
 
     def failed(self, sent: OutboundMessage, code: Code, detail: str, now: float) -> Message | None:

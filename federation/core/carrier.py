@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -121,6 +121,19 @@ CarrierEvent = CarrierUp | CarrierProved | CarrierDown | Accepted | Refused | Co
 """The reports of a carrier to its link."""
 
 
+class Inbox(Protocol):
+    """Takes in what the far end of a link sends."""
+
+    def __call__(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None, /) -> None:
+        """Take in messages, in order: number in the peer's `stream` (0 when it has none) and text.
+
+        They may come in the names for which `carrier` speaks. Without one that is up, only the main domain counts.
+
+        Raises:
+            PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.
+        """
+
+
 class LinkPort(ABC):
     """The link, as its carriers see it."""
 
@@ -137,15 +150,10 @@ class LinkPort(ABC):
     def is_active(self, carrier: Carrier) -> bool:
         """True when messages go by this carrier; of several that are up one carries, so that the order holds."""
 
+    @property
     @abstractmethod
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
-        """Take in messages, in order: number in the peer's `stream` (0 when it has none) and text.
-
-        They may come in the names for which `carrier` speaks. Without one that is up, only the main domain counts.
-
-        Raises:
-            PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.
-        """
+    def inbound(self) -> Inbox:
+        """Takes in messages of the far end."""
 
     @abstractmethod
     async def wait_for_room(self) -> None:

@@ -384,9 +384,9 @@ class LinkMachine:
         if done:
             self.counters[LinkCount.ACCEPTED] += len(done)
             actions.append(Delivered(done, not queue.is_congested))
-            receipts = self.replies.receipts(done, now)
-            if receipts:
-                actions += map(Answer, receipts)
+            asking = [sent.message for sent in done if sent.message.peek.receipt]
+            if asking:
+                actions += map(Answer, self.replies.receipts(asking, now))
         if queue.is_exhausted and not queue.under_way:
             actions.append(NAME_STREAM)
         elif self.carriers.successor is not None:

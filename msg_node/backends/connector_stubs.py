@@ -25,6 +25,7 @@ from federation.core.carrier import (
     CarrierEvent,
     CarrierUp,
     Convicted,
+    Inbox,
     LinkPort,
     Refused,
 )
@@ -145,7 +146,12 @@ class ConnectorPort(LinkPort):
         """See `LinkPort`."""
         return carrier is self._carrier
 
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:  # noqa: ARG002
+    @property
+    def inbound(self) -> Inbox:
+        """See `LinkPort`."""
+        return self._take_answers
+
+    def _take_answers(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:  # noqa: ARG002
         """Take answers; everything else is dropped, counted, and logged once a minute."""
         for _, raw in messages:
             try:

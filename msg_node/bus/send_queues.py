@@ -16,6 +16,7 @@ import trio
 from federation.guest_border import GuestBorder
 from federation.outward_flow import OutwardFlow
 from msg_node.addresses.core.missed import Missed
+from msg_node.bus.core.message_queue import as_delivered
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
 from msg_node.kernel.answers import described
@@ -161,7 +162,7 @@ class SendQueues:
         refused: Code | None = None
         local = message
         if message.peek.via or message.verdict is not None:
-            local = codec.as_delivered(message)
+            local = as_delivered(message)
         for number in numbers:
             if number < 0:
                 code = self._to_link(number, message, roles, blockers)
@@ -196,7 +197,7 @@ class SendQueues:
         if port is None or port.guest_of:
             return 0
         queue = port.queue
-        taken = queue.enqueue_run(run if run[0].verdict is None else [codec.as_delivered(one) for one in run])
+        taken = queue.enqueue_run(run if run[0].verdict is None else [as_delivered(one) for one in run])
         if taken:
             self._unwritten.add(queue)
             if queue.is_congested and not queue.is_slow:

@@ -67,7 +67,7 @@ def test_who_asked_for_a_receipt_gets_one_when_the_far_end_answers_for_the_messa
         codec.build(id=9, type="update", from_=ANA, to=to),
         codec.build(id=None, type="update", from_=ANA, to=to, body={"receipt": True}),
     ]
-    [receipt] = replies.receipts(map(gone, [asked, *others]), 1.0)
+    [receipt] = replies.receipts([asked, *others], 1.0)
     assert (receipt.id, receipt.type, receipt.from_, receipt.to) == (b"7", "response", to, ANA)
     body = msgspec.json.decode(receipt.body)
     assert (body["code"], body["source"]) == (200, "runtime://a.example/mn-1")

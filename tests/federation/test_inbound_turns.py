@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from federation import inbound_turns
+from federation import inbound
 from federation.core.link_frames import FrameKind, encode_frame
-from federation.inbound_turns import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
+from federation.inbound import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
 from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
 from tests.support.hosted import link_module, stub_rig
@@ -26,7 +26,7 @@ STREAM = "5" * 32
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A turn is over after each slice."""
-    monkeypatch.setattr(inbound_turns, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(inbound, "TURN_SECONDS", -1.0)
 
 
 def from_b(number: int, **body: object) -> bytes:

@@ -537,45 +537,6 @@ def test_a_frame_has_a_bounded_number_of_recipients() -> None:
         codec.decode(frame(RESOURCES_ENTRIES + 1))
 
 
-def test_a_message_without_a_verdict_and_without_hops_is_delivered_as_it_came() -> None:
-    for body in ('{"value":1}', "{}"):
-        message = _decode("{" + HEADER + f',"body":{body}' + "}")
-        assert codec.as_delivered(message) is message
-
-
-@pytest.mark.parametrize("verdict", [None, True, False])
-@pytest.mark.parametrize(
-    "rest",
-    [
-        ',"body":{"value":1}}',
-        ',"body":{"value":1,"auth":7}}',
-        ',"body":{"value":{}}}',
-        ',"body":{}}',
-        ',"body":{ }}',
-        ',"body":{"value":1} }',
-        ',"body":{"via":"x","value":1}}',
-        ',"body":{"via":["x"]}}',
-        ',"body":{"value":1},"more":{"value":1}}',
-        ',"body":{"value":1},"more":{"value":2}}',
-        ',"body":{"value":1},"more":1}',
-        "}",
-    ],
-)
-def test_a_message_is_delivered_without_hops_and_with_the_verdict_of_our_gate(rest: str, verdict: bool | None) -> None:
-    message = _decode('{"id":1,' + HEADER + rest)
-    if verdict is not None:
-        message.judged(verdict)
-    delivered = codec.as_delivered(message)
-    expected = json.loads(message.raw)
-    if "body" in expected:
-        expected["body"].pop("via", None)
-        expected["body"] |= {} if verdict is None else {"auth": verdict}
-        assert json.loads(delivered.body) == expected["body"]
-    assert json.loads(delivered.raw) == expected
-    assert (delivered.id, delivered.to, delivered.verdict) == (message.id, message.to, verdict)
-    assert codec.decode(delivered.raw)[0].body == delivered.body
-
-
 @pytest.mark.parametrize(
     ("raw", "text"),
     [
@@ -668,15 +629,6 @@ def test_a_body_with_a_blank_behind_it_takes_no_members(body: bytes, takes: bool
     changed = codec.with_body(_decode("{" + HEADER + ',"body":{"x":1}}'), body)
     assert changed.takes_members is takes
     _check_takes_members(changed)
-
-
-@pytest.mark.parametrize("verdict", [True, False])
-def test_a_message_that_was_delivered_takes_members_as_before(verdict: bool) -> None:
-    message = _decode("{" + HEADER + ',"body":{"x":1}}')
-    message.judged(verdict)
-    delivered = codec.as_delivered(message)
-    assert (delivered.takes_members, delivered.verdict) == (True, verdict)
-    _check_takes_members(delivered)
 
 
 @pytest.mark.parametrize("to", ["e:f", "comm://c.example/\u00e9"])

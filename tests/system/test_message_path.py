@@ -13,20 +13,24 @@ import pytest
 import trio
 
 from interop.laboratory import Laboratory, LaboratoryPlan
+from interop.talker import Talker
 
 from .systems import LIMIT_SECONDS, System, wait_until
 from .traced_node import MARK
 
 WINDOWS = 5
 """What runs in all of these, and in none without a message, runs for the message."""
+UNTIL_A_FLOW = 5
+"""More messages than make a flow, on both nodes."""
 IDLE_WORK = ("federation/router.py _tick", "Sweeper._sweep_actions")
 """Work that nobody asked for: it has to be seen in windows without a message."""
 IN_THE_WORKER = {"sandbox/worker.py", "sandbox/engine.py"}
 """The worker of a stub is confined and cannot report what it runs."""
-MOST_HANDED = 41
-"""Files with functions that are given the message or give it back: as bytes, decoded, or in a batch."""
-MOST_FILES = 59
-"""Files with functions that run for it: also what is asked about an address, counts, or gets the time."""
+MOST_OF_A_FLOW = (30, 53)
+"""Files with functions that are given a message of a flow or give it back (as bytes, decoded, or in a batch), and files
+with functions that run for it: also what is asked about an address, counts, or gets the time."""
+MOST_OF_A_FIRST_MESSAGE = (43, 67)
+"""The same for the first message from one address to another: all that is decided once about a flow comes on top."""
 
 
 class Windows:
@@ -57,50 +61,56 @@ class Windows:
         return [json.loads(line) for line in lines if line.endswith("\n")]
 
     def have_idled(self) -> bool:
-        """True if all idle work was seen in the windows after the first `WINDOWS`."""
-        idle = [set[str]().union(*self.noted(file)[WINDOWS:]) for file in self._files]
+        """True if all idle work was seen in the windows after those with messages."""
+        idle = [set[str]().union(*self.noted(file)[2 * WINDOWS :]) for file in self._files]
         return all(any(work in name for name in names) for names in idle for work in IDLE_WORK)
 
-    def files(self) -> set[str]:
-        """Those with functions that ran in all windows with a message, and in none without one."""
-        files = set()
+    def files(self, first: int) -> tuple[set[str], set[str]]:
+        """Those with functions that were handed the message in all windows from one on, and those that ran for it."""
+        handed, ran = set(IN_THE_WORKER), set(IN_THE_WORKER)
         for file in self._files:
             noted = self.noted(file)
-            of_message = set.intersection(*map(set, noted[:WINDOWS])) - set[str]().union(*noted[WINDOWS:])
-            files |= {name.partition(" ")[0] for name in of_message}
-        return files
-
-    def files_handed(self) -> set[str]:
-        """Those with functions that were handed the message in all windows."""
-        handed = set()
-        for file in self._files:
-            names = set.intersection(*({name for name in one if one[name]} for one in self.noted(file)[:WINDOWS]))
-            handed |= {name.partition(" ")[0] for name in names}
-        return handed
+            windows, idle = noted[first : first + WINDOWS], set[str]().union(*noted[2 * WINDOWS :])
+            handed |= _files_of(set.intersection(*({name for name in one if one[name]} for one in windows)))
+            ran |= _files_of(set.intersection(*map(set, windows)) - idle)
+        return handed, ran | handed
 
     def _signal(self, number: signal.Signals) -> None:
         for file in self._files:
             os.kill(int(file.name), number)
 
 
+def _files_of(functions: set[str]) -> set[str]:
+    return {name.partition(" ")[0] for name in functions}
+
+
 async def pass_messages(laboratory: Laboratory, folder: Path) -> Windows:
-    """Have one event pass in each of the first windows, then wait for idle work in further ones."""
+    """Have one event pass in each window: first to different recipients, then to one; then wait for idle work."""
     async with trio.open_nursery() as nursery:
         await nursery.start(laboratory.run)
         system = System(laboratory, nursery)
         anna, bruno = await system.couple()
         windows = Windows(folder, system)
         for number in range(WINDOWS):
+            stranger = await system.talker(system.b, f"stranger-{number}")
             async with windows.window():
-                await anna.client.notify(
-                    "create", anna.hyperty, bruno.hyperty, {"value": number, "mark": MARK.decode()}
-                )
-                await bruno.hear_numbers(anna.hyperty, number + 2)
+                await _pass(anna, stranger, 1)
+        for number in range(2, 2 + UNTIL_A_FLOW):
+            await _pass(anna, bruno, number)
+        for number in range(2 + UNTIL_A_FLOW, 2 + UNTIL_A_FLOW + WINDOWS):
+            async with windows.window():
+                await _pass(anna, bruno, number)
         while not windows.have_idled():
             async with windows.window():
                 pass
         nursery.cancel_scope.cancel()
     return windows
+
+
+async def _pass(sender: Talker, receiver: Talker, count: int) -> None:
+    """The receiver gets a marked event: it has so many messages of the sender then."""
+    await sender.client.notify("create", sender.hyperty, receiver.hyperty, {"value": count, "mark": MARK.decode()})
+    await receiver.hear_numbers(sender.hyperty, count)
 
 
 @pytest.mark.long
@@ -115,9 +125,9 @@ async def test_a_message_between_domains_passes_a_bounded_number_of_files(tmp_pa
     )
     with trio.fail_after(2 * LIMIT_SECONDS):
         windows = await pass_messages(Laboratory(plan), folder)
-    files, handed = sorted(windows.files() | IN_THE_WORKER), sorted(windows.files_handed() | IN_THE_WORKER)
-    assert {"msg_node/bus/session_traffic.py", "msg_node/bus/link_traffic.py", "federation/domain_link.py"} < set(
-        handed
-    )
-    assert len(handed) <= MOST_HANDED, "\n".join(handed)
-    assert len(files) <= MOST_FILES, "\n".join(files)
+    first, of_a_flow = windows.files(0), windows.files(WINDOWS)
+    assert {"msg_node/bus/session_traffic.py", "federation/domain_link.py", "policy/core/gate.py"} < first[0]
+    assert {"msg_node/bus/session_flows.py", "federation/outward_flow.py", "federation/inward_flow.py"} < of_a_flow[0]
+    for (handed, ran), most in ((first, MOST_OF_A_FIRST_MESSAGE), (of_a_flow, MOST_OF_A_FLOW)):
+        is_short = len(handed) <= most[0] and len(ran) <= most[1]
+        assert is_short, "\n".join([*sorted(handed), "", *sorted(ran - handed)])

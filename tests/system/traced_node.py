@@ -22,7 +22,7 @@ import msgspec
 MARK: Final = b"mark of the message that is traced"
 ROOT: Final = Path(__file__).parents[2]
 OURS: Final = f"{ROOT}/"
-_DEPTH: Final = 3
+_DEPTH: Final = 4
 
 
 class FunctionTrace:

@@ -1,7 +1,7 @@
-"""Messages that wait for one runtime: a queue with bounds in messages and in bytes.
+"""Messages that wait for one runtime: the form in which it is sent them, and a queue with bounds.
 
-It refuses what has no room. Its owner decides what follows: old events make room for new ones and for answers, and
-answers may exceed the bounds. Source: message specification, section 20.9.
+The queue refuses what has no room. Its owner decides what follows: old events make room for new ones and for answers,
+and answers may exceed the bounds. Source: message specification, section 20.9.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from msg_node.kernel.counts import NodeCount
+from protofly import codec
 from protofly.counters import Counters
 from protofly.lifetime import aged
 from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
@@ -19,6 +20,9 @@ DROPPABLE = frozenset({"update", "event"})
 """Types of messages that make room for others: a newer one is worth more than an old one."""
 _NOTHING = -1
 """A bound that even an empty queue has reached, and which makes it count as congested."""
+
+_VERDICTS = {True: b'"auth":true', False: b'"auth":false'}
+_VERDICTS_AT_END = {verdict: b"," + member + b"}}" for verdict, member in _VERDICTS.items()}
 
 
 class QueueBounds(NamedTuple):
@@ -143,3 +147,22 @@ class MessageQueue:
                 return True
         self._kept = len(messages)
         return False
+
+
+def as_delivered(message: Message) -> Message:
+    """The form in which a message goes to a runtime of ours: without `via`, and with the verdict of our gate in `auth`.
+
+    A message without a body gets none. Nobody reads `auth` in it any more, so that the peek stays as it is. Source:
+    message specification, sections 1.3 and 20.6, and section 21, row 70.
+    """
+    raw, body, verdict = message.raw, message.body, message.verdict
+    if message.peek.via:
+        body = codec.without_members(body, ("via",))
+    elif verdict is not None and message.takes_members:
+        end = _VERDICTS_AT_END[verdict]
+        raw, body = raw[:-2] + end, body[:-1] + end[:-1]
+        id_, type_, from_, to = message.id, message.type, message.from_, message.to
+        return Message(id_, type_, from_, to, body, raw, message.peek, True, message.is_late, verdict)
+    if verdict is not None and message.body:
+        body = codec.append_members(body, _VERDICTS[verdict])
+    return message if body is message.body else codec.with_body(message, body)

@@ -1,18 +1,29 @@
-"""The queue of one runtime, without its channel."""
+"""The queue of one runtime, without its channel, and the form in which it is sent messages."""
 
 from __future__ import annotations
 
-from msg_node.bus.core.message_queue import MessageQueue, QueueBounds
+import json
+
+import pytest
+
+from msg_node.bus.core.message_queue import MessageQueue, QueueBounds, as_delivered
 from msg_node.kernel.counts import NodeCount
+from protofly import codec
 from protofly.counters import Counters
 from protofly.message import Message
 from tests.support.runtime_rig import a_message, parsed, runtime_address
 
 ANA = runtime_address("ana")
+HEADER = '"type":"create","from":"hyperty://a.example/h","to":"comm://b.example/r"'
 
 
 def an(type_: str, value: object = 1) -> Message:
     return parsed(a_message(type_, ANA, ANA, {"value": value}, id_=1))
+
+
+def _decoded(text: str) -> Message:
+    [message] = codec.decode(text.encode())
+    return message
 
 
 def queue_of(*messages: Message, counters: Counters | None = None) -> MessageQueue:
@@ -118,3 +129,53 @@ def test_a_run_is_queued_up_to_the_last_byte_that_has_room() -> None:
         assert queue.take_run([one, one, one]) == taken
         assert queue.size_bytes == taken * len(one.raw)
         assert not queue.take(one)
+
+
+def test_a_message_without_a_verdict_and_without_hops_is_delivered_as_it_came() -> None:
+    for body in ('{"value":1}', "{}"):
+        message = _decoded("{" + HEADER + f',"body":{body}' + "}")
+        assert as_delivered(message) is message
+
+
+@pytest.mark.parametrize("verdict", [None, True, False])
+@pytest.mark.parametrize(
+    "rest",
+    [
+        ',"body":{"value":1}}',
+        ',"body":{"value":1,"auth":7}}',
+        ',"body":{"value":{}}}',
+        ',"body":{}}',
+        ',"body":{ }}',
+        ',"body":{"value":1} }',
+        ',"body":{"via":"x","value":1}}',
+        ',"body":{"via":["x"]}}',
+        ',"body":{"value":1},"more":{"value":1}}',
+        ',"body":{"value":1},"more":{"value":2}}',
+        ',"body":{"value":1},"more":1}',
+        "}",
+    ],
+)
+def test_a_message_is_delivered_without_hops_and_with_the_verdict_of_our_gate(rest: str, verdict: bool | None) -> None:
+    message = _decoded('{"id":1,' + HEADER + rest)
+    if verdict is not None:
+        message.judged(verdict)
+    delivered = as_delivered(message)
+    expected = json.loads(message.raw)
+    if "body" in expected:
+        expected["body"].pop("via", None)
+        expected["body"] |= {} if verdict is None else {"auth": verdict}
+        assert json.loads(delivered.body) == expected["body"]
+    assert json.loads(delivered.raw) == expected
+    assert (delivered.id, delivered.to, delivered.verdict) == (message.id, message.to, verdict)
+    assert codec.decode(delivered.raw)[0].body == delivered.body
+
+
+@pytest.mark.parametrize("verdict", [True, False])
+def test_a_message_that_was_delivered_takes_members_as_before(verdict: bool) -> None:
+    message = _decoded("{" + HEADER + ',"body":{"x":1}}')
+    message.judged(verdict)
+    delivered = as_delivered(message)
+    assert (delivered.takes_members, delivered.verdict) == (True, verdict)
+    longer = json.loads(delivered.raw[:-2] + b',"added":1}}')
+    assert longer == {**json.loads(message.raw), "body": {"x": 1, "auth": verdict, "added": 1}}
+    assert json.loads(delivered.body[:-1] + b',"added":1}') == longer["body"]
