@@ -92,8 +92,6 @@ class Arrivals:
 
     def take(self) -> list[str]:
         """Those that arrived since the last call."""
-        if not self._arrived:
-            return []
         arrived, self._arrived = self._arrived, []
         return arrived
 

@@ -111,8 +111,7 @@ class AllocationService:
         resource = text_of(request.members, "resource", "allocationKey") or text_of(value, "resource", "allocationKey")
         if not listed and not resource:
             raise PeerError(Code.BAD_BODY, "neither a key nor addresses to release")
-        texts = [text for text in listed if ":" in text]
-        texts += child_paths(resource, [text for text in listed if ":" not in text]) if resource else []
+        texts = child_paths(resource, listed) if resource else [text for text in listed if ":" in text]
         owners, own = self._state.owners, self._state.sessions.of_runtime(request.caller.number)
         others = self._releasable(request)
         former, released = set(own), []

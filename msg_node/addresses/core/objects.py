@@ -118,7 +118,7 @@ class ObjectRights:
             return NOBODY
         if kind is CHILD and message.type == "create" and origin in listeners and _names_sender(message):
             return OBSERVERS  # nearly always
-        if origin == 0 or self._senders.may_change(origin, object_key, message.from_key):
+        if self._senders.may_change(origin, object_key, message.from_key):
             return OBSERVERS
         if kind is STATE and self._is_of_nobody(object_key, origin):
             return OBSERVERS

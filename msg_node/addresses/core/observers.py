@@ -25,10 +25,10 @@ from protofly.message import Message
 
 SUBSCRIPTION = "/subscription"
 """How addresses end at which objects are observed."""
-_NOT_OBSERVERS = (SUBSCRIPTION, "/sm")
+_SUBSCRIPTION_SERVICE = "/sm"
 _SEVERAL = ""
-_Asked = tuple[str, bytes, str]
-"""Who asked, with which id, whom."""
+_Asked = tuple[str, bytes | None, str]
+"""Who asked, with which id, whom; what has no id is never remembered, and so answered by nothing."""
 
 
 class Observers:
@@ -82,7 +82,7 @@ class Observers:
         return type_
 
     def _took_off(self, message: Message, key: str, number: int) -> None:
-        if key.endswith(_NOT_OBSERVERS) or self._is_own(number, key):
+        if key.endswith(_SUBSCRIPTION_SERVICE) or self._is_own(number, key):
             return
         try:
             resource = canonical_key(codec.body_text(bytes(message.peek.resource)))
@@ -103,8 +103,8 @@ class Observers:
     def _replied(self, reply: Message) -> None:
         """Take a reporter's word about a request to observe."""
         from_key, code = reply.from_key, code_of(reply)
-        if not from_key.endswith(SUBSCRIPTION) or reply.id is None or code < 200:
-            return
+        if code < 200:
+            return  # a promise, or nothing that can be read: the answer is still to come
         type_ = self._answered((reply.to_key, reply.id, from_key))
         if type_ != "subscribe" or not self._state.observer_rights.matters:
             return
@@ -140,9 +140,9 @@ class Observers:
     def _take_off_abroad(self, object_key: str, domain: str) -> None:
         """Unsubscribe a domain without an accepted observer, where consent is required."""
         state = self._state
-        number = state.links.known_number(domain)
-        if not number or not state.rules.require_consent:
+        if not state.rules.require_consent:
             return
+        number = state.links.known_number(domain)
         home_of = state.interworking.home_of
         if not any(home_of(observer) == domain for observer in state.observer_rights.consents.observers(object_key)):
             state.listeners.remove_where(number, lambda key: is_below(key, object_key))

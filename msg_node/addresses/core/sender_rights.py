@@ -110,11 +110,8 @@ class SenderRights:
         holder = holders.holder(object_key) if rules.shares_domain else holders.reporter_of(object_key)
         if holder is not None:
             return holder == origin
-        domain = domain_of(object_key)
-        if not domain or domain in self._domains:
-            return False  # nobody reports it: then nobody changes it
-        session = self._holders.sessions.get(origin)
-        return session is not None and session.is_guest and domain == domain_of(session.runtime_key)
+        guest_domain = self._guests.domain(origin)  # nobody reports it: then only a guest of its own domain changes it
+        return guest_domain != "" and guest_domain == domain_of(object_key)
 
     def other_domain_of(self, number: int) -> str:
         """The foreign domain that a link or a guest's session speaks for, "" for a session of our own domain."""

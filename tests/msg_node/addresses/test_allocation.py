@@ -85,6 +85,8 @@ def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain:
         ("comm://d", []),
         ("runtime:/alice/sm", ["runtime:/alice"]),
         ("plain", []),
+        ("plain/a/b", ["plain/a"]),
+        ("/a/b", ["/a"]),
         ("comm://d/o/", ["comm://d/o"]),
         ("comm://d/o#1", ["comm://d/o"]),
         ("comm://d/o?x=1/2#y", ["comm://d/o?x=1/2", "comm://d/o?x=1", "comm://d/o"]),
@@ -121,6 +123,37 @@ def test_used_name_is_not_given_out_again() -> None:
     assert owners.release([1], first) == [first]
     (second,) = owners.allocate(2, block)  # the same randomness
     assert second != first
+
+
+def test_the_quota_is_reached_with_the_last_address_and_not_before() -> None:
+    owners = Owners(Journal(), per_session=3)
+    assert all(owners.claim(1, f"comm://d/{number}") for number in range(3))
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        owners.claim(1, "comm://d/3")
+    assert owners.count(1) == 3
+
+
+@pytest.mark.parametrize("awaits_claims", [True, False])
+def test_a_claim_of_what_is_owned_or_claimed_already_is_heard_once(awaits_claims: bool) -> None:
+    journal = Journal()
+    owners = Owners(journal)
+    owners.awaits_claims = awaits_claims
+    assert owners.claim(1, "comm://d/o")
+    journal.take()
+    assert [owners.claim(sid, "COMM://d/o") for sid in (1, 2)] == [True, False]
+    assert (journal.take(), owners.count(1), owners.count(2)) == ([], 1, 0)
+    assert owners.owner("comm://d/o") == (None if awaits_claims else 1)
+
+
+def test_addresses_for_which_something_waits_are_returned_once_they_have_an_owner() -> None:
+    owners = Owners(Journal(), pools={"pool": ["pool://d/1"]})
+    owners.arrivals.watched = ({"comm://d/a"}, {"comm://d/b", "pool://d/1"})
+    assert owners.arrivals.take() == []
+    for name in "abc":
+        owners.claim(1, f"comm://d/{name}")
+    owners.allocate(1, Block("pool", "d", 1, "", b"s" * 32))
+    assert owners.arrivals.take() == ["comm://d/a", "comm://d/b", "pool://d/1"]
+    assert owners.arrivals.take() == []
 
 
 # Allocation.
@@ -403,6 +436,88 @@ def test_operator_releases_for_others() -> None:
     (mine,) = allocate(rig, ana)
     assert release(rig, operator, {"resource": mine})["code"] == 200
     assert rig.state.owners.owner(mine) is None
+
+
+def test_what_an_operator_releases_is_silent_for_its_owner_and_observers_hear_on() -> None:
+    ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
+    rig = StateRig(credentials=[ops])
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    operator, _ = rig.open("ops", 3, {"credentials": {"kind": "bearer", "token": "ops"}})
+    (room,) = allocate(rig, ana, key="block", scheme="comm")
+    for sid in (ana, bo):
+        rig.reply(sid, SM, "subscribe", {"resources": [f"{room}/changes"]})
+    assert release(rig, operator, {"resource": "block"})["code"] == 200
+    assert rig.state.owners.owner(room) is None
+    assert rig.state.listeners.targets(f"{room}/changes") == (bo,)
+
+
+def test_only_addresses_are_released_from_a_list_without_an_object_and_with_one_names_are_its_children(
+    rig: StateRig,
+) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    room, other = allocate(rig, sid, 2, scheme="comm")
+    for child in (f"{room}/children/m", f"{room}/children/a/b:c"):
+        assert rig.state.owners.claim(sid, child)
+    reply = release(rig, sid, {"resources": ["m", other], "detail": True})
+    assert reply["code"] == 200
+    assert [rig.state.owners.owner(key) for key in (room, other, f"{room}/children/m")] == [sid, None, sid]
+    assert release(rig, sid, {"resource": f"{room}/", "childrenResources": ["m", "a/b:c"]})["code"] == 200
+    assert rig.state.owners.owned(sid) == []
+
+
+def test_a_name_that_is_no_address_is_not_among_the_results(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    (room,) = allocate(rig, ana, scheme="comm")
+    reply = release(rig, eve, {"resources": ["m", room, f"{room}/x"], "detail": True})
+    assert reply["value"] == {
+        "resources": [
+            {"resource": room, "code": 403, "reason": "not-owner"},
+            {"resource": f"{room}/x", "code": 200},
+        ]
+    }
+
+
+def test_an_operator_reads_what_a_runtime_or_the_guests_of_a_domain_own() -> None:
+    ops = Credential(digest_of("ops"), f"runtime://{DOMAIN}/ops", frozenset({"operator"}))
+    visitor = Credential(digest_of("g"), "runtime://beta.example/*")
+    rig = StateRig(credentials=[ops, visitor], allows_guests=True)
+    ana, _ = rig.open("rt-ana", 1)
+    operator, _ = rig.open("ops", 2, {"credentials": {"kind": "bearer", "token": "ops"}})
+    rig.session_verb("open", "runtime://beta.example/g", 3, bearer="g")
+    guest = rig.state.sessions.by_connection(3)
+    assert guest is not None
+    (mine,), (theirs,) = allocate(rig, ana), allocate(rig, guest)
+    read = {
+        resource: rig.reply(operator, ALLOCATION, "read", {"resource": resource})["value"]
+        for resource in (f"runtime://{DOMAIN}/rt-ana", mine, "beta.example", "gamma.example")
+    }
+    own = {"resources": [{"url": mine, "origin": "allocated"}]}
+    assert read == {
+        f"runtime://{DOMAIN}/rt-ana": own,
+        mine: own,
+        "beta.example": {
+            "resources": [{"url": theirs, "origin": "allocated", "guest": True}],
+            "limit": rig.state.guests.per_domain,
+        },
+        "gamma.example": {"resources": []},
+    }
+    assert rig.reply(ana, ALLOCATION, "read", {"resource": "beta.example"})["value"] == own
+
+
+def test_a_guest_releases_nothing_of_others_even_where_releasing_is_not_strict() -> None:
+    visitor = Credential(digest_of("g"), "runtime://beta.example/*")
+    rig = StateRig(credentials=[visitor], allows_guests=True, rules=Rules(strict_release=False))
+    ana, _ = rig.open("rt-ana", 1)
+    bo, _ = rig.open("rt-bo", 2)
+    rig.session_verb("open", "runtime://beta.example/g", 3, bearer="g")
+    guest = rig.state.sessions.by_connection(3)
+    assert guest is not None
+    (mine,) = allocate(rig, ana)
+    assert release(rig, guest, {"resource": mine})["value"] == {"refused": [mine]}
+    assert rig.state.owners.owner(mine) == ana
+    assert release(rig, bo, {"resource": mine})["code"] == 200
 
 
 # Claims.

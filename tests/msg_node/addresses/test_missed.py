@@ -104,6 +104,16 @@ def test_what_is_not_known_is_said() -> None:
     assert window.take(7, 0.0) == CatchUp([change(1)], (), is_vague=True)
 
 
+def test_room_is_made_by_those_of_whom_something_is_kept() -> None:
+    window = missed(all_=len(change(1).raw) * 2)
+    window.unknown([6])
+    for sid in (7, 8, 9):
+        window.keep([sid], change(1), 0.0)
+    assert window.take(6, 0.0) == CatchUp([], (), is_vague=True)
+    assert window.take(7, 0.0) == CatchUp([], (ROOM,))
+    assert window.take(8, 0.0) == window.take(9, 0.0) == CatchUp([change(1)])
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from([1, 2, 3]), st.integers(0, 3), st.integers(0, 4), st.sampled_from(["keep", "take"])),

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.objects import Part, PartKind, part_of
 from msg_node.bus.core.router import DROP, Decision, Deliver, Refuse, ToDomain
 from msg_node.kernel.rules import Rules
@@ -345,6 +346,35 @@ def test_the_rule_can_be_switched_off() -> None:
 )
 def test_what_an_address_is_to_observers(key: str, part: Part | None) -> None:
     assert part_of(key) == part
+
+
+@pytest.mark.parametrize("type_", ["create", "update", "delete", "event"])
+@pytest.mark.parametrize("who", ["eve", "strange_link"])
+@pytest.mark.parametrize("to", [f"{ROOM}/children/m", f"{ROOM}/m"])
+def test_who_does_not_observe_creates_nothing_in_its_own_name(who: str, type_: str, to: str) -> None:
+    room = Room()
+    origin = getattr(room, who)
+    mine = address_of(room, origin)
+    assert room.say(type_, to, origin, from_=mine, resource=f"{mine}#7") == NOT_OWNER
+    room.rig.listen(origin, to)
+    assert type(room.say(type_, to, origin, from_=mine, resource=f"{mine}#7")) is Deliver
+
+
+@pytest.mark.parametrize("type_", TYPES)
+@pytest.mark.parametrize("to", [f"{ROOM}/children/m", f"{ROOM}/m", f"{ROOM}/changes"])
+def test_who_was_taken_off_says_nothing_to_observers_or_the_reporter_and_others_speak_on(type_: str, to: str) -> None:
+    room = Room()
+    bo, cy = address_of(room, room.bo), address_of(room, room.cy)
+    before = room.say(type_, to, room.cy, from_=cy, resource=f"{cy}#7")
+    room.rig.state.observer_rights.expulsions.expel(ExpulsionRow(ROOM, bo, "", "reporter"))
+    assert room.say(type_, to, room.bo, from_=bo, resource=f"{bo}#7") == NOT_OWNER
+    assert room.say(type_, to, room.cy, from_=cy, resource=f"{cy}#7") == before
+    other = to.replace(ROOM, f"{ROOM}-2")
+    room.rig.state.owners.claim(room.reporter, f"{ROOM}-2")
+    room.rig.listen(room.bo, other)
+    if type_ == "create" and not to.endswith("/changes"):
+        room.rig.listen(room.cy, other)
+        assert room.say(type_, other, room.bo, from_=bo, resource=f"{bo}#7") == to_sessions(room.cy)
 
 
 WORDS = st.sampled_from([*TYPES, "UPDATE ", "creat", "event2"])

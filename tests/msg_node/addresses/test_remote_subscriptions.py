@@ -88,6 +88,33 @@ def test_a_refusal_is_reported_to_whom_it_concerns(remote: RemoteSubscriptions, 
     assert not remote.holds(FOREIGN)
 
 
+@pytest.mark.parametrize(("code", "is_granted"), [(200, True), (299, True), (300, False), (301, False)])
+def test_a_wish_is_granted_by_a_2xx_answer(remote: RemoteSubscriptions, code: int, is_granted: bool) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    step = remote.answered(reply(request, code), FOREIGN)
+    assert (len(step.granted), len(step.refused)) == (is_granted, not is_granted)
+    assert remote.holds(FOREIGN) is is_granted
+
+
+def test_a_renewal_without_an_answer_is_nobody_s_wish(remote: RemoteSubscriptions) -> None:
+    remote.restore([CHANGES])
+    remote.renew(FOREIGN, 0.0)
+    wish(remote, f"{ROOM}/status")
+    assert [one.urls for one, _, _ in remote.expired(REQUEST_TTL_SECONDS + 2)] == [(f"{ROOM}/status",)]
+
+
+def test_only_what_the_reporter_has_let_a_runtime_observe_is_asked_for(remote: RemoteSubscriptions) -> None:
+    urls = [CHANGES, f"{ROOM}2/changes"]
+    request = parsed(a_message("subscribe", ANA, FOREIGN_SM, {"resources": urls}, id_=1))
+    members = codec.body_members(request.body)
+    (upstream,) = remote.subscribe(request, members, 1, FOREIGN, 0.0, has_consent=CHANGES.__eq__).upstream
+    assert codec.body_members(upstream.body)["resources"] == [CHANGES]
+    (granted,) = remote.answered(reply(upstream), FOREIGN).granted
+    assert (granted.urls, granted.refused) == ((CHANGES,), (f"{ROOM}2/changes",))
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.POLICY):
+        remote.subscribe(request, members, 1, FOREIGN, 0.0, has_consent=lambda _key: False)
+
+
 def test_a_provisional_answer_changes_nothing(remote: RemoteSubscriptions) -> None:
     (request,) = wish(remote, CHANGES).upstream
     assert remote.answered(reply(request, 100), FOREIGN) == SubscriptionStep()
@@ -118,7 +145,11 @@ def test_a_session_asks_for_no_more_at_once_than_it_may_listen_to(
     with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
         wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes")
     assert wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes", sid=2).upstream
-    remote.answered(reply(first), FOREIGN)
+    (third,) = wish(remote, f"{ROOM}3/changes").upstream
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        wish(remote, f"{ROOM}4/changes")
+    for request in (first, third):
+        remote.answered(reply(request), FOREIGN)
     assert wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes").upstream
     remote.expired(REQUEST_TTL_SECONDS + 2)
     assert not remote._asked_by
@@ -231,7 +262,7 @@ def test_what_a_wish_under_way_names_is_not_given_back(remote: RemoteSubscriptio
     assert len(remote.nobody_listens([CHANGES], 1.0)) == 1
 
 
-@pytest.mark.parametrize(("code", "more"), [(403, {}), (200, {"value": {"refused": [CHANGES]}})])
+@pytest.mark.parametrize(("code", "more"), [(403, {}), (300, {}), (200, {"value": {"refused": [CHANGES]}})])
 def test_after_a_refused_renewal_the_next_wish_asks_again(
     remote: RemoteSubscriptions, code: int, more: dict[str, object]
 ) -> None:

@@ -144,3 +144,9 @@ def test_a_control_address_is_for_the_first_that_listens(callers: Callers) -> No
     callers.rig.reply(callers.ana, SM, "subscribe", {"resources": [control]})
     assert callers.right("bo", control) is REFUSED
     assert callers.right("ana", control) is LISTEN
+
+
+def test_where_nodes_share_the_domain_nobody_takes_the_subscriptions_of_what_it_does_not_own() -> None:
+    callers = Callers(Rules(shares_domain=True))
+    assert callers.right("bo", f"comm://{DOMAIN}/free/subscription") is REFUSED
+    assert callers.right("ana", f"{ROOM}/subscription") is LISTEN

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from federation.core.interworking import Interworking
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core import router
 from msg_node.bus.core.draining_router import DrainingRouter
@@ -42,17 +43,20 @@ FAR_ROOM = "comm://beta.example/room"
 class Rig:
     """Tables with some sessions, and the router over them."""
 
-    def __init__(self, rules: Rules | None = None, nodes: Collection[str] = ()) -> None:
-        self.state = make_state(OwnNames.of({DOMAIN}, nodes), StateParts(rules=rules or Rules()))
+    def __init__(
+        self, rules: Rules | None = None, nodes: Collection[str] = (), interworking: Interworking | None = None
+    ) -> None:
+        parts = StateParts(rules=rules or Rules(), interworking=interworking or Interworking())
+        self.state = make_state(OwnNames.of({DOMAIN}, nodes), parts)
         self.router = Router(self.state, serves=lambda key: key == SM)
         self._connections = 0
 
-    def session(self, name: str) -> int:
+    def session(self, name: str, *, domain: str = DOMAIN) -> int:
+        """Open the session of a runtime; one of another domain is a guest."""
         self._connections += 1
-        address = runtime_address(name)
-        opened, _ = self.state.lifecycle.open(
-            Opener(address, canonical_key(address), self._connections), f"token-{name}", now=NOW
-        )
+        address = f"runtime://{domain}/{name}"
+        opener = Opener(address, canonical_key(address), self._connections, is_guest=domain != DOMAIN)
+        opened, _ = self.state.lifecycle.open(opener, f"token-{name}", now=NOW)
         assert isinstance(opened, Opened)
         return opened.sid
 
