@@ -24,6 +24,7 @@ from federation.core.link_machine import (
     StubVerified,
     TakeOver,
     Tick,
+    queues_of,
 )
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from federation.core.stub_status import StubStatus
@@ -131,9 +132,11 @@ class DomainLink(LinkPort):
         return None
 
     def flush(self) -> None:
-        """Let the carrier take what waits; once per scheduler round."""
+        """Let the carriers take what waits; once per scheduler round."""
         if self.machine.carriers:
             self.machine.carriers[0].pump()
+        if self.machine.canary is not None and self.machine.canary.carrier is not None:
+            self.machine.canary.carrier.pump()
 
     # What carriers report.
 
@@ -200,7 +203,7 @@ class DomainLink(LinkPort):
         A link that is to stay connected is never idle.
         """
         machine, context = self.machine, self._context
-        if machine.queue.waiting or machine.queue.under_way or len(machine.replies):
+        if len(machine.replies) or any(queue.waiting or queue.under_way for queue in queues_of(machine)):
             return False
         if self.domain in context.terms.connected or context.rules.interworking.admission(self.domain) is not None:
             return False

@@ -11,6 +11,7 @@ import trio
 
 from catalogue_client.core.state import FailedModule
 from federation.address_feed import AddressFeed, OurAddresses, hears_addresses
+from federation.core.carrier import LinkPort
 from federation.core.stub_lifecycle import REPORTABLE, StubState
 from federation.core.stub_status import StepTimes
 from federation.domain_documents import DomainDocuments
@@ -27,11 +28,25 @@ DRAIN_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
+class CanaryTerms:
+    """The share that newer versions of the stub of one domain carry first.
+
+    Attributes:
+        percent: Of the pairs of addresses.
+        seconds: For how long.
+    """
+
+    percent: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class StubSources:
     """Where stubs come from, and what runs them; all links of a node share it.
 
     Stubs of the operator that ask for it hear of our `addresses`, as far as the `gate` lets their domains in.
-    `forbidden` says why the operator does not let the stub of a domain run here; None: it may.
+    `forbidden` says why the operator does not let the stub of a domain run here; None: it may. `canary` says what share
+    of the messages of a domain a newer version carries first; None: it takes over at once.
     """
 
     documents: DomainDocuments
@@ -40,6 +55,7 @@ class StubSources:
     gate: Gate
     addresses: OurAddresses
     forbidden: Callable[[str], str | None] = lambda _domain: None
+    canary: Callable[[str], CanaryTerms | None] = lambda _domain: None
 
 
 class InstanceRun(StubObserver):
@@ -50,6 +66,7 @@ class InstanceRun(StubObserver):
         instance: Ready to run.
         link: That it serves.
         feed: News for stubs that ask for them.
+        port: What it carries: the messages of the link, or a share of them.
 
     Attributes:
         observer: Hears what the instance reports, while it is the one of the link.
@@ -59,7 +76,10 @@ class InstanceRun(StubObserver):
         hosted: It as a carrier, once it runs.
     """
 
-    def __init__(self, package: Package, instance: StubInstance, link: DomainLink, feed: AddressFeed) -> None:
+    def __init__(
+        self, package: Package, instance: StubInstance, link: DomainLink, feed: AddressFeed, port: LinkPort
+    ) -> None:
+        self._port = port
         self.package = package
         self.observer: StubObserver | None = None
         self.ended = trio.Event()
@@ -67,7 +87,6 @@ class InstanceRun(StubObserver):
         self.patience = LinePatience(link)
         self.hosted: HostedStub | None = None
         self._instance = instance
-        self._link = link
         self._feed = feed
         self._live = trio.Event()
         self._ending = trio.Event()
@@ -90,7 +109,7 @@ class InstanceRun(StubObserver):
         """Run it to its end; never raises what ended it. `on_end` is called then."""
         try:
             with self._scope:
-                await host(self._instance, self._link, self, self._until_end)
+                await host(self._instance, self._port, self, self._until_end)
         except Exception as exc:
             self.failure = exc
         finally:
@@ -184,8 +203,10 @@ class Instances:
         self._sources.host.interworking.verified(package.stub.manifest)
         self._link.stub_verified()
 
-    async def make(self, package: Package, times: StepTimes) -> InstanceRun:
+    async def make(self, package: Package, times: StepTimes, port: LinkPort | None = None) -> InstanceRun:
         """Give a package a worker, and make an instance of it, which does not run yet.
+
+        It carries the messages of the link, or what `port` has of them.
 
         Raises:
             StubFaultError: The worker cannot load it.
@@ -196,8 +217,10 @@ class Instances:
         start_seconds = time.perf_counter() - began
         times.add("start", start_seconds)
         self._life.records.started(process.pid, start_seconds, package.stub.module_sha256)
-        instance = sources.host.instance(package, process, link)
-        return InstanceRun(package, instance, link, AddressFeed(link.domain, sources.gate, sources.addresses))
+        port = port or link
+        instance = sources.host.instance(package, process, link, port.queue.stream)
+        feed = AddressFeed(link.domain, sources.gate, sources.addresses)
+        return InstanceRun(package, instance, link, feed, port)
 
     def start(self, run: InstanceRun) -> None:
         """Run an instance, in the background."""

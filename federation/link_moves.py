@@ -64,6 +64,9 @@ def hand_over_link(federation: Federation, domain: str) -> MovedLink | None:
 def taken_out(link: DomainLink) -> MovedLink:
     """What a link has, which has nothing of it any more."""
     machine, now = link.machine, link.now()
+    if machine.canary is not None:
+        machine.canary.join(machine.queue)
+        machine.canary = None
     requests, addressed = machine.replies.hand_over(now)
     return MovedLink(
         machine.queue.stream,

@@ -7,7 +7,8 @@ building it anew takes 2. Source: design, section 7.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,6 +66,16 @@ class LinkRecords:
             template.channel = channel or None
             template.peer_node = peer_node or None
         self._out.stub_ver = stub_version or None
+
+    @contextmanager
+    def as_carried_by(self, channel: str, stub_version: str) -> Iterator[None]:
+        """What is recorded of messages of ours meanwhile went this way."""
+        before = self._out.channel, self._out.stub_ver
+        self._out.channel, self._out.stub_ver = channel, stub_version
+        try:
+            yield
+        finally:
+            self._out.channel, self._out.stub_ver = before
 
     def facts_of(self, facts: Facts) -> GateFacts | None:
         """The part of the gate's facts that the record of a message keeps."""

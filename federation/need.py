@@ -43,6 +43,11 @@ class Need:
         """The operator has changed which versions of the stub may run: the running one is to look."""
         self._looked_at.set()
 
+    @property
+    def is_asked_to_look(self) -> bool:
+        """True after `look`, until `is_looked_at` was asked."""
+        return self._looked_at.is_set()
+
     def is_looked_at(self) -> bool:
         """True once after `look`."""
         is_looked_at, self._looked_at = self._looked_at.is_set(), trio.Event()

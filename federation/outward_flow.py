@@ -84,6 +84,7 @@ class OutwardFlow:
             and self._links.get(link.domain) is link
             and link.machine.refusal is None
             and bool(link.machine.carriers)
+            and link.machine.canary is None
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from federation.core.link_machine import LinkMachine
+from federation.core.link_machine import LinkMachine, queues_of
 
 SLOW_SECONDS = 0.25
 FIRST_CONTACT_SECONDS = 2.0
@@ -25,7 +25,10 @@ class PausedSenders:
     @property
     def is_congested(self) -> bool:
         """True when senders should pause: half of what may be queued is queued."""
-        return self._machine.queue.is_congested
+        machine = self._machine
+        if machine.canary is None:
+            return machine.queue.is_congested
+        return any(queue.is_congested for queue in queues_of(machine))
 
     @property
     def patience_seconds(self) -> float:

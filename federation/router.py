@@ -14,7 +14,7 @@ from secrets import token_hex
 import trio
 
 from federation.core.auth import Claims
-from federation.core.link_machine import LinkMachine
+from federation.core.link_machine import LinkMachine, queues_of
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
@@ -192,7 +192,7 @@ class Federation:
     def congested_link(self, domain: str) -> PausedSenders | None:
         """The senders that pause for a domain, None while nobody has to."""
         link = self._links.get(domain)
-        return link.senders if link is not None and link.queue.is_congested and not link.senders.is_slow else None
+        return link.senders if link is not None and link.senders.is_congested and not link.senders.is_slow else None
 
     def admit(self, claims: Claims) -> DomainLink:
         """Another node has proved its domain: give it the link of that domain.
@@ -284,4 +284,4 @@ def _always(_domain: str) -> bool:
 
 def _is_owed(machine: LinkMachine) -> bool:
     """True when messages wait or are under way, or replies are expected: then time may be up for some of them."""
-    return machine.queue.waiting > 0 or machine.queue.under_way > 0 or len(machine.replies) > 0
+    return len(machine.replies) > 0 or any(queue.waiting or queue.under_way for queue in queues_of(machine))

@@ -80,6 +80,8 @@ class StubDeployment(StubObserver):
                 following = await self._follow(following)
         finally:
             self.instances.stop()
+            if link.machine.canary is not None:
+                link.need.arise()
 
     async def _package(self, times: StepTimes) -> Package:
         link, sources = self._link, self._sources
@@ -100,10 +102,11 @@ class StubDeployment(StubObserver):
             HostError: As `run`.
         """
         following: InstanceRun | None = None
+        link = self._link
 
         async def update() -> bool:
             nonlocal following
-            if self._sources.host.interworking.admission(self._link.domain) is not None:
+            if self._sources.host.interworking.admission(link.domain) is not None:
                 return await self._succession.is_due(run)  # its legacy side may take only one: another follows it
             following = await self._succession.replace(run)
             return following is not None
@@ -113,6 +116,8 @@ class StubDeployment(StubObserver):
             more.append(run.patience.wait_lost)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._life.records.sum_up_often)
+            if link.machine.canary is not None:
+                nursery.start_soon(self._finish_share, run)
             nursery.start_soon(self._prove_in_time, run)
             reason = await self._watch.wait_end(run.package.stub, update, *more)
             nursery.cancel_scope.cancel()
@@ -125,6 +130,11 @@ class StubDeployment(StubObserver):
         else:
             await self._drain(run, reason)
         return following
+
+    async def _finish_share(self, run: InstanceRun) -> None:
+        """A share of an instance before this one has ended with it, and this one has a line: see it through."""
+        if await run.wait_live():
+            await self._succession.canary.finish(run.package)
 
     async def _drain(self, run: InstanceRun, reason: HostError | None) -> None:
         self._life.draining()

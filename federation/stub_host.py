@@ -63,8 +63,8 @@ class StubHost:
         }
         link.stub.verified(module_sha256=stub.module_sha256, version=stub.version, ranges=ranges)
 
-    def instance(self, package: Package, process: StubProcess, link: DomainLink) -> StubInstance:
-        """One instance of a package for a link, which continues the streams of the link."""
+    def instance(self, package: Package, process: StubProcess, link: DomainLink, stream: str) -> StubInstance:
+        """One instance of a package for a link; it continues `stream` of ours, and that of the far end."""
         domain = link.domain
         admission = self.interworking.admission(domain)
         tokens = self.interworking.tokens(domain) or ServiceTokens()
@@ -74,7 +74,7 @@ class StubHost:
             self.identity.node,
             link.stub.url,
             domain,
-            link.queue.stream,
+            stream,
             peer_stream,
             delivered,
             tokens.names,

@@ -19,7 +19,7 @@ _ENDED_FROM_OUTSIDE: Final = frozenset({"deadline", "died"})
 """Faults of the worker process, and not of the code in it: our own deadline, or the kernel, has ended it."""
 
 _Name = Literal["verified", "compiled", "started", "stopped", "state", "fault", "killed", "circuit", "summary"]
-ReleaseName = Literal["updating", "took-over", "turned-down", "rolled-back", "proved"]
+ReleaseName = Literal["updating", "canary", "took-over", "turned-down", "rolled-back", "proved"]
 """What happens to a newer version: started beside the old one, it carries in its place, or does not, or no more."""
 
 

@@ -22,6 +22,7 @@ from federation.core.stub_status import StepTimes
 from federation.domain_link import DomainLink
 from federation.instance_run import InstanceRun, Instances, StubSources
 from federation.need import first_of
+from federation.stub_canary import CanaryEnd, StubCanary
 from federation.stub_life import StubLife
 from federation.stub_provider import Package
 from protofly.errors import Code, PeerError, StubFaultError, TransportError
@@ -44,6 +45,9 @@ class StubSuccession:
         life: Gets what happens to versions.
         sources: Where they come from.
         instances: Of the link.
+
+    Attributes:
+        canary: The share that a newer version carries first.
     """
 
     def __init__(self, link: DomainLink, life: StubLife, sources: StubSources, instances: Instances) -> None:
@@ -51,6 +55,7 @@ class StubSuccession:
         self._life = life
         self._sources = sources
         self._instances = instances
+        self.canary = StubCanary(link, life, sources, instances)
         self._about = {"domain": link.domain}
 
     async def is_due(self, old: InstanceRun) -> bool:
@@ -69,6 +74,11 @@ class StubSuccession:
         self._life.records.release("updating", stub)
         logger.info("%s %s is started beside %s", stub.name, stub.version, self._link.stub.version, extra=self._about)
         try:
+            tried = await self.canary.try_out(old, package, times)
+            if tried.end is CanaryEnd.FAILED:
+                await self._turned_down(stub, tried.event, tried.why or _NO_LINE)
+            if tried.end in (CanaryEnd.FAILED, CanaryEnd.BROKEN_OFF):
+                return None
             run = await self._instances.make(package, times)
         except StubFaultError as exc:
             await self._turned_down(stub, ReleaseEvent.FAULT, FailedModule(code=exc.code.word, detail=exc.detail))

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from federation.core.link_machine import queues_of
 from federation.core.stub_meters import StubMeters
 from msg_node.admin.core.traffic import OTHER, Stage
 from msg_node.admin.link_report import link_problem, link_status
@@ -135,8 +136,9 @@ def node_metrics(node: Node) -> bytes:
         figures.put(Gauge.LINKS, 1, link.state)
         figures.put(Gauge.LINK_UP, link.is_live, domain)
         figures.put(Gauge.LINK_PROBLEM, bool(link_problem(link)), domain)
-        figures.put(Gauge.LINK_WAITING, link.queue.waiting, domain)
-        figures.put(Gauge.LINK_UNDER_WAY, link.queue.under_way, domain)
+        queues = queues_of(link.machine)
+        figures.put(Gauge.LINK_WAITING, sum(queue.waiting for queue in queues), domain)
+        figures.put(Gauge.LINK_UNDER_WAY, sum(queue.under_way for queue in queues), domain)
     for stub in node.federation.hosted_stubs():
         figures.put_totals(stub.domain if stub.domain in named else OTHER, _stub_totals(stub.meters))
     for domain in (*node.traffic.domains(), OTHER):

@@ -227,6 +227,7 @@ class StubEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
         "stopped",
         "summary",
         "updating",
+        "canary",
         "took-over",
         "turned-down",
         "rolled-back",

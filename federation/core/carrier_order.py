@@ -10,15 +10,17 @@ class CarrierOrder(list[Carrier]):
 
     Attributes:
         successor: The one that is to follow the first; until it does, none takes messages.
+        are_held: None takes messages.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.successor: Carrier | None = None
+        self.are_held = False
 
     def may_take(self, carrier: Carrier) -> bool:
         """True while messages go by this carrier."""
-        return bool(self) and self[0] is carrier and self.successor is None
+        return bool(self) and self[0] is carrier and self.successor is None and not self.are_held
 
     def designate(self, old: Carrier, new: Carrier) -> bool:
         """Have one follow another; False if the old one does not carry, or the new one is not up."""

@@ -28,6 +28,7 @@ from typing import Final, Literal
 import msgspec
 
 from federation.core.awaited_replies import AwaitedReplies, LinkNames
+from federation.core.canary_lane import CanaryLane
 from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierProved, CarrierUp, Convicted, Refused
 from federation.core.carrier_order import CarrierOrder
 from federation.core.line_watch import LineWatch, Sight
@@ -254,6 +255,7 @@ class LinkMachine:
         replies: What our senders wait for.
         streams: How far the peer's streams were seen through.
         carriers: Those that are up; messages go by the first.
+        canary: The messages that go by a newer version of the stub meanwhile; None while there is none.
         refusal: What messages are refused with while no carrier is up, until `refuse_until`; None: they wait.
         last_code: Why the stub ended last, for what waits too long.
     """
@@ -265,6 +267,7 @@ class LinkMachine:
         self.replies = AwaitedReplies(names, doubt_until=doubt_until, counters=self.counters)
         self.streams = PeerStreams()
         self.carriers = CarrierOrder()
+        self.canary: CanaryLane | None = None
         self.peer_node = ""
         self.state = "created"
         self.detail = ""
@@ -298,7 +301,8 @@ class LinkMachine:
         if type(event) is not OutboundMessage:
             return self._handlers[type(event)](event, now)
         ttl_seconds = event.deadline_seconds  # until `submit` makes it a point in time
-        code = self.queue.submit(event)
+        queue = self.queue if self.canary is None else self.canary.queue_for(event.message, self.queue)
+        code = queue.submit(event)
         if code is not None:
             self.counters[LinkCount.REJECTED] += 1
             return [Rejected(event, code)]
@@ -404,14 +408,17 @@ class LinkMachine:
         message = self.queue.refused(event.number)
         if message is None:
             return []
-        return [*self._end(message, "rejected", event.code, event.detail, now), *self._switch_if_clear(now)]
+        return [*self.end_message(message, "rejected", event.code, event.detail, now), *self._switch_if_clear(now)]
 
     def _convicted(self, event: Convicted, now: float) -> list[LinkAction]:
         message = event.message
-        ended = self._end(message, "trapped", Code.QUARANTINED, "", now)
+        ended = self.end_message(message, "trapped", Code.QUARANTINED, "", now)
         return [Quarantine(message), *ended, *self._switch_if_clear(now)]
 
-    def _end(self, message: OutboundMessage, outcome: _Failed, code: Code, detail: str, now: float) -> list[LinkAction]:
+    def end_message(
+        self, message: OutboundMessage, outcome: _Failed, code: Code, detail: str, now: float
+    ) -> list[LinkAction]:
+        """A message of ours ends here: count it, and answer its sender."""
         self.counters[outcome] += 1
         reply = self.replies.failed(message, code, detail, now)
         ended = Ended(message, outcome, code)
@@ -450,12 +457,12 @@ class LinkMachine:
         Replies that nobody gave are looked at once nothing waits any more: what still waits here has another code.
         """
         actions: list[LinkAction] = []
-        overdue = self.queue.expire(now)
+        overdue = [message for queue in queues_of(self) for message in queue.expire(now)]
         code = Code.GATEWAY_TIMEOUT  # the far end has not taken it in time, which is the same as no answer in time
         if not self.carriers:
             code = self.refusal or self.last_code or Code.DEPLOY_TIMEOUT
         for message in overdue:
-            actions += self._end(message, "expired", code, self.detail, now)
+            actions += self.end_message(message, "expired", code, self.detail, now)
         if self.carriers:
             actions += self._look_at_line(event.heard_seconds, now)
         if not overdue:
@@ -492,8 +499,9 @@ class LinkMachine:
         self.detail = event.detail
         ended = [
             action
-            for message in self.queue.abandon()
-            for action in self._end(message, "rejected", event.code, event.detail, now)
+            for queue in queues_of(self)
+            for message in queue.abandon()
+            for action in self.end_message(message, "rejected", event.code, event.detail, now)
         ]
         return [*ended, *self._switch_if_clear(now)]
 
@@ -501,5 +509,11 @@ class LinkMachine:
         return [
             action
             for message, code in self.queue.withdraw(event.check)
-            for action in self._end(message, "rejected", code, "", now)
+            for action in self.end_message(message, "rejected", code, "", now)
         ]
+
+
+def queues_of(machine: LinkMachine) -> Sequence[OutboundQueue]:
+    """The queues of a link: one, and two more while a newer version of the stub carries a share."""
+    canary = machine.canary
+    return (machine.queue,) if canary is None else (machine.queue, canary.queue, canary.held)

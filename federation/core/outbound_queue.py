@@ -84,7 +84,57 @@ class QueueLimits:
     in_flight_bytes: int = IN_FLIGHT_BYTES
 
 
-class OutboundQueue:
+class WaitingMessages:
+    """Messages of a queue that no carrier has taken, oldest first; those that a lost carrier handed back are in front.
+
+    Attributes:
+        limits: Bounds of the queue; others count for what comes from then on.
+    """
+
+    def __init__(self, limits: QueueLimits) -> None:
+        self.limits = limits
+        self._waiting: deque[OutboundMessage] = deque()
+        self._waiting_bytes = 0
+        self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers
+
+    @property
+    def waiting(self) -> int:
+        """Messages that no carrier has taken yet."""
+        return len(self._waiting)
+
+    def withdraw(self, check: Callable[[Message], None]) -> list[tuple[OutboundMessage, Code]]:
+        """Give up what waits and does not pass `check`, which raises PeerError; each is the caller's to answer."""
+        withdrawn: list[tuple[OutboundMessage, Code]] = []
+        kept: deque[OutboundMessage] = deque()
+        for pending in self._waiting:
+            try:
+                check(pending.message)
+                kept.append(pending)
+            except PeerError as exc:
+                withdrawn.append((pending, exc.code))
+                self._waiting_bytes -= len(pending.wire)
+        self._waiting = kept
+        self._kept, self._kept_bytes = min(self._kept, len(kept)), min(self._kept_bytes, self._waiting_bytes)
+        return withdrawn
+
+    def take_out(self, is_wanted: Callable[[OutboundMessage], bool]) -> list[OutboundMessage]:
+        """Take out those of the waiting messages that are wanted elsewhere, in order."""
+        taken = [pending for pending in self._waiting if is_wanted(pending)]
+        if taken:
+            self._waiting = deque(pending for pending in self._waiting if not is_wanted(pending))
+            self._waiting_bytes -= sum(len(pending.wire) for pending in taken)
+            self._kept, self._kept_bytes = min(self._kept, self.waiting), min(self._kept_bytes, self._waiting_bytes)
+        return taken
+
+    def adopt(self, messages: Iterable[OutboundMessage]) -> None:
+        """Have messages of another queue follow what waits, in their order; they get numbers of this one."""
+        for pending in messages:
+            pending.number = 0
+            self._waiting.append(pending)
+            self._waiting_bytes += len(pending.wire)
+
+
+class OutboundQueue(WaitingMessages):
     """The queue towards one foreign domain.
 
     Args:
@@ -94,16 +144,12 @@ class OutboundQueue:
         awaited_until: Monotonic seconds. Until then one carrier follows another: as many messages may wait as while one
             is live. Senders pause as they do without a carrier; this is for what they have sent already.
         is_carried: A carrier is up.
-        limits: Bounds of the queue; others count for what comes from then on.
         next_number: That of the next message that goes for the first time.
     """
 
     def __init__(self, stream: str, limits: QueueLimits | None = None) -> None:
+        super().__init__(limits or QueueLimits())
         self.stream = stream
-        self.limits = limits or QueueLimits()
-        self._waiting: deque[OutboundMessage] = deque()
-        self._waiting_bytes = 0
-        self._kept = self._kept_bytes = 0  # handed back by a lost carrier: they do not take the place of newcomers
         self._under_way: deque[OutboundMessage] = deque()
         self._under_way_bytes = 0
         self.next_number = 1
@@ -111,11 +157,6 @@ class OutboundQueue:
         self._overdue: list[OutboundMessage] = []
         self.awaited_until = 0.0
         self.is_carried = False
-
-    @property
-    def waiting(self) -> int:
-        """Messages that no carrier has taken yet."""
-        return len(self._waiting)
 
     @property
     def under_way(self) -> int:
@@ -150,6 +191,11 @@ class OutboundQueue:
         return len(self._under_way) < limits.in_flight_messages and self._under_way_bytes < limits.in_flight_bytes
 
     @property
+    def is_clear(self) -> bool:
+        """True when nothing that a carrier ever took is here: what waits could as well go by another stream."""
+        return not self._under_way and not (self._waiting and self._waiting[0].number)
+
+    @property
     def is_exhausted(self) -> bool:
         """True when the numbers of this stream are used up; `begin_stream` is due once nothing is under way."""
         return self.next_number > LAST_NUMBER
@@ -159,8 +205,7 @@ class OutboundQueue:
 
         Only while no message with an old number is here.
         """
-        assert not self._under_way
-        assert not (self._waiting and self._waiting[0].number)
+        assert self.is_clear
         self.stream = stream
         self.next_number = next_number
         moved = sorted(messages, key=lambda pending: pending.number or LAST_NUMBER + 1)
@@ -319,21 +364,6 @@ class OutboundQueue:
             return suspects[0]
         self._one_at_a_time = max(self._one_at_a_time, len(suspects))
         return None
-
-    def withdraw(self, check: Callable[[Message], None]) -> list[tuple[OutboundMessage, Code]]:
-        """Give up what waits and does not pass `check`, which raises PeerError; each is the caller's to answer."""
-        withdrawn: list[tuple[OutboundMessage, Code]] = []
-        kept: deque[OutboundMessage] = deque()
-        for pending in self._waiting:
-            try:
-                check(pending.message)
-                kept.append(pending)
-            except PeerError as exc:
-                withdrawn.append((pending, exc.code))
-                self._waiting_bytes -= len(pending.wire)
-        self._waiting = kept
-        self._kept, self._kept_bytes = min(self._kept, len(kept)), min(self._kept_bytes, self._waiting_bytes)
-        return withdrawn
 
     def expire(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[OutboundMessage]:
         """Some of the messages that waited too long; those under way are the far end's to answer."""

@@ -18,10 +18,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final, Protocol
 
 import trio
 
+from federation.core.link_machine import queues_of
 from federation.domain_link import close_link
 from federation.router import Federation
 from msg_node.bus.bus import Bus
@@ -145,7 +147,8 @@ class Drain:
     def _unsent(self) -> dict[str, int]:
         """Messages for other domains that are neither acknowledged nor answered nor stored, by domain."""
         links = self._federation.links
-        counts = {link.domain: sum(not one.message.expects_reply for one in link.queue) for link in links}
+        waiting = {link.domain: chain.from_iterable(queues_of(link.machine)) for link in links}
+        counts = {domain: sum(not one.message.expects_reply for one in rest) for domain, rest in waiting.items()}
         return {domain: count for domain, count in counts.items() if count}
 
     def _has_settled(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import time
 
+from federation.core.canary_lane import CanaryLane
 from federation.core.link_counts import LinkCount
+from federation.core.link_machine import queues_of
 from federation.domain_link import DomainLink
 
 FORGED_NAMES_SHOWN = 8
@@ -20,6 +22,7 @@ def link_problem(link: DomainLink) -> str:
 
 def link_status(link: DomainLink) -> dict[str, object]:
     """The status report of one link."""
+    machine = link.machine
     return {
         "domain": link.domain,
         "state": link.state,
@@ -33,10 +36,16 @@ def link_status(link: DomainLink) -> dict[str, object]:
         "usage": link.stub.meters.totals(),
         "cache": "hit" if link.stub.times.is_warm else "miss",
         "steps": [{"name": name, "ms": round(ms, 3)} for name, ms in link.stub.times.steps],
-        "waiting": link.queue.waiting,
-        "under_way": link.queue.under_way,
+        "waiting": sum(queue.waiting for queue in queues_of(machine)),
+        "under_way": sum(queue.under_way for queue in queues_of(machine)),
+        "canary": None if machine.canary is None else _share(machine.canary),
         **{name.replace(" ", "_"): link.counters[name] for name in LinkCount},
         "domains": sorted(link.inward.domains()),
         "forged_names": link.inward.forged_names.most(FORGED_NAMES_SHOWN),
         "lost": 0 if link.queue.is_carried or not link.queue.under_way else link.queue.under_way,
     }
+
+
+def _share(lane: CanaryLane) -> dict[str, int]:
+    """What became of the share of a newer version so far."""
+    return {"delivered": lane.delivered, "refused": lane.refused}

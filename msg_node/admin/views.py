@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
+from federation.core.link_machine import queues_of
 from federation.domain_link import DomainLink
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.pages import Row
@@ -177,8 +178,9 @@ def queues(node: Administered) -> Iterator[Row]:
         if port.queue.queued:
             yield _queue("runtime", node.bus.runtimes.runtime_of(port), port.queue.queued, 0)
     for link in node.federation.links:
-        if link.queue.waiting or link.queue.under_way:
-            yield _queue("link", link.domain, link.queue.waiting, link.queue.under_way)
+        for queue in queues_of(link.machine):
+            if queue.waiting or queue.under_way:
+                yield _queue("link", link.domain, queue.waiting, queue.under_way)
     stored = node.state.delivery.parking.queues
     for name in list(stored.names()):
         waiting = stored.waiting(name)

@@ -537,6 +537,18 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         tuple[str, ...],
         Meta(description="SHA-256 of modules that are approved: with `pinned` the only ones, with `hold` beforehand."),
     ] = ()
+    canary_percent: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=50,
+            description="A newer version of the stub carries the messages of so many of 100 pairs of addresses first, "
+            "beside the version that runs; 0: it takes over at once.",
+        ),
+    ] = 0
+    canary_seconds: Annotated[
+        int, Meta(ge=10, le=3600, description="For how long it does before it takes over whole.")
+    ] = 300
     configuration: Annotated[
         dict[str, Any],
         Meta(description="Table of settings for the stub of the domain, as the stub's page explains them; no secrets."),

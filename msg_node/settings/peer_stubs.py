@@ -59,7 +59,7 @@ def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str
     if len(msgspec.json.encode(plain_values(peer.configuration))) > STUB_CONFIGURATION_BYTES:
         yield "configuration", f"has more than {STUB_CONFIGURATION_BYTES:,} bytes"
     yield from _script_problems(peer)
-    yield from _update_problems(peer)
+    yield from _update_problems(settings, peer)
     if peer.stub is None and not peer.unsigned_stub:
         if peer.endpoint:
             yield "endpoint", "goes with `stub` or `unsigned_stub`"
@@ -73,14 +73,17 @@ def _problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str
     yield from (("endpoint", text) for text in _endpoint_problems(peer))
 
 
-def _update_problems(peer: PeerSettings) -> Iterator[tuple[str, str]]:
+def _update_problems(settings: Settings, peer: PeerSettings) -> Iterator[tuple[str, str]]:
     if any(not _SHA256.fullmatch(one) for one in peer.modules):
         yield "modules", "64 small hex digits each: `trapezoid node stubs --json` shows what runs"
     if peer.updates == "pinned" and not peer.modules:
         yield "updates", "`pinned` needs `modules`: nothing could run"
     if peer.updates == "auto" and peer.modules:
         yield "modules", 'goes with `updates = "hold"` or `"pinned"`'
-    if peer.updates != "auto" and (peer.stub is not None or peer.unsigned_stub):
+    is_chosen = peer.stub is not None or bool(peer.unsigned_stub)
+    if peer.canary_percent and (is_chosen or peer.domain in {one.domain for one in settings.interworking}):
+        yield "canary_percent", "only for a stub that the domain publishes, and that is no interworking stub"
+    if peer.updates != "auto" and is_chosen:
         yield "updates", "a stub that you choose is not updated: leave this out"
 
 

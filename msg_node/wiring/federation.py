@@ -7,7 +7,7 @@ from federation.core.carrier import LinkPort
 from federation.decision_records import DecisionRecords
 from federation.egress import LineOpener
 from federation.flight_recorder import FlightRecorders
-from federation.instance_run import StubSources
+from federation.instance_run import CanaryTerms, StubSources
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import BorderRules, Identify, LinkContext, LinkObserver, LocalBus, OurNames
 from federation.link_records import Recording
@@ -43,7 +43,10 @@ def build_supervision(
         found = state.restrictions.find(Restricted.STUB, domain)
         return None if found is None else found.reason
 
-    return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state), forbidden)
+    def canary(domain: str) -> CanaryTerms | None:
+        return meaning.canary_terms(foundation.current.get(), domain)
+
+    return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state), forbidden, canary)
 
 
 def build_link_context(

@@ -16,6 +16,7 @@ from federation.core.outbound_queue import QueueLimits
 from federation.core.resolution import PeerEntry
 from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
+from federation.instance_run import CanaryTerms
 from federation.link_context import BorderRules, Identify, OurNames
 from federation.link_records import Recording
 from federation.visitors import greeting
@@ -184,6 +185,12 @@ def update_rule(settings: Settings, domain: str) -> UpdateRule:
     """Return which newer versions of the stub of a domain may run."""
     peer = _entry_of(settings, domain)
     return AUTOMATIC if peer is None else UpdateRule(peer.updates, frozenset(peer.modules))
+
+
+def canary_terms(settings: Settings, domain: str) -> CanaryTerms | None:
+    """Return what share of the messages for a domain a newer version of its stub carries first; None for none."""
+    peer = _entry_of(settings, domain)
+    return CanaryTerms(peer.canary_percent, peer.canary_seconds) if peer is not None and peer.canary_percent else None
 
 
 def _entry_of(settings: Settings, domain: str) -> PeerSettings | None:

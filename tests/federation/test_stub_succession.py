@@ -88,11 +88,11 @@ class Rig:
         bus = Bus("a.example", clock=Clock(monotonic=trio.current_time))
         self.pair, self.old, self.new, self.releases = Pair(a=bus), Guest(), Guest(), Releases()
         self.link, self.offered = self.pair.to_b, 2
-        guests = [self.old, self.new]
+        self.guests = [self.old, self.new]
 
         async def start_worker(*_: object) -> ScriptedProcess:
             await trio.lowlevel.checkpoint()
-            return guests.pop(0).process
+            return self.guests.pop(0).process
 
         async def package(*_: object, **__: object) -> Package:
             await trio.lowlevel.checkpoint()

@@ -209,6 +209,11 @@ _LINKS = StatusSection(
         StatusMember("links[].stub.interworking", _TEXT, "Legacy addresses that it speaks for", "interworking stubs"),
         StatusMember("links[].stub.withheld", _TEXT, "What its manifest asks for and `grant` does not give", "any is"),
         StatusMember("links[].update", _TEXT, "What happened to a newer version last; empty for nothing"),
+        StatusMember("links[].canary", "object or null", "The share that a newer version of the stub carries, if any"),
+        StatusMember("links[].canary.delivered", _INTEGER, "Messages that went by it", "a share is carried"),
+        StatusMember(
+            "links[].canary.refused", _INTEGER, "Messages that it or the far end refused", "a share is carried"
+        ),
         StatusMember("links[].usage.calls", _INTEGER, "Exchanges with the stub"),
         StatusMember("links[].usage.messages", _INTEGER, "Messages that went into it"),
         StatusMember("links[].usage.traps", _INTEGER, "Faults that ended an instance"),

@@ -206,6 +206,12 @@ EFFECTS: dict[str, Effect] = {
     f"{PEER}.modules": Effect(
         [TOKEN], lambda node: meaning.update_rule(node.current.get(), "b.example"), {"peer": [{"updates": "hold"}]}
     ),
+    f"{PEER}.canary_percent": Effect(10, lambda node: meaning.canary_terms(node.current.get(), "b.example")),
+    f"{PEER}.canary_seconds": Effect(
+        60,
+        lambda node: meaning.canary_terms(node.current.get(), "b.example"),
+        {"peer": [{"canary_percent": 10}]},
+    ),
     f"{PEER}.configuration": Effect({"a": 1}, lambda node: node.trust.chosen._of("b.example").configuration),
     f"{PEER}.stay_connected": Effect(True, lambda node: [link.is_idle for link in node.federation.links]),
     f"{PEER}.class": Effect(
