@@ -2,9 +2,10 @@
 
 It stands in front of the state store. Claims and releases follow from the rows that are submitted, keep their order,
 and go to the directory many at a time. An address that another node has already is lost here: the step that wanted it
-is answered 409 `address-taken`, and what memory holds of it is undone (`on_lost`). A claim of a node that died before
-it stored what the claim is for stands for nothing: it is replaced. While the directory cannot be asked, steps are
-answered like those whose rows cannot be stored, and their claims are tried again. Source: design, section 6.
+is answered 409 `address-taken`, what memory holds of it is undone (`on_lost`), and nobody else pays for that. A claim
+of a node that died before it stored what the claim is for stands for nothing: it is replaced. While the directory
+cannot be asked, steps are answered like those whose rows cannot be stored, and their claims are tried again. Source:
+design, section 6.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import trio
 
+from msg_node.addresses.core.allocation import OwnedRow
 from msg_node.cluster.directory import Claim, Directory
 from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.session import Session, SessionRow
@@ -25,6 +27,22 @@ from protofly.errors import Code, HostError
 from protofly.limits import STATE_RETRY_SECONDS
 
 logger = logging.getLogger("msg_node")
+
+
+class ClaimsLostError(HostError):
+    """Other nodes have addresses that were claimed here.
+
+    Attributes:
+        keys: Those addresses.
+        sids: Sessions that had claimed them: what is reported to these meanwhile may not hold.
+        sid_keys: The same as keys of their rows.
+    """
+
+    def __init__(self, keys: AbstractSet[str], sids: AbstractSet[int]) -> None:
+        super().__init__(Code.ADDRESS_TAKEN, "another node has this address")
+        self.keys = keys
+        self.sids = sids
+        self.sid_keys = frozenset(map(str, sids))
 
 
 class _Promise:
@@ -42,7 +60,8 @@ class _Promise:
         self._settle()
 
     def broken(self, error: HostError) -> None:
-        self._error = self._error or error
+        if self._error is None or isinstance(self._error, ClaimsLostError):  # rows that are not stored concern all
+            self._error = error
         self._settle()
 
     def _settle(self) -> None:
@@ -57,10 +76,15 @@ class _Promise:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """Keys that one submission owns from now on (True) or no more, in order; none for a report of earlier steps."""
+    """Keys that one submission owns from now on (True) or no more, in order; none for a report of earlier steps.
+
+    Attributes:
+        sids: Sessions that claim some of them, by key.
+    """
 
     keys: dict[str, bool]
     promise: _Promise | None
+    sids: dict[str, int] = field(default_factory=dict)
 
 
 class AddressClaims:
@@ -74,7 +98,7 @@ class AddressClaims:
     Attributes:
         directory: See above.
         held: Runtime addresses that are claimed for sessions here.
-        on_lost: Called with addresses that another node owns.
+        on_lost: Called with addresses that another node owns and memory still has here.
         on_claimed: Called with addresses that are ours from now on.
         abandoned: Says which claims of others stand for nothing; may raise HostError like the directory.
     """
@@ -144,10 +168,10 @@ class AddressClaims:
         promise = _Promise(on_durable, on_failed)
         self._store.submit(changes, promise.kept, promise.broken, is_awaited=is_awaited)
         if keys:
-            self._steps.append(_Step(keys, promise))
+            self._steps.append(_Step(keys, promise, _claimants(changes)))
             self._wanted.set()
         else:
-            under_way.append(_Step(keys, promise))  # a report of what came before it: true if those claims hold
+            under_way.append(_Step(keys, promise))  # a report of what came before it
 
     def release(self, keys: Collection[str]) -> None:
         """End claims behind which there are no rows."""
@@ -168,22 +192,26 @@ class AddressClaims:
 
     async def _perform(self, steps: Sequence[_Step]) -> None:
         last: dict[str, bool] = {}
+        claimed: dict[str, None] = {}  # also what is released after it: each claim is answered by itself
         for step in steps:
             last |= step.keys
-        claimed = [key for key, is_owned in last.items() if is_owned]
-        released = [key for key, is_owned in last.items() if not is_owned]
-        owners = await self._claim(claimed) if claimed else {}
+            claimed |= {key: None for key, is_owned in step.keys.items() if is_owned}
+        owners = await self._claim(claimed.keys()) if claimed else {}
+        lost = {key for key in claimed if owners[key].node != self._node}
+        kept = {key for key in claimed if last[key]} - lost
+        self.held |= self._of_runtime.keys() & kept
+        self.on_claimed(kept)  # first of all: what was looked up meanwhile finds its recipient here
+        released = [key for key, is_owned in last.items() if not is_owned and key not in lost]
         if released:
             await self.directory.release(released)
-        lost = {key for key in claimed if owners[key].node != self._node}
-        self.held |= self._of_runtime.keys() & (owners.keys() - lost)
-        self.on_claimed(owners.keys() - lost)
         self._claiming, self._is_refused = [], False
+        sids = {step.sids[key] for step in steps for key in lost & step.sids.keys()}
+        error = ClaimsLostError(lost, sids) if lost else None
         for step in steps:
             if step.promise is not None:
-                _settle(step, step.promise, lost)
-        if lost:
-            self.on_lost(sorted(lost))
+                _settle(step, step.promise, error)
+        if undone := sorted({key for key in lost if last[key]}.difference(*(step.keys for step in self._steps))):
+            self.on_lost(undone)  # what a later step has let go or claimed again is that step's
         self._called_back()
 
     async def _claim(self, keys: Collection[str]) -> dict[str, Claim]:
@@ -197,7 +225,7 @@ class AddressClaims:
     async def _try_again_later(self, error: HostError) -> None:
         logger.error("cluster: addresses cannot be claimed; trying again: %s", error)
         steps, self._claiming, self._is_refused = self._claiming, [], True
-        self._steps[:0] = [_Step(step.keys, None) for step in steps if step.keys]
+        self._steps[:0] = [_Step(step.keys, None, step.sids) for step in steps if step.keys]
         for step in steps:
             if step.promise is not None:
                 step.promise.broken(error)
@@ -239,11 +267,21 @@ class AddressClaims:
         self._of_runtime[runtime_key] += 1
 
 
-def _settle(step: _Step, promise: _Promise, lost: AbstractSet[str]) -> None:
-    if lost & step.keys.keys():
-        promise.broken(HostError(Code.ADDRESS_TAKEN, "another node has this address"))
-    elif lost and not step.keys:
-        promise.broken(HostError(Code.STATE_UNAVAILABLE, "another node has an address that was claimed before"))
+def _claimants(changes: Collection[Change]) -> dict[str, int]:
+    """The sessions that claim addresses, by key."""
+    sids = {}
+    for change in changes:
+        if isinstance(change.row, OwnedRow):
+            sids[change.key] = change.row.sid
+        elif isinstance(change.row, SessionRow):
+            sids[change.row.runtime_key] = int(change.key)
+    return sids
+
+
+def _settle(step: _Step, promise: _Promise, error: ClaimsLostError | None) -> None:
+    """Break what rests on a lost claim: of a report, who made it says whether it does."""
+    if error is not None and (not step.keys or error.keys & step.keys.keys()):
+        promise.broken(error)
     else:
         promise.kept()
 

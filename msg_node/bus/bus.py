@@ -196,7 +196,7 @@ def make_bus(
     checks = Checks(admission, judges.guests, services.observers)
     from_nodes = None
     if options.nodes is not None:
-        options.nodes.routing.connect(refusals, parked_actions.take_found)
+        options.nodes.routing.connect(refusals, parked_actions.take_found, here)
         options.nodes.moves.connect(services.sessions, effects, own)
         options.nodes.work.connect(parked_actions)
         from_nodes = NodeTraffic(state, options.nodes, services.observers, here, destinations, refusals)

@@ -14,6 +14,7 @@ from os import urandom
 from typing import Protocol
 
 from msg_node.addresses.foreign_objects import ForeignObjects
+from msg_node.bus.address_claims import ClaimsLostError
 from msg_node.bus.connection_effects import ConnectionEffects
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.inquiries import Inquiries
@@ -35,8 +36,8 @@ from protofly.random_stock import RandomStock
 logger = logging.getLogger("msg_node")
 
 
-_Step = tuple[ServiceResult, Callable[[Message], None]]
-"""The result of a request, and the function that takes its replies."""
+_Step = tuple[ServiceResult, Callable[[Message], None], int]
+"""The result of a request, the function that takes its replies, and the session or link that asked, 0 for neither."""
 
 
 class _Promise:
@@ -49,12 +50,12 @@ class _Promise:
         self._steps = steps
 
     def kept(self) -> None:
-        for result, answer in self._steps:
+        for result, answer, _ in self._steps:
             self._effects.leave(result, answer)
 
     def broken(self, error: HostError) -> None:
-        for result, answer in self._steps:
-            if result.changes or result.durability is Durability.REQUIRED:
+        for result, answer, number in self._steps:
+            if _rests_on(result, number, error):
                 self._effects.leave_refused(result, answer, error)
             else:
                 self._effects.leave(result, answer)
@@ -151,17 +152,24 @@ class Effects:
             answer: Takes the reply, if there is one, when what it promises is durable.
             now: Seconds since the Unix epoch.
         """
-        self.apply(self._services.handle(message, number, now=now, seed=self._random.take(SEED_BYTES)), answer)
+        result = self._services.handle(message, number, now=now, seed=self._random.take(SEED_BYTES))
+        self.apply(result, answer, number)
 
-    def apply(self, result: ServiceResult, answer: Callable[[Message], None]) -> None:
-        """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk."""
+    def apply(self, result: ServiceResult, answer: Callable[[Message], None], number: int = 0) -> None:
+        """Do the effects now, let replies (by `answer`) and notifications leave when the changes are on disk.
+
+        Args:
+            result: Of the step.
+            answer: See `serve`.
+            number: Of the session or link that asked, 0 for neither.
+        """
         if result.effects or result.notices or result.news:
             self._connections.perform(result)
         if not result.changes and not self._has_to_wait(result.durability):
             self.leave(result, answer)
             self._settle()
             return
-        self._steps.append((result, answer))
+        self._steps.append((result, answer, number))
         self._changes += result.changes
         if not self._is_gathering:
             self._submit()
@@ -179,7 +187,7 @@ class Effects:
         promise = _Promise(self, steps)
         try:
             self._store.submit(
-                changes, promise.kept, promise.broken, is_awaited=any(_is_awaited(result) for result, _ in steps)
+                changes, promise.kept, promise.broken, is_awaited=any(_is_awaited(result) for result, _, _ in steps)
             )
         except HostError as exc:
             promise.broken(exc)
@@ -190,7 +198,7 @@ class Effects:
         port = self._send_queues.ports.get(number)
         if port is None and number > 0:
             result.replies = ()
-        self.apply(result, self._own.send if port is None else partial(self._send_queues.enqueue_reply, port))
+        self.apply(result, self._own.send if port is None else partial(self._send_queues.enqueue_reply, port), number)
 
     def concluded(self, asked: Asked, outcome: object) -> None:
         """An inquiry has come to its end: answer, if the asker is still there, or ask on."""
@@ -220,10 +228,13 @@ class Effects:
 
     def leave_refused(self, result: ServiceResult, answer: Callable[[Message], None], error: HostError) -> None:
         """Send refusals in place of replies whose step could not be made durable; refusals stay as they are."""
-        if error.code is not Code.ADDRESS_TAKEN:  # which another node of the domain says, and nothing has failed
+        code = error.code
+        if not isinstance(error, ClaimsLostError):
             logger.error("state cannot be stored: %s", error)
             self._send_queues.counters[NodeCount.STORAGE_FAILURES] += 1
-        replies = [not_stored(reply, error.code) if _promises(reply) else reply for reply in result.replies]
+        elif not result.changes:
+            code = Code.STATE_UNAVAILABLE  # it reports what its session had claimed: asked again, it is as it is then
+        replies = [not_stored(reply, code) if _promises(reply) else reply for reply in result.replies]
         for asked in result.inquiries:
             replies += self._services.refused(asked, error)
         result.replies, result.inquiries = replies, ()
@@ -253,6 +264,15 @@ class Effects:
         self._parked_actions.settle()
         self._foreign.forget_unheard()
         self._send_queues.wake()
+
+
+def _rests_on(result: ServiceResult, number: int, error: HostError) -> bool:
+    """Whether a step cannot be promised after an error: claims that were lost concern those who had made them."""
+    if not result.changes and result.durability is not Durability.REQUIRED:
+        return False
+    if not isinstance(error, ClaimsLostError) or number in error.sids:
+        return True
+    return any(change.key in error.keys or change.key in error.sid_keys for change in result.changes)
 
 
 def _promises(reply: Message) -> bool:

@@ -20,8 +20,9 @@ from typing import Final
 import trio
 
 from federation.link_context import Refusal
-from msg_node.addresses.core.allocation import ancestors
+from msg_node.addresses.core.allocation import ancestors, is_below_any
 from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
+from msg_node.bus.core.router import Decisions, Deliver
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.user_routing import TakeAction
@@ -70,18 +71,20 @@ class NodeRouting:
         self.bus: NodeBus
         self._refusals: Refusals
         self._take_action: TakeAction
+        self._router: Decisions
         self.clock: Callable[[], float] = time.monotonic
         self.look_ups = 0
         """Questions to the directory since the start."""
         directory.on_ended = self._ended
 
-    def connect(self, refusals: Refusals, take_action: TakeAction) -> None:
-        """Set who answers what comes to nothing, and who keeps actions of those who are nowhere.
+    def connect(self, refusals: Refusals, take_action: TakeAction, router: Decisions) -> None:
+        """Set who answers what comes to nothing, who keeps actions of those who are nowhere, and who knows who is here.
 
         Once, before anything runs.
         """
         self._refusals = refusals
         self._take_action = take_action
+        self._router = router
 
     def place(self, key: str) -> int | None:
         """See `KnownPlaces`."""
@@ -158,18 +161,34 @@ class NodeRouting:
             return Refusal(Code.TIMEOUT)
         if isinstance(claim, HostError):
             return Refusal(claim.code)
-        if claim.node in ("", self._node):  # or it has just come here: then its sender may try again
+        if claim.node == self._node and not message.is_action and (numbers := self._listeners_here(message, waiting)):
+            return self._deliver(message, waiting, numbers)  # it has just come here, or been claimed here
+        if claim.node in ("", self._node):
             if message.is_action:
                 self._take_action(message, waiting.number, waiting.roles, "")
                 return None
             return Refusal(Code.NO_ROUTE) if message.expects_reply else None
+        if is_node(waiting.number):
+            return self._pass_on(message, waiting, claim.node)
+        return self._deliver(message, waiting, (self._state.links.of_node(claim.node),))
+
+    def _listeners_here(self, message: Message, waiting: WaitingMessage) -> tuple[int, ...]:
+        if is_below_any(message.to_key, self._state.owners.pending):
+            return ()
+        decision = self._router.decide(message, waiting.number, time.time(), may_park=False)
+        if type(decision) is not Deliver:
+            return ()
+        numbers = tuple([number for number in decision.numbers if not is_node(number)])
+        sender = domain_of(message.from_) if waiting.number < 0 else ""
+        is_from_abroad = sender != "" and sender not in self._state.domains
+        return self._state.guests.without_transit(message.to, numbers) if is_from_abroad else numbers
+
+    def _deliver(self, message: Message, waiting: WaitingMessage, numbers: tuple[int, ...]) -> Refusal | None:
+        """Queue for who is here, or for the node that has them."""
         queues = self._refusals.send_queues
         port = queues.ports.get(waiting.number)
         blockers = queues.link_blockers if port is None else port.blockers
-        number = self._state.links.of_node(claim.node)
-        if is_node(waiting.number):
-            return self._pass_on(message, waiting, claim.node)
-        code = queues.to_listeners((number,), message, blockers, waiting.roles)
+        code = queues.to_listeners(numbers, message, blockers, waiting.roles)
         if code is None and message.peek.ttl and waiting.number > 0:
             self._refusals.requests.sent(message, waiting.number)
         if code is None and message.wants_receipt and port is not None:

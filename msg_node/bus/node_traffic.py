@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from federation.link_context import Refusal
+from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.bus.cluster_links import ClusterLinks
@@ -183,6 +184,7 @@ class NodeTraffic:
         self._link_moves = parts.places.moves
         self._observers = observers
         self._router = router
+        self._pending = state.owners.pending
         self._refusals = refusals
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
@@ -268,7 +270,10 @@ class NodeTraffic:
                 return
         try:
             self._follow(message, number)
-            code = self._to_here(passed, self._router.decide(message, number, now, may_park=False), number, now)
+            if self._pending and is_below_any(message.to_key, self._pending):
+                code = self._wait_for_claim(passed, number)
+            else:
+                code = self._to_here(passed, self._router.decide(message, number, now, may_park=False), number, now)
         except PeerError as exc:
             code = exc.code
         if code is not None and message.expects_reply:
@@ -318,6 +323,13 @@ class NodeTraffic:
         elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
             self._parked_actions.guarantee(message, numbers, now)
         return code
+
+    def _wait_for_claim(self, passed: Passed, number: int) -> Code | None:
+        """Who has claimed the recipient here may not get it: ask the directory, which is answered behind that claim."""
+        if passed.is_rerouted:
+            return Code.NO_ROUTE
+        refusal = self._routing.take(passed.message, number, passed.roles)
+        return None if refusal is None else refusal.code
 
     def _here(self, message: Message, passed: Passed, numbers: tuple[int, ...]) -> tuple[int, ...]:
         if passed.is_from_abroad:
