@@ -39,7 +39,7 @@ from msg_node.kernel.service import ServiceResult
 from msg_node.kernel.session import OpenRefused
 from msg_node.sessions.core.session_service import RECONNECTION_FAIL, OpenRefusedError, ReconnectionError
 from protofly import codec
-from protofly.address import canonical_key, domain_of
+from protofly.address import domain_of
 from protofly.errors import Code, HostError, PeerError
 from protofly.message import Message
 
@@ -215,8 +215,9 @@ class SessionMoves:
             self._take_in(moved, owners)
 
     def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
-        ours = [row for row in moved.addresses if owners[canonical_key(row.url)].node == self._node]
-        changes = move_in(self._state, msgspec.structs.replace(moved, addresses=tuple(ours)), now=time.time())
+        claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
+        ours = {key for key, claim in owners.items() if claim.node == self._node and claimant(key) is None}
+        changes = move_in(self._state, moved.with_only(ours), now=time.time())
         self._effects.apply(ServiceResult(changes=changes), self._own.send)
 
     def _release_unused(self, runtime_key: str) -> None:

@@ -10,11 +10,12 @@ Source: message specification, section 5.1.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
 
-from msg_node.addresses.core.allocation import OwnedRow
+from msg_node.addresses.core.allocation import OwnedRow, is_below_any
 from msg_node.addresses.core.subscriptions import SubscriptionRow
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.changes import Change, Table
@@ -58,6 +59,17 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     def keys(self) -> list[str]:
         """What is claimed for it."""
         return [self.session.runtime_key, *(canonical_key(row.url) for row in self.addresses)]
+
+    def with_only(self, ours: Collection[str]) -> MovedSession:
+        """The session without its other addresses, which are somebody else's by now, and what it listened to there."""
+        lost = {key for row in self.addresses if (key := canonical_key(row.url)) not in ours}
+        if not lost:
+            return self
+        return msgspec.structs.replace(
+            self,
+            addresses=tuple([row for row in self.addresses if canonical_key(row.url) not in lost]),
+            subscriptions=tuple([row for row in self.subscriptions if not is_below_any(row.key, lost)]),
+        )
 
 
 def find_wanted(state: BusTables, asked: Asked, *, now: float) -> Session | OpenRefused | None:

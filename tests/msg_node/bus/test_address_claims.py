@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from msg_node.bus.core.moved_session import move_out
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
 from msg_node.kernel.counts import NodeCount
 from tests.support.cluster_rig import cluster_rig, node_of
@@ -159,3 +160,31 @@ async def test_an_address_that_is_claimed_by_a_neighbour_while_a_claim_is_lost_i
         assert let_go == []
         await ana.say(a_message("message", ana.address, THING, {"n": 1}))
         assert (await next_of(eve, "message"))["body"] == {"n": 1}
+
+
+async def test_an_address_that_somebody_has_claimed_since_does_not_come_back_with_the_session_of_a_dead_node(
+    tmp_path: Path,
+) -> None:
+    other = "comm://alpha.example/other"
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        assert (await bo.subscribed(THING, other))["body"]["code"] == 200
+        session = two.state.sessions.get(two.state.sessions.by_runtime(bo.address) or 0)
+        assert session is not None
+        node_of(one).stored[bo.address] = move_out(two.state, session)
+        await node_of(two).directory.release([THING])  # the node died before its rows said so, too
+        node_of(two).bus.leave()
+        node_of(one).dead.add("n2")
+        assert (await ana.subscribed(THING))["body"]["code"] == 200
+        back = await one.runtime()
+        back.address = bo.address
+        reply = await back.ask("re-open", "mn:/session", None, from_=bo.session_address)
+        assert reply["body"]["code"] == 200, reply
+        owned = await back.ask("read", ALLOCATION, {})
+        assert [row["url"] for row in owned["body"]["value"]["resources"]] == [other]
+        await released(back, THING)
+        await back.say(a_message("message", back.address, THING, {"n": 1}))
+        assert (await next_of(ana, "message"))["body"] == {"n": 1}
+        await released(ana, THING)
+        for runtime in (ana, back):
+            assert code_and_reason(await runtime.ask("read", THING)) == (404, "no-route")
