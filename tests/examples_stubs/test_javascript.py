@@ -292,6 +292,39 @@ def test_script_is_asked_to_connect_again_and_lines_are_held_back_longer_each_ti
     assert all(2 * 0.8 <= b / a <= 2 * 1.3 for a, b in pairwise(waited))
 
 
+BROKEN = """
+export default (url, bus) => ({instance: {
+  connect() {
+    if (this.lost) return this.again();
+    this.socket = new WebSocket("wss://mn.endpoint");
+    this.socket.onopen = () => this.say("live");
+    this.socket.onclose = () => { this.lost = true; this.say("disconnected"); };
+  },
+  say(value) { bus.postMessage({type: "update", from: url, to: `${url}/status`, body: {value}}); },
+  async again() { AGAIN }
+}});
+"""
+
+
+@pytest.mark.parametrize("again", ["return this.gone.connected;", "await null; throw new TypeError('gone');"])
+def test_script_that_cannot_connect_again_fails_at_once(again: str) -> None:
+    stub = JavaScript(BROKEN.replace("AGAIN", again))
+    stub.opened()
+    stub.call(GuestEvent(Event.CLOSED, 1, b"closed 1001"))
+    [state] = statuses(stub.after(2))
+    assert state.startswith("failed TypeError: ")
+
+
+def test_script_that_refuses_to_connect_after_waiting_for_something_may_try_again() -> None:
+    stub = JavaScript(BROKEN.replace("AGAIN", "await new Promise(done => setTimeout(done, 5)); throw Error('later');"))
+    stub.opened()
+    stub.call(GuestEvent(Event.CLOSED, 1, b"closed 1001"))
+    stub.after(2)
+    heard = stub.after(7)
+    assert statuses(heard) == []
+    assert any("later" in line for line in texts(heard, Action.LOG))
+
+
 def test_line_without_a_session_in_time_fails_the_instance() -> None:
     stub = JavaScript((SCRIPTS / "sessions.js").read_text())
     stub.opened()

@@ -763,7 +763,7 @@
         failed: 'failed', disconnected: 'disconnected',
     };
     const PATIENCE_MS = 20000, UNSAID_MS = 1000;
-    let state = '', hasState = false, isDraining = false, instance, patience = 0;
+    let state = '', hasState = false, isDraining = false, isConnecting = false, instance, patience = 0;
 
     const say = (word, why) => {
         if (word === state) return;
@@ -801,10 +801,20 @@
         watch();
         const method = isObject(instance) ? instance.connect : undefined;
         if (!isCallable(method)) return liveUnsaid();
-        const result = callScript('connect', method, instance, []);
-        const then = isObject(result) ? result.then : undefined;
-        if (isCallable(then)) apply(then, result, [liveUnsaid, (error) => { report('connect', error); }]);
-        else if (allSockets === 0) liveUnsaid();
+        isConnecting = true;
+        try {
+            const result = apply(method, instance, []);
+            const then = isObject(result) ? result.then : undefined;
+            if (isCallable(then)) apply(then, result, [liveUnsaid, notConnected]);
+            else if (allSockets === 0) liveUnsaid();
+        } catch (error) {
+            notConnected(error);
+        }
+    };
+    /* Without a line, and before anything came back: no network is to blame, and the same call would end in the same way. */
+    const notConnected = (error) => {
+        report('connect', error);
+        if (isConnecting && allSockets === 0 && !isDraining) fail(placedText(error));
     };
     /* A script that never says a word about its state is live once it has connected. */
     const liveUnsaid = () => {
@@ -970,6 +980,7 @@
     const finish = () => {
         if (handled > 0) act(ACCEPTED, 0, handled);
         handled = 0;
+        isConnecting = false;
         armTimer();
     };
     const nothing = () => {};
