@@ -3,7 +3,8 @@
 One pair sends at a steady rate from a.example to b.example. Turns without operations and turns with them follow each
 other, so that what else the machine does meets both alike. In a turn with operations the sending node is asked for all
 of them, one after the other over its socket, twenty a second: all that see, and all that change something, of a domain
-and of runtimes that have no part in the traffic. A last turn has those that are about the very link of the pair, of
+and of runtimes that have no part in the traffic. A further turn changes files before each `reload`: certificate of the
+listener and the site, peers, lists, policies. A last turn has operations that are about the very link of the pair, of
 which only loss, order and repetition are judged: they are meant to interrupt it.
 """
 
@@ -13,8 +14,9 @@ import argparse
 import itertools
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,12 +30,15 @@ from benchmarks.plan import median_of
 from benchmarks.sides import Load, Run
 from benchmarks.turns import FIRST, WARM_UP
 from benchmarks.variants import DOMAINS, TrapezoidVariant
+from interop.laboratory import Laboratory
 from msg_node.admin.admin_socket import SOCKET_NAME, short_path
 from msg_node.admin.core.operations import OPERATIONS
 
 RATE: Final = 5000.0
 QUICK_RATE: Final = 1000.0
 PAUSE_SECONDS: Final = 0.05
+AIMED_PAUSE_SECONDS: Final = 0.5
+"""Between operations about the link itself: it has to be up again in between."""
 P99_RATIO: Final = 1.2
 _ANSWER_BYTES: Final = 16 << 20
 _NOBODY: Final = "runtime://a.example/nobody"
@@ -86,12 +91,34 @@ AIMED: Final = ("peer refresh", "stub drain", "peer close", "stub restart", "rel
 """Operations about the link that carries the messages."""
 
 
+async def ask(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+    """Ask the node on a data folder for one operation; returns `result` or `error`."""
+    request = {"operation": operation, "arguments": arguments, "dry_run": dry_run}
+    with short_path(data_dir, SOCKET_NAME) as path:
+        stream = await trio.open_unix_socket(str(path))
+    async with stream:
+        await stream.send_all(msgspec.json.encode(request) + b"\n")
+        line = b""
+        while not line.endswith(b"\n") and len(line) < _ANSWER_BYTES:
+            line += await stream.receive_some()
+    return msgspec.json.decode(line, type=dict[str, Any])
+
+
 @dataclass(slots=True)
 class Asked:
     """What became of operations: seconds of each, and the codes of those that were refused."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+
+    async def ask(self, data_dir: Path, name: str, arguments: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
+        """Ask for one operation, and take down what became of it; returns the answer."""
+        began = trio.current_time()
+        answer = await ask(data_dir, name, arguments, dry_run=dry_run)
+        self.seconds.setdefault(name, []).append(trio.current_time() - began)
+        if "error" in answer:
+            self.refused[name] = answer["error"]["code"]
+        return answer
 
     def slowest(self) -> list[tuple[str, float]]:
         """Names with their longest time, longest first."""
@@ -121,50 +148,61 @@ def plan() -> Iterator[tuple[str, dict[str, Any], bool]]:
         yield name, {}, False
 
 
-async def ask(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
-    """Ask the node on a data folder for one operation; returns `result` or `error`."""
-    request = {"operation": operation, "arguments": arguments, "dry_run": dry_run}
-    with short_path(data_dir, SOCKET_NAME) as path:
-        stream = await trio.open_unix_socket(str(path))
-    async with stream:
-        await stream.send_all(msgspec.json.encode(request) + b"\n")
-        line = b""
-        while not line.endswith(b"\n") and len(line) < _ANSWER_BYTES:
-            line += await stream.receive_some()
-    return msgspec.json.decode(line, type=dict[str, Any])
-
-
-async def _ask_on(data_dir: Path, operations: Sequence[tuple[str, dict[str, Any], bool]], asked: Asked) -> None:
+async def _ask_on(
+    data_dir: Path, operations: Sequence[tuple[str, dict[str, Any], bool]], pause_seconds: float, asked: Asked
+) -> None:
     """Go through operations again and again until cancelled."""
     bundle, in_force = "", (data_dir.parent / "policy.toml").read_text(encoding="utf-8")
     for name, given, dry_run in itertools.cycle(operations):
         arguments = {**given, "bundle": bundle} if name in BUNDLES - {"policy roll-back"} else given
         if name == "policy add":  # what lets the messages pass has to be in the bundle too
             arguments = {**given, "files": {"policy.toml": in_force, **given["files"]}}
-        began = trio.current_time()
-        answer = await ask(data_dir, name, arguments, dry_run=dry_run)
-        asked.seconds.setdefault(name, []).append(trio.current_time() - began)
-        if "error" in answer:
-            asked.refused[name] = answer["error"]["code"]
-        elif name == "policy add":
+        answer = await asked.ask(data_dir, name, arguments, dry_run=dry_run)
+        if name == "policy add" and "result" in answer:
             bundle = answer["result"]["after"]["bundle"]
-        await trio.sleep(PAUSE_SECONDS)
+        await trio.sleep(pause_seconds)
 
 
-async def _turn(variant: TrapezoidVariant, load: Load, operations: Sequence[Any], asked: Asked) -> Run:
+async def _reload_on(variant: TrapezoidVariant, asked: Asked) -> None:
+    """Change files of the sending node and have it read them, again and again until cancelled."""
+    folder = variant.laboratory.nodes[DOMAINS[0]].folder
+    text, policy = (path.read_text(encoding="utf-8") for path in (folder.settings, folder.policy))
+    try:
+        for number in itertools.count(1):
+            peer = f'\n[[peer]]\ndomain = "p{number % 7}.example"\nmessages_per_second = {1 + number % 5}\n'
+            lists = f'[policy]\ndeny = ["d{number % 3}.example"]'
+            folder.settings.write_text(text.replace("[policy]", lists, 1) + peer, encoding="utf-8")
+            folder.policy.write_text(f"{policy}\n# change {number}\n", encoding="utf-8")
+            renew_certificate(variant.laboratory, DOMAINS[0])
+            await asked.ask(folder.data, "reload", {}, dry_run=False)
+            await trio.sleep(PAUSE_SECONDS)
+    finally:
+        folder.settings.write_text(text, encoding="utf-8")
+        folder.policy.write_text(policy, encoding="utf-8")
+
+
+def renew_certificate(laboratory: Laboratory, domain: str) -> None:
+    """Replace the certificate of a domain and its key by new ones of the same authority."""
+    assert laboratory.authority is not None
+    for file in laboratory.authority.certificate_for(domain):
+        file.unlink()
+    laboratory.authority.certificate_for(domain)
+
+
+async def _turn(
+    variant: TrapezoidVariant, load: Load, beside: Callable[[Asked], Awaitable[None]] | None, asked: Asked
+) -> Run:
+    """One run of the pair, with something `beside` it that goes on until the run is over."""
     pair = await variant.pair(1)
-    data = variant.laboratory.nodes[DOMAINS[0]].folder.data
     async with trio.open_nursery() as nursery:
-        if operations:
-            nursery.start_soon(_ask_on, data, operations, asked)
+        if beside is not None:
+            nursery.start_soon(beside, asked)
         run = await pair.run(load, variant.pids())
         nursery.cancel_scope.cancel()
     return run
 
 
-async def measure(
-    folder: Path, load: Load, operations: Sequence[str], rounds: int
-) -> tuple[list[Row], Asked, Asked, float]:
+async def measure(folder: Path, load: Load, operations: Sequence[str], rounds: int) -> tuple[list[Row], Asked, float]:
     """Measure all turns; returns their rows, what became of the operations, and processors that others used.
 
     Args:
@@ -174,26 +212,32 @@ async def measure(
         rounds: Turns of each kind.
     """
     chosen = [one for one in plan() if not operations or one[0] in operations]
-    variant = TrapezoidVariant("operations", folder, tls=False, is_bare=False)
+    about = [(name, {} if name == "reload" else {"domain": DOMAINS[1]}, False) for name in AIMED]
+    variant = TrapezoidVariant("operations", folder, tls=True, is_bare=False)
     quiet: list[Run] = []
     busy: list[Run] = []
-    beside, aimed = Asked(), Asked()
+    changed: list[Run] = []
+    beside, reloads, aimed = Asked(), Asked(), Asked()
     async with trio.open_nursery() as nursery:
         await nursery.start(variant.run)
         pair = await variant.pair(1)
         for first in (FIRST, WARM_UP):
             await pair.run(first, variant.pids())
+        data = variant.laboratory.nodes[DOMAINS[0]].folder.data
         for _ in range(rounds):
-            quiet.append(await _turn(variant, load, [], Asked()))
-            busy.append(await _turn(variant, load, chosen, beside))
-        about = [(name, {} if name == "reload" else {"domain": DOMAINS[1]}, False) for name in AIMED]
-        hit = [await _turn(variant, load, about, aimed)]
+            quiet.append(await _turn(variant, load, None, Asked()))
+            busy.append(await _turn(variant, load, partial(_ask_on, data, chosen, PAUSE_SECONDS), beside))
+            changed.append(await _turn(variant, load, partial(_reload_on, variant), reloads))
+        hit = [await _turn(variant, load, partial(_ask_on, data, about, AIMED_PAUSE_SECONDS), aimed)]
         nursery.cancel_scope.cancel()
-    rows = [_row("without operations", quiet, Asked()), _row("with operations", busy, beside)]
-    if rows[0].p99_ms and rows[1].p99_ms:
-        rows[1] = msgspec.structs.replace(rows[1], p99_ratio=round(rows[1].p99_ms / rows[0].p99_ms, 2))
+    alone = _row("without operations", quiet, Asked())
+    rows = [_row("with operations", busy, beside), _row("reload of changed files", changed, reloads)]
+    if alone.p99_ms is not None:
+        bar = alone.p99_ms
+        rows = [msgspec.structs.replace(row, p99_ratio=round((row.p99_ms or 0.0) / bar, 2)) for row in rows]
     foreign = max(run.foreign_cores for run in (*quiet, *busy))
-    return [*rows, _row("about the link itself", hit, aimed)], beside, aimed, foreign
+    asked = Asked(beside.seconds, beside.refused | reloads.refused | aimed.refused)
+    return [alone, *rows, _row("about the link itself", hit, aimed)], asked, foreign
 
 
 def _row(name: str, runs: Sequence[Run], asked: Asked) -> Row:
@@ -220,16 +264,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rate = given.rate or (QUICK_RATE if given.quick else RATE)
     load = Load(count=int(rate * (4 if given.quick else 10)), rate=rate, body_bytes=200)
     with tempfile.TemporaryDirectory() as folder:
-        rows, beside, aimed, foreign = trio.run(
-            measure, Path(folder), load, given.operation or [], 3 if given.quick else 5
-        )
-    _show(Console(), rows, beside, aimed, foreign)
+        rows, asked, foreign = trio.run(measure, Path(folder), load, given.operation or [], 3 if given.quick else 5)
+    _show(Console(), rows, asked, foreign)
     if given.json is not None:
         given.json.write_bytes(msgspec.json.format(msgspec.json.encode(rows), indent=2) + b"\n")
     return 1 if any(row.lost or row.duplicated or row.reordered for row in rows) else 0
 
 
-def _show(console: Console, rows: Sequence[Row], beside: Asked, aimed: Asked, foreign: float) -> None:
+def _show(console: Console, rows: Sequence[Row], asked: Asked, foreign: float) -> None:
     names = ("turn", "msg/s", "p50 ms", "p99 ms", "×", "lost", "double", "reordered", "asked")
     table = Table(*names, box=box.SIMPLE)
     for row in rows:
@@ -237,9 +279,9 @@ def _show(console: Console, rows: Sequence[Row], beside: Asked, aimed: Asked, fo
         counts = (row.lost, row.duplicated, row.reordered, row.operations)
         table.add_row(row.name, *("" if one is None else f"{one:,g}" for one in figures), *map(str, counts))
     console.print(table)
-    slowest = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in beside.slowest()[:5])
+    slowest = ", ".join(f"{name} {seconds * 1e3:.0f} ms" for name, seconds in asked.slowest()[:5])
     console.print(f"slowest: {slowest}", highlight=False)
-    refused = ", ".join(f"{name} ({code})" for name, code in sorted((beside.refused | aimed.refused).items()))
+    refused = ", ".join(f"{name} ({code})" for name, code in sorted(asked.refused.items()))
     console.print(f"refused, as there is nothing to do it to: {refused or 'none'}", highlight=False)
     ratio = rows[1].p99_ratio
     if ratio is not None:

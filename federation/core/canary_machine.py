@@ -67,7 +67,8 @@ class CanaryMachine:
             lane.delivered += len(done)
             machine.counters[LinkCount.ACCEPTED] += len(done)
             actions.append(Delivered(done, not lane.queue.is_congested))
-            actions += map(Answer, machine.replies.receipts(done, now))
+            asking = [sent.message for sent in done if sent.message.peek.receipt]
+            actions += map(Answer, machine.replies.receipts(asking, now))
         if lane.queue.waiting and lane.carrier is not None:
             actions.append(Pump(lane.carrier))
         return actions

@@ -218,3 +218,17 @@ def test_what_waits_too_long_in_a_share_is_answered_as_anything_else(machine: Li
     actions = machine.handle(Tick(0.0), 1e6)
     assert not any(queue.waiting for queue in queues_of(machine))
     assert sum(isinstance(action, Ended) for action in actions) == len(PAIRS)
+
+
+def test_a_receipt_follows_what_went_by_a_share(machine: LinkMachine) -> None:
+    share = machine.canary
+    assert share is not None
+    for number, pair in enumerate(PAIRS, start=1):
+        asking = message(pair, number)
+        to = "hyperty://b.example/bo"
+        asking.message = build(id=number, type="event", from_=pair, to=to, body={"receipt": True})
+        machine.handle(asking, 0.0)
+    [first, *_] = share.queue.take_batch(3, 1 << 20, 0.0)
+    [_, receipt, *_] = CanaryMachine(machine, share).handle(Accepted(1), 0.0)
+    assert isinstance(receipt, Answer)
+    assert receipt.reply.id == first.message.id
