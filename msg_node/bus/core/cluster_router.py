@@ -61,7 +61,7 @@ class ClusterRouter(Decisions):
             return decision
         if decision is DROP or decision in (_NO_ROUTE, _PARK_HERE):
             return self._elsewhere(message, decision)
-        if type(decision) is Park and decision.domain and (node := self._link_nodes.elsewhere(decision.domain)):
+        if type(decision) is Park and (node := self._link_nodes.elsewhere(decision.domain)):
             return Deliver((self._numbers.of_node(node),))
         return decision
 

@@ -21,7 +21,6 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.credentials import JWT
 from msg_node.kernel.registrations import Index, StatusChange
 from msg_node.kernel.restrictions import Restricted, Restriction
-from msg_node.kernel.runtime_address import agent_of
 from msg_node.registries.core.registry import identifiers_of
 from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.requests.core.delivery_messages import notice_body
@@ -139,7 +138,7 @@ def _credential_of(names: set[str]) -> Callable[[str], bool]:
             return False
         subject = holder.partition(" ")[2]
         user = subject.rpartition(" ")[2]
-        theirs = {holder, subject, user, *(one for one in identifiers_of(user) if "@" in one)}
+        theirs = {holder, subject, user, *identifiers_of(user)}
         return not names.isdisjoint(theirs)
 
     return is_theirs
@@ -179,7 +178,7 @@ def find_traces(tables: BusTables, person: Person, *, keeps_bans: bool) -> Trace
             if one.sender.runtime_key in runtimes or is_named(one.owner) or is_named(one.queue)
         ],
         queues=[key for key in delivery.queues.agents() if is_named(key)],
-        things=[key for key, _ in tables.twin.things() if is_named(key) or is_named(agent_of(key))],
+        things=[key for key, _ in tables.twin.things() if is_named(key)],
         values=[
             (key, name)
             for key, name, source in tables.twin.sources()
@@ -219,7 +218,7 @@ def _is_for(person: Person, entry: ParkedRequest) -> bool:
 
 
 def _names(person: Person, row: ExpulsionRow) -> bool:
-    return any(person.is_named_by(key) for key in (row.object_key, row.observer, row.runtime, row.by) if key)
+    return any(person.is_named_by(key) for key in (row.object_key, row.observer, row.runtime, row.by))
 
 
 def end_requests_for(tables: BusTables, traces: Traces, *, now: float) -> None:

@@ -22,7 +22,7 @@ from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.proof import Proven
 from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.session import OpenRefused, Session, SessionRow
-from msg_node.registries.core.twin import ThingRow, is_thing
+from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.transitions import contest
 from protofly.address import canonical_key
 from protofly.errors import Code
@@ -111,9 +111,7 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
         for one in state.listeners.subscriptions(sid)
     ]
     addresses = tuple(state.owners.owned(sid))
-    things = [
-        (key, row) for one in addresses for key, row in state.twin.things(canonical_key(one.url)) if is_thing(key)
-    ]
+    things = [pair for one in addresses for pair in state.twin.things(canonical_key(one.url))]
     taken, room = [], THINGS_BYTES
     for key, row in things:
         room -= len(bytes(row.description))

@@ -51,6 +51,14 @@ def test_an_alarm_wants_time_to_be_raised_and_to_be_cleared(values: list[float],
     assert changes(Alarm.BUDGET, values) == expected
 
 
+def test_an_alarm_that_is_not_due_yet_is_not_among_those_that_are_raised() -> None:
+    alarms = Alarms()
+    alarms.judge({(Alarm.BUDGET, B): 2.0, (Alarm.EXPIRY, "root"): 1.0}, START)
+    assert [one.alarm for one in alarms.raised()] == [Alarm.EXPIRY]
+    alarms.judge({(Alarm.BUDGET, B): 2.0, (Alarm.EXPIRY, "root"): 1.0}, START + 60.0)
+    assert [one.alarm for one in alarms.raised()] == [Alarm.EXPIRY, Alarm.BUDGET]
+
+
 def test_an_alarm_without_a_time_changes_at_once() -> None:
     assert changes(Alarm.RECORDS, [0.0, 1.0, 1.0, 0.0, 1.0]) == [2, -4, 5]
 

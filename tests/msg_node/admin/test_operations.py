@@ -16,7 +16,7 @@ from msg_node.admin.core.operations import (
     read_arguments,
 )
 from msg_node.admin.core.operations_reference import operations_reference
-from msg_node.admin.core.pages import page_of
+from msg_node.admin.core.pages import MOST_ROWS, page_of
 from protofly.errors import Code, PeerError
 
 EVERYTHING = Operation(
@@ -29,6 +29,7 @@ EVERYTHING = Operation(
         Argument("loudly", ArgumentKind.FLAG, "Whether."),
         Argument("mode", ArgumentKind.TEXT, "Which.", choices=("soft", "hard")),
         Argument("at", ArgumentKind.DOMAIN, "Where."),
+        Argument("until", ArgumentKind.MOMENT, "When."),
     ),
 )
 ROWS = [{"name": f"row-{number}", "size": number} for number in range(250)]
@@ -47,6 +48,24 @@ def test_durations_have_a_unit_or_are_seconds(text: object, seconds: float) -> N
 
 
 @pytest.mark.parametrize(
+    ("moment", "seconds"),
+    [
+        (0, 0.0),
+        (1.5, 1.5),
+        ("2026-03-01T18:00:00Z", 1_772_388_000.0),
+        ("2026-03-01T18:00:00", 1_772_388_000.0),
+        ("2026-03-01T19:00:00+01:00", 1_772_388_000.0),
+    ],
+)
+def test_moments_are_seconds_or_a_time_of_day(moment: object, seconds: float) -> None:
+    assert read_arguments(EVERYTHING, {"peer": "b.example", "until": moment})["until"] == seconds
+
+
+def test_what_is_null_is_not_given() -> None:
+    assert read_arguments(EVERYTHING, {"peer": "b.example", "for": None, "at": None}) == {"peer": "b.example"}
+
+
+@pytest.mark.parametrize(
     "wrong",
     [
         {},
@@ -55,6 +74,7 @@ def test_durations_have_a_unit_or_are_seconds(text: object, seconds: float) -> N
         {"peer": 7},
         {"peer": "b.example", "forever": True},
         *({"peer": "b.example", "for": one} for one in ["", "2w", "-1s", 0, -3, True, "1e9d", [], float("nan")]),
+        *({"peer": "b.example", "until": one} for one in [True, False, "noon", "", [], float("inf"), float("nan")]),
         *({"peer": "b.example", "times": one} for one in [-1, "3", 1.5, True]),
         *({"peer": "b.example", "loudly": one} for one in [1, "yes"]),
         *({"peer": "b.example", "mode": one} for one in ["loud", 3, "x" * 1000]),
@@ -113,3 +133,19 @@ def test_a_page_behind_the_end_is_empty_however_far() -> None:
 def test_the_page_of_operations_is_the_one_that_is_generated() -> None:
     page = (Path(__file__).parents[3] / "docs" / "admin-operations.md").read_text(encoding="utf-8")
     assert page == operations_reference(), "run: trapezoid config reference --operations --output FILE"
+
+
+def test_a_page_has_as_many_rows_as_may_be_asked_for() -> None:
+    rows = [{"n": number} for number in range(MOST_ROWS + 1)]
+    for limit in (1, MOST_ROWS):
+        page = page_of(rows, {"limit": limit})
+        assert (len(page.rows), page.total, page.next) == (limit, MOST_ROWS + 1, limit)
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        page_of(rows, {"limit": MOST_ROWS + 1})
+
+
+def test_a_list_of_one_row_is_filtered_as_any_other() -> None:
+    assert page_of([{"n": 7}], {"where": "n=7"}).total == 1
+    assert page_of([{"n": 7}], {"where": "n=8"}).total == 0
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        page_of([{"n": 7}], {"where": "m=7"})

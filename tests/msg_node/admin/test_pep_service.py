@@ -102,3 +102,36 @@ def test_a_message_is_judged_as_it_would_be_sent() -> None:
     )
     assert operation == "evaluate"
     assert (arguments["gate"], arguments["body"], arguments["to"]) == ("out", '{"n":1}', "hyperty://b.example/y")
+
+
+@pytest.mark.parametrize("op", [None, "", "toggle", "SET", 1])
+def test_a_gate_is_set_or_unset_and_nothing_else(op: object) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        asked("execute", {"method": "gates", "params": {"op": op, "from": "a.example"}})
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "code"),
+    [
+        ("read", {"operation": "status"}, None),
+        ("execute", {"operation": "status"}, None),
+        ("execute", {"operation": "kick", "dryRun": True}, None),
+        ("create", {"operation": "status"}, Code.BAD_TYPE),
+        ("read", {"operation": "kick"}, Code.BAD_TYPE),
+        ("read", {"operation": "kick", "dryRun": True}, Code.BAD_TYPE),
+        ("execute", {"operation": "kick", "dryRun": "yes"}, Code.BAD_BODY),
+        ("execute", {"operation": "kick", "dry_run": 1}, Code.BAD_BODY),
+        ("execute", {"operation": "fly"}, Code.NO_SUCH_SERVICE),
+    ],
+)
+def test_what_changes_something_is_executed_and_only_a_flag_makes_it_a_dry_run(
+    type_: str, body: dict[str, Any], code: Code | None
+) -> None:
+    found = None
+    try:
+        question = admin_service(request(type_, body)).question
+        assert isinstance(question, AdminQuestion)
+        assert question.request.dry_run is body.get("dryRun", False)
+    except PeerError as exc:
+        found = exc.code
+    assert found is code

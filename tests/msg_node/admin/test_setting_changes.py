@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from msg_node.admin.core.setting_changes import SettingChange, is_reloadable
+from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
 from msg_node.settings.model import Settings
 from msg_node.wiring.reloading import setting_changes
 
@@ -91,3 +91,51 @@ def test_what_needs_a_restart_is_named(tables: dict[str, Any], name: str) -> Non
 )
 def test_names_that_only_look_alike_are_not_taken_over(name: str) -> None:
     assert not is_reloadable(SettingChange(name, None, 1))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ({"x": 1}, None, [("", {"x": 1}, None)]),
+        (None, {"x": 1}, [("", None, {"x": 1})]),
+        ({"x": 1}, {"x": 2, "y": 3}, [("x", 1, 2), ("y", None, 3)]),
+        ({"peer": None}, {"peer": [{"domain": "b"}]}, [("peer", None, [{"domain": "b"}])]),
+        ({"peer": [{"domain": "b"}]}, {"peer": None}, [("peer", [{"domain": "b"}], None)]),
+        ({"peer": []}, {"peer": [{"domain": "b"}]}, [("peer[b].domain", "", "b")]),
+        ({"peer": ["b"]}, {"peer": ({"domain": "b"},)}, [("peer[b].domain", "", "b")]),
+        ({"other": [1]}, {"other": [2]}, [("other", [1], [2])]),
+    ],
+)
+def test_tables_are_compared_by_member_lists_of_entries_by_domain_and_all_else_as_a_whole(
+    before: Any, after: Any, found: list[tuple[str, object, object]]
+) -> None:
+    changed = differences(before, after, {"peer": {"domain": ""}})
+    assert [(one.name, one.before, one.after) for one in changed] == found
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_digests_of_tokens_are_shown_in_part(nested: bool) -> None:
+    digest = {"token_sha256": "0123456789abcdef", "runtime": "r"}
+    shown = {"token_sha256": "01234567…", "runtime": "r"}
+    [change] = differences([digest] if nested else digest, [{"runtime": "x"}] if nested else None, {}, "credential")
+    assert (change.before, change.after) == (([shown], [{"runtime": "x"}]) if nested else (shown, None))
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("node.domain", "stored state"),
+        ("admin.port", "bound"),
+        ("records.folder", "segment"),
+        ("limits.links", "links that are up"),
+        ("connector[x].port", "start only"),
+        ("connector", "services and links"),
+        ("push.key", "connections"),
+        ("storage", "tables"),
+        ("https.cert_file", "served"),
+        ("sandbox.fuel", "stubs"),
+        ("sandbox", "start only"),
+    ],
+)
+def test_why_a_setting_waits_for_a_restart_is_said_by_what_was_made_with_it(name: str, word: str) -> None:
+    assert word in reason_for_restart(name)

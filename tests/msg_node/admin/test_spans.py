@@ -114,3 +114,23 @@ def test_ids_of_spans_are_never_zero_and_differ(msg_id: str, role: str, attempt:
     spans: list[Span] = list(spans_of(record(msg_id=msg_id, role=role, attempt=attempt, d_total_us=9, d_peer_us=3)))
     assert all(one.span_id for one in spans)
     assert len({one.span_id for one in spans}) == len(spans)
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"role": "in", "d_total_us": 9, "d_peer_us": 5},
+        {"d_total_us": 9},
+        {"d_peer_us": 5},
+        {"d_stub_us": 5},
+        {},
+    ],
+)
+def test_only_a_message_that_was_sent_and_acknowledged_has_stages(times: dict[str, Any]) -> None:
+    assert [one.kind for one in spans_of(record(**times))][1:] == []
+
+
+def test_a_span_says_nothing_of_what_was_not_measured() -> None:
+    whole = next(spans_of(record()))
+    assert None not in whole.attributes.values()
+    assert {"trapezoid.stub.fuel", "error.type", "trapezoid.peer.node"}.isdisjoint(whole.attributes)

@@ -85,3 +85,7 @@ def test_a_list_of_texts_is_one_value_and_other_lists_are_looked_into() -> None:
         "insecure",
         "expiries[].kind",
     }
+
+
+def test_a_list_that_the_table_does_not_have_as_one_is_followed() -> None:
+    assert list(leaves({"domain": ["a"], "links": [{"domain": "b"}]})) == ["domain[]", "links[].domain"]

@@ -60,6 +60,15 @@ def test_times_are_split_into_queue_stub_and_acknowledgement(traffic: Traffic) -
     assert not sum(traffic.by_class["plain"][Stage.QUEUE].counts)
 
 
+@pytest.mark.parametrize("times", [{"d_total_us": 9_000}, {"d_peer_us": 3_000}, {"d_stub_us": 700}, {}])
+def test_a_message_without_both_times_is_counted_and_has_no_stages(traffic: Traffic, times: dict[str, int]) -> None:
+    record = sent("b.example", outcome="delivered", **times)
+    traffic.observe([record], NOW)
+    window = traffic.window("b.example", 1, NOW)
+    assert window.passed == 1
+    assert [sum(window.stages[stage].counts) for stage in Stage] == [0, 0, 0]
+
+
 def test_windows_hold_their_minutes_and_an_hour_is_the_most(traffic: Traffic) -> None:
     for minute in range(2 * MINUTES):
         traffic.observe([sent("b.example")], NOW + 60 * minute)

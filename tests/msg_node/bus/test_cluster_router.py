@@ -86,3 +86,18 @@ def test_only_addresses_that_a_session_of_the_domain_may_have_are_looked_for(to:
 def test_actions_for_another_domain_are_parked_where_its_link_is() -> None:
     assert decide(Park("far.example"), None) == (Deliver((NODES,)), [])
     assert decide(ToDomain("far.example"), None) == (ToDomain("far.example"), [])
+
+
+@pytest.mark.parametrize("decision", [Deliver((1,)), NO_ROUTE, DROP, SERVE, ToDomain(FOREIGN)])
+def test_what_is_claimed_here_and_not_confirmed_is_looked_for_whatever_is_decided(decision: Decision) -> None:
+    state = make_state(OwnNames.of({DOMAIN}, ()))
+    state.owners.awaits_claims = True
+    state.owners.claim(1, HERE)
+    router = ClusterRouter(Always(decision), Places(0), Places(0), state)
+
+    def decided(to: str) -> Decision:
+        return router.decide(parsed(a_message("read", f"hyperty://{DOMAIN}/ana", to, id_=1)), 2, NOW)
+
+    assert [decided(to) for to in (HERE, f"{HERE}/x", f"{HERE}x")] == [FIND_NODE, FIND_NODE, decision]
+    state.owners.confirm([HERE])
+    assert decided(HERE) == decision

@@ -7,7 +7,7 @@ import pytest
 
 from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.subscriptions import Subscription
-from msg_node.bus.core.erasure import end_requests_for, erase, erase_registrations, find_person, find_traces
+from msg_node.bus.core.erasure import Traces, end_requests_for, erase, erase_registrations, find_person, find_traces
 from msg_node.kernel.changes import Table
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.proof import Proven
@@ -182,3 +182,164 @@ def test_a_name_that_is_not_known_here_erases_nothing(state: NodeState) -> None:
     for name in ("nobody@a.example", "vera@b.example", "runtime://a.example/ver", "runtime://a.example/vera2"):
         assert not any(erased(state, name).values())
     assert rows.take() == before
+
+
+# One trace at a time.
+
+VERA = f"runtime://{DOMAIN}/vera"
+HERS, OTHER = f"hyperty://{DOMAIN}/vera-h", f"hyperty://{DOMAIN}/other"
+STRANGER = f"runtime://{DOMAIN}/someone"
+
+
+def with_session(state: NodeState, runtime: str, sid: int, credential: str = "") -> None:
+    session = Session(
+        sid, runtime, runtime, f"digest-{sid}", Proven(credential), Dialect.SESSION_MESSAGES, False, None, NOW
+    )
+    state.sessions.add(session)
+    state.owners.bind(runtime, sid)
+
+
+@pytest.fixture
+def plain() -> NodeState:
+    """Vera's session owns an address and an agent of things; what else is there names her in one place, or nowhere."""
+    state = make_state(OwnNames.of([DOMAIN], [f"runtime://{DOMAIN}/mn-1"]))
+    with_session(state, VERA, 1)
+    for url in (HERS, f"thing://{DOMAIN}/vera"):
+        assert state.owners.claim(1, url)
+    return state
+
+
+def test_a_session_that_proved_nothing_is_found_by_its_runtime(plain: NodeState) -> None:
+    person = find_person(plain, VERA)
+    assert (set(person.sids), set(person.runtimes)) == ({1}, {VERA})
+    assert person.keys == {VERA, HERS, f"thing://{DOMAIN}/vera"}
+
+
+@pytest.mark.parametrize(
+    ("credential", "name", "is_hers"),
+    [
+        ("jwt https://login vera@a.example", "vera@a.example", True),
+        ("jwt https://login vera@a.example", "https://login vera@a.example", True),
+        ("jwt https://login vera@a.example", "https://other vera@a.example", False),
+        ("jwt https://login vera", "https://login vera", True),
+        ("jwt https://login vera", "user://a.example/vera", False),
+        ("jwt https://login vera", "runtime://a.example/vera", False),
+        ("jwt https://login user://a.example/vera", "vera@a.example", True),
+        ("jwt https://login user://a.example/vera", "user://a.example/vera", True),
+        ("jwt https://node https://idp vera@a.example", "https://idp vera@a.example", True),
+        ("jwt https://node https://idp vera@a.example", "vera@a.example", True),
+        ("jwt https://login user://a.example/https:+idp vera", "https:+idp vera", False),
+        ("x509 https://login vera@a.example", "vera@a.example", False),
+        ("x509 vera@a.example", "vera@a.example", False),
+        ("", "vera@a.example", False),
+    ],
+)
+def test_a_session_is_a_person_s_if_a_token_of_that_user_opened_it(credential: str, name: str, is_hers: bool) -> None:
+    state = make_state(OwnNames.of([DOMAIN], [f"runtime://{DOMAIN}/mn-1"]))
+    with_session(state, f"runtime://{DOMAIN}/rt", 1, credential)
+    assert bool(find_person(state, name).sids) is is_hers
+
+
+def traces_of(state: NodeState, name: str = VERA) -> Traces:
+    return find_traces(state, find_person(state, name), keeps_bans=False)
+
+
+@pytest.mark.parametrize(
+    ("from_", "to", "queue", "runtime", "is_of", "is_for"),
+    [
+        ("plain", OTHER, OTHER, VERA, True, False),
+        (f"{HERS}/x", OTHER, OTHER, STRANGER, True, False),
+        (OTHER, HERS, OTHER, STRANGER, False, True),
+        (OTHER, OTHER, HERS, STRANGER, False, True),
+        (HERS, HERS, HERS, VERA, True, False),
+        (OTHER, OTHER, OTHER, STRANGER, False, False),
+        (OTHER, f"{HERS}2", OTHER, f"{VERA}2", False, False),
+    ],
+)
+def test_an_open_request_is_of_its_sender_and_else_for_its_recipient(
+    plain: NodeState, from_: str, to: str, queue: str, runtime: str, is_of: bool, is_for: bool
+) -> None:
+    message = codec.build(id="r", type="execute", from_=from_, to=to, body={"class": "action"})
+    parking = plain.delivery.parking
+    parking.store(parking.submit(Submission(message, queue, Sender(runtime, "", ""), "r", 100.0), NOW))
+    traces = traces_of(plain)
+    assert (len(traces.requests_of), len(traces.requests_for)) == (is_of, is_for)
+
+
+@pytest.mark.parametrize(
+    ("from_", "queue", "runtime", "is_hers"),
+    [
+        ("plain", OTHER, VERA, True),
+        (HERS, OTHER, STRANGER, True),
+        (OTHER, HERS, STRANGER, True),
+        (OTHER, OTHER, STRANGER, False),
+    ],
+)
+def test_a_finished_request_and_a_report_name_a_person_by_runtime_sender_or_recipient(
+    plain: NodeState, from_: str, queue: str, runtime: str, is_hers: bool
+) -> None:
+    message = codec.build(id="r", type="execute", from_=from_, to=OTHER, body={"class": "action"})
+    parking = plain.delivery.parking
+    parked = parking.submit(Submission(message, queue, Sender(runtime, "", ""), "r", 100.0), NOW)
+    parking.store(parked)
+    parking.finish(parked, CANCELLED, NOW)
+    plain.delivery.inboxes.deposit(Notice(from_, Sender(runtime), "i", queue, b"{}", True), NOW)
+    traces = traces_of(plain)
+    assert (len(traces.finished), len(traces.reports)) == (is_hers, is_hers)
+    assert not traces.requests_of
+    assert not traces.requests_for
+
+
+def test_subscriptions_of_a_session_to_an_address_and_for_a_source_are_traces_each(plain: NodeState) -> None:
+    news = f"comm://{DOMAIN}/news"
+    for sid, key, source in (
+        (1, news, OTHER),
+        (98, f"{HERS}/changes", OTHER),
+        (99, news, HERS),
+        (99, f"{news}/changes", OTHER),
+    ):
+        plain.listeners.add(sid, [Subscription(key, key, source)])
+    assert traces_of(plain).subscriptions == [(1, news, OTHER), (98, f"{HERS}/changes", OTHER), (99, news, HERS)]
+
+
+def test_registrations_of_a_session_or_in_somebody_s_name_are_traces_each(plain: NodeState) -> None:
+    other = Changed(user=f"user://{DOMAIN}/x", descriptor="d", runtime=STRANGER)
+    hers = Changed(user=f"user://{DOMAIN}/x", descriptor="d", runtime=VERA)
+    for number, (sid, members) in enumerate([(1, other), (99, hers), (99, other)]):
+        plain.registry.register(f"hyperty://{DOMAIN}/{number}", members, sid=sid, now=NOW)
+    plain.registry.register(HERS, other, sid=99, now=NOW)
+    found = {entry.key for entry in traces_of(plain).registrations}
+    assert found == {f"hyperty://{DOMAIN}/0", f"hyperty://{DOMAIN}/1", HERS}
+
+
+def test_things_of_an_agent_and_values_on_or_by_it_are_traces_each(plain: NodeState) -> None:
+    lamp, shared = f"thing://{DOMAIN}/vera/lamp", f"thing://{DOMAIN}/someone/lamp"
+    for thing in (lamp, shared):
+        plain.twin.describe(thing, thing, b"{}", now=NOW)
+    for key, name, source in (
+        (lamp, "properties/a", OTHER),
+        (shared, "properties/b", HERS),
+        (shared, "properties/c", OTHER),
+        (shared, "properties/d", "plain"),
+    ):
+        plain.twin.keep(Slot(key, name), b"1", source, now=NOW)
+    traces = traces_of(plain)
+    assert (traces.things, traces.values) == ([lamp], [(lamp, "properties/a"), (shared, "properties/b")])
+    alone = traces_of(plain, shared)
+    assert (alone.things, len(alone.values)) == ([shared], 3)
+
+
+def test_push_subscriptions_and_expulsions_name_a_person_in_any_place(plain: NodeState) -> None:
+    for key, endpoint, runtime in ((OTHER, "1", VERA), (HERS, "2", STRANGER), (f"{OTHER}-2", "3", STRANGER)):
+        plain.push.add(PushTarget(key, endpoint, runtime, NOW + 100))
+    rows = [
+        ExpulsionRow(HERS, OTHER, "", ""),
+        ExpulsionRow(OTHER, HERS, "", ""),
+        ExpulsionRow(OTHER, f"{OTHER}-2", VERA, ""),
+        ExpulsionRow(OTHER, f"{OTHER}-3", "", VERA),
+    ]
+    for row in [*rows, ExpulsionRow(OTHER, f"{OTHER}-4", "", "beta.example")]:
+        plain.observer_rights.expulsions.expel(row)
+    traces = traces_of(plain)
+    assert [target.endpoint for target in traces.push] == ["1", "2"]
+    assert sorted(traces.expulsions, key=str) == sorted(rows, key=str)

@@ -141,6 +141,40 @@ def test_waiting_that_is_worth_it_stops_for_one_window_to_compare_again() -> Non
     assert 1 <= states.count(False) <= 3
 
 
+@pytest.mark.parametrize(("more", "stays_on"), [("rest", False), ("timeout", False), ("wait", True)])
+def test_only_looks_that_were_put_off_count_as_waits(more: str, stays_on: bool) -> None:
+    """Fewer than 16 waits in a window are no reason to go on; the last look makes them 16, or does not."""
+    seconds = 2.0**-10
+    gathering, now = Gathering(seconds), 128.0
+    gathering.looks(now, 1.0, 0)
+    gathering.is_on, gathering._next_trial = True, now + TRIAL_SECONDS
+    for _ in range(15):
+        gathering.found(now, 1.0)
+        assert gathering.looks(now, 1.0, 0) == seconds
+    gathering.found(now, 1.0)
+    if more == "rest":
+        assert gathering.looks(now + seconds, 1.0, 0) == 0.0
+    else:
+        assert gathering.looks(now, 0.0 if more == "timeout" else 1.0, 0) == (seconds if more == "wait" else 0.0)
+    gathering.looks(now + 2 * WINDOW_SECONDS, 0.0, 100)
+    assert gathering.is_on is stays_on
+
+
+def test_looks_while_tasks_are_ready_are_no_reason_to_stop_waiting() -> None:
+    seconds = 2.0**-10
+    gathering, now = Gathering(seconds), 128.0
+    gathering.looks(now, 1.0, 0)
+    gathering.is_on, gathering._next_trial = True, now + TRIAL_SECONDS
+    for _ in range(16):
+        gathering.found(now, 1.0)
+        gathering.looks(now, 1.0, 0)
+        for _ in range(10):
+            gathering.found(now, 0.0)
+            assert gathering.looks(now, 0.0, 0) == 0.0
+    gathering.looks(now + 2 * WINDOW_SECONDS, 0.0, 64)
+    assert gathering.is_on
+
+
 async def test_loop_that_is_held_back_runs_every_task_and_meets_deadlines() -> None:
     class Always(Gathering):
         """Puts every look off that may be."""

@@ -24,6 +24,7 @@ from msg_node.bus.core.router import (
     Router,
     ToDomain,
 )
+from msg_node.kernel.links import NODES
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
 from msg_node.kernel.session import Opened, Opener
@@ -369,6 +370,8 @@ def test_requests_about_a_thing_without_observers_are_for_its_agent_and_events_f
         (Deliver((-1,)), DROP),
         (ToDomain("beta.example", (1, -1)), Deliver((1,))),
         (ToDomain("beta.example", (-1,)), DROP),
+        (Deliver((-1, NODES - 1, 2)), Deliver((NODES - 1, 2))),
+        (ToDomain("beta.example", (NODES,)), Deliver((NODES,))),
         (SERVE, SERVE),
         (DROP, DROP),
         (Refuse(Code.NO_ROUTE), Refuse(Code.NO_ROUTE)),
@@ -620,3 +623,52 @@ def test_the_first_session_has_its_actions_parked_like_any_other(rig: Rig) -> No
     assert first == 1
     action = parsed(a_message("execute", "plain", f"hyperty://{DOMAIN}/bo", {"class": "action"}, id_=1))
     assert rig.router.decide(action, first, NOW) == Park("")
+
+
+def test_what_is_said_to_an_agent_of_things_that_others_listen_to_is_heard_by_all(rig: Rig) -> None:
+    agent = f"thing://{DOMAIN}/agent"
+    ana, bo, cy = rig.session("ana"), rig.session("bo"), rig.session("cy")
+    rig.state.owners.claim(ana, agent)
+    rig.listen(bo, agent)
+    assert rig.route("update", agent, cy, id_=1) == to_sessions(ana, bo)
+    assert rig.route("read", agent, cy, id_=1) == to_sessions(ana)
+
+
+@pytest.mark.parametrize("origin", ["bo", "link"])
+def test_an_object_of_no_domain_is_heard_and_asked_here(rig: Rig, origin: str) -> None:
+    ana, bo, eve = rig.session("ana"), rig.session("bo"), rig.session("eve")
+    number = bo if origin == "bo" else rig.state.links.number("beta.example")
+    rig.state.owners.claim(ana, "comm:/room")
+    rig.listen(eve, "comm:/room/changes")
+    rig.listen(eve, "comm:/room/x")
+    assert rig.route("read", "comm:/room/changes", number, id_=1) == to_sessions(ana)
+    assert rig.route("update", "comm:/room/changes", ana, from_="comm:/room") == to_sessions(eve)
+
+
+def test_who_asks_its_own_address_is_refused_whoever_listens_to_it(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    rig.state.owners.claim(ana, ROOM)
+    for number in (ana, bo):
+        rig.listen(number, ROOM)
+        assert rig.route("read", ROOM, ana, id_=1) == Refuse(Code.NO_ROUTE)
+    assert rig.route("read", ROOM, bo, id_=1) == to_sessions(ana)
+
+
+def test_questions_about_the_node_s_own_state_are_answered_by_nobody_else() -> None:
+    node = f"runtime://{DOMAIN}/mn-1"
+    rig = Rig(nodes=[node])
+    link, ana, ops = rig.state.links.number("beta.example"), rig.session("ana"), rig.session("ops")
+    assert link == -1
+    for key in (f"{node}/status", f"{node}/stubs/x/status"):
+        rig.listen(ops, key)
+        assert rig.route("read", key, ana, id_=1) == Refuse(Code.NO_ROUTE)
+
+
+@pytest.mark.parametrize("type_", ["read", "execute"])
+def test_who_reports_an_object_that_may_be_another_node_s_is_not_asked_by_itself(type_: str) -> None:
+    rig = Rig(Rules(shares_domain=True))
+    ana, bo = rig.session("ana"), rig.session("bo")
+    rig.listen(ana, f"{ROOM}/subscription")
+    rig.listen(bo, f"{ROOM}/changes")
+    assert rig.route(type_, f"{ROOM}/changes", ana, id_=1) == Refuse(Code.NO_ROUTE)
+    assert rig.route(type_, f"{ROOM}/changes", bo, id_=1) == to_sessions(ana)

@@ -37,3 +37,12 @@ def test_answers_of_another_form_have_no_part() -> None:
     live = a_thing("live", 1)
     assert joined_twins([live, 7, {"things": []}, None]) == live
     assert joined_twins([7, 8]) == 7
+
+
+def test_what_is_no_thing_or_page_or_object_has_no_part_however_new_it_is() -> None:
+    away, value = a_thing("disconnected", 5), {"value": 1, "received": 99, "modified": 99}
+    assert joined_twins([away, value]) == away
+    page: Json = {"things": [away], "page": 1, "pages": 1, "total": 1}
+    assert joined_twins([page, {"things": 7, "total": 50}, value]) == page
+    an_object: Json = {"resource": "o", "values": {"x": {"value": 1, "received": 1}}}
+    assert joined_twins([an_object, {**away, "values": {"x": value}}]) == an_object

@@ -1,0 +1,109 @@
+"""Which decisions are kept to be tried on other policies, and what those say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from msg_node.admin.core.recent_decisions import OF_A_BATCH, RecentDecisions, Trial, try_policies
+from policy.core.gate import Gate
+from protofly.records import DecisionRecord, GateFacts, MessageRecord
+from tests.support.policies import deny, one_policy, permit, test
+
+ANA, BO = "hyperty://a.example/ana", "hyperty://b.example/bo"
+
+
+def message(decision: str = "permit", **changes: Any) -> MessageRecord:
+    values: dict[str, Any] = {
+        "ts_us": 1,
+        "role": "out",
+        "msg_id": "",
+        "attempt": 1,
+        "src_domain": "a.example",
+        "dst_domain": "b.example",
+        "src_key": ANA,
+        "dst_key": BO,
+        "msg_type": "create",
+        "size_in": 10,
+        "digest": "",
+        "outcome": "delivered",
+        "decision": decision,
+    }
+    return MessageRecord(**{**values, **changes})
+
+
+def denial(**changes: Any) -> DecisionRecord:
+    values: dict[str, Any] = {
+        "ts_us": 1,
+        "hook": "local",
+        "effect": "deny",
+        "permitted": False,
+        "policy_rev": "r",
+        "src_domain": "a.example",
+        "dst_domain": "a.example",
+        "reason": "policy",
+    }
+    return DecisionRecord(**{**values, **changes})
+
+
+@pytest.mark.parametrize(
+    ("record", "is_kept"),
+    [
+        (message(), True),
+        (message("deny"), True),
+        (message("deny", reason="policy"), True),
+        *((message(decision, reason=reason), False) for decision in ("permit", "deny") for reason in ("rate", "node")),
+        (denial(), True),
+        (denial(hook="peer"), True),
+        (denial(hook="out"), False),
+        (denial(permitted=True), False),
+        (denial(reason="quota"), False),
+        (denial(rule_id="gate: deny a.example > b.example"), False),
+        (denial(rule_id="s/no"), True),
+    ],
+)
+def test_kept_is_what_policies_decided_and_what_has_no_other_record(
+    record: MessageRecord | DecisionRecord, is_kept: bool
+) -> None:
+    decisions = RecentDecisions()
+    decisions.observe([record])
+    assert list(decisions) == ([record] if is_kept else [])
+
+
+def test_of_a_batch_the_last_that_passed_are_kept_and_all_denials_the_newest_first() -> None:
+    decisions = RecentDecisions()
+    passed = [message(ts_us=number) for number in range(OF_A_BATCH + 5)]
+    denied = [message("deny", ts_us=100 + number) for number in range(OF_A_BATCH + 5)]
+    decisions.observe([*passed, *denied])
+    kept = [one.ts_us for one in decisions]
+    assert kept == [*range(100 + OF_A_BATCH + 4, 99, -1), *range(OF_A_BATCH + 4, 4, -1)]
+
+
+BY_TYPE = test("msgType", "in", "delete")
+BY_CLASS = test("class", "in", "action")
+PARTIAL: Mapping[str, Any] = {"facts": GateFacts(partial=True)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "records", "missing", "expected"),
+    [
+        (deny("no", BY_TYPE), [message(), message(msg_type="delete")], {"class"}, (2, 0, ["delete"])),
+        (deny("no", BY_TYPE), [message(), message(msg_type="delete")], {"msgType"}, (0, 2, [])),
+        (deny("no", BY_TYPE), [message("deny"), message("deny", msg_type="delete")], set(), (2, 0, ["create"])),
+        (deny("no", BY_TYPE), [message(**PARTIAL), message(msg_type="delete", **PARTIAL)], set(), (2, 0, ["delete"])),
+        (
+            deny("no", BY_CLASS),
+            [message(facts=GateFacts(class_="action")), message(**PARTIAL), message(), message(facts=GateFacts())],
+            set(),
+            (3, 1, ["create"]),
+        ),
+        (permit("yes"), [denial(msg_type="read"), denial(msg_type="read", permitted=True)], set(), (2, 0, ["read"])),
+    ],
+)
+def test_decisions_are_tried_that_have_what_the_policies_read(
+    rule: Any, records: list[Any], missing: set[str], expected: tuple[int, int, list[str]]
+) -> None:
+    trial: Trial = try_policies(Gate(one_policy(permit("other"), rule)), records, frozenset(missing))
+    assert (trial.judged, trial.unknown, [one.record.msg_type for one in trial.changed]) == expected
