@@ -28,12 +28,15 @@ PARAMETERS = 6
 NESTING = 3
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
+STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 BLOCKS = (ast.If, ast.For, ast.While, ast.With, ast.Try, ast.TryStar, ast.AsyncFor, ast.AsyncWith, ast.Match)
 
 
 def definitions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, ast.ClassDef | Function]]:
     """All classes and functions below a node, with their qualified names."""
     for child in ast.iter_child_nodes(node):
+        if not isinstance(child, STATEMENTS):
+            continue
         if isinstance(child, ast.ClassDef | Function):
             name = f"{prefix}{child.name}"
             yield name, child
@@ -47,7 +50,7 @@ def attributes_of(definition: ast.ClassDef) -> set[str]:
     assigned = {
         node.attr
         for node in ast.walk(definition)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and ast.unparse(node.value) == "self"
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and _is_self(node.value)
     }
     fields = {
         node.target.id
@@ -55,6 +58,10 @@ def attributes_of(definition: ast.ClassDef) -> set[str]:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
     }
     return assigned | fields if assigned else set()
+
+
+def _is_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def parameters_of(definition: Function) -> int:
@@ -69,7 +76,7 @@ def nesting_of(node: ast.AST, depth: int = 0) -> int:
     deepest = depth
     for field, value in ast.iter_fields(node):
         for child in value if isinstance(value, list) else [value]:
-            if not isinstance(child, ast.AST) or isinstance(child, ast.ClassDef | Function | ast.Lambda):
+            if not isinstance(child, STATEMENTS) or isinstance(child, ast.ClassDef | Function):
                 continue
             is_elif = isinstance(node, ast.If) and field == "orelse" and isinstance(child, ast.If)
             deepest = max(deepest, nesting_of(child, depth + (isinstance(child, BLOCKS) and not is_elif)))

@@ -77,6 +77,12 @@ def patterns() -> dict[str, re.Pattern[str]]:
 
 
 @cache
+def any_word() -> re.Pattern[str]:
+    """A pattern for all of them, which tells at once that a file has none."""
+    return re.compile(rf"\b(?:{'|'.join(word.pattern for word in WORDS)})\b")
+
+
+@cache
 def files(area: str) -> list[Path]:
     """What people read in one area; the area without a name is the top folder."""
     if not area:
@@ -92,7 +98,10 @@ def found(area: str) -> dict[str, list[str]]:
     for path in files(area):
         if path.name == "CHANGELOG.md":
             continue
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        text = path.read_text(encoding="utf-8")
+        if not any_word().search(as_words(text)):
+            continue
+        for number, line in enumerate(text.splitlines(), start=1):
             for name in words_in(line):
                 places.setdefault(name, []).append(f"{path.relative_to(ROOT)}:{number}")
     return places
