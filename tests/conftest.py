@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import hypothesis
 import pytest
 import trio
 
 from sandbox.host import Sandbox
+from tests.support.commands import command_here
 from tests.support.postgres import postgres, shared_database
 
 hypothesis.settings.register_profile("project", deadline=None)  # how long an example takes is not what a test is about
@@ -21,6 +24,14 @@ _LONGEST = ("test_interpreter.py",)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest files."""
     items.sort(key=lambda item: item.path.name not in _LONGEST)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def commands_here() -> Iterator[None]:
+    """Laboratories prepare their domains in this process: two processes for each test of whole nodes less."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("interop.domain_folders.command", command_here)
+        yield
 
 
 @pytest.fixture
