@@ -177,7 +177,7 @@ def texts_of(path: Path) -> list[tuple[int, str]]:
     """
     found: list[tuple[int, str]] = []
     source = path.read_text(encoding="utf-8")
-    if "Source:" not in source and not _MENTION.search(_joined(source)):
+    if "Source" not in source and not _MENTION.search(_joined(source)):
         return found  # taking it apart takes a thousand times as long as this look
     last_comment = (0, 0)  # its line, and how many texts there were after it
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
