@@ -62,6 +62,7 @@ def node_status(node: Node) -> dict[str, object]:
         "policy_revision": node.gate.policies.revision,
         "policies": node.policies.facts(),
         "block_lists": node.block_lists.status() if node.block_lists is not None else [],
+        "exchange": node.site.inbox.status() if node.site is not None and node.site.inbox is not None else [],
         "policy_faults": {"count": node.gate.policies.faults, "last": node.gate.policies.last_fault},
         "links": [
             {**link_status(link), "discovery": msgspec.to_builtins(node.resolver.explain(link.domain))}

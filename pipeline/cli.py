@@ -229,6 +229,7 @@ def settle(
 
 app.add_typer(node_commands.app, name="nodes")
 app.command()(serve_commands.serve)
+app.command()(serve_commands.exchange)
 app.command()(partner_commands.reconcile)
 app.command()(partner_commands.statements)
 app.command()(partner_commands.invoice)

@@ -176,6 +176,8 @@ class Expected:
     peer: str
     """Ours."""
     key: KeyRecord
+    raw_bytes: int = RAW_BYTES
+    """It may unpack to so much."""
 
 
 def write_extract(path: Path, header: Header, rows: Iterable[Row], key: SigningKey) -> Header:
@@ -282,6 +284,8 @@ def _read_header(file: BufferedReader, expected: Expected) -> tuple[Header, byte
             Verdict.WRONG_DOMAIN,
             f"of {header.domain} for {header.peer}, expected of {expected.domain} for {expected.peer}",
         )
+    if header.raw_bytes > expected.raw_bytes:
+        raise ExtractError(Verdict.TOO_LARGE, f"it unpacks to {header.raw_bytes:,} bytes, more than is taken here")
     begin = len(signed) + len(signature)
     if os.fstat(file.fileno()).st_size - begin != header.body_bytes:
         raise ExtractError(Verdict.DAMAGED, f"the body is not {header.body_bytes:,} bytes long")

@@ -6,14 +6,28 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
 from typing import Annotated
 
 import typer
 
-from pipeline.command_options import Archive, Master, Memory, SparkOptions
+from pipeline.command_options import Archive, Json, Master, Memory, SparkOptions
 from pipeline.command_runs import errors_reported, opened_lake
+from pipeline.option_groups import grouped
+from pipeline.terminal import Terminal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeRun:
+    """Options of one round of the exchange."""
+
+    peer: Annotated[str, typer.Option(help="Only with this partner.")] = ""
+    master: Master = ""
+    memory: Memory = "2g"
+    archive: Archive = None
+    json: Json = False
 
 
 def serve(
@@ -26,10 +40,13 @@ def serve(
     with errors_reported(as_json=False):
         from pipeline.alert_sinks import sinks_of
         from pipeline.node_keys import load_trust
+        from pipeline.partner_keys import load_signing_key
         from pipeline.serve_settings import read_settings, store_environment
         from pipeline.store_path import location
 
         chosen = read_settings(settings)
+        if chosen.exchange is not None:
+            load_signing_key(Path(chosen.exchange.key))
         sinks_of(chosen.alerts)  # so that a wrong file of credentials shows now
         os.environ.update(store_environment(chosen.store))  # which Spark and its workers inherit
         trust = load_trust(Path(chosen.keys) if chosen.keys else None, requires_signatures=chosen.require_signatures)
@@ -51,3 +68,28 @@ def serve(
             stop=stop,
             on_listen=lambda port: logging.info("serving %s; http://%s:%d/metrics", lake.folder, host, port),
         )
+
+
+@grouped
+def exchange(
+    settings: Annotated[Path, typer.Option("--settings", metavar="FILE", help="Settings of `serve`: a TOML file.")],
+    runs: ExchangeRun,
+) -> None:
+    """Exchange extracts with all partners of the settings, as far as it goes now: one round of what `serve` does."""
+    with errors_reported(as_json=runs.json):
+        from pipeline.exchanging import exchange_of
+        from pipeline.serve_settings import read_settings, store_environment
+        from pipeline.store_path import location
+
+        chosen = read_settings(settings)
+        what = exchange_of(chosen, runs.peer)
+        os.environ.update(store_environment(chosen.store))
+    terminal = Terminal(as_json=runs.json)
+    options = SparkOptions(
+        lake=location(chosen.lake), master=runs.master, memory=runs.memory, archive=runs.archive, json=runs.json
+    )
+    with opened_lake(options) as lake:
+        from pipeline.jobs import partners
+
+        terminal.job("exchange", lambda: partners.run(lake, what))
+    terminal.end()

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Meta
 
+from pipeline.partner_settings import PARTNERS_MAX, Exchange, Listing, Partner, check_partners, placed
 from pipeline.store_path import parsed
 from protofly.errors import SettingsError
 
@@ -18,6 +19,10 @@ SETTINGS_BYTES: Final = 1 << 20
 _PERIOD: Final = re.compile(r"(\d{1,9}(?:\.\d+)?)([smhd])")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 _LEAST_S: Final = 0.1
+_ORDER: Final = (
+    *("ingest", "refine", "abuse", "alerts", "settle", "reconcile", "usage", "exchange", "block-list"),
+    *("stubs", "report", "retention", "compact"),
+)
 _HERE: Final = frozenset({"127.0.0.1", "::1", "localhost"})
 _Secret = TypeVar("_Secret", bound=msgspec.Struct)
 
@@ -35,6 +40,9 @@ class Schedule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settle: Text = "10m"
     reconcile: Text = "1h"
     stubs: Text = "1h"
+    exchange: Text = "10m"
+    usage: Text = "10m"
+    block_list: Text = "1h"
     compact: Text = "1d"
     retention: Text = "1d"
     report: Text = "1h"
@@ -95,6 +103,9 @@ class ServeSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     alerts: Alerts = Alerts()
     listen: Listen = Listen()
     store: Store = Store()
+    exchange: Exchange | None = None
+    partner: Annotated[tuple[Partner, ...], Meta(max_length=PARTNERS_MAX)] = ()
+    block_list: Listing | None = None
 
 
 def read_settings(file: Path) -> ServeSettings:
@@ -116,6 +127,7 @@ def read_settings(file: Path) -> ServeSettings:
         for url in (*settings.alerts.webhook, *settings.alerts.alertmanager):
             _check_url(url)
         _check_email(settings.alerts.email)
+        check_partners(settings.exchange, settings.partner, settings.block_list)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, msgspec.ValidationError, ValueError) as exc:
         raise SettingsError(f"{file}: {exc}") from exc
     folder = file.absolute().parent
@@ -127,7 +139,18 @@ def read_settings(file: Path) -> ServeSettings:
         report=_place(folder, settings.report) if settings.report else "",
         store=_store(folder, settings.store),
         alerts=_alerts(folder, settings.alerts),
+        exchange=placed(folder, settings.exchange) if settings.exchange else None,
+        partner=tuple(_partner(folder, one) for one in settings.partner),
+        block_list=_listing(folder, settings.block_list),
     )
+
+
+def _partner(folder: Path, one: Partner) -> Partner:
+    return msgspec.structs.replace(one, ca_file=str(folder / one.ca_file) if one.ca_file else "")
+
+
+def _listing(folder: Path, listing: Listing | None) -> Listing | None:
+    return None if listing is None else msgspec.structs.replace(listing, out=str(folder / listing.out))
 
 
 def _place(folder: Path, word: str) -> str:
@@ -217,7 +240,7 @@ def _secret(file: Path, kind: type[_Secret]) -> _Secret:
 def periods(settings: ServeSettings) -> dict[str, float | None]:
     """By job its period in s, in the order in which they run; None for jobs that do not. Raises ValueError."""
     found = {name: _seconds(name, text) for name, text in msgspec.structs.asdict(settings.schedule).items()}
-    order = ("ingest", "refine", "abuse", "alerts", "settle", "reconcile", "stubs", "report", "retention", "compact")
+    found["block-list"] = found.pop("block_list")
     # What follows records runs with them; the periods say how often at the latest.
     follows = {"refine": found["ingest"], "abuse": found["settle"], "alerts": found["ingest"]}
     whole = found | {name: max(60.0, period) if period else period for name, period in follows.items()}
@@ -225,7 +248,13 @@ def periods(settings: ServeSettings) -> dict[str, float | None]:
         whole["retention"] = None
     if not settings.report:
         whole["report"] = None
-    return {name: whole[name] for name in order}
+    if settings.exchange is None or not settings.partner:
+        whole["exchange"] = None
+    if settings.exchange is None or not any(one.usage for one in settings.partner):
+        whole["usage"] = None
+    if settings.block_list is None:
+        whole["block-list"] = None
+    return {name: whole[name] for name in _ORDER}
 
 
 def _seconds(name: str, text: str) -> float | None:

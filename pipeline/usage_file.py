@@ -1,33 +1,25 @@
 """The file by which one operator lets another know which of its senders sent very much, as near real time as it likes.
 
-    trapezoid-usage/1 ⏎
-    <report: JSON, one line> ⏎
-    <Ed25519 signature over both lines, base64url> ⏎
-
-It names no address: addresses may be hashed with keys that only their own operator has. It names messages, by which the
-other one finds the senders in records of its own. Such a file may contain anything: nothing of it is decoded before its
-size and its signature hold.
+It is a signed line (`pipeline.signed_line`), `trapezoid-usage/1`. It names no address: addresses may be hashed with
+keys that only their own operator has. It names messages, by which the other one finds the senders in records of its
+own.
 """
 
 from __future__ import annotations
 
-import binascii
-import os
-from base64 import urlsafe_b64decode
 from pathlib import Path
 from typing import Annotated, Final
 
-import msgspec
 from msgspec import Meta, Struct
 
+from pipeline.signed_line import SignedLine
 from protofly.errors import SettingsError
-from protofly.signatures import KeyRecord, SigningKey, base64url, verify_signature
+from protofly.signatures import KeyRecord, SigningKey
 
 MAGIC: Final = b"trapezoid-usage/1\n"
 USERS_MAX: Final = 1_000
 EVIDENCE: Final = 20
 FILE_BYTES: Final = 2 << 20
-_SIGNATURE_BYTES: Final = 64
 
 _Time = Annotated[int, Meta(ge=0, le=2**53)]
 _Count = Annotated[int, Meta(ge=0, le=2**48)]
@@ -71,10 +63,12 @@ class UsageReport(Struct, frozen=True, forbid_unknown_fields=True):
     users: Annotated[tuple[HighUser, ...], Meta(max_length=USERS_MAX)]
 
 
+_FORMAT: Final = SignedLine(MAGIC, UsageReport, "report of usage", FILE_BYTES)
+
+
 def usage_bytes(report: UsageReport, key: SigningKey) -> bytes:
     """The signed file."""
-    signed = MAGIC + msgspec.json.encode(report) + b"\n"
-    return signed + base64url(key.sign(signed)).encode() + b"\n"
+    return _FORMAT.encode(report, key)
 
 
 def read_usage(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> UsageReport:
@@ -89,32 +83,7 @@ def read_usage(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Us
     Raises:
         SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
     """
-    try:
-        # A pipe would be waited for; a link is followed, since the operator has named it.
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
-            content = file.read(FILE_BYTES + 1) or b""
-    except OSError as exc:
-        raise SettingsError(f"{path}: {exc.strerror}") from exc
-    if len(content) > FILE_BYTES:
-        raise SettingsError(f"{path}: too-large: more than a report of usage may have; take it as hostile")
-    lines = content.split(b"\n")
-    if len(lines) != 4 or lines[0] + b"\n" != MAGIC or lines[3]:
-        raise SettingsError(f"{path}: malformed: no report of usage; ask {peer} for it anew")
-    if not verify_signature(peer_key, _signature(lines[2]), MAGIC + lines[1] + b"\n"):
-        raise SettingsError(f"{path}: bad-signature: not signed by the key that was given for {peer}")
-    try:
-        report = msgspec.json.decode(lines[1], type=UsageReport)
-    except (ValueError, RecursionError) as exc:
-        raise SettingsError(f"{path}: malformed: {exc}; ask {peer} for it anew") from exc
+    report = _FORMAT.read(path, peer_key=peer_key, peer=peer)
     if (report.domain, report.peer) != (peer, domain):
         raise SettingsError(f"{path}: wrong-domain: of {report.domain} for {report.peer}, not of {peer} for {domain}")
     return report
-
-
-def _signature(text: bytes) -> bytes:
-    """The bytes of a signature; empty for what is none."""
-    try:
-        found = urlsafe_b64decode(text + b"==")
-    except (binascii.Error, ValueError):
-        return b""
-    return found if len(found) == _SIGNATURE_BYTES and base64url(found).encode() == text else b""

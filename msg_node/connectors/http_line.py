@@ -45,6 +45,7 @@ _REMOTE: Final = "trapezoid.remote"
 _CERTIFICATE: Final = "trapezoid.certificate"
 _ON_KNOWN: Final = "trapezoid.on_known"
 _LINE: Final = "trapezoid.line"
+_ALLOW_BODY: Final = "trapezoid.allow_body"
 _END_OF_HEAD: Final = b"\r\n\r\n"
 _BODILESS: Final = frozenset({204, 304})
 _TOO_MANY_REQUESTS: Final = (
@@ -110,8 +111,9 @@ class HttpApplication:
                 break
             served += 1
             http.begin(request, self.request_seconds, is_last=served >= _REQUESTS_PER_LINE)
+            of_request = {_REMOTE: client, _ALLOW_BODY: http.allow_body}
             try:
-                await self._app(_scope_of(request) | known | {_REMOTE: client}, http.receive, http.send)
+                await self._app(_scope_of(request) | known | of_request, http.receive, http.send)
             except Exception:  # a defect of ours may cost this request, never the node
                 logger.exception("a request of %s failed", client)
             if not await http.finish():
@@ -167,6 +169,11 @@ def is_known(scope: MutableMapping[str, Any]) -> None:
     scope[_ON_KNOWN]()
 
 
+def allow_body(scope: MutableMapping[str, Any], seconds: float) -> None:
+    """Let the body of a request take so many seconds from now on: its sender is known, and it is long."""
+    scope[_ALLOW_BODY](seconds)
+
+
 class _HttpLine:
     """The requests of one line, one after the other.
 
@@ -205,11 +212,15 @@ class _HttpLine:
 
     def begin(self, request: h11.Request, seconds: float, *, is_last: bool) -> None:
         """Serve this request now; its body may take so many seconds. The last one of a line ends it."""
-        self._body_deadline = trio.current_time() + seconds
+        self.allow_body(seconds)
         self._is_bodiless = request.method == b"HEAD"
         self._is_last = is_last
         if self._http.they_are_waiting_for_100_continue:
             self._line.send_nowait(self._encoded(h11.InformationalResponse(status_code=100, headers=[_date()])))
+
+    def allow_body(self, seconds: float) -> None:
+        """Let the body of this request take so long from now on."""
+        self._body_deadline = trio.current_time() + seconds
 
     async def finish(self) -> bool:
         """End the request when its application is done with it. Returns True if another may follow."""

@@ -28,6 +28,7 @@ from msg_node.settings.block_lists import block_list_problems
 from msg_node.settings.cluster import cluster_problems
 from msg_node.settings.connectors import connector_problems
 from msg_node.settings.environment import Variable, settings_of, struct_of, type_of_settings
+from msg_node.settings.exchange import exchange_problems
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
 from msg_node.settings.lines import Position, locate_keys
@@ -307,6 +308,9 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from backend_problems("global_registry", settings.global_registry)
     yield from backend_problems("alarms.webhook", settings.alarms.webhook)
     yield from block_list_problems(settings.block_list)
+    yield from exchange_problems(settings.exchange)
+    if settings.exchange is not None and settings.site is None:
+        yield ("exchange",), "files are handed in at the site: add a `[site]`"
     yield from push_problems(settings.push)
     yield from identity_problems(settings.identity)
 

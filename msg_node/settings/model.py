@@ -22,6 +22,7 @@ from msg_node.settings.block_lists import BlockListSettings
 from msg_node.settings.cluster import ClusterSettings
 from msg_node.settings.connectors import ConnectorSettings
 from msg_node.settings.delivery import DeliverySettings
+from msg_node.settings.exchange import ExchangeSettings
 from msg_node.settings.grants import GrantSettings
 from msg_node.settings.identity import Algorithm, GlobalRegistrySettings, IdentitySettings
 from msg_node.settings.interworking import InterworkingSettings
@@ -640,6 +641,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     traces: TracesSettings | None = None
     debug: DebugSettings = DebugSettings()
     peer: tuple[PeerSettings, ...] = ()
+    exchange: ExchangeSettings | None = None
     block_list: Annotated[tuple[BlockListSettings, ...], Meta(max_length=16)] = ()
     interworking: tuple[InterworkingSettings, ...] = ()
     connector: tuple[ConnectorSettings, ...] = ()
@@ -653,6 +655,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def node_id(self) -> str:
         """Name of this node that is unique among all domains; identifies record files."""
         return f"{self.node.name}.{self.node.domain}"
+
+    @property
+    def exchange_dir(self) -> Path:
+        """The folder of what partners have handed in."""
+        named = self.exchange.folder if self.exchange is not None else None
+        return named or self.node.data_dir / "exchange" / "in"
 
     @property
     def spool_dir(self) -> Path:

@@ -28,6 +28,7 @@ from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.settings.model import Settings, SiteSettings
 from msg_node.site.pages import JSON, published_routes
+from msg_node.site.partner_inbox import PartnerInbox
 from msg_node.site.process_metrics import of_processes
 from msg_node.site.publisher import Publisher, make_publisher
 from protofly.documents import SigningKey
@@ -71,6 +72,8 @@ class Site:
         self.is_shared = False
         """Whether other processes of this node listen there, too."""
         self._publisher = publisher
+        self.inbox: PartnerInbox | None = None
+        """Takes files of partners, if the settings name some."""
         self._readiness: Readiness = tuple
         self._warnings: Readiness = tuple
         self._status: Status | None = None
@@ -84,10 +87,11 @@ class Site:
         """The site that the settings ask for. Raises SettingsError when keys or publication cannot be used."""
         if settings.site is None:
             raise MisuseError("these settings have no site")
-        if settings.publish is None:
-            return cls(settings.site)
-        publisher, node_key = make_publisher(settings)
-        return cls(settings.site, publisher=publisher, node_key=node_key)
+        publisher, node_key = (None, None) if settings.publish is None else make_publisher(settings)
+        site = cls(settings.site, publisher=publisher, node_key=node_key)
+        if settings.exchange is not None:
+            site.inbox = PartnerInbox(settings.node.domain, settings.exchange, settings.exchange_dir)
+        return site
 
     def serve_status(self, status: Status) -> None:
         """Show what `status` returns at `/status`."""
@@ -132,6 +136,8 @@ class Site:
             Route("/status", self._status_page),
             Route("/metrics", self._metrics_page),
         ]
+        if self.inbox is not None:
+            routes += self.inbox.routes()
         if self._publisher is not None:
             routes += published_routes(self._publisher)
         return Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})

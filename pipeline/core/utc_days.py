@@ -24,6 +24,11 @@ def end_us(day: str) -> int:
     return int(midnight.timestamp()) * 1_000_000
 
 
+def day_of(time_us: int) -> str:
+    """The day of a time in µs since 1970."""
+    return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d")
+
+
 def moment(time_us: int) -> str:
     """A time for people, to the second; 0 is no time."""
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC") if time_us else "never"

@@ -20,6 +20,7 @@ from statistics import median_low
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -34,6 +35,7 @@ from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, times_of
 from pipeline.core.tolerance import Tolerance
 from pipeline.core.utc_days import moment
 from pipeline.extract_file import (
+    RAW_BYTES,
     Entry,
     Expected,
     ExtractError,
@@ -148,7 +150,9 @@ def export_details(lake: Lake, of: PartnerDay, *, key: SigningKey, out: Path) ->
     return result
 
 
-def import_extract(lake: Lake, path: Path, of: PartnerDay, *, peer_key: KeyRecord) -> JobResult:
+def import_extract(
+    lake: Lake, path: Path, of: PartnerDay, *, peer_key: KeyRecord, raw_bytes: int = RAW_BYTES
+) -> JobResult:
     """Take in what a partner has sent, all of it or nothing.
 
     Args:
@@ -156,13 +160,14 @@ def import_extract(lake: Lake, path: Path, of: PartnerDay, *, peer_key: KeyRecor
         path: The file.
         of: The partner, and the day that we are reconciling.
         peer_key: The partner's public key, from somewhere else than the file.
+        raw_bytes: It may unpack to so much.
 
     Raises:
         ExtractError: It is refused, and nothing of it is in the lake.
         LakeError: As the lake does.
     """
     result = JobResult("import")
-    with open_extract(path, Expected(of.peer, of.domain, peer_key)) as (header, rows, signed_sha256):
+    with open_extract(path, Expected(of.peer, of.domain, peer_key, raw_bytes)) as (header, rows, signed_sha256):
         if header.day != of.day:
             raise ExtractError(Verdict.WRONG_DAY, f"of {header.day}, expected of {of.day}")
         table = PEER_TOTAL
@@ -466,7 +471,8 @@ def _newest_imported(lake: Lake, of: PartnerDay, step: Step) -> dict[str, Any]:
 
 def _newest(lake: Lake, wanted: tuple[str, str, str, Step], problem: str) -> dict[str, Any]:
     """The newest extract by author, reader, day and step. Raises ExtractError MISSING_STEP, with the problem."""
-    rows = lake.read_small(PEER_EXTRACT).to_pylist()
+    rows = lake.read_small(PEER_EXTRACT)
+    rows = rows.filter(pc.equal(rows.column("day"), wanted[2])).to_pylist()
     found = [row for row in rows if (row["domain"], row["peer"], row["day"], row["step"]) == wanted]
     if not found:
         raise ExtractError(Verdict.MISSING_STEP, f"{problem} for {wanted[2]} yet")

@@ -20,9 +20,11 @@ from pipeline.schemas import (
     BRONZE_SESSION_EVENT,
     BRONZE_STUB_EVENT,
     PEER_RECORD,
+    PEER_RETURN,
     QUARANTINE,
     RECON_CASE,
     SILVER_MDR,
+    USAGE_NAMED,
     Table,
 )
 from pipeline.tables import Change, Lake
@@ -38,6 +40,8 @@ PERSONAL: Final[tuple[Table, ...]] = (
     PEER_RECORD,
     RECON_CASE,
     ALERT,
+    PEER_RETURN,
+    USAGE_NAMED,
 )
 """Tables with addresses or their hashes, or with rows about single messages."""
 APP_ID: Final = "retention"

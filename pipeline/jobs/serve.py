@@ -22,10 +22,12 @@ from datetime import UTC, datetime
 from threading import Event
 from typing import Final
 
+from pipeline import exchanging
 from pipeline.alert_sinks import send_new, sinks_of
 from pipeline.core.schedule import Schedule
+from pipeline.core.utc_days import end_us
 from pipeline.day_state import HOURLY, done_inputs, inputs_by_day, note_done
-from pipeline.jobs import abuse, compact, reconcile, refine, report, retention, settle, stubs
+from pipeline.jobs import abuse, compact, partners, reconcile, refine, report, retention, settle, stubs
 from pipeline.jobs.ingest import Ingest
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lease import Lease, Renewal
@@ -76,11 +78,13 @@ class Work:
         lake: Which.
         settings: With absolute paths.
         trust: Whose signatures count.
+        metrics: Get how far the exchange with each partner is.
     """
 
     lake: Lake
     settings: ServeSettings
     trust: Trust
+    metrics: Metrics = field(default_factory=Metrics)
     _ingest: Ingest = field(init=False)
 
     def __post_init__(self) -> None:
@@ -95,6 +99,9 @@ class Work:
             "alerts": self._send,
             "settle": lambda: settle.run(self.lake),
             "reconcile": lambda: reconcile.run(self.lake),
+            "usage": self._report_usage,
+            "exchange": self._exchange,
+            "block-list": self._list,
             "stubs": lambda: stubs.run(self.lake),
             "report": lambda: report.run(self.lake, out=location(self.settings.report)),
             "retention": self._retain,
@@ -118,12 +125,36 @@ class Work:
         alerts = self.settings.alerts
         return send_new(self.lake, sinks_of(alerts), least=alerts.severity, since_us=since_us)
 
+    def _report_usage(self) -> JobResult:
+        """Let reports of high usage wait for the partners that they are about."""
+        return exchanging.report_usage(self.lake, exchanging.exchange_of(self.settings))
+
+    def _exchange(self) -> JobResult:
+        result = partners.run(self.lake, exchanging.exchange_of(self.settings))
+        for domain, facts in result.details["partners"].items():
+            said = "Files that a partner did not take yet."
+            self.metrics.set("partner_files_waiting", facts["waiting"], said, partner=domain)
+            if facts["reconciled"]:
+                newest = end_us(max(facts["reconciled"])) / 1e6
+                said = "End of the day that was reconciled last with a partner, Unix time."
+                self.metrics.set("partner_reconciled_day", newest, said, partner=domain)
+        return result
+
+    def _list(self) -> JobResult:
+        return exchanging.publish_list(self.lake, self.settings)
+
     def _retain(self) -> JobResult:
         assert self.settings.retention_days is not None
         return retention.run(self.lake, today=datetime.now(UTC).date(), keep_days=self.settings.retention_days)
 
 
-_NEXT: Final = {"ingest": ("refine",), "refine": ("abuse",), "settle": ("abuse",), "abuse": ("alerts",)}
+_NEXT: Final = {
+    "usage": ("exchange",),
+    "ingest": ("refine",),
+    "refine": ("abuse",),
+    "settle": ("abuse",),
+    "abuse": ("alerts",),
+}
 """What is to be done as soon as a job has brought rows."""
 
 
@@ -218,7 +249,7 @@ def serve(
     """
     metrics, health = Metrics(), Health()
     lease = Lease(lake, settings.lease_seconds, f"{socket.gethostname()} process {os.getpid()}")
-    by_job = Work(lake, settings, trust).jobs()
+    by_job = Work(lake, settings, trust, metrics).jobs()
     listen = settings.listen
     with MetricsServer(metrics, health.problem, host=listen.host, port=listen.port) as server:
         on_listen(server.port)

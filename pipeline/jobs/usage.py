@@ -6,20 +6,23 @@ The report goes out within minutes or hours, long before a day is settled, so it
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import pyarrow as pa
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import durable
 from pipeline.core.harmless import harmless
 from pipeline.core.side_records import DAY_US
-from pipeline.core.utc_days import end_us, moment
+from pipeline.core.utc_days import day_of, end_us, moment
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import SILVER_MDR
+from pipeline.schemas import SILVER_MDR, USAGE_NAMED
 from pipeline.tables import Lake
 from pipeline.usage_file import EVIDENCE, USERS_MAX, HighUser, UsageReport, usage_bytes
 from protofly.errors import SettingsError
@@ -27,6 +30,8 @@ from protofly.signatures import SigningKey
 
 APP: Final = "usage"
 TIMEOUT_S: Final = 30.0
+REPORTS_A_DAY: Final = 300
+"""So many reports of one partner are taken in a day."""
 _SHOWN: Final = 20
 
 
@@ -72,10 +77,79 @@ def run(lake: Lake, of: Watched, *, key: SigningKey, out: Path | None = None, ur
     """
     result = JobResult(APP, versions={SILVER_MDR.name: lake.version(SILVER_MDR)})
     rows = _high_users(lake, of)
+    report = _report(of, rows)
+    _say(result, of, rows, report)
+    content = usage_bytes(report, key)
+    if out is not None:
+        durable.replace(out, content)
+        result.details["out"] = str(out.absolute())
+    if url and rows:
+        _send(url, content, result)
+    return result
+
+
+def report_news(lake: Lake, of: Watched, *, key: SigningKey, put: Callable[[str, bytes], None]) -> JobResult:
+    """Name senders that no report to this partner has named since the period began, if there are any.
+
+    Args:
+        lake: Reads `silver_mdr`, writes `usage_named`.
+        of: Whose senders.
+        key: An Ed25519 key whose public half the partner has.
+        put: Takes the report: the name of a file, and its content.
+
+    Raises:
+        LakeError: As the lake does.
+        OSError: As `put` does.
+    """
+    result = JobResult(APP, versions={SILVER_MDR.name: lake.version(SILVER_MDR)})
+    named = {
+        row["src_key"]
+        for row in lake.read_small(USAGE_NAMED, ("domain", "peer", "until_us", "src_key")).to_pylist()
+        if (row["domain"], row["peer"]) == (of.domain, of.peer) and row["until_us"] > of.from_us
+    }
+    rows = [row for row in _high_users(lake, of) if row["src_key"] not in named]
+    if not rows:
+        return result
+    report = _report(of, rows)
+    _say(result, of, rows, report)
+    put(f"usage-{report.made_us}.report", usage_bytes(report, key))
+    # Who is left out of this report is named by the next one.
+    note_named(lake, report, [[row["src_key"]] for row in rows[: len(report.users)]], result)
+    return result
+
+
+def note_named(lake: Lake, report: UsageReport, senders: Sequence[Sequence[str]], result: JobResult) -> None:
+    """Note whom a report has named, for each of its users with the senders as our records have them. Raises LakeError.
+
+    A report of a partner is noted as of now, whatever time it says.
+    """
+    now_us = time.time_ns() // 1000
+    both = {"domain": report.domain, "peer": report.peer, "made_us": report.made_us, "dt": day_of(now_us)}
+    rows = [
+        both
+        | {"src_key": sender, "messages": user.messages, "bytes": user.bytes}
+        | {"from_us": report.from_us, "until_us": report.until_us}
+        for user, its in zip(report.users, senders, strict=True)
+        for sender in (its or (None,))
+    ]
+    if not rows:
+        return
+    done = lake.commit(pa.Table.from_pylist(rows, to_arrow_schema(USAGE_NAMED.schema)), USAGE_NAMED)
+    result.wrote(done.table, done.rows, done.version)
+
+
+def reports_of_day(lake: Lake, author: str, reader: str) -> int:
+    """How many reports of an author have come today. Raises LakeError."""
+    today = day_of(time.time_ns() // 1000)
+    rows = lake.read_small(USAGE_NAMED, ("domain", "peer", "made_us"), partitions=[today]).to_pylist()
+    return len({row["made_us"] for row in rows if (row["domain"], row["peer"]) == (author, reader)})
+
+
+def _report(of: Watched, rows: Sequence[dict[str, Any]]) -> UsageReport:
     users = tuple(
         HighUser(row["messages"], row["bytes"], row["first_us"], row["last_us"], tuple(row["evidence"])) for row in rows
     )
-    report = UsageReport(
+    return UsageReport(
         domain=of.domain,
         peer=of.peer,
         from_us=of.from_us,
@@ -86,21 +160,17 @@ def run(lake: Lake, of: Watched, *, key: SigningKey, out: Path | None = None, ur
         left_out=max(0, len(users) - USERS_MAX),
         users=users[:USERS_MAX],
     )
-    content = usage_bytes(report, key)
-    result.findings = len(users)
-    result.outcome = f"{len(users):,} senders of {of.peer} since {moment(of.from_us)}"
+
+
+def _say(result: JobResult, of: Watched, rows: Sequence[dict[str, Any]], report: UsageReport) -> None:
+    result.findings = len(rows)
+    result.outcome = f"{len(rows):,} senders of {of.peer} since {moment(of.from_us)}"
     result.warnings += [
         f"{row['src_key']}: {row['messages']:,} messages, {row['bytes']:,} bytes" for row in rows[:_SHOWN]
     ]
     result.details = {"users": rows, "left_out": report.left_out}
-    if users:
+    if rows:
         result.exit_code = ExitCode.FINDINGS
-    if out is not None:
-        durable.replace(out, content)
-        result.details["out"] = str(out.absolute())
-    if url and users:
-        _send(url, content, result)
-    return result
 
 
 def _high_users(lake: Lake, of: Watched) -> list[dict[str, Any]]:

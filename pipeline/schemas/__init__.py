@@ -74,6 +74,7 @@ from pipeline.schemas.settlement import (
     PAIR_DELAY,
     PEER_EXTRACT,
     PEER_RECORD,
+    PEER_RETURN,
     PEER_TOTAL,
     RECON_BUCKET,
     RECON_CASE,
@@ -83,6 +84,7 @@ from pipeline.schemas.settlement import (
     STATEMENT,
     STATEMENT_DAILY,
     TRAFFIC_HOURLY,
+    USAGE_NAMED,
 )
 from protofly.records import Kind
 
@@ -121,6 +123,7 @@ __all__ = [
     "PAIR_DELAY",
     "PEER_EXTRACT",
     "PEER_RECORD",
+    "PEER_RETURN",
     "PEER_TOTAL",
     "POLICY_EVENT",
     "QUARANTINE",
@@ -147,6 +150,7 @@ __all__ = [
     "TEXT",
     "TEXTS",
     "TRAFFIC_HOURLY",
+    "USAGE_NAMED",
     "Table",
     "bronze_table",
     "whole_log",
@@ -182,6 +186,8 @@ TABLES: dict[str, Table] = {
         PEER_EXTRACT,
         PEER_TOTAL,
         PEER_RECORD,
+        PEER_RETURN,
+        USAGE_NAMED,
         REPLAY_RUN,
         REPLAY_FLIP,
         STUB_HOURLY,

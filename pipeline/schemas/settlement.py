@@ -154,6 +154,43 @@ PEER_RECORD = Table(
 )
 """Records out of partners' extracts, likewise."""
 
+PEER_RETURN = Table(
+    "peer_return",
+    columns(
+        domain=TEXT,  # the author, who does not accept something
+        peer=TEXT,  # the reader, whose it is
+        entered_us=LONG,
+        file=TEXT,  # name of a file that was refused as a whole
+        sha256=TEXT,
+        role=TEXT,  # of a record that is not accepted: the reader sent it (out), or received it (in)
+        msg_id=BYTES,
+        reason=TEXT,  # verdict on the file, or class of the message
+        detail=TEXT,
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("domain", "peer", "entered_us", "file", "role", "msg_id"),
+)
+"""What we returned to partners and they to us: files that were refused, and records that are not accepted."""
+
+USAGE_NAMED = Table(
+    "usage_named",
+    columns(
+        domain=TEXT,  # the author, who received the messages
+        peer=TEXT,  # the reader, whose sender it is
+        made_us=LONG,
+        src_key=TEXT,  # as our records have the sender; absent: of a report to us, and we have no record
+        messages=LONG,
+        bytes=LONG,
+        from_us=LONG,
+        until_us=LONG,
+        dt=TEXT,
+    ),
+    ("dt",),
+    ("domain", "peer", "made_us", "src_key"),
+)
+"""Senders that reports of high usage have named: ours to partners, and those of partners to us."""
+
 PAIR_DELAY = columns(src_domain=TEXT, dst_domain=TEXT, hour_us=LONG, low_us=LONG, drift_ppb=LONG, messages=LONG)
 """What the times of an ordered pair's records differ by in an hour: the shortest way, and the clocks' difference."""
 

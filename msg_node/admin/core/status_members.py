@@ -142,6 +142,9 @@ _POLICIES = StatusSection(
             "block_lists[].problem", _TEXT, "Why it cannot be used now; empty while it can", "`[[block_list]]`"
         ),
         StatusMember("policy_faults.last", _TEXT, "The last one"),
+        StatusMember("exchange[].domain", _TEXT, "A partner that may hand in files", "`[exchange]`"),
+        StatusMember("exchange[].taken", _INTEGER, "Files of it that were taken since the start", "`[exchange]`"),
+        StatusMember("exchange[].refused", _INTEGER, "Requests in its name that were refused", "`[exchange]`"),
     ),
 )
 
