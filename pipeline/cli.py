@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline import node_commands, partner_commands, serve_commands
+from pipeline import analyst_commands, node_commands, partner_commands, serve_commands
 from pipeline.command_options import (
     Allowed,
     Day,
@@ -230,6 +230,8 @@ def settle(
 app.add_typer(node_commands.app, name="nodes")
 app.command()(serve_commands.serve)
 app.command()(serve_commands.exchange)
+app.command()(analyst_commands.views)
+app.command()(analyst_commands.dictionary)
 app.command()(partner_commands.reconcile)
 app.command()(partner_commands.statements)
 app.command()(partner_commands.invoice)
