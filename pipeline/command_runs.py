@@ -46,26 +46,38 @@ class Commands(TyperGroup):
 
 @contextmanager
 def errors_reported(*, as_json: bool) -> Iterator[None]:
-    """Report an error as one line and exit code 2; defects of ours keep their traceback."""
+    """Report an error as one line and exit code 2, as all commands do; defects of ours keep their traceback."""
     from pipeline.extract_file import ExtractError
     from pipeline.table_log import LakeError
-    from protofly.errors import HostError
+    from protofly.errors import Code, HostError
 
     try:
         yield
     except ModuleNotFoundError as exc:
         if (exc.name or "").partition(".")[0] not in _EXTRA:
             raise
-        sys.stderr.write(f"error: {exc.name} is not installed; `pip install 'trapezoid[pipeline]'` brings it\n")
+        detail = f"{exc.name} is not installed; `pip install 'trapezoid[pipeline]'` brings it"
+        _report(Code.NOT_INSTALLED.word, detail, as_json=as_json)
         raise typer.Exit(FAILURE) from exc
-    except (LakeError, ExtractError, HostError, OSError) as exc:
-        detail = exc.detail if isinstance(exc, HostError) else str(exc)
-        if isinstance(exc, OSError) and exc.filename is not None:
-            detail = f"{exc.filename}: {exc.strerror}"
-        if as_json:
-            sys.stdout.write(json_library.dumps({"exit_code": FAILURE, "error": detail}) + "\n")
-        sys.stderr.write(f"error: {harmless(detail)}\n")
+    except HostError as exc:
+        _report(exc.code.word, exc.detail or exc.code.description, as_json=as_json)
         raise typer.Exit(FAILURE) from exc
+    except ExtractError as exc:
+        _report(exc.verdict.code, f"{exc.detail}; {exc.verdict.advice}", as_json=as_json)
+        raise typer.Exit(FAILURE) from exc
+    except LakeError as exc:
+        _report(Code.LAKE.word, str(exc), as_json=as_json)
+        raise typer.Exit(FAILURE) from exc
+    except OSError as exc:
+        detail = str(exc) if exc.filename is None else f"{exc.filename}: {exc.strerror}"
+        _report(Code.SETTINGS.word, detail, as_json=as_json)
+        raise typer.Exit(FAILURE) from exc
+
+
+def _report(code: str, detail: str, *, as_json: bool) -> None:
+    if as_json:
+        sys.stdout.write(json_library.dumps({"error": {"code": code, "detail": detail}}, indent=2) + "\n")
+    sys.stderr.write(f"error: {harmless(detail)} [{code}]\n")
 
 
 @contextmanager

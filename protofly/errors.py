@@ -184,6 +184,10 @@ class Code(Enum):
     PROXY_HEADER = (400, "proxy-header")
     SETTINGS = (400, "settings")
 
+    # The data pipeline.
+    LAKE = (500, "lake")
+    NOT_INSTALLED = (501, "not-installed")
+
     @property
     def status(self) -> int:
         """HTTP-like number for `body.code`."""

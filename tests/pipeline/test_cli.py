@@ -99,8 +99,17 @@ def test_an_error_is_one_json_object_where_json_was_asked_for(tmp_path: Path, sp
     done = run("ingest", "--json", "--spool", spool, "--lake", tmp_path / "lake", "--keys", tmp_path / "none")
     assert done.exit_code == 2
     shown = json.loads(done.stdout)
-    assert shown["exit_code"] == 2
-    assert "none" in shown["error"]
+    assert shown["error"]["code"] == "settings"
+    assert "none" in shown["error"]["detail"]
+    assert done.stderr == f"error: {shown['error']['detail']} [settings]\n"
+
+
+@pytest.mark.usefixtures("no_spark")
+def test_an_error_of_the_lake_has_a_code_too(tmp_path: Path) -> None:
+    done = run("show", "--json", "--lake", tmp_path / "none")
+    assert done.exit_code == 2
+    assert json.loads(done.stdout)["error"]["code"] == "lake"
+    assert done.stderr.endswith("[lake]\n")
 
 
 @pytest.mark.parametrize(
