@@ -13,6 +13,7 @@ import hashlib
 import hmac
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self
@@ -27,6 +28,7 @@ from protofly.errors import Code, HostError, PeerError
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS trust (domain TEXT PRIMARY KEY, state BLOB NOT NULL, mac BLOB NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS decided (domain TEXT PRIMARY KEY, at REAL NOT NULL) STRICT;
 """
 
 
@@ -137,10 +139,26 @@ class TrustStore:
             self._insert(database, state)
         self.on_saved(state)
 
-    def learn(self, theirs: TrustState) -> TrustState | None:
+    def decided_at(self, domain: str) -> float:
+        """When an operator decided last what counts as trust in a domain, Unix seconds; 0.0 if none ever did."""
+        return self._decided_at(self._reader, domain)
+
+    @staticmethod
+    def _decided_at(connection: sqlite3.Connection, domain: str) -> float:
+        try:
+            row = connection.execute("SELECT at FROM decided WHERE domain = ?", (domain,)).fetchone()
+        except sqlite3.Error as error:
+            raise HostError(Code.STORAGE, f"trust store: {error}") from error
+        return 0.0 if row is None else float(row[0])
+
+    def learn(self, theirs: TrustState, *, decided_at: float = 0.0) -> TrustState | None:
         """Take over what another node of ours remembers of a domain: all of it at first, later what it saw besides.
 
-        Blocks.
+        What an operator has made this node forget does not come back so, unless one decided later there. Blocks.
+
+        Args:
+            theirs: What it remembers.
+            decided_at: When an operator decided that.
 
         Returns:
             What is remembered here if that other node should know it, None otherwise.
@@ -151,9 +169,13 @@ class TrustStore:
         """
         with self._transaction() as database:
             ours = self._read(database, theirs.domain)
+            if ours is None and self._decided_at(database, theirs.domain) > decided_at:
+                return None
             following = theirs if ours is None else raised(ours, theirs)
             if following is not None:
                 self._insert(database, following)
+                if ours is None and decided_at:
+                    self._decide(database, theirs.domain, decided_at)
                 return None
         return ours if ours is not None and raised(theirs, ours) is not None else None
 
@@ -168,7 +190,7 @@ class TrustStore:
             before = self.load(domain)
         except PeerError:
             before = None
-        await self.save(retrusted(before, domain, fingerprint))
+        await trio.to_thread.run_sync(self._write_decided, retrusted(before, domain, fingerprint))
         return before
 
     async def forget(self, domain: str) -> TrustState | None:
@@ -209,9 +231,20 @@ class TrustStore:
             self._insert(database, state)
         self.on_saved(state)
 
+    def _write_decided(self, state: TrustState) -> None:
+        with self._transaction() as database:
+            self._insert(database, state)
+            self._decide(database, state.domain, time.time())
+        self.on_saved(state)
+
     def _delete(self, domain: str) -> None:
         with self._transaction() as database:
             database.execute("DELETE FROM trust WHERE domain = ?", (domain,))
+            self._decide(database, domain, time.time())
+
+    @staticmethod
+    def _decide(database: sqlite3.Connection, domain: str, at: float) -> None:
+        database.execute("INSERT OR REPLACE INTO decided (domain, at) VALUES (?, ?)", (domain, at))
 
     def _insert(self, database: sqlite3.Connection, state: TrustState) -> None:
         raw = msgspec.json.encode(state)

@@ -16,6 +16,8 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Final
 
+from msgspec.structs import replace
+
 from msg_node.cluster.node_line import Address
 from msg_node.settings.model import Settings
 from msg_node.storage.policy_store import FOLDER as POLICIES
@@ -53,6 +55,12 @@ def process_folders(data_dir: Path) -> dict[int, Path]:
     """The data folders of all processes that this node has or had, by their numbers; the first is always there."""
     others = (path for path in (data_dir / PROCESSES).glob("*") if path.name.isdecimal())
     return {1: data_dir} | {int(path.name): path for path in sorted(others, key=lambda path: int(path.name))}
+
+
+def settings_of_processes(settings: Settings) -> list[Settings]:
+    """The settings as the commands see them of each process that this node has or had, the first one's first."""
+    folders = process_folders(settings.node.data_dir).values()
+    return [replace(settings, node=replace(settings.node, data_dir=folder)) for folder in folders]
 
 
 def environment_of(settings: Settings, number: int, count: int, ports: Ports, bus_folder: Path) -> dict[str, str]:

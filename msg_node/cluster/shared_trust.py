@@ -2,7 +2,8 @@
 
 Each node puts what it remembers into the engine whenever that changes, and takes over what others have put there: about
 domains that it has not met, and newer roots and serials of those whose key sets it has followed itself. What operators
-decide at one node about a domain that another one knows (`peer retrust`, `peer approve`) stays there. Source: trust and
+decide at one node about a domain that another one knows (`peer retrust`, `peer forget`, `peer approve`) stays there:
+nothing of the engine undoes it, and what follows from it takes the place of older keys in the engine. Source: trust and
 hosts, section 3.6.
 """
 
@@ -24,6 +25,15 @@ from protofly.errors import HostError, PeerError
 logger = logging.getLogger("msg_node")
 
 RETRY_SECONDS: Final = 1.0
+_OTHER_KEYS: Final = (
+    "cluster: another node knows %s by other keys: somebody deceives one of them, or `peer retrust` is due"
+)
+
+
+class SharedState(TrustState, frozen=True, kw_only=True):
+    """What a node remembers, as it stands in the engine; `decided_at` is when an operator decided on these keys."""
+
+    decided_at: float = 0.0
 
 
 class SharedTrust:
@@ -112,27 +122,30 @@ class SharedTrust:
                 with self._lock:
                     self._unsaid.setdefault(domain, state)
 
-    def _say(self, state: TrustState, theirs: TrustState | None) -> None:
-        if theirs is not None and not state.is_pending and not have_same_keys(state, theirs):
-            text = (
-                "cluster: another node knows %s by other keys: somebody deceives one of them, or `peer retrust` is due"
-            )
-            logger.error(text, state.domain, extra={"domain": state.domain})
-            return
-        self._documents.put(state.domain, msgspec.json.encode(state))
+    def _say(self, state: TrustState, theirs: SharedState | None) -> None:
+        decided_at = self._store.decided_at(state.domain)
+        if theirs is not None:
+            have_others = not state.is_pending and not have_same_keys(state, theirs)
+            if have_others and decided_at <= theirs.decided_at:
+                logger.error(_OTHER_KEYS, state.domain, extra={"domain": state.domain})
+                return
+            decided_at = max(decided_at, theirs.decided_at)
+        shared = SharedState(**msgspec.structs.asdict(state), decided_at=decided_at)
+        self._documents.put(state.domain, msgspec.json.encode(shared))
 
-    def _decoded(self, domain: str, row: bytes) -> TrustState | None:
+    def _decoded(self, domain: str, row: bytes) -> SharedState | None:
         try:
-            state = msgspec.json.decode(row, type=TrustState)
+            state = msgspec.json.decode(row, type=SharedState)
         except msgspec.MsgspecError:
             logger.warning("cluster: what another node remembers of %s cannot be read", domain)
             return None
         return state if state.domain == domain else None
 
-    def _take(self, states: Iterable[TrustState]) -> None:
+    def _take(self, states: Iterable[SharedState]) -> None:
         for state in states:
+            known = {name: getattr(state, name) for name in TrustState.__struct_fields__}
             try:
-                newer = self._store.learn(state)
+                newer = self._store.learn(TrustState(**known), decided_at=state.decided_at)
             except PeerError as exc:  # the file is tampered with: that is reported where the domain is asked
                 logger.warning("cluster: what another node remembers of %s is of no use: %s", state.domain, exc)
                 continue

@@ -111,3 +111,20 @@ async def test_a_domain_that_was_never_met_begins_with_what_another_node_remembe
     with TrustStore(tmp_path / "trust.sqlite", secret=SECRET) as store:
         assert store.learn(NEW_ROOT) is None
         assert store.load("b.example") == NEW_ROOT
+
+
+async def test_what_was_forgotten_comes_back_from_another_node_only_if_an_operator_decided_later_there(
+    tmp_path: Path,
+) -> None:
+    with TrustStore(tmp_path / "trust.sqlite", secret=SECRET) as store:
+        assert store.decided_at("b.example") == 0.0
+        await store.save(STATE)
+        await store.forget("b.example")
+        decided = store.decided_at("b.example")
+        for at in (0.0, decided - 1.0):
+            assert store.learn(STATE, decided_at=at) is None
+            assert store.load("b.example") is None
+        assert store.learn(STATE, decided_at=decided + 1.0) is None
+        assert (store.load("b.example"), store.decided_at("b.example")) == (STATE, decided + 1.0)
+        assert store.learn(newer(domain="c.example")) is None
+        assert store.decided_at("c.example") == 0.0

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from typer.testing import CliRunner, Result
 
-from catalogue_client.core.state import TrustState
+from catalogue_client.core.state import HeldUpdate, TrustState
 from catalogue_client.trust_store import TrustStore
 from protofly.documents import TrustLevel
 from stubs_cache.store import load_secret
@@ -226,3 +228,55 @@ def test_check_is_loud_about_a_chosen_stub_without_tls_and_refuses_wrong_setting
     assert (check(node)["level"], check(node)["code"]) == ("problem", "stub-configuration")
     file.unlink()
     assert check(node)["level"] == "problem"
+
+
+@pytest.fixture
+def processes(node: Node) -> list[TrustStore]:
+    """What a node of two processes remembers; the second one has met the domain as well."""
+    folder = node.data / "processes" / "2"
+    folder.mkdir(parents=True)
+    shutil.copy(node.data / "secret", folder / "secret")
+    stores = [TrustStore(one / "trust.sqlite", secret=load_secret(one / "secret")) for one in (node.data, folder)]
+    trio.run(stores[1].save, KNOWN)
+    return stores
+
+
+def test_what_is_decided_about_trust_counts_at_all_processes(node: Node, processes: list[TrustStore]) -> None:
+    node.facts("retrust", "b.example", "--fingerprint", THEIRS, "--yes")
+    for store in processes:
+        state = store.load("b.example")
+        assert state is not None
+        assert (state.fingerprints, state.is_pending, store.decided_at("b.example") > 0) == ([THEIRS], True, True)
+    node.facts("forget", "b.example", "--yes")
+    assert [store.load("b.example") for store in processes] == [KNOWN, KNOWN]
+    node.facts("forget", "b.example", "--yes")
+    assert [store.load("b.example") for store in processes] == [None, None]
+    assert node.run("forget", "b.example", "--yes").exit_code == 2
+    for store in processes:
+        store.close()
+
+
+def test_what_only_a_further_process_knows_is_forgotten_and_approved_too(
+    node: Node, processes: list[TrustStore]
+) -> None:
+    first, second = processes
+    trio.run(first.forget, "b.example")
+    held = {"link": HeldUpdate(serial=2, manifest_sha256="a" * 64, excess=["more"])}
+    trio.run(second.save, msgspec.structs.replace(KNOWN, held=held))
+    assert node.facts("approve", "b.example", "link")["approved"]
+    state = second.load("b.example")
+    assert state is not None
+    assert not state.held
+    assert node.run("approve", "b.example", "link").exit_code == 2
+    node.facts("forget", "b.example", "--yes")
+    assert second.load("b.example") is None
+    for store in processes:
+        store.close()
+
+
+def test_a_pin_is_not_forgotten_without_a_yes(tmp_path: Path) -> None:
+    node, file, pins = chosen_node(tmp_path)
+    for answer in ("n\n", None):
+        done = node.run("forget", "p.example", answer=answer)
+        assert (done.exit_code, "nothing was changed" in done.stderr) == (2, True)
+    assert pins.read("p.example") == hashlib.sha256(file.read_bytes()).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +14,7 @@ from trapezoid.output import errors_reported, print_facts, print_rows
 from trapezoid.peer_entry import EntryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from catalogue_client.core.state import TrustState
     from catalogue_client.trust_store import TrustStore
@@ -71,11 +71,13 @@ def retrust(
         from msg_node.settings.load import load_settings
 
         _check_retrust(load_settings(config), domain, fingerprint)
-        with _trust_store(config) as store:
+        with _trust_stores(config) as stores:
+            store = stores[0]
             before = _row(store, domain)
             after = {**before, "level": "pinned", "root": 0, "serial": 0, "fingerprint": fingerprint, "held": ""}
             _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
-            trio.run(store.retrust, domain, fingerprint)
+            for one in stores:
+                trio.run(one.retrust, domain, fingerprint)
             undo = f"trapezoid peer forget {domain} --config {config}, until a root of that key set was accepted"
             _print_change(domain, before, _row(store, domain), undo, as_json=json)
 
@@ -83,24 +85,30 @@ def retrust(
 @app.command()
 def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False) -> None:
     """Undo an unused retrust; otherwise delete the stored trust, so that the next contact is a first one."""
-    with errors_reported(as_json=json), _trust_store(config) as store:
+    with errors_reported(as_json=json), _trust_stores(config) as stores:
         import trio
 
         from msg_node.settings.load import load_settings
         from protofly.address import valid_domain
         from protofly.errors import Code, HostError
         from trapezoid.peer_stubs import pins_of
+        from trapezoid.process_environment import settings_of_processes
 
         valid_domain(domain)
-        if pins_of(load_settings(config)).forget(domain) and domain not in store.domains():
-            print_facts({"domain": domain, "undo": "none: the stub that you choose is pinned anew"}, as_json=json)
-            return
-        if domain not in store.domains():
+        store, knowing = stores[0], [one for one in stores if domain in one.domains()]
+        pins = [pins_of(one) for one in settings_of_processes(load_settings(config))]
+        if not knowing and not any(domain in one.domains() for one in pins):
             raise HostError(Code.NOT_REGISTERED, f"no trust is stored for {domain}")
         before = _row(store, domain)
         after = _replaced_row(store, domain)
         _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
-        trio.run(store.forget, domain)
+        for pin in pins:
+            pin.forget(domain)
+        if not knowing:
+            print_facts({"domain": domain, "undo": "none: the stub that you choose is pinned anew"}, as_json=json)
+            return
+        for one in knowing:
+            trio.run(one.forget, domain)
         _print_change(domain, before, _row(store, domain), "none: its next documents are a first contact", as_json=json)
 
 
@@ -155,17 +163,16 @@ def approve(
     json: Json = False,
 ) -> None:
     """Approve a held update (permissions-held), or the module that the settings choose (digest-not-approved)."""
-    with errors_reported(as_json=json), _trust_store(config) as store:
-        import trio
-
+    with errors_reported(as_json=json), _trust_stores(config) as stores:
         from msg_node.settings.load import load_settings
         from trapezoid.peer_stubs import approve_choice
+        from trapezoid.process_environment import settings_of_processes
 
-        approved = approve_choice(load_settings(config), domain)
-        if approved is not None:
-            print_facts(approved, as_json=json)
+        approved = [approve_choice(one, domain) for one in settings_of_processes(load_settings(config))]
+        if approved[0] is not None:
+            print_facts(approved[0], as_json=json)
             return
-        trio.run(store.approve, domain, stub)
+        _approve_at(stores, domain, stub)
         print_facts({"domain": domain, "stub": stub, "approved": True}, as_json=json)
 
 
@@ -280,13 +287,45 @@ def _print_change(
         print_facts({"undo": undo}, as_json=False)
 
 
+def _approve_at(stores: Sequence[TrustStore], domain: str, stub: str) -> None:
+    """Approve at all processes where something is held. Raises HostError if it is nowhere."""
+    import trio
+
+    from protofly.errors import HostError
+
+    errors = list[HostError]()
+    for store in stores:
+        try:
+            trio.run(store.approve, domain, stub)
+        except HostError as exc:
+            errors.append(exc)
+    if len(errors) == len(stores):
+        raise errors[0]
+
+
 @contextmanager
 def _trust_store(config: Path) -> Iterator[TrustStore]:
-    from catalogue_client.trust_store import TrustStore
+    """What is remembered by the node, or by its first process."""
     from msg_node.settings.load import load_settings
+
+    with _opened(load_settings(config).node.data_dir) as store:
+        yield store
+
+
+@contextmanager
+def _trust_stores(config: Path) -> Iterator[list[TrustStore]]:
+    """What is remembered by each process of the node, the first one's first: a change counts at all of them."""
+    from msg_node.settings.load import load_settings
+    from trapezoid.process_environment import process_folders
+
+    folders = process_folders(load_settings(config).node.data_dir)
+    with ExitStack() as stack:
+        yield [stack.enter_context(_opened(folder)) for folder in folders.values()]
+
+
+def _opened(data_dir: Path) -> TrustStore:
+    from catalogue_client.trust_store import TrustStore
     from stubs_cache.store import load_secret
 
-    data_dir = load_settings(config).node.data_dir
     data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with TrustStore(data_dir / "trust.sqlite", secret=load_secret(data_dir / "secret")) as store:
-        yield store
+    return TrustStore(data_dir / "trust.sqlite", secret=load_secret(data_dir / "secret"))

@@ -86,3 +86,40 @@ async def test_a_first_use_and_newer_serials_count_at_all_nodes_and_other_keys_a
         nursery.cancel_scope.cancel()
     for member in (one, two, late):
         member.close()
+
+
+async def test_what_an_operator_decided_is_not_undone_by_the_engine_and_counts_for_nodes_that_come_later(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    options = postgres.options(postgres.new_database())
+    one, two = (Member(tmp_path, options, name) for name in ("n1", "n2"))
+    other = msgspec.structs.replace(FIRST, domain="c.example")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.run)
+        await nursery.start(two.run)
+        await one.store.save(FIRST)
+        await two.until(lambda state: state is not None)
+
+        await two.store.forget("b.example")
+        await one.store.save(other)
+        with trio.fail_after(30):
+            while two.store.load("c.example") is None:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert two.store.load("b.example") is None, "the engine still has it"
+
+        await two.store.retrust("b.example", "x")
+        await two.store.save(msgspec.structs.replace(FORGED, level=TrustLevel.PINNED))  # the root of these keys came
+        await two.store.save(msgspec.structs.replace(other, live_serial=6))
+        with trio.fail_after(30):
+            while (state := one.store.load("c.example")) is None or state.live_serial != 6:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert one.store.load("b.example") == FIRST, "operators decide at each node"
+
+        late = Member(tmp_path, options, "n3")
+        await nursery.start(late.run)
+        learned = late.store.load("b.example")
+        assert learned is not None
+        assert learned.fingerprints == ["x"]
+        nursery.cancel_scope.cancel()
+    for member in (one, two, late):
+        member.close()
