@@ -15,6 +15,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -141,15 +142,10 @@ class TrustStore:
 
     def decided_at(self, domain: str) -> float:
         """When an operator decided last what counts as trust in a domain, Unix seconds; 0.0 if none ever did."""
-        return self._decided_at(self._reader, domain)
-
-    @staticmethod
-    def _decided_at(connection: sqlite3.Connection, domain: str) -> float:
         try:
-            row = connection.execute("SELECT at FROM decided WHERE domain = ?", (domain,)).fetchone()
+            return _decided_at(self._reader, domain)
         except sqlite3.Error as error:
             raise HostError(Code.STORAGE, f"trust store: {error}") from error
-        return 0.0 if row is None else float(row[0])
 
     def learn(self, theirs: TrustState, *, decided_at: float = 0.0) -> TrustState | None:
         """Take over what another node of ours remembers of a domain: all of it at first, later what it saw besides.
@@ -169,13 +165,13 @@ class TrustStore:
         """
         with self._transaction() as database:
             ours = self._read(database, theirs.domain)
-            if ours is None and self._decided_at(database, theirs.domain) > decided_at:
+            if ours is None and _decided_at(database, theirs.domain) > decided_at:
                 return None
             following = theirs if ours is None else raised(ours, theirs)
             if following is not None:
                 self._insert(database, following)
                 if ours is None and decided_at:
-                    self._decide(database, theirs.domain, decided_at)
+                    _decide(database, theirs.domain, decided_at)
                 return None
         return ours if ours is not None and raised(theirs, ours) is not None else None
 
@@ -190,7 +186,7 @@ class TrustStore:
             before = self.load(domain)
         except PeerError:
             before = None
-        await trio.to_thread.run_sync(self._write_decided, retrusted(before, domain, fingerprint))
+        await trio.to_thread.run_sync(partial(self._write, retrusted(before, domain, fingerprint), is_decided=True))
         return before
 
     async def forget(self, domain: str) -> TrustState | None:
@@ -226,25 +222,17 @@ class TrustStore:
         following = readmitted(state)
         await self.replace(state, approve(following, name) if name in state.held else following)
 
-    def _write(self, state: TrustState) -> None:
+    def _write(self, state: TrustState, *, is_decided: bool = False) -> None:
         with self._transaction() as database:
             self._insert(database, state)
-        self.on_saved(state)
-
-    def _write_decided(self, state: TrustState) -> None:
-        with self._transaction() as database:
-            self._insert(database, state)
-            self._decide(database, state.domain, time.time())
+            if is_decided:
+                _decide(database, state.domain, time.time())
         self.on_saved(state)
 
     def _delete(self, domain: str) -> None:
         with self._transaction() as database:
             database.execute("DELETE FROM trust WHERE domain = ?", (domain,))
-            self._decide(database, domain, time.time())
-
-    @staticmethod
-    def _decide(database: sqlite3.Connection, domain: str, at: float) -> None:
-        database.execute("INSERT OR REPLACE INTO decided (domain, at) VALUES (?, ?)", (domain, at))
+            _decide(database, domain, time.time())
 
     def _insert(self, database: sqlite3.Connection, state: TrustState) -> None:
         raw = msgspec.json.encode(state)
@@ -268,6 +256,15 @@ class TrustStore:
 
     def _mac(self, domain: str, state: bytes) -> bytes:
         return hmac.digest(self._key, domain.encode() + b"\0" + state, "sha256")
+
+
+def _decided_at(connection: sqlite3.Connection, domain: str) -> float:
+    row = connection.execute("SELECT at FROM decided WHERE domain = ?", (domain,)).fetchone()
+    return 0.0 if row is None else float(row[0])
+
+
+def _decide(database: sqlite3.Connection, domain: str, at: float) -> None:
+    database.execute("INSERT OR REPLACE INTO decided (domain, at) VALUES (?, ?)", (domain, at))
 
 
 def _ignore(_state: TrustState) -> None:

@@ -28,6 +28,8 @@ SECRETS = ("accessToken", "idToken", "identity", "sessionToken", "credentials")
 """Members of a body that a copy does not show."""
 _CONFIDANTS = ("mn:/session", "domain://idm.", "domain-idp:", "domain://qos.", "domain://qos-broker.")
 _CONFIDANTS_OF_RUNTIMES = ("/idm", "/identity-gui", "/crypto")
+_NODES = "domain://msg-node."
+_CONFIDANTS_OF_NODES = ("/admin", "/push")
 """Addresses that get secrets, or send them: of what is said to or by them only the header is shown."""
 
 
@@ -108,6 +110,12 @@ def _is_confidential(message: Message) -> bool:
         return True
     try:
         keys = message.from_key, message.to_key
-        return any(key.startswith(_CONFIDANTS) or key.endswith(_CONFIDANTS_OF_RUNTIMES) for key in keys)
+        return any(map(_is_confidant, keys))
     except PeerError:  # a broken frame, in whose name the node answers
         return True
+
+
+def _is_confidant(key: str) -> bool:
+    if key.startswith(_NODES):
+        return key.endswith(_CONFIDANTS_OF_NODES)
+    return key.startswith(_CONFIDANTS) or key.endswith(_CONFIDANTS_OF_RUNTIMES)

@@ -11,6 +11,7 @@ import pytest
 from msg_node.bus.taps import Taps
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.rules import Rules
+from msg_node.kernel.service import Answer, ServiceRequest
 from protofly.codec import refusal
 from protofly.errors import Code
 from tests.support.runtime_rig import (
@@ -21,6 +22,7 @@ from tests.support.runtime_rig import (
     Json,
     Runtime,
     RuntimeRig,
+    ServicesAt,
     a_message,
     code_and_reason,
     parsed,
@@ -33,13 +35,16 @@ PLAIN = Credential(digest_of("plain"), runtime_address("ops"))
 
 
 @asynccontextmanager
-async def tapped_rig(folder: Path, *, taps: bool = True) -> AsyncIterator[tuple[RuntimeRig, Taps]]:
+async def tapped_rig(
+    folder: Path, *, taps: bool = True, services_at: ServicesAt | None = None
+) -> AsyncIterator[tuple[RuntimeRig, Taps]]:
     made: list[Taps] = []
 
     async with runtime_rig(
         folder,
         credentials=[OPERATOR, PLAIN],
         rules=Rules(taps=taps),
+        services_at=services_at,
         steps=[("taps", lambda *arguments: made[0].step(*arguments))],
     ) as rig:
         made.append(Taps(rig.state, rig.bus.send_queues, node=NODE))
@@ -230,3 +235,25 @@ async def test_a_tap_that_does_not_read_holds_up_nobody_and_its_copies_are_lost(
         assert got == list(range(1500))
         assert rig.counters["copies lost"] > 0
         assert rig.counters["copies for taps"] + rig.counters["copies lost"] >= 1500
+
+
+@pytest.mark.parametrize("service", ["admin", "push"])
+async def test_nobody_reads_along_what_operators_and_push_services_get(tmp_path: Path, service: str) -> None:
+    address = f"domain://msg-node.{DOMAIN}/{service}"
+
+    def answers(_: ServiceRequest) -> Answer:
+        return Answer(value={"answer": {"token": "a new token"}})
+
+    async with tapped_rig(tmp_path, services_at=lambda _state: {address: answers}) as (rig, _taps):
+        ops, ana = await listening(rig), await rig.opened("ana")
+        await ops.heard()
+        for to in (address, address.replace("domain", "DOMAIN").replace("msg-node", "MSG-NODE")):
+            body = {"operation": "user add", "arguments": {"name": "bo", "password": "a new password"}}
+            reply = await ana.ask("execute", to, body)
+            assert reply["body"]["value"] == {"answer": {"token": "a new token"}}
+            copies = await ops.heard()
+            assert [one["body"]["message"]["type"] for one in copies] == ["execute", "response"]
+            assert "a new" not in str(copies)
+        await ana.say(a_message("event", ana.address, f"{ana.address}/admin", {"value": "seen"}))
+        await ana.heard()
+        assert "seen" in str(await ops.heard()), "only the services of a node"
