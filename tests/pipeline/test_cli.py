@@ -274,4 +274,5 @@ def test_who_has_no_pyspark_is_reported_how_to_get_it(tmp_path: Path, spool: Pat
         [sys.executable, "-c", _WITHOUT_PYSPARK, command, *where], capture_output=True, text=True, cwd=REPOSITORY
     )
     assert done.returncode == 2
-    assert done.stderr == "error: pyspark is not installed; `pip install 'trapezoid[pipeline]'` brings it\n"
+    advice = "`pip install 'trapezoid[pipeline]'` brings it"
+    assert done.stderr == f"error: pyspark is not installed; {advice} [not-installed]\n"
