@@ -2,7 +2,8 @@
 
 Each change is one transaction that names the epoch under which the node holds its name: who has lost it claims nothing
 any more. Claims that end are announced. When an announcement may have been missed, everything that was looked up counts
-no more. See docs/adr/0028.
+no more. Claims that come while one is under way are made together: after the death of a node, thousands of sessions
+come back at once. See docs/adr/0028.
 """
 
 from __future__ import annotations
@@ -17,8 +18,10 @@ from psycopg.rows import TupleRow
 from msg_node.cluster.directory import NO_CLAIMS, Claim
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
+from protofly.errors import HostError
 
 CHANNEL: Final = "trapezoid_claim"
+CLAIMED_AT_ONCE: Final = 2_000
 PAYLOAD_BYTES: Final = 7_000
 """Longest key that fits into a notification; after a longer one everything is looked up anew."""
 _HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
@@ -37,6 +40,17 @@ _RELEASE_OTHERS: Final = """DELETE FROM trapezoid_claim WHERE node = %s
 _NOTIFY: Final = "SELECT pg_notify('trapezoid_claim', payload) FROM unnest(%s::text[]) AS ended (payload)"
 
 
+class _Wanted:
+    """Claims that somebody waits for; `is_done` when there is a result or an error."""
+
+    def __init__(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> None:
+        self.keys = keys
+        self.replaced = replaced
+        self.is_done = False
+        self.owners: dict[str, Claim] = {}
+        self.error: HostError | None = None
+
+
 class EngineDirectory:
     """The claims of one domain in its engine; see `Directory`.
 
@@ -51,12 +65,47 @@ class EngineDirectory:
         self._engine = engine
         self._held = (node, epoch)
         self._limiter = trio.CapacityLimiter(1)
+        self._wanted: list[_Wanted] = []
+        self._claiming = trio.Lock()
         self.on_ended: Callable[[Collection[str] | None], None] = _ignore
         notices.follow(CHANNEL, self._heard)
 
     async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
         """See `Directory`."""
-        return await trio.to_thread.run_sync(self._claim, keys, replaced, limiter=self._limiter)
+        wanted = _Wanted(keys, replaced)
+        self._wanted.append(wanted)
+        try:
+            async with self._claiming:
+                while not wanted.is_done:
+                    with trio.CancelScope(shield=True):  # others wait for it, too
+                        await self._claim_together()
+        finally:
+            if wanted in self._wanted:
+                self._wanted.remove(wanted)  # nobody waits for it any more
+        if wanted.error is not None:
+            raise wanted.error
+        return {key: wanted.owners[key] for key in keys}
+
+    async def _claim_together(self) -> None:
+        """Make all claims that are wanted by now, as far as no two of them replace one claim by different ones."""
+        together: list[_Wanted] = []
+        keys, replaced = dict[str, None](), dict[str, Claim]()
+        while self._wanted and (not together or len(keys) < CLAIMED_AT_ONCE):
+            wanted = self._wanted[0]
+            if any(replaced.get(key, claim) != claim for key, claim in wanted.replaced.items()):
+                break
+            together.append(self._wanted.pop(0))
+            keys |= dict.fromkeys(wanted.keys)
+            replaced |= wanted.replaced
+        owners: dict[str, Claim] = {}
+        error: HostError | None = None
+        try:
+            owners = await trio.to_thread.run_sync(self._claim, keys.keys(), replaced, limiter=self._limiter)
+        except HostError as exc:
+            error = exc
+        for wanted in together:
+            wanted.owners, wanted.error = owners, error
+            wanted.is_done = True
 
     async def find(self, keys: Collection[str]) -> dict[str, Claim]:
         """See `Directory`."""

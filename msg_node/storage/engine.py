@@ -20,7 +20,7 @@ from psycopg.rows import TupleRow
 
 from msg_node.storage.engine_errors import EngineError, FencedError
 from msg_node.storage.engine_options import EngineOptions
-from msg_node.storage.engine_schema import CREATE, FENCED, SCHEMA_VERSION
+from msg_node.storage.engine_schema import ADD, CREATE, FENCED, LAST_ADDED, SCHEMA_VERSION
 
 _LOG = logging.getLogger(__name__)
 logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each line that was lost; we say it once
@@ -220,12 +220,14 @@ def _check_server(connection: psycopg.Connection[TupleRow], options: EngineOptio
 
 def _make_schema(connection: psycopg.Connection[TupleRow], options: EngineOptions) -> None:
     """Make the tables in a database that has none; refuse those of another domain or a newer program."""
-    if _schema_of(connection) is None:
+    if _schema_of(connection) is None or not _is_complete(connection):
         # Locked outside of the transaction: inside it, the engine goes on to miss a table that it has missed before.
         connection.execute("SELECT pg_advisory_lock(%s)", (_SCHEMA_LOCK,))
         try:
             with connection.transaction():
                 _create_tables(connection, options)
+            with connection.transaction():
+                _add_indexes(connection)
         finally:
             if not connection.closed:
                 connection.execute("SELECT pg_advisory_unlock(%s)", (_SCHEMA_LOCK,))
@@ -247,6 +249,20 @@ def _create_tables(connection: psycopg.Connection[TupleRow], options: EngineOpti
     values = (SCHEMA_VERSION, options.domain)
     connection.execute("INSERT INTO trapezoid_schema (version, domain) VALUES (%s, %s)", values)
     _LOG.info("tables made in %s", options.place)
+
+
+def _add_indexes(connection: psycopg.Connection[TupleRow]) -> None:
+    """Make what tables of an older program do not have. Who writes waits so long, and nobody is refused."""
+    if _is_complete(connection):
+        return
+    connection.execute("SET LOCAL statement_timeout = 0")  # a million rows take longer than a usual statement
+    for statement in ADD:
+        connection.execute(statement)
+
+
+def _is_complete(connection: psycopg.Connection[TupleRow]) -> bool:
+    found = connection.execute("SELECT to_regclass(%s)", (LAST_ADDED,)).fetchone()
+    return found is not None and found[0] is not None
 
 
 def _schema_of(connection: psycopg.Connection[TupleRow]) -> tuple[int, str] | None:

@@ -3,8 +3,10 @@
 `trapezoid_hold` locks the row of a node in key share mode, on the condition that the caller's epoch is the newest. A
 process that takes the name over locks it for update: it waits for transactions that have begun, and later ones are
 refused. Renewals are plain updates, which neither wait for a long transaction nor hold one up.
-Keys may be longer than an index takes and may have any character, so rows are found by the SHA-256 of their key. See
-docs/adr/0028.
+Keys may be longer than an index takes and may have any character, so rows are found by the SHA-256 of their key. What
+another node looks for when this one has died is in indexes of their own: sessions by token and by runtime, and what
+they hold by their number. They are made when they are missing, and do not count as another version: what is older
+writes them without knowing. See docs/adr/0028.
 """
 
 from __future__ import annotations
@@ -52,3 +54,20 @@ CREATE: Final = (
     END $$""",
 )
 """Statements that make version 1, in order."""
+LAST_ADDED: Final = "trapezoid_row_of_session"
+ADD: Final = (
+    """CREATE OR REPLACE FUNCTION trapezoid_member(row_text bytea, member text) RETURNS text
+    LANGUAGE plpgsql IMMUTABLE STRICT AS $$
+    BEGIN
+        RETURN left(convert_from(row_text, 'UTF8')::json ->> member, 500);
+    EXCEPTION WHEN OTHERS THEN
+        RETURN NULL;  -- a row is stored whatever it says
+    END $$""",
+    """CREATE INDEX IF NOT EXISTS trapezoid_row_token
+        ON trapezoid_row (node, trapezoid_member(row, 'token_digest')) WHERE kind = 'sessions'""",
+    """CREATE INDEX IF NOT EXISTS trapezoid_row_runtime
+        ON trapezoid_row (node, trapezoid_member(row, 'runtime_key')) WHERE kind = 'sessions'""",
+    f"""CREATE INDEX IF NOT EXISTS {LAST_ADDED}
+        ON trapezoid_row (node, kind, trapezoid_member(row, 'sid')) WHERE kind IN ('addresses', 'subscriptions')""",
+)
+"""Statements that add what version 1 did not have at first, in order; `LAST_ADDED` is there when all of it is."""

@@ -106,9 +106,9 @@ class SessionsOfTheDead:
     def _find(self, node: str, asked: Asked) -> MovedSession | None:
         if asked.session_address:
             token = asked.session_address.rpartition("/")[2]
-            raw = self._stored.sessions(node, "token_digest", digest_of(token))
+            raw = self._stored.by_token(node, digest_of(token))
         else:
-            raw = self._stored.sessions(node, "runtime_key", asked.runtime_key)
+            raw = self._stored.by_runtime(node, asked.runtime_key)
         rows = [msgspec.json.decode(row, type=SessionRow) for row in raw]
         wanted = [row for row in rows if row.runtime_key == asked.runtime_key]
         wanted = [row for row in wanted if asked.session_address or not row.is_displaced]

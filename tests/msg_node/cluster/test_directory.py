@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 
 import pytest
 import trio
 
-from msg_node.cluster.directory import Claim, Directory, MemoryDirectory
+from msg_node.cluster.directory import NO_CLAIMS, Claim, Directory, MemoryDirectory
 from msg_node.cluster.engine_directory import EngineDirectory
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
@@ -157,3 +157,59 @@ async def test_a_process_that_lost_its_name_claims_nothing_any_more(postgres: Po
     with pytest.raises(FencedError):
         await stale.release(["a"])
     stale._engine.close()
+
+
+async def test_claims_that_come_while_one_is_under_way_are_made_together(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
+    held = await other.claim(["taken", "dead"])
+    owners: dict[int, dict[str, Claim]] = {}
+    before = await one.find(["taken"])
+    assert before.keys() == {"taken"}
+    rounds: list[int] = []
+    claim_in_thread = one._claim
+
+    def counted(keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
+        rounds.append(len(keys))
+        return claim_in_thread(keys, replaced)
+
+    one._claim = counted  # type: ignore[method-assign]
+
+    async def claim(number: int) -> None:
+        replaced = {"dead": held["dead"]} if number % 2 else NO_CLAIMS
+        owners[number] = await one.claim([f"own-{number}", "taken", "dead"], replaced)
+
+    async with trio.open_nursery() as nursery:
+        with trio.CancelScope() as given_up:
+            given_up.cancel()
+            await one.claim(["given up"])
+        for number in range(100):
+            nursery.start_soon(claim, number)
+    for number, found in owners.items():
+        assert {key: claim.node for key, claim in found.items()} == {
+            f"own-{number}": "n1", "taken": "n2", "dead": "n1",
+        }  # fmt: skip
+    assert len(rounds) <= 3, rounds
+    assert await other.find(["given up"]) == {}
+    for directory in (one, other):
+        await directory.close()
+
+
+async def test_a_claim_that_replaces_a_later_claim_is_not_made_with_one_that_replaces_an_earlier(
+    postgres: Postgres,
+) -> None:
+    options = postgres.options(postgres.new_database())
+    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
+    held = (await other.claim(["a"]))["a"]
+    found: list[Claim] = []
+
+    async def claim(replaced: Claim) -> None:
+        found.append((await one.claim(["a"], {"a": replaced}))["a"])
+
+    async with trio.open_nursery() as nursery:
+        for replaced in (Claim("n2", held.epoch + 1), held, Claim("n3", 1)):
+            nursery.start_soon(claim, replaced)
+    assert [claim.node for claim in found].count("n1") >= 1
+    assert (await other.find(["a"]))["a"].node == "n1"
+    for directory in (one, other):
+        await directory.close()

@@ -5,8 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from msg_node.addresses.core.allocation import Origin, OwnedRow
-from msg_node.cluster.stored_sessions import StoredSessions
+from msg_node.addresses.core.subscriptions import SubscriptionRow
+from msg_node.cluster.stored_sessions import _BROUGHT_BACK, StoredSessions
 from msg_node.kernel.changes import Table
+from msg_node.kernel.session import SessionRow
 from msg_node.registries.core.twin import ThingRow
 from msg_node.storage.engine import Engine
 from tests.support.postgres import Postgres, held_rows
@@ -44,6 +46,58 @@ def test_the_things_of_an_agent_are_found_and_not_those_of_one_whose_name_is_lon
         assert sorted(found) == list(names[:2])
         assert len(stored.things("n1", "thing://a.example/x", most=1)) == 1
         assert stored.things("n2", "thing://a.example/x", most=9) == []
+    finally:
+        stored.close()
+        rows.close()
+
+
+def a_session(sid: int, runtime: str) -> SessionRow:
+    return SessionRow(sid=sid, runtime=runtime, runtime_key=runtime, token_digest=f"{sid:064x}")
+
+
+def test_a_session_is_found_by_token_and_by_runtime_with_what_it_holds_and_by_an_index(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    rows, others = held_rows(options, "n1"), held_rows(options, "n2")
+    long = "runtime://a.example/" + "x" * 2_000
+    runtimes = {1: "runtime://a.example/ana", 2: "runtime://a.example/bo", 3: long, 4: long + "y"}
+    sessions = {str(sid): a_session(sid, runtime) for sid, runtime in runtimes.items()}
+    owned = {f"thing://a.example/{sid}": OwnedRow(sid, f"thing://a.example/{sid}", Origin.CLAIMED) for sid in runtimes}
+    heard = {f"{sid} k s": SubscriptionRow(sid=sid, key="k", url="k", source="s") for sid in runtimes}
+    for one in (rows, others):
+        one.commit({Table.SESSIONS: dict(sessions), Table.ADDRESSES: dict(owned), Table.SUBSCRIPTIONS: dict(heard)})
+    stored = StoredSessions(Engine(options))
+    try:
+        [found] = stored.by_token("n1", f"{2:064x}")
+        assert msgspec.json.decode(found, type=SessionRow) == sessions["2"]
+        assert stored.by_token("n1", "0") == []
+        [found] = stored.by_runtime("n1", runtimes[1])
+        assert msgspec.json.decode(found)["sid"] == 1
+        assert long in {msgspec.json.decode(row)["runtime_key"] for row in stored.by_runtime("n1", long)}
+        [[address], [subscription]] = stored.held("n1", 3)
+        assert (msgspec.json.decode(address)["sid"], msgspec.json.decode(subscription)["sid"]) == (3, 3)
+        with stored._engine.transaction() as connection:
+            connection.execute("SET LOCAL enable_seqscan = off")
+            plan = connection.execute("EXPLAIN " + _BROUGHT_BACK, ("n1", "0")).fetchall()
+        assert any("trapezoid_row_token" in str(line) for line in plan), plan
+    finally:
+        stored.close()
+        rows.close()
+        others.close()
+
+
+def test_tables_of_an_older_program_get_their_indexes_and_a_row_that_is_no_json_is_stored(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    rows = held_rows(options, "n1")
+    rows.commit({Table.SESSIONS: {"1": a_session(1, "runtime://a.example/ana")}})
+    engine = Engine(options)
+    with engine.transaction() as connection:
+        connection.execute("DROP FUNCTION trapezoid_member CASCADE")
+    engine.close()
+    stored = StoredSessions(Engine(options))
+    try:
+        assert len(stored.by_token("n1", f"{1:064x}")) == 1
+        rows.commit({Table.SESSIONS: {"2": msgspec.Raw(b"no json")}})
+        assert len(stored.by_runtime("n1", "runtime://a.example/ana")) == 1
     finally:
         stored.close()
         rows.close()
