@@ -205,9 +205,9 @@ class SessionMoves:
             return
         moved = await self._session_at(owner.node, asked)
         keys = [runtime_key] if moved is None else moved.keys
-        claims = await self._directory.find(keys)
-        theirs = {key: claim for key, claim in claims.items() if claim.node == owner.node}
-        owners = await self._directory.claim(keys, theirs)
+        owners = await self._directory.claim(keys)
+        theirs = {key: claim for key, claim in owners.items() if claim.node == owner.node}
+        owners = await self._directory.claim(keys, theirs) if theirs else owners
         if owners[runtime_key].node != self._node:
             raise PeerError(Code.ADDRESS_TAKEN, "another node was faster")
         self._claims.held.add(runtime_key)

@@ -77,8 +77,7 @@ class EngineDirectory:
         try:
             async with self._claiming:
                 while not wanted.is_done:
-                    with trio.CancelScope(shield=True):  # others wait for it, too
-                        await self._claim_together()
+                    await self._claim_together()
         finally:
             if wanted in self._wanted:
                 self._wanted.remove(wanted)  # nobody waits for it any more
@@ -100,7 +99,8 @@ class EngineDirectory:
         owners: dict[str, Claim] = {}
         error: HostError | None = None
         try:
-            owners = await trio.to_thread.run_sync(self._claim, keys.keys(), replaced, limiter=self._limiter)
+            with trio.CancelScope(shield=True):  # others wait for it, too
+                owners = await trio.to_thread.run_sync(self._claim, keys.keys(), replaced, limiter=self._limiter)
         except HostError as exc:
             error = exc
         for wanted in together:

@@ -11,15 +11,16 @@ from collections.abc import Collection
 from typing import Final
 
 from msg_node.storage.engine import Engine
+from msg_node.storage.engine_schema import MEMBER_CHARACTERS
 
 _BROUGHT_BACK: Final = """SELECT row FROM trapezoid_row
-    WHERE node = %s AND kind = 'sessions' AND trapezoid_member(row, 'token_digest') = %s ORDER BY number"""
-_BY_RUNTIME: Final = """SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'sessions'
-    AND trapezoid_member(row, 'runtime_key') = left(%s, 500) ORDER BY number"""
+    WHERE node = %s AND kind = 'sessions' AND trapezoid_member(row, 'token_digest') = ANY(%s) ORDER BY number"""
+_OPENED: Final = """SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'sessions'
+    AND trapezoid_member(row, 'runtime_key') = ANY(%s) ORDER BY number"""
 _ADDRESSES: Final = """SELECT row FROM trapezoid_row
-    WHERE node = %s AND kind = 'addresses' AND trapezoid_member(row, 'sid') = %s ORDER BY number"""
+    WHERE node = %s AND kind = 'addresses' AND trapezoid_member(row, 'sid') = ANY(%s) ORDER BY number"""
 _SUBSCRIPTIONS: Final = """SELECT row FROM trapezoid_row
-    WHERE node = %s AND kind = 'subscriptions' AND trapezoid_member(row, 'sid') = %s ORDER BY number"""
+    WHERE node = %s AND kind = 'subscriptions' AND trapezoid_member(row, 'sid') = ANY(%s) ORDER BY number"""
 _THINGS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
@@ -36,22 +37,24 @@ class StoredSessions:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def by_token(self, node: str, digest: str) -> list[bytes]:
-        """Rows of sessions whose token has that digest. Raises EngineError."""
+    def sessions(self, node: str, digests: Collection[str], runtimes: Collection[str]) -> list[bytes]:
+        """Rows of sessions with tokens of these digests or of these runtimes, or nearly. Raises EngineError."""
+        begins = [runtime[:MEMBER_CHARACTERS] for runtime in runtimes]
         with self._engine.transaction() as connection:
-            return [row for (row,) in connection.execute(_BROUGHT_BACK, (node, digest)).fetchall()]
-
-    def by_runtime(self, node: str, runtime_key: str) -> list[bytes]:
-        """Rows of sessions of a runtime, and of others whose long keys begin like its own. Raises EngineError."""
-        with self._engine.transaction() as connection:
-            return [row for (row,) in connection.execute(_BY_RUNTIME, (node, runtime_key)).fetchall()]
-
-    def held(self, node: str, sid: int) -> tuple[list[bytes], list[bytes]]:
-        """Rows of addresses and of subscriptions of a session. Raises EngineError."""
-        with self._engine.transaction() as connection:
-            addresses, subscriptions = [
-                connection.execute(one, (node, str(sid))) for one in (_ADDRESSES, _SUBSCRIPTIONS)
+            found = [
+                connection.execute(_BROUGHT_BACK, (node, list(digests))),
+                connection.execute(_OPENED, (node, begins)),
             ]
+            return [row for one in found for (row,) in one.fetchall()]
+
+    def held(self, node: str, sids: Collection[int]) -> tuple[list[bytes], list[bytes]]:
+        """Rows of addresses and of subscriptions of sessions. Raises EngineError."""
+        numbers = (node, list(map(str, sids)))
+        with self._engine.transaction() as connection:
+            addresses, subscriptions = (
+                connection.execute(_ADDRESSES, numbers),
+                connection.execute(_SUBSCRIPTIONS, numbers),
+            )
             return [row for (row,) in addresses.fetchall()], [row for (row,) in subscriptions.fetchall()]
 
     def things(self, node: str, agent: str, *, most: int) -> list[bytes]:

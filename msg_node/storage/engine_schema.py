@@ -54,12 +54,14 @@ CREATE: Final = (
     END $$""",
 )
 """Statements that make version 1, in order."""
+MEMBER_CHARACTERS: Final = 500
+"""Most of a member of a row that is in an index."""
 LAST_ADDED: Final = "trapezoid_row_of_session"
 ADD: Final = (
-    """CREATE OR REPLACE FUNCTION trapezoid_member(row_text bytea, member text) RETURNS text
+    f"""CREATE OR REPLACE FUNCTION trapezoid_member(row_text bytea, member text) RETURNS text
     LANGUAGE plpgsql IMMUTABLE STRICT AS $$
     BEGIN
-        RETURN left(convert_from(row_text, 'UTF8')::json ->> member, 500);
+        RETURN left(convert_from(row_text, 'UTF8')::json ->> member, {MEMBER_CHARACTERS});
     EXCEPTION WHEN OTHERS THEN
         RETURN NULL;  -- a row is stored whatever it says
     END $$""",

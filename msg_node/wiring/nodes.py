@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -45,12 +46,38 @@ from protofly.limits import TWIN_THINGS_PER_AGENT
 
 logger = logging.getLogger("msg_node")
 
+FOUND_AT_ONCE: Final = 500
+
 
 if TYPE_CHECKING:
     from msg_node.cluster.engine_directory import EngineDirectory
     from msg_node.cluster.membership import Membership
     from msg_node.cluster.stored_sessions import StoredSessions
     from msg_node.cluster.work_takeover import WorkTakeover
+
+
+class _Wanted:
+    """A session that a runtime asks for: what was found of it, or why it does not get it, once `is_done`."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+        self.digest = digest_of(asked.session_address.rpartition("/")[2]) if asked.session_address else ""
+        self.is_done = False
+        self.row: SessionRow | None = None
+        self.found: MovedSession | None = None
+        self.error: HostError | None = None
+
+    def choose(self, rows: Sequence[SessionRow], state: NodeState, now: float) -> None:
+        """Find the one that is asked for."""
+        asked = self.asked
+        for row in rows:
+            if row.runtime_key != asked.runtime_key:
+                continue
+            if row.token_digest == self.digest if self.digest else not row.is_displaced:
+                self.row = row  # the last one
+        refused = None if self.row is None else may_have(state, asked, self.row, now=now)
+        if refused is not None:
+            self.row, self.error = None, OpenRefusedError(refused)
 
 
 class SessionsOfTheDead:
@@ -71,6 +98,8 @@ class SessionsOfTheDead:
         self._stored = stored
         self._takeover = takeover
         self._limiter = trio.CapacityLimiter(1)
+        self._finding = trio.Lock()
+        self._wanted: dict[str, list[_Wanted]] = {}
 
     async def find(self, node: str, asked: Asked) -> MovedSession | None:
         """The session that a runtime asks for; None when there is none.
@@ -80,7 +109,29 @@ class SessionsOfTheDead:
         """
         if not self._membership.is_dead(node):
             raise HostError(Code.NOT_CONNECTED, "the node that has the session cannot be reached")
-        return await trio.to_thread.run_sync(self._find, node, asked, limiter=self._limiter)
+        wanted = _Wanted(asked)
+        self._wanted.setdefault(node, []).append(wanted)
+        async with self._finding:
+            while not wanted.is_done:
+                with trio.CancelScope(shield=True):  # others wait for it, too
+                    await self._find_together(node)
+        if wanted.error is not None:
+            raise wanted.error
+        return wanted.found
+
+    async def _find_together(self, node: str) -> None:
+        """Find all that is wanted by now of what a node stored: thousands ask at once."""
+        every = self._wanted.pop(node)
+        together, rest = every[:FOUND_AT_ONCE], every[FOUND_AT_ONCE:]
+        if rest:
+            self._wanted[node] = rest
+        try:
+            await trio.to_thread.run_sync(self._find, node, together, limiter=self._limiter)
+        except HostError as exc:
+            for wanted in together:
+                wanted.error = exc
+        for wanted in together:
+            wanted.is_done = True
 
     async def abandoned(self, claims: Mapping[str, Claim]) -> list[str]:
         """Those claims that dead nodes made, or had to end, when they died. Raises HostError."""
@@ -103,29 +154,39 @@ class SessionsOfTheDead:
         """Close the connection."""
         self._stored.close()
 
-    def _find(self, node: str, asked: Asked) -> MovedSession | None:
-        if asked.session_address:
-            token = asked.session_address.rpartition("/")[2]
-            raw = self._stored.by_token(node, digest_of(token))
-        else:
-            raw = self._stored.by_runtime(node, asked.runtime_key)
-        rows = [msgspec.json.decode(row, type=SessionRow) for row in raw]
-        wanted = [row for row in rows if row.runtime_key == asked.runtime_key]
-        wanted = [row for row in wanted if asked.session_address or not row.is_displaced]
-        if not wanted:
-            return None
-        refused = may_have(self._state, asked, wanted[-1], now=time.time())
-        if refused is not None:
-            raise OpenRefusedError(refused)
-        addresses, subscriptions = self._stored.held(node, wanted[-1].sid)
-        owned = [msgspec.json.decode(row, type=OwnedRow) for row in addresses]
+    # In a thread.
+
+    def _find(self, node: str, together: Sequence[_Wanted]) -> None:
+        digests = [one.digest for one in together if one.digest]
+        runtimes = [one.asked.runtime_key for one in together if not one.digest]
+        rows = [msgspec.json.decode(row, type=SessionRow) for row in self._stored.sessions(node, digests, runtimes)]
+        now = time.time()
+        for wanted in together:
+            wanted.choose(rows, self._state, now)
+        chosen = [one.row.sid for one in together if one.row is not None]
+        addresses, subscriptions = self._stored.held(node, chosen) if chosen else ([], [])
+        owned: defaultdict[int, list[OwnedRow]] = defaultdict(list)
+        for raw in addresses:
+            address = msgspec.json.decode(raw, type=OwnedRow)
+            owned[address.sid].append(address)
+        heard: defaultdict[int, list[SubscriptionRow]] = defaultdict(list)
+        for raw in subscriptions:
+            subscription = msgspec.json.decode(raw, type=SubscriptionRow)
+            heard[subscription.sid].append(subscription)
+        for wanted in together:
+            if (row := wanted.row) is not None:
+                wanted.found = self._whole(node, row, owned[row.sid], heard[row.sid])
+
+    def _whole(
+        self, node: str, row: SessionRow, owned: Sequence[OwnedRow], heard: Sequence[SubscriptionRow]
+    ) -> MovedSession:
         agents = [key for one in owned if (key := canonical_key(one.url)).startswith("thing://")]
-        things = [row for agent in agents for row in self._stored.things(node, agent, most=TWIN_THINGS_PER_AGENT)]
+        things = [text for agent in agents for text in self._stored.things(node, agent, most=TWIN_THINGS_PER_AGENT)]
         return MovedSession(
-            session=msgspec.structs.replace(wanted[-1], is_displaced=False),
+            session=msgspec.structs.replace(row, is_displaced=False),
             addresses=tuple(owned),
-            subscriptions=tuple(msgspec.json.decode(row, type=SubscriptionRow) for row in subscriptions),
-            things=tuple(msgspec.json.decode(row, type=ThingRow) for row in things),
+            subscriptions=tuple(heard),
+            things=tuple(msgspec.json.decode(text, type=ThingRow) for text in things),
         )
 
 

@@ -67,17 +67,17 @@ def test_a_session_is_found_by_token_and_by_runtime_with_what_it_holds_and_by_an
         one.commit({Table.SESSIONS: dict(sessions), Table.ADDRESSES: dict(owned), Table.SUBSCRIPTIONS: dict(heard)})
     stored = StoredSessions(Engine(options))
     try:
-        [found] = stored.by_token("n1", f"{2:064x}")
+        [found] = stored.sessions("n1", [f"{2:064x}"], [])
         assert msgspec.json.decode(found, type=SessionRow) == sessions["2"]
-        assert stored.by_token("n1", "0") == []
-        [found] = stored.by_runtime("n1", runtimes[1])
-        assert msgspec.json.decode(found)["sid"] == 1
-        assert long in {msgspec.json.decode(row)["runtime_key"] for row in stored.by_runtime("n1", long)}
-        [[address], [subscription]] = stored.held("n1", 3)
-        assert (msgspec.json.decode(address)["sid"], msgspec.json.decode(subscription)["sid"]) == (3, 3)
+        assert stored.sessions("n1", ["0"], []) == []
+        both = stored.sessions("n1", [f"{2:064x}"], [runtimes[1]])
+        assert [msgspec.json.decode(row)["sid"] for row in both] == [2, 1]
+        assert long in {msgspec.json.decode(row)["runtime_key"] for row in stored.sessions("n1", [], [long])}
+        for held in stored.held("n1", [3, 4]):
+            assert sorted(msgspec.json.decode(row)["sid"] for row in held) == [3, 4]
         with stored._engine.transaction() as connection:
             connection.execute("SET LOCAL enable_seqscan = off")
-            plan = connection.execute("EXPLAIN " + _BROUGHT_BACK, ("n1", "0")).fetchall()
+            plan = connection.execute("EXPLAIN " + _BROUGHT_BACK, ("n1", ["0"])).fetchall()
         assert any("trapezoid_row_token" in str(line) for line in plan), plan
     finally:
         stored.close()
@@ -95,9 +95,9 @@ def test_tables_of_an_older_program_get_their_indexes_and_a_row_that_is_no_json_
     engine.close()
     stored = StoredSessions(Engine(options))
     try:
-        assert len(stored.by_token("n1", f"{1:064x}")) == 1
+        assert len(stored.sessions("n1", [f"{1:064x}"], [])) == 1
         rows.commit({Table.SESSIONS: {"2": msgspec.Raw(b"no json")}})
-        assert len(stored.by_runtime("n1", "runtime://a.example/ana")) == 1
+        assert len(stored.sessions("n1", [], ["runtime://a.example/ana"])) == 1
     finally:
         stored.close()
         rows.close()
