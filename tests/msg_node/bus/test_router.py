@@ -645,7 +645,7 @@ def test_an_object_of_no_domain_is_heard_and_asked_here(rig: Rig, origin: str) -
     assert rig.route("update", "comm:/room/changes", ana, from_="comm:/room") == to_sessions(eve)
 
 
-def test_who_asks_its_own_address_is_refused_whoever_listens_to_it(rig: Rig) -> None:
+def test_who_asks_its_own_address_is_refused_also_where_others_listen(rig: Rig) -> None:
     ana, bo = rig.session("ana"), rig.session("bo")
     rig.state.owners.claim(ana, ROOM)
     for number in (ana, bo):
