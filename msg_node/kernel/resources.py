@@ -264,8 +264,6 @@ def expand(resource: str, children: list[str], *, is_owner: bool) -> list[str]:
     Source: message specification, section 8.3.
     """
     is_sub_resource = shape_of(key_or_refuse(resource)) is not Shape.BASE
-    if is_sub_resource and not children:
-        return [resource]
     base = _object_of(resource) if is_sub_resource else resource.rstrip("/")
     own = [resource] if is_sub_resource else [f"{base}/changes", *([resource] if is_owner else [])]
     if not children:

@@ -66,9 +66,9 @@ def _prefix_key(prefix: str) -> str:
 
     "" when it does not say its whole authority or is no runtime's.
     """
-    scheme, separator, rest = prefix.partition("://")
+    scheme, _, rest = prefix.partition("://")
     authority, slash, path = rest.partition("/")
-    if not (separator and authority and slash):
+    if not slash:
         return ""
     try:
         key = canonical_key(f"{scheme}://{authority}/x").removesuffix("x")

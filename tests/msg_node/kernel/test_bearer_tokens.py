@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa, x25519
 from joserfc import jws
 
 from msg_node.kernel.bearer_tokens import TokenProof, check_token
 from msg_node.kernel.credentials import Credentials, digest_of
-from msg_node.kernel.issuer_keys import KEYS_PER_ISSUER, key_of_pem, keys_of_jwks
+from msg_node.kernel.issuer_keys import KEYS_PER_ISSUER, VerificationKey, key_of_pem, keys_of_jwks
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.signed_tokens import ALGORITHMS, TokenRefusedError, issuer_of, looks_like_token
 from protofly.errors import Code, PeerError
@@ -236,6 +238,7 @@ def test_a_key_verifies_with_its_own_algorithm_and_no_other() -> None:
     assert [key.payload_of(token, name) for name in ("PS256", "ES256", "HS256", "none")] == [None] * 4
     assert limited.algorithms == {"PS256"}
     assert limited.payload_of(token, "RS256") is None
+    assert VerificationKey("k1", frozenset({"PS256"}), key.key).payload_of(token, "RS256") is None
     assert all(key.payload_of(text, "RS256") is None for text in ("", "a.b", token[:-9], f"{token}.x", "é.é.é"))
 
 
@@ -294,6 +297,40 @@ def test_a_key_set_may_have_so_many_keys_and_not_one_more() -> None:
 def test_what_is_no_pem_is_refused(pem: str) -> None:
     with pytest.raises(ValueError, match="not a public key"):
         key_of_pem(pem)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (lambda: x25519.X25519PrivateKey.generate().public_key(), "neither RSA"),
+        (lambda: ec.generate_private_key(ec.SECP256K1()).public_key(), "neither RSA"),
+        (lambda: rsa.generate_private_key(65537, 1024).public_key(), "2048 bits"),
+    ],
+)
+def test_a_public_key_of_another_kind_or_too_weak_is_refused(make: Callable[[], Any], problem: str) -> None:
+    pem = make().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    with pytest.raises(ValueError, match=problem):
+        key_of_pem(pem.decode())
+
+
+@pytest.mark.parametrize("chars", [256, 300, 341])
+def test_a_weak_rsa_key_is_refused_before_the_library_warns(chars: int) -> None:
+    weak = {"kty": "RSA", "n": "x" * (chars - 1) + "w", "e": "AQAB", "kid": "k"}
+    with pytest.raises(ValueError, match="2048 bits"):
+        keys_of_jwks(json.dumps({"keys": [weak]}).encode())
+
+
+def test_a_token_of_any_key_name_is_tried_with_all_keys_without_one() -> None:
+    def unnamed(issuer: TokenIssuer) -> VerificationKey:
+        pem = issuer.key.public_key.public_bytes(  # type: ignore[union-attr]
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        return key_of_pem(pem.decode())
+
+    keys = [unnamed(TokenIssuer(key_id="k2")), unnamed(LOGIN)]
+    assert check_token(LOGIN.token(ANA, now=NOW), ANA, LOGIN.rules(), keys, now=NOW).subject == "ana"
+    with pytest.raises(PeerError, match="does not say which key"):
+        check_token(LOGIN.token(ANA, now=NOW, header={"kid": None}), ANA, LOGIN.rules(), keys, now=NOW)
 
 
 # Among other credentials.

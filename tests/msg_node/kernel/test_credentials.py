@@ -169,7 +169,66 @@ def test_a_holder_is_known_whichever_runtime_the_token_is_for() -> None:
     assert Credentials().introspect(LOGIN.token(ANA, now=NOW), now=NOW) is None
 
 
+def test_a_token_of_the_settings_counts_until_the_last_entry_for_it_ends() -> None:
+    entries = [
+        Credential(digest_of("ana's"), ANA, frozenset({"a"}), NOW + 1),
+        Credential(digest_of("ana's"), ANA, frozenset({"b"}), NOW + 9),
+        Credential(digest_of("ana's"), BO, frozenset({"c"}), NOW + 99),
+    ]
+    made = Credentials(entries)
+    for now, roles in ((NOW, {"a", "b"}), (NOW + 5, {"b"})):
+        assert made.check(Offered("ana's"), ANA, now=now) == Proven(
+            digest_of("ana's"), frozenset(roles), NOW + 9, is_in_full=True
+        )
+    with pytest.raises(PeerError, match="not valid for this runtime"):
+        made.check(Offered("ana's"), ANA, now=NOW + 10)
+    ends = [(NOW, NOW + 99), (NOW + 50, NOW + 99)]
+    assert [(now, proven.expires_at) for now, _ in ends if (proven := made.introspect("ana's", now=now))] == ends
+    assert made.introspect("ana's", now=NOW + 100) is None
+
+
+def counts(made: Credentials, issuer: TokenIssuer) -> bool:
+    return made.introspect(issuer.token(ANA, now=NOW), now=NOW) is not None
+
+
+def test_of_new_settings_fetched_keys_stay_for_issuers_that_are_still_there_and_others_go() -> None:
+    fetched, gone, of_settings = (TokenIssuer(f"https://{name}.example") for name in ("fetched", "gone", "settings"))
+    everybody = (fetched, gone, of_settings)
+
+    def with_issuers(*issuers: TokenIssuer) -> Credentials:
+        return Credentials(issuers=[one.rules() for one in issuers])
+
+    made = with_issuers(*everybody)
+    made.set_issuer_keys(fetched.issuer, fetched.keys)
+    made.set_issuer_keys(gone.issuer, gone.keys)
+    made.set_issuer_keys(of_settings.issuer, of_settings.keys, are_of_settings=True)
+    assert [counts(made, one) for one in everybody] == [True, True, True]
+    made.replace(with_issuers(fetched, of_settings))
+    assert [counts(made, one) for one in everybody] == [True, False, False]
+    made.replace(with_issuers(*everybody))
+    assert [counts(made, one) for one in everybody] == [True, False, False]
+    again = with_issuers(*everybody)
+    again.set_issuer_keys(of_settings.issuer, of_settings.keys, are_of_settings=True)
+    made.replace(again)
+    assert [counts(made, one) for one in everybody] == [True, False, True]
+
+
 # Certificates.
+
+
+def test_a_node_that_asks_for_no_certificates_takes_none_whatever_new_settings_say() -> None:
+    made = gate(takes_certificates=False)
+    made.replace(gate())
+    assert refusal(made, Offered("", certificate("11", "CN=x", ANA))) is Code.BAD_TOKEN
+
+
+def test_roles_of_a_certificate_are_those_of_the_entries_that_name_it_alike() -> None:
+    by_hash = CertificateEntry(ANA, sha256="11", roles=frozenset({"1"}))
+    again = CertificateEntry("runtime://alpha.example/rt-*", sha256="11", roles=frozenset({"2"}))
+    by_subject = CertificateEntry(ANA, subject="CN=x", roles=frozenset({"3"}))
+    made = Credentials(certificates=CertificateRules((by_hash, by_subject, again), frozenset()))
+    proven = made.check(Offered("", certificate("11")), ANA, now=NOW)
+    assert (proven.credential, set(proven.roles)) == (by_hash.credential, {"1", "2"})
 
 
 @pytest.mark.parametrize(

@@ -177,3 +177,29 @@ def test_a_clock_that_was_set_back_does_not_silence_the_reminders(caplog: pytest
     shelf = Shelf(manifest())
     assert shelf.logged(caplog, 175) == ["WARNING manifest-expiring"]
     assert shelf.logged(caplog, 170) == ["WARNING manifest-expiring"]
+
+
+@pytest.mark.parametrize(
+    ("left_seconds", "text"),
+    [
+        (3 * DAY, "3 days"),
+        (2 * DAY, "2 days"),
+        (2 * DAY - 1, "47 hours"),
+        (DAY, "24 hours"),
+        (7200.0, "2 hours"),
+        (3600.0, "1 hour"),
+        (60.0, "0 hours"),
+    ],
+)
+def test_what_is_left_is_said_in_days_and_below_two_in_hours(left_seconds: float, text: str) -> None:
+    assert f"expires in {text}," in judge(manifest(), START + 180 * DAY - left_seconds).text
+
+
+def test_a_reminder_names_all_that_warns_or_fails_and_news_only_what_changed() -> None:
+    after = judge_all(
+        [manifest(days, name) for days, name in ((10, "over"), (40, "due"), (180, "good"))], START + 31 * DAY
+    )
+    assert [one.term.name for one in after if one.is_failing] == ["over"]
+    assert [one.term.name for one in news(after, after, is_reminder=True)] == ["over", "due"]
+    assert news(after, after, is_reminder=False) == []
+    assert [one.term.name for one in news([], after, is_reminder=False)] == ["over", "due"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.kernel.histograms import BOUNDS_US, Histogram
+from msg_node.kernel.histograms import BOUNDS_SECONDS, BOUNDS_US, Histogram
 
 TIMES = st.one_of(
     st.integers(-5, 60_000_000), st.sampled_from(BOUNDS_US), st.sampled_from([one + 1 for one in BOUNDS_US])
@@ -26,3 +27,30 @@ def test_a_bound_belongs_to_the_times_up_to_it() -> None:
     histogram = Histogram()
     histogram.observe_all([BOUNDS_US[0]] * 20 + [BOUNDS_US[0] + 1])
     assert histogram.counts[:2] == [20, 1]
+
+
+LOW, MIDDLE, HIGH = BOUNDS_SECONDS[0], BOUNDS_SECONDS[2], BOUNDS_SECONDS[3]
+
+
+@pytest.mark.parametrize(
+    ("counts", "share", "seconds"),
+    [
+        ({}, 0.5, None),
+        ({3: 10}, 0.0, MIDDLE),
+        ({3: 10}, 0.5, (MIDDLE + HIGH) / 2),
+        ({3: 10}, 1.0, HIGH),
+        ({0: 4}, 0.5, LOW / 2),
+        ({0: 4, 3: 4}, 0.25, LOW / 2),
+        ({0: 4, 3: 4}, 0.5, LOW),
+        ({0: 4, 3: 4}, 0.75, (MIDDLE + HIGH) / 2),
+        ({0: 4, 3: 4}, 1.0, HIGH),
+        ({len(BOUNDS_US): 4}, 0.5, BOUNDS_SECONDS[-1]),
+    ],
+)
+def test_a_quantile_lies_in_the_bounds_that_have_that_share_below(
+    counts: dict[int, int], share: float, seconds: float | None
+) -> None:
+    histogram = Histogram()
+    for place, count in counts.items():
+        histogram.counts[place] = count
+    assert histogram.quantile(share) == (None if seconds is None else pytest.approx(seconds))

@@ -6,6 +6,7 @@ import pytest
 
 from msg_node.kernel.resources import (
     Shape,
+    check_criteria,
     check_texts,
     children_base,
     expand,
@@ -15,6 +16,7 @@ from msg_node.kernel.resources import (
     is_p2p_stub,
     key_or_refuse,
     may_observe_abroad,
+    object_of_events,
     object_or_refuse,
     shape_of,
     text_of,
@@ -225,3 +227,52 @@ def test_criteria_that_are_to_be_texts_are_texts_or_absent() -> None:
     with pytest.raises(PeerError) as refused:
         check_texts({"a": "x", "b": 0}, "a", "b")
     assert refused.value.code is Code.BAD_BODY
+
+
+@pytest.mark.parametrize(
+    ("key", "object_key"),
+    [
+        (f"{ROOM}/changes", ROOM),
+        (f"{ROOM}/children/m", ROOM),
+        (f"{ROOM}/children/m/changes", f"{ROOM}/children/m"),
+        (f"{ROOM}/children/m/children/n", ROOM),
+        (f"{ROOM}/children", ""),
+        (f"{ROOM}/status", ""),
+        (ROOM, ""),
+    ],
+)
+def test_the_object_of_an_event_stands_before_its_changes_or_children(key: str, object_key: str) -> None:
+    assert object_of_events(key) == object_key
+
+
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({}, None),
+        ({"criteria": {"a": 1}}, None),
+        ({"criteriaSyntax": "key-value", "criteria": {"a": {"b": 1}}}, None),
+        ({"criteriaSyntax": "Key-Value"}, None),
+        ({"criteriaSyntax": ""}, None),
+        ({"criteriaSyntax": None, "criteria": None}, None),
+        ({"criteriaSyntax": "mongo"}, Code.CRITERIA_SYNTAX),
+        ({"criteriaSyntax": 7}, Code.BAD_BODY),
+        ({"criteriaSyntax": []}, Code.BAD_BODY),
+        ({"criteria": ["a"]}, Code.BAD_BODY),
+        ({"criteria": {"$or": []}}, Code.CRITERIA_SYNTAX),
+        ({"criteria": {"a": {"$gt": 1}}}, Code.CRITERIA_SYNTAX),
+        ({"criteria": {"a": "$gt", "b": ["$gt"], "c": 7}}, None),
+    ],
+)
+def test_criteria_are_names_with_values_or_refused(members: dict[str, object], code: Code | None) -> None:
+    found = None
+    try:
+        check_criteria(members)
+    except PeerError as exc:
+        found = exc.code
+    assert found is code
+
+
+@pytest.mark.parametrize("is_owner", [True, False])
+@pytest.mark.parametrize("suffix", ["/changes", "/children/m", "/subscription"])
+def test_a_part_of_an_object_that_is_named_without_children_stands_for_itself(suffix: str, is_owner: bool) -> None:
+    assert expand(ROOM + suffix, [], is_owner=is_owner) == [ROOM + suffix]
