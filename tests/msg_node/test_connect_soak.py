@@ -1,6 +1,6 @@
 """Upgrades under load, one after the other for a while: none may stall, and a watchdog says where one does.
 
-`TRAPEZOID_SOAK_SECONDS` makes it longer.
+`./run endurance` does that for longer, and `TRAPEZOID_SOAK_SECONDS` says for how long.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, a_message, r
 from tests.support.task_dump import dump_tasks
 
 SOAK_SECONDS = float(os.environ.get("TRAPEZOID_SOAK_SECONDS", "20"))
+SHORT_SECONDS = 3.0
 CONNECTORS = 12
 STALL_SECONDS = 8.0
 """Less than the ten seconds that were seen once, and more than a loaded machine takes."""
@@ -106,8 +107,8 @@ async def watch(connectors: list[Connector]) -> str:
     return "\n".join(one.failure for one in connectors if one.failure)
 
 
-async def soak(rig: RuntimeRig, client: ssl.SSLContext | None) -> list[Connector]:
-    ends_at = time.monotonic() + SOAK_SECONDS
+async def soak(rig: RuntimeRig, client: ssl.SSLContext | None, seconds: float) -> list[Connector]:
+    ends_at = time.monotonic() + seconds
     connectors = [Connector(rig.port, f"rt-{number}", client, ends_at) for number in range(CONNECTORS)]
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.bus.sweeper.run)
@@ -122,15 +123,16 @@ async def soak(rig: RuntimeRig, client: ssl.SSLContext | None) -> list[Connector
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("seconds", [SHORT_SECONDS, pytest.param(SOAK_SECONDS, marks=pytest.mark.endurance)])
 @pytest.mark.parametrize("is_tls", [True, False])
-async def test_no_upgrade_stalls_under_load(tmp_path: Path, is_tls: bool) -> None:
+async def test_no_upgrade_stalls_under_load(tmp_path: Path, is_tls: bool, seconds: float) -> None:
     authority = trustme.CA(key_type=trustme.KeyType.ECDSA)
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     authority.issue_cert("localhost").configure_cert(server)
     authority.configure_trust(client)
     async with runtime_rig(tmp_path, context=server if is_tls else None) as rig:
-        connectors = await soak(rig, client if is_tls else None)
+        connectors = await soak(rig, client if is_tls else None, seconds)
         assert rig.listener is not None
         assert rig.listener.counters["slow handshakes"] == rig.listener.counters["internal errors"] == 0
         assert rig.listener.counters["too many half-open"] == 0
