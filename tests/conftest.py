@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import hypothesis
 import pytest
 import trio
+import typer.main
 
 from sandbox.host import Sandbox
 from tests.support.commands import command_here
@@ -28,9 +30,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def commands_here() -> Iterator[None]:
-    """Laboratories prepare their domains in this process: two processes for each test of whole nodes less."""
+    """Commands cost little: `CliRunner` makes those of a program once, and laboratories run theirs in this process."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("interop.domain_folders.command", command_here)
+        patch.setattr("typer.testing._get_command", cache(typer.main.get_command))
         yield
 
 

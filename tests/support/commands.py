@@ -16,7 +16,7 @@ async def command_here(*arguments: str) -> str:
     Raises:
         SettingsError: It failed.
     """
-    from trapezoid.commands.program import app
+    from trapezoid.commands import app
 
     # In a thread, because a command may run a loop of its own; one at a time, because it writes to the output of all.
     done = await trio.to_thread.run_sync(CliRunner().invoke, app, arguments, limiter=_ONE)
