@@ -6,6 +6,7 @@
          that node's link       the nearest claim's node, or nobody: then it is refused, or parked
 
 What waits is in memory and bounded, per sender first; each message goes on or is answered, in the order of its sender.
+A sender that has half of its bound waiting is not read until the directory has answered, so a flood loses nothing.
 A place once found is known until the directory says that its claim has ended, and for `PLACE_SECONDS` at most; that an
 address is nowhere is known for `NOWHERE_SECONDS`. Source: message specification, section 20.2.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable
+from functools import partial
 from typing import Final
 
 import trio
@@ -45,8 +47,32 @@ NOWHERE_SECONDS: Final = 1.0
 PLACES_KNOWN: Final = 200_000
 LOOK_UP_SECONDS: Final = 5.0
 LOOKED_UP_AT_ONCE: Final = 500
+PATIENCE_SECONDS: Final = 2 * LOOK_UP_SECONDS
+"""A look-up that has begun, and the one after it, are over by then."""
+LINK_PATIENCE_SECONDS: Final = 0.25
+"""Others on the same link do not wait for longer."""
 _NOBODY: Final = Claim("", 0)
 _NO_ROLES: frozenset[str] = frozenset()
+
+
+class _Pause:
+    """Has a sender of which much waits for look-ups pause until they have come to their end."""
+
+    is_slow = False
+
+    def __init__(self, is_congested: Callable[[], bool], relief: trio.lowlevel.ParkingLot, patience: float) -> None:
+        self.patience_seconds = patience
+        self._is_congested = is_congested
+        self._relief = relief
+
+    @property
+    def is_congested(self) -> bool:
+        """True until then."""
+        return self._is_congested()
+
+    async def wait_relief(self) -> None:
+        """Wait for the end of one look-up."""
+        await self._relief.park()
 
 
 class NodeRouting:
@@ -66,6 +92,7 @@ class NodeRouting:
         self._directory = directory
         self._state = state
         self._awaited: AwaitedPlaces[Claim] = AwaitedPlaces(PLACES_KNOWN)
+        self._relief = trio.lowlevel.ParkingLot()
         self._below: dict[str, set[str]] = {}  # what was found through a claim, by its key
         self._wanted, self._coming = trio.open_memory_channel[str](USER_WAITING_MESSAGES)
         self.bus: NodeBus
@@ -109,7 +136,18 @@ class NodeRouting:
         key = message.to_key
         if self._awaited.wait(key, waiting):
             self._wanted.send_nowait(key)  # has room: there are no more keys than messages that wait
+        if number and self.is_pausing(number):
+            queues = self._refusals.send_queues
+            port = queues.ports.get(number)
+            blockers, patience = queues.link_blockers, LINK_PATIENCE_SECONDS
+            if port is not None:
+                blockers, patience = port.blockers, PATIENCE_SECONDS
+            blockers.add(_Pause(partial(self.is_pausing, number), self._relief, patience))
         return None
+
+    def is_pausing(self, number: int) -> bool:
+        """True while so much of a sender waits that it is not read."""
+        return self._awaited.is_congested(number)
 
     def forget(self, key: str) -> None:
         """What was known about an address turned out wrong."""
@@ -144,6 +182,7 @@ class NodeRouting:
                 if name:
                     self._below.setdefault(name, set()).add(key)
                 self._conclude(key, found.get(name, _NOBODY), PLACE_SECONDS if name else NOWHERE_SECONDS)
+        self._relief.unpark_all()
         self._refusals.send_queues.wake()
 
     def _conclude(self, key: str, claim: Claim | HostError, life_seconds: float) -> None:

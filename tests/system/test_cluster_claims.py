@@ -19,6 +19,8 @@ from tests.system.test_cluster_nodes import PATIENCE_SECONDS, Pair, came_back
 
 STEPS_BEFORE_THE_KILL = 400
 STEPS_AFTER_IT = 400
+RUN_SECONDS = 300.0
+"""Three waits of `STEPS_SECONDS`, and starts on a machine that is busy."""
 LONGEST_CLAIM_SECONDS = 5.0
 
 
@@ -49,7 +51,11 @@ async def test_claims_of_two_nodes_and_a_kill_are_explained_by_some_order(
         history = History()
         contenders = [Contender(name, history) for name in ("ana", "bo", "eve")]
         ana, bo, eve = contenders
-        async with pair.node("n1") as one, pair.node("n2") as two, trio.open_nursery() as nursery:
+        async with (
+            pair.node("n1", seconds=RUN_SECONDS) as one,
+            pair.node("n2", seconds=RUN_SECONDS) as two,
+            trio.open_nursery() as nursery,
+        ):
             for contender, process in ((ana, one), (bo, two), (eve, two)):
                 await contender.open(process)
 

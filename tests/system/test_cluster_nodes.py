@@ -54,10 +54,10 @@ class Pair:
         return self._folder / name / "data"
 
     @asynccontextmanager
-    async def node(self, name: str) -> AsyncIterator[Process]:
+    async def node(self, name: str, *, seconds: float = 60) -> AsyncIterator[Process]:
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
-        async with serving(folder, self.settings(name)) as process:
+        async with serving(folder, self.settings(name), seconds=seconds) as process:
             yield process
 
 

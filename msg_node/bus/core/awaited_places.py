@@ -82,6 +82,14 @@ class AwaitedPlaces(Generic[Place]):
             and self._of_sender[waiting.number] < USER_WAITING_PER_SENDER
         )
 
+    def is_congested(self, number: int) -> bool:
+        """True if half of what may wait does: of a sender, or of all."""
+        return (
+            self._of_sender[number] * 2 >= USER_WAITING_PER_SENDER
+            or self.count * 2 >= USER_WAITING_MESSAGES
+            or self.size_bytes * 2 >= USER_WAITING_BYTES
+        )
+
     def wait(self, name: str, waiting: WaitingMessage) -> bool:
         """Let a message wait that has room. Returns True if it is the first one for this recipient."""
         self._of_sender[waiting.number] += 1

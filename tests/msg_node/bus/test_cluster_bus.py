@@ -386,3 +386,49 @@ async def test_a_message_for_a_runtime_that_has_moved_goes_on_once(tmp_path: Pat
         assert reply["body"]["code"] == 200
         await ana.say(a_message("message", ana.address, target, {"n": 2}))
         assert (await next_of(back, "message"))["body"] == {"n": 2}
+
+
+class SlowToFind(MemoryDirectory):
+    """A directory that answers look-ups when it may."""
+
+    may_answer: trio.Event
+
+    async def find(self, keys: Collection[str]) -> dict[str, Claim]:
+        await self.may_answer.wait()
+        return await super().find(keys)
+
+
+async def test_a_flood_to_an_address_that_is_being_looked_up_waits_at_its_senders_and_loses_nothing(
+    tmp_path: Path,
+) -> None:
+    count = 1_000
+    async with cluster_rig(tmp_path) as (one, two):
+        senders = [await one.opened(name) for name in ("ana", "cy", "eve")]
+        bo = await two.opened("bo")
+        target, directory = await bo.allocated(), node_of(one).directory
+        directory.__class__ = SlowToFind
+        assert isinstance(directory, SlowToFind)
+        directory.may_answer = trio.Event()
+        got: dict[str, list[int]] = {sender.address: [] for sender in senders}
+
+        async def flood(sender: Runtime) -> None:
+            for number in range(count):
+                await sender.say(a_message("message", sender.address, target, {"n": number, "rest": "x" * 200}))
+
+        async with trio.open_nursery() as nursery:
+            for sender in senders:
+                nursery.start_soon(flood, sender)
+            routing, sids = node_of(one).parts.routing, list(one.bus.send_queues.ports)
+            with trio.fail_after(10):
+                while not all(routing.is_pausing(sid) for sid in sids):
+                    await trio.lowlevel.checkpoint()
+            bystander = await one.opened("dan")
+            for _ in range(50):  # turns of all readers
+                await bystander.heard()
+            directory.may_answer.set()
+            for _ in range(count * len(senders)):
+                message = await next_of(bo, "message")
+                body = message["body"]
+                assert isinstance(body, dict)
+                got[str(message["from"])].append(body["n"])
+        assert got == {sender.address: list(range(count)) for sender in senders}
