@@ -58,7 +58,7 @@ class TrustStore:
         self.on_saved: Callable[[TrustState], None] = _ignore
         with contextlib.ExitStack() as undo:
             try:
-                path.parent.mkdir(parents=True, exist_ok=True)
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
                 path.touch(mode=0o600)
                 self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
                 undo.callback(self._database.close)

@@ -65,6 +65,16 @@ def read_published(path: Path) -> PublishedScript:
     return PublishedScript(text=raw) if path.suffix != ".json" else _catalogue_entry(path, raw)
 
 
+def name_of(file: str) -> str:
+    """The name of the stub that a file holds, as far as nobody gives it another one.
+
+    It is that of the file up to its first dot. Catalogues have a `default` for every domain, which says nothing: its
+    stub is called as a node calls one that it takes from a catalogue itself.
+    """
+    name = file.partition(".")[0]
+    return "catalogue-default" if name == "default" else name
+
+
 def read_json_object(path: Path) -> dict[str, object]:
     """Read a file with one JSON object.
 

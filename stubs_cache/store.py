@@ -27,7 +27,7 @@ def load_secret(path: Path) -> bytes:
         SettingsError: The file is damaged, or others may read it.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             write_whole(path, secrets.token_bytes(_SECRET_BYTES))
         if path.stat().st_mode & 0o077:

@@ -13,7 +13,7 @@ from protofly.errors import Code, PeerError, SettingsError
 from sandbox.core.module_check import inspect_module
 from sandbox.core.script_package import Script, is_module
 from sandbox.core.scripts import code_of, script_of
-from stubkit.adapt import adapt, packaged, read_json_object, read_published
+from stubkit.adapt import adapt, name_of, packaged, read_json_object, read_published
 from tests.examples_stubs.javascript import SCRIPTS
 from trapezoid.commands.stub import _by_url
 
@@ -81,6 +81,15 @@ def test_script_that_no_node_could_start_is_refused_and_nothing_is_written(
 def test_name_that_no_stub_may_have_is_refused(name: str) -> None:
     with pytest.raises(SettingsError, match="cannot be the name of a stub"):
         packaged(script(name=name))
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [("VertxProtoStub.js", "VertxProtoStub"), ("slack.com.ps.js", "slack"), ("default.ps.js", "catalogue-default")],
+)
+def test_stub_is_called_as_its_file_or_as_of_a_catalogue(file: str, name: str) -> None:
+    assert name_of(file) == name
+    packaged(script(name=name))
 
 
 @pytest.mark.parametrize("version", ["", "1 0", "1/0", "1" * 33])

@@ -59,6 +59,7 @@ async def test_domain_that_was_added_is_a_partner_at_the_next_start(
     code, said = await add(tmp_path, *plain(node, dialect))
     assert (code, said["live"].startswith("after")) == (0, True)
     assert "NO TLS" in said["warning"]
+    assert (tmp_path / "data").stat().st_mode & 0o077 == 0
     seen = node.connections
     assert seen == 1
     async with serving(tmp_path, OURS) as process:

@@ -122,14 +122,14 @@ def adapt(
     """Make a stub of a published JavaScript protostub, without a change to it."""
     with errors_reported(as_json=json):
         from sandbox.core.script_package import Script
-        from stubkit.adapt import adapt, read_json_object, read_published
+        from stubkit.adapt import adapt, name_of, read_json_object, read_published
 
         published = read_published(script)
         given = {} if options.configuration is None else read_json_object(options.configuration)
         made = Script(
             text=published.text,
             file=script.name,
-            name=options.name or script.name.partition(".")[0],
+            name=options.name or name_of(script.name),
             version=options.version,
             configuration={**published.configuration, **given},
             endpoints=_by_url(options.endpoints or []),
