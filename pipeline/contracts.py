@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from pipeline.bill_file import Bill
 from pipeline.extract_file import Entry, Header, Total
 from pipeline.return_file import Return
 from pipeline.usage_file import UsageReport
@@ -22,6 +23,7 @@ _FILES: Final[dict[str, type]] = {
     "extract-record": Entry,
     "usage-report": UsageReport,
     "return": Return,
+    "bill": Bill,
     "partner-file": PartnerFile,
     "block-list": BlockList,
 }

@@ -19,15 +19,18 @@ import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline import durable
+from pipeline.bill_file import Bill, BillDocument, bill_bytes
+from pipeline.core.bills import document_line
 from pipeline.core.business_time import BusinessDays, month_days
-from pipeline.core.tariffs import Charge, Item, Tariff, amount_text, charges
-from pipeline.jobs.business import exchanged, open_line
+from pipeline.core.tariffs import Charge, Item, Tariff, charges
+from pipeline.jobs.business import Exchanged, exchanged, open_line
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.schemas import INVOICE
 from pipeline.statements import partner_of
 from pipeline.table_log import ConflictError
 from pipeline.tables import Change, Commit, Lake
 from protofly.errors import SettingsError
+from protofly.signatures import SigningKey
 
 APP: Final = "invoice"
 _ITEM: Final = Item._fields
@@ -63,7 +66,13 @@ def billed(our_domain: str, peer: str, month: str, days_zone: tuple[str, Any]) -
 
 
 def run(
-    lake: Lake, of: Billed, tariffs: Sequence[Tariff], *, out: Path | None = None, reprices: bool = False
+    lake: Lake,
+    of: Billed,
+    tariffs: Sequence[Tariff],
+    *,
+    out: Path | None = None,
+    key: SigningKey | None = None,
+    reprices: bool = False,
 ) -> JobResult:
     """Issue what is to be issued for a month, if its statements are signed off.
 
@@ -74,6 +83,7 @@ def run(
         of: Which month.
         tariffs: As `read_tariffs` gives them.
         out: A JSON file for the new documents, replaced as a whole.
+        key: Signs that file, which then is one of `pipeline.bill_file`.
         reprices: Bill a month again by a tariff that says something else than when it was billed.
 
     Returns:
@@ -93,14 +103,7 @@ def run(
     result.details = {"documents": [], "issued": _documents(before)}
     found = exchanged(lake, of.days, of.our_domain)
     result.outcome = "nothing issued"
-    if found.changed:
-        result.warnings += found.changed
-        result.findings = len(found.changed)
-        result.exit_code = ExitCode.FINDINGS
-        return result
-    if found.open_days:
-        result.warnings.append(f"{of.month} in {of.zone} is not signed off yet: {open_line(found)}")
-        result.exit_code = ExitCode.INCOMPLETE
+    if not _is_signed_off(found, of, result):
         return result
     days = [row for row in found.days.to_pylist() if partner_of(row) == of.peer]
     hashes = {one.id: one.sha256 for one in tariffs}
@@ -116,17 +119,28 @@ def run(
     if documents:
         result.outcome = "; ".join(map(document_line, documents))
         if out is not None:
-            durable.replace(out, msgspec.json.encode(documents, order="sorted") + b"\n")
+            durable.replace(out, _content(of, documents, key))
             result.details["out"] = str(out.absolute())
     return result
 
 
-def document_line(document: Mapping[str, Any]) -> str:
-    """A document in one line."""
-    amount, currency = document["amount"], document["currency"]
-    verb = "gets back from" if document["kind"] == "credit-note" else "owes"
-    text = amount_text(abs(amount), currency)
-    return f"{document['kind']} {document['number']}: {document['payer']} {verb} {document['issuer']} {text}"
+def _is_signed_off(found: Exchanged, of: Billed, result: JobResult) -> bool:
+    """Whether the month can be billed; if not, the result says why."""
+    if found.changed:
+        result.warnings += found.changed
+        result.findings = len(found.changed)
+        result.exit_code = ExitCode.FINDINGS
+    elif found.open_days:
+        result.warnings.append(f"{of.month} in {of.zone} is not signed off yet: {open_line(found)}")
+        result.exit_code = ExitCode.INCOMPLETE
+    return not found.changed and not found.open_days
+
+
+def _content(of: Billed, documents: Sequence[Mapping[str, Any]], key: SigningKey | None) -> bytes:
+    if key is None:
+        return msgspec.json.encode(documents, order="sorted") + b"\n"
+    made = msgspec.convert(documents, tuple[BillDocument, ...])
+    return bill_bytes(Bill(domain=of.our_domain, peer=of.peer, made_us=time.time_ns() // 1000, documents=made), key)
 
 
 def _issued(lake: Lake, of: Billed) -> list[dict[str, Any]]:

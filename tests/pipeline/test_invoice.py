@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from pipeline.bill_file import read_bill
 from pipeline.cli import app
 from pipeline.core.business_time import BusinessDays
 from pipeline.core.tariffs import Rate, Tariff
@@ -22,9 +23,11 @@ from pipeline.table_log import ConflictError
 from pipeline.tables import Change, Lake
 from pipeline.zones import zone_of
 from protofly.errors import SettingsError
+from protofly.signatures import SigningKey
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, commit_ledger, silver, silver_row
 
 pytestmark = pytest.mark.spark
+KEY = SigningKey.from_seed("live", b"k" * 32)
 
 MARCH_1_US = MONDAY_US - DAY_US
 NODE = "runtime://a.example/mn-1"
@@ -99,14 +102,16 @@ def amounts(result: Any) -> list[tuple[str, str, str, int, list[int]]]:
 
 def test_a_month_is_billed_once_in_both_directions(signed_off: Lake, tmp_path: Path) -> None:
     out = tmp_path / "march.json"
-    result = invoice.run(signed_off, of(), [TARIFF], out=out)
+    result = invoice.run(signed_off, of(), [TARIFF], out=out, key=KEY)
     assert result.exit_code is ExitCode.FINE
     assert amounts(result) == [("invoice", "b.example", "", 200, [4]), ("invoice", "a.example", "", 20, [2])]
     assert result.outcome == (
         "invoice a.example-b.example-2026-03-1: b.example owes a.example 2.00 EUR; "
         "invoice b.example-a.example-2026-03-1: a.example owes b.example 0.20 EUR"
     )
-    assert [one["amount"] for one in json.loads(out.read_text())] == [200, 20]
+    bill = read_bill(out, peer_key=KEY.record(), domain="b.example", peer="a.example")
+    assert [one.amount for one in bill.documents] == [200, 20]
+    assert json.loads(msgspec.json.encode(bill.documents)) == result.details["documents"]
     assert result.details["documents"][0]["statements"] == {"2026-03-01": 1, "2026-03-10": 1}
     version = signed_off.version(INVOICE)
     again = invoice.run(signed_off, of(), [TARIFF])
@@ -176,14 +181,16 @@ def test_of_two_who_bill_at_the_same_moment_one_fails(signed_off: Lake, monkeypa
     assert len(signed_off.read_small(INVOICE)) == 2
 
 
-def test_a_tariff_in_another_currency_gives_documents_of_its_own(signed_off: Lake) -> None:
+def test_a_tariff_in_another_currency_gives_documents_of_its_own(signed_off: Lake, tmp_path: Path) -> None:
     tariffs = [
         msgspec.structs.replace(TARIFF, valid_until=msgspec.convert("2026-03-05", type(TARIFF.valid_from))),
         msgspec.structs.replace(
             TARIFF, id="yen", currency="JPY", valid_from=msgspec.convert("2026-03-06", type(TARIFF.valid_from))
         ),
     ]
-    documents = invoice.run(signed_off, of(), tariffs).details["documents"]
+    out = tmp_path / "march.json"
+    documents = invoice.run(signed_off, of(), tariffs, out=out).details["documents"]
+    assert json.loads(out.read_text()) == documents
     assert [(one["number"], one["currency"], one["amount"]) for one in documents] == [
         ("a.example-b.example-2026-03-1", "EUR", 200),
         ("b.example-a.example-2026-03-1", "JPY", 0),  # 2 × 0.10 yen
