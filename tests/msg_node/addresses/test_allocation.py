@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from msg_node.addresses.core import allocation
 from msg_node.addresses.core.allocation import Block, Owners, ancestors, is_below_any
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, digest_of
@@ -131,6 +132,28 @@ def test_the_quota_is_reached_with_the_last_address_and_not_before() -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
         owners.claim(1, "comm://d/3")
     assert owners.count(1) == 3
+
+
+def test_an_address_is_written_as_the_domain_was_and_who_watches_owners_hears_of_each_change() -> None:
+    owners, changes = Owners(Journal()), list[int]()
+    owners.on_change = lambda: changes.append(1)
+    for domain in ("a.example", "A.Example"):
+        (url,) = owners.allocate(1, Block("hyperty", domain, 1, "", b"s" * 32))
+        assert url.startswith(f"hyperty://{domain}/")
+    assert len(changes) == 2
+    owners.claim(1, "comm://d/o")
+    assert len(changes) == 3
+
+
+def test_names_that_were_released_are_remembered_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocation, "TOMBSTONES", 2)
+    owners = Owners(Journal())
+    names = owners.allocate(1, Block("hyperty", DOMAIN, 3, "", b"s" * 32))
+    for name in names:
+        owners.release([1], name)
+    assert len(owners._used) == 2
+    assert not owners._owned
+    assert owners.allocate(1, Block("hyperty", DOMAIN, 1, "", b"s" * 32)) == names[:1]  # the oldest is forgotten
 
 
 @pytest.mark.parametrize("awaits_claims", [True, False])
@@ -504,6 +527,28 @@ def test_an_operator_reads_what_a_runtime_or_the_guests_of_a_domain_own() -> Non
         "gamma.example": {"resources": []},
     }
     assert rig.reply(ana, ALLOCATION, "read", {"resource": "beta.example"})["value"] == own
+
+
+def test_guests_of_a_domain_are_given_no_more_than_they_may_have_and_ours_are_not_counted() -> None:
+    visitor = Credential(digest_of("g"), "runtime://beta.example/*")
+    rig = StateRig(credentials=[visitor], allows_guests=True, rules=Rules(guest_addresses=2))
+    ana, _ = rig.open("rt-ana", 1)
+    rig.session_verb("open", "runtime://beta.example/g", 3, bearer="g")
+    guest = rig.state.sessions.by_connection(3)
+    assert guest is not None
+    assert len(allocate(rig, ana, 3)) == 3
+    assert rig.reply(guest, ALLOCATION, "create", {"value": {"number": 3}})["reason"] == "quota"
+    assert len(allocate(rig, guest, 2)) == 2
+
+
+@pytest.mark.parametrize("name", ["resource", "allocationKey"])
+@pytest.mark.parametrize("is_inside", [True, False])
+def test_a_block_is_named_in_the_body_or_its_value(rig: StateRig, name: str, is_inside: bool) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    allocate(rig, sid, 2, key="block")
+    body: dict[str, object] = {name: "block"}
+    assert release(rig, sid, {"value": body} if is_inside else body)["code"] == 200
+    assert rig.state.owners.count(sid) == 0
 
 
 def test_a_guest_releases_nothing_of_others_even_where_releasing_is_not_strict() -> None:

@@ -67,6 +67,7 @@ class TestConsent:
         careful.asks(BO, careful.bo)
         careful.answers(BO, code)
         assert careful.accepted() == ([BO] if is_consent else [])
+        assert bool(careful.observers._asked_by) is (code in (100, 199, "x"))
 
     @pytest.mark.parametrize(("code", "is_open"), [(100, True), (199, True), (300, False), (403, False), (0, True)])
     def test_after_a_promise_the_answer_still_counts_and_after_a_refusal_no_more(

@@ -274,6 +274,13 @@ def test_after_a_refused_renewal_the_next_wish_asks_again(
     assert wish(remote, CHANGES).upstream == []
 
 
+def test_after_a_renewal_the_next_wish_asks_for_nothing_that_was_renewed(remote: RemoteSubscriptions) -> None:
+    remote.restore([CHANGES])
+    (renewal,) = remote.renew(FOREIGN, 0.0)
+    remote.answered(reply(renewal), FOREIGN)
+    assert wish(remote, CHANGES).upstream == []
+
+
 @pytest.mark.parametrize("url", [ROOM, f"{ROOM}/subscription", "hyperty://beta.example/h-bo", f"{ROOM}/*"])
 def test_nobody_listens_here_to_what_is_meant_for_others_abroad(remote: RemoteSubscriptions, url: str) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.NOT_OWNER):

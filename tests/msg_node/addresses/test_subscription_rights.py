@@ -133,6 +133,13 @@ def test_things_are_for_a_role_where_one_is_named_and_for_their_agent() -> None:
     assert careful.right("ana", f"{AGENT}/events/e") is LISTEN
 
 
+def test_a_session_with_the_role_that_is_named_listens_to_things() -> None:
+    rules = Rules(thing_roles=frozenset({"lab"}))
+    rig = StateRig(rules=rules, credentials=[Credential(digest_of("l"), f"runtime://{DOMAIN}/*", frozenset({"lab"}))])
+    ana, _ = rig.open("ana", 1, {"credentials": {"kind": "bearer", "token": "l"}})
+    assert SubscriptionRights(rig.state).right(Caller(ana), f"{AGENT}/events/e") is LISTEN
+
+
 def test_what_is_claimed_in_the_same_request_is_as_good_as_owned(callers: Callers) -> None:
     free = f"comm://{DOMAIN}/free"
     assert callers.rights.right(callers.by_name["bo"], f"{free}/*", {free}) is LISTEN

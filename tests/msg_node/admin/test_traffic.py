@@ -122,3 +122,11 @@ def test_quantiles_of_times_above_all_bounds_are_the_last_bound() -> None:
     assert histogram.quantile(0.99) == BOUNDS_SECONDS[-1]
     histogram.counts[0] = 97
     assert histogram.quantile(0.5) == pytest.approx(BOUNDS_SECONDS[0] * 50 / 97)
+
+
+@pytest.mark.parametrize(("msg_type", "shown"), [("create", "create"), (None, "")])
+def test_a_denial_names_the_type_of_the_message(traffic: Traffic, msg_type: str | None, shown: str) -> None:
+    record = denied("local")
+    record.msg_type = msg_type
+    traffic.observe([record], NOW)
+    assert [one.type for one in traffic.denials(LOCAL)] == [shown]

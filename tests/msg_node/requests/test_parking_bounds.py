@@ -147,6 +147,17 @@ def test_only_a_reply_with_the_header_of_a_request_answers_it() -> None:
     assert not parked.is_open(entry)
 
 
+@pytest.mark.parametrize(("domain", "is_kept"), [("beta.example", True), ("", False)])
+def test_the_answer_for_another_domain_is_stored_where_the_request_was(domain: str, is_kept: bool) -> None:
+    parked = Requests(journal := Journal(), Bounds())
+    entry = parked.put(sender=Sender("" if domain else "runtime://alpha.example/ana", domain=domain))
+    parked.store(entry)
+    journal.take()
+    parked.finish(entry, EXPIRED, 1.0)
+    [change] = journal.take()
+    assert (change.row is not None) is is_kept
+
+
 def test_who_has_waited_longest_is_owed_a_reply_first() -> None:
     parked = Requests(Journal(), Bounds())
     first, second, owed = parked.put(), parked.put(), OwedReplies()

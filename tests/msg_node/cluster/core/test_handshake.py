@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.cluster.core.handshake import Handshake, Hello
+from msg_node.cluster.core.handshake import NONCE_BYTES, VERSION, Handshake, Hello
 from msg_node.cluster.core.link_frames import Frame, FrameKind, FrameReader, frame
 from protofly.errors import PeerError
 
@@ -99,6 +99,37 @@ def test_a_hello_that_comes_back_as_it_was_is_refused() -> None:
     raw = one.begin()
     with pytest.raises(PeerError, match="auth-audience"):
         one.take(frames(raw)[0])
+
+
+def hello_of(nonce: str, *, version: int = VERSION) -> Frame:
+    """A hello to the listener `n2` with that nonce."""
+    hello = Hello(domain="a.example", node="n1", epoch=1, process="p", nonce=nonce, version=version)
+    [sent] = frames(frame(FrameKind.HELLO, msgspec.json.encode(hello)))
+    return sent
+
+
+@pytest.mark.parametrize(
+    ("nonce", "is_taken"), [("x" * NONCE_BYTES, True), ("x" * (NONCE_BYTES - 1), False), ("", False)]
+)
+def test_a_short_nonce_is_refused(nonce: str, is_taken: bool) -> None:
+    if is_taken:
+        assert listener().take(hello_of(nonce))
+        return
+    with pytest.raises(PeerError, match="nonce is not fresh"):
+        listener().take(hello_of(nonce))
+
+
+def test_our_own_nonce_and_another_version_are_refused() -> None:
+    ours = "o" * 64
+
+    def make(_: str) -> Hello:
+        return Hello(domain="a.example", node="n2", epoch=1, process="p", nonce=ours)
+
+    fresh = Handshake(make, KEY, is_dialler=False, binding=b"c")
+    with pytest.raises(PeerError, match="nonce is not fresh"):
+        fresh.take(hello_of(ours))
+    with pytest.raises(PeerError, match="protocol version"):
+        listener().take(hello_of("x" * 64, version=VERSION + 1))
 
 
 @pytest.mark.parametrize("kind", [FrameKind.CONTENT, FrameKind.RECEIVED, FrameKind.GOES_ON, FrameKind.PROOF])
