@@ -7,7 +7,7 @@ import json
 import math
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import trio
@@ -74,13 +74,21 @@ class Notes:
         self.moved.unpark_all()
 
     def history(self) -> list[Operation]:
-        """What runtimes did with what they share: a published event is a step for each runtime that ever subscribed."""
+        """What runtimes did with what they share: a published event is a step for each runtime that ever subscribed.
+
+        So is the release of an address, for the subscriptions of its owner below it.
+        """
         subscribers: dict[str, set[str]] = {}
         for one in self.operations:
             if one.kind == "subscribe":
                 thing, _, runtime = one.object.partition(" for ")
                 subscribers.setdefault(thing, set()).add(runtime)
         steps = list(self.operations)
+        steps += [
+            replace(one, kind="silence", object=f"{one.object} for {one.runtime}")
+            for one in self.operations
+            if one.kind == "release" and one.result != "refused" and one.runtime in subscribers.get(one.object, ())
+        ]
         for event in self.published:
             for runtime in sorted(subscribers.get(event.thing, set()) - {event.runtime}):
                 heard = self.beats.get((runtime, event.beat), [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Final
 
 from interop.domain_files import HOST, NodePlace, PeerEntry
@@ -14,10 +15,12 @@ from interop.foreign.nomatrix import NomatrixNode
 from interop.foreign.simulator import ForeignNode
 from interop.foreign.vertx import VertxNode
 from interop.free_ports import free_ports
-from interop.lab.core.scene import SIMULATED, Domain, Fault, LabScene
+from interop.lab.core.scene import CLOCK_FAULTS, DOCUMENT_FAULTS, SIMULATED, Domain, Fault, LabScene
 from interop.lab.line_proxy import Line
 from interop.lab.link_peer import LinkPeer
 from interop.lab.scene_nodes import OtherNode, SceneNode, filled, names_for
+from interop.lab.shifted_clock import set_clock
+from interop.name_server import NameServer
 from protofly.signatures import SigningKey
 
 _LINE_NETWORK: Final = "127.42"
@@ -37,6 +40,8 @@ class Members:
             their documents.
         foreign: Nodes in this process: simulators and link speakers.
         link_ports: Where hostile domains and link speakers have their link endpoint.
+        impostor_ports: Where flawed documents of a domain say that it has its endpoint.
+        names: The name server that each domain asks.
         lines: The way from one domain to another.
         buses: For each domain with several nodes, the ways on which the others reach each of them.
     """
@@ -50,6 +55,9 @@ class Members:
         simulated = scene.of_kinds(*SIMULATED)
         ports = free_ports(len(speaking) + len(simulated))
         self.link_ports = dict(zip((*speaking, *simulated), ports, strict=True))
+        impersonated = sorted({one.domain or "" for one in scene.fault if one.does in DOCUMENT_FAULTS})
+        self.impostor_ports = dict(zip(impersonated, free_ports(len(impersonated)), strict=True))
+        self.names: dict[str, NameServer] = {}
         self.lines = self._make_lines()
         self.buses = {
             domain: [
@@ -69,7 +77,7 @@ class Members:
             for far, target in enumerate(names, 1):
                 if source != target and source in self.folders.folders:
                     ports = [port for place in self.folders.places.get(target, ()) for port in _ports_of(place)]
-                    ports += [self.link_ports[target]] if target in self.link_ports else []
+                    ports += [some[target] for some in (self.link_ports, self.impostor_ports) if target in some]
                     lines[source, target] = Line(f"{_LINE_NETWORK}.{near}.{far}", ports)
         return lines
 
@@ -131,7 +139,14 @@ class Members:
         places, authority = self.folders.places[domain.name], self.folders.authority
         if domain.kind == "other":
             return [OtherNode(domain, places[0], authority, names)]
-        nodes = [SceneNode(domain.name, place, authority, self._serve) for place in places]
+        is_shifted = any(one.does in CLOCK_FAULTS and one.domain == domain.name for one in self.scene.fault)
+        nodes = []
+        for place in places:
+            serve = list(self._serve)
+            if is_shifted:
+                set_clock(clock_of(place), 0.0)
+                serve = ["interop.lab.shifted_clock", str(clock_of(place)), *serve]
+            nodes.append(SceneNode(domain.name, place, authority, serve))
         for node, place in zip(nodes, places, strict=True):
             own = {**names, "settings": str(place.folder.settings), "folder": str(place.folder.path)}
             node.command = tuple(filled(part, own, f"domain {domain.name}") for part in domain.command)
@@ -154,6 +169,11 @@ class Members:
         speaker = LinkSpeaker(peer, (server, self.folders.authority.client_context()), reach)
         speaker.port = self.link_ports[domain]
         return speaker
+
+
+def clock_of(place: NodePlace) -> Path:
+    """The file that says how far the clock of a node is ahead, where a fault of the scene sets it."""
+    return place.folder.path / "clock"
 
 
 def _ports_of(place: NodePlace) -> tuple[int, int]:

@@ -37,6 +37,7 @@ MEANINGS: Final = {
     "recovery": "traffic returned in time after each fault",
     "neighbours": "pairs without a fault stayed fast meanwhile",
     "history": "some order of single steps explains all operations",
+    "stubs": "nodes run the stub that works, after an update, a broken one, or a revocation",
 }
 
 

@@ -16,7 +16,7 @@ from interop.hostile.domain import HostileDomain
 from interop.lab.actors import LabRuntime, Notes
 from interop.lab.clients import NewClient
 from interop.lab.core.scene import Action, Fault, LabScene, Misbehaviour
-from interop.lab.core.seen import FaultSpan, Hop, Passage, Seen
+from interop.lab.core.seen import FaultSpan, Hop, Passage, Running, Seen
 from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
 from interop.lab.registry_acts import find, register
 from interop.lab.spool import read_records
@@ -63,8 +63,14 @@ class PlayedWorld(Protocol):
     async def introduce(self, addresses: Sequence[str]) -> None:
         """Wait until nodes that have to know of addresses before they are written to know these."""
 
-    async def suffer(self, fault: Fault) -> None:
-        """Let a fault happen, for as long as it lasts. Raises HostError or OSError if it cannot be done."""
+    async def suffer(self, fault: Fault, notes: Notes) -> None:
+        """Let a fault happen, for as long as it lasts. Raises HostError or OSError if it cannot be done.
+
+        `notes` gets which releases there were, and who was shown something false.
+        """
+
+    async def running(self, domain: str) -> dict[str, str]:
+        """Which module the node of a domain runs for which other domain, by its digest, "" for none."""
 
     async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:
         """For each message that the node of a domain traced lately, its places and their times in monotonic seconds."""
@@ -167,7 +173,7 @@ class Play:
         began = self.notes.now()
         if not problem:
             try:
-                await self._world.suffer(fault)
+                await self._world.suffer(fault, self.notes)
             except (HostError, OSError) as exc:
                 problem = str(exc)
         span = FaultSpan(
@@ -201,7 +207,11 @@ class Play:
             await trio.sleep(_POLL_SECONDS)
 
     async def _look(self) -> None:
-        """Collect the hops of traced messages: a node keeps those of the last 200."""
+        """Collect the hops of traced messages, of which a node keeps the last 200, and which stubs run."""
+        for domain in self._scene.our_domains if "stubs" in self._scene.promise.tests else ():
+            for other, sha256 in (await self._world.running(domain)).items():
+                running = Running(node=domain, domain=other, sha256=sha256, at=self.notes.now())
+                self.notes.seen.running.append(running)
         for domain in self._scene.our_domains:
             for trace, places in (await self._world.hops(domain)).items():
                 hops = [Hop(node=domain, place=place, at=self.notes.moment(at)) for place, at in places]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,18 +16,24 @@ import trio
 from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms, Preparation
 from interop.hostile.domain import HostileDomain
+from interop.lab.actors import Notes
 from interop.lab.clients import NewClient, connecting_to, in_memory
-from interop.lab.core.scene import SIMULATED, Domain, Fault, LabScene
+from interop.lab.core.scene import CLOCK_FAULTS, DOCUMENT_FAULTS, RELEASE_FAULTS, SIMULATED, Domain, Fault, LabScene
 from interop.lab.engines import Engines
 from interop.lab.line_proxy import Line
-from interop.lab.members import Members
+from interop.lab.lying_names import lie
+from interop.lab.members import Members, clock_of
+from interop.lab.publishing import Publishing
 from interop.lab.scene_nodes import SceneNode
+from interop.lab.shifted_clock import set_clock
 from interop.name_server import NameServer
+from interop.node_status import NodeStatus
 from interop.processes import STOPPED_SECONDS
 from protofly.errors import SettingsError, TransportError
 
 _BUS_NETWORK: Final = "127.43"
 _KNOWN_SECONDS: Final = 10.0
+_DRIFT_STEP_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +53,7 @@ class World:
         self.members = members
         self.hostile = hostile
         self._engines = engines
+        self._publishing = Publishing(members)
         self._clients: dict[str, NewClient] = {
             domain: connecting_to([partial(getattr, node, "access_point") for node in nodes])
             for domain, nodes in members.nodes.items()
@@ -104,14 +111,33 @@ class World:
                 for node in nodes:
                     nursery.start_soon(node.stop)
 
-    async def suffer(self, fault: Fault) -> None:
+    async def running(self, domain: str) -> dict[str, str]:
+        """Which module each node of a domain runs for which other domain, by its digest; nothing while one is down."""
+        found = {}
+        for node in self.nodes[domain]:
+            status = await _status(node)
+            for link in status.links if status is not None else ():
+                found[link.domain] = link.stub.sha256 if link.stub is not None and link.worker_pid else ""
+        return found
+
+    async def suffer(self, fault: Fault, notes: Notes) -> None:
         """Let a fault happen, for as long as it lasts; returns when what it hit is whole again.
 
         Raises:
-            HostError: A node did not come back.
+            HostError: A node did not come back, or a command failed.
             OSError: The process could not be touched.
         """
-        if fault.does == "engine-down":
+        if fault.does in DOCUMENT_FAULTS:
+            async with self._publishing.flawed_documents(fault, notes):
+                await trio.sleep(fault.lasts)
+        elif fault.does in RELEASE_FAULTS:
+            await self._publishing.release(fault, notes)
+            await trio.sleep(fault.lasts)
+        elif fault.does == "dns-lies":
+            await lie(self.members, fault, notes)
+        elif fault.does in CLOCK_FAULTS:
+            await _set_clocks(self.members, fault)
+        elif fault.does == "engine-down":
             await self._engines.stop(fault.domain or "")
             await trio.sleep(fault.lasts)
             await self._engines.start(fault.domain or "")
@@ -134,13 +160,42 @@ class World:
 
 
 async def _traces(node: SceneNode) -> dict[str, list[tuple[str, float]]]:
-    if not node.pid:
+    status = await _status(node)
+    if status is None:
         return {}
-    try:
-        status = await node.status()
-    except TransportError:
-        return {}  # it is down, or stopped: that is the scene
     return {trace.id: [(hop.name, hop.at_us / 1e6) for hop in trace.hops] for trace in status.traces}
+
+
+async def _status(node: SceneNode) -> NodeStatus | None:
+    """What a node says about itself; None while it is down, or stopped: that is the scene."""
+    with suppress(TransportError):
+        return await node.status() if node.pid else None
+    return None
+
+
+async def _set_clocks(members: Members, fault: Fault) -> None:
+    """Set the clocks of a domain, at once or bit by bit, and right again at the end."""
+    places = members.folders.places[fault.domain or ""]
+    clocks = [clock_of(place) for number, place in enumerate(places, 1) if fault.node in {0, number}]
+    try:
+        async for ahead_seconds in clock_course(fault):
+            for clock in clocks:
+                set_clock(clock, ahead_seconds)
+    finally:
+        for clock in clocks:
+            set_clock(clock, 0.0)
+
+
+async def clock_course(fault: Fault) -> AsyncIterator[float]:
+    """How far a clock is ahead from now on; ends when the fault does."""
+    if fault.does == "clock-step":
+        yield fault.clock_seconds
+        await trio.sleep(fault.lasts)
+        return
+    steps = max(1, round(fault.lasts / _DRIFT_STEP_SECONDS))
+    for step in range(1, steps + 1):
+        await trio.sleep(fault.lasts / steps)
+        yield fault.clock_seconds * step / steps
 
 
 async def _hit_process(node: SceneNode, fault: Fault) -> None:
@@ -162,6 +217,11 @@ async def _hit_process(node: SceneNode, fault: Fault) -> None:
 
 
 async def _hit_lines(lines: Sequence[Line], fault: Fault) -> None:
+    if fault.does == "reorder":
+        async with trio.open_nursery() as nursery:
+            for line in lines:
+                nursery.start_soon(line.reorder, fault.milliseconds / 1e3)
+        return
     for line in lines:
         _hurt(line, fault)
     if fault.does != "drop":
@@ -239,7 +299,8 @@ async def _prepare(members: Members, plan: WorldPlan, nursery: trio.Nursery) -> 
     ports: dict[str, int] = {}
     folders, hostile = members.folders, []
     for domain in folders.domains:
-        ports[domain] = await nursery.start(NameServer(folders.zones(members.view_of(domain))).run)
+        members.names[domain] = names = NameServer(folders.zones(members.view_of(domain)))
+        ports[domain] = await nursery.start(names.run)
     members.build(ports)
     for line in members.all_lines:
         await nursery.start(line.run)

@@ -50,6 +50,16 @@ class Line:
         self.is_cut = True
         self.drop()
 
+    async def reorder(self, seconds: float) -> None:
+        """Hold back what connections carry, end them for the side that opened them, and then deliver the rest."""
+        old = list(self.connections)
+        for connection in old:
+            connection.late_seconds = seconds
+        await trio.sleep(seconds / 2)
+        for connection in old:
+            connection.end_near()
+        await trio.sleep(seconds / 2)
+
     def heal(self) -> None:
         """Whole again; what was held up goes on."""
         self.is_cut = self.is_silent = False
@@ -80,12 +90,21 @@ class _Connection:
     line: Line
     near: socket.socket
     far: socket.socket
+    late_seconds: float = 0.0
+    has_near: bool = True
+
+    def end_near(self) -> None:
+        """End it for the side that opened it; what is on its way to the other one still arrives."""
+        if self in self.line.connections:
+            self.has_near = False
+            trio.lowlevel.notify_closing(self.near)
+            self.near.close()
 
     def abort(self) -> None:
         """End it at once, for both sides."""
         if self in self.line.connections:
             self.line.connections.remove(self)
-            for end in (self.near, self.far):
+            for end in (self.near, self.far) if self.has_near else (self.far,):
                 trio.lowlevel.notify_closing(end)
                 end.close()
 
@@ -96,6 +115,9 @@ class _Connection:
                 await trio.lowlevel.wait_readable(source)
                 data = source.recv(_CHUNK_BYTES)
                 await self.line.travel(len(data))
+                await trio.sleep(self.late_seconds)
+                if target is self.near and not self.has_near:
+                    return
                 if not data:
                     target.shutdown(socket.SHUT_WR)
                     return

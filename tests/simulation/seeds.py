@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -34,6 +35,7 @@ _KINDS: Final[tuple[FaultKind, ...]] = (
     "delay",
     "throttle",
 )
+_FURTHER_KINDS: Final[tuple[FaultKind, ...]] = ("clock-step", "clock-drift", "reorder")
 _DEEDS: Final[tuple[ActionKind, ...]] = (
     "claim",
     "claim",
@@ -60,6 +62,7 @@ def scene_of(seed: int) -> LabScene:
         for index, name in enumerate(_NAMES[: draw.randint(3, len(_NAMES))])
     )
     faults = _apart([_fault(draw) for _ in range(draw.randint(1, 8))])
+    faults += tuple(_beside(faults, _further_fault(random.Random(f"further faults {seed}"))))
     things = tuple(Shared(name=name, domain=draw.choice(DOMAINS)) for name in ("lamp", "lock")[: draw.randint(0, 2)])
     tests: tuple[PromiseName, ...] = ("once", "order", "kept", "answered", "genuine", "recovery")
     actions = _actions(draw, runtimes, things)
@@ -111,6 +114,29 @@ def _fault(draw: random.Random) -> Fault:
         milliseconds=draw.choice((20, 200, 2_000)),
         bytes_per_second=draw.choice((1_000, 20_000)),
     )
+
+
+def _further_fault(draw: random.Random) -> Fault:
+    """A wrong clock, or a line whose end arrives late: drawn beside all else, so that other faults stay as they are."""
+    does = draw.choice(_FURTHER_KINDS)
+    one, other, *_ = draw.sample(DOMAINS, 3)
+    is_of_node = does != "reorder"
+    return Fault(
+        does=does,
+        at=round(draw.uniform(0.5, _SECONDS * 0.8), 2),
+        lasts=round(draw.uniform(0.5, 15.0), 2),
+        domain=one if is_of_node else None,
+        between=None if is_of_node else (one, other),
+        milliseconds=draw.choice((500, 2_000, 5_000)),
+        clock_seconds=draw.choice((-86_400.0, -3_600.0, -20.0, 20.0, 3_600.0, 86_400.0)),
+    )
+
+
+def _beside(faults: tuple[Fault, ...], further: Fault) -> Iterator[Fault]:
+    """The further one, unless it would hit what another one hits at the same time."""
+    at, end = further.at or 0.0, (further.at or 0.0) + further.seconds + _APART_SECONDS
+    if all(end < (one.at or 0.0) or _end_of(one) + _APART_SECONDS < at for one in faults):
+        yield further
 
 
 def _apart(faults: list[Fault]) -> tuple[Fault, ...]:

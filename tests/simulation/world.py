@@ -18,8 +18,10 @@ import trustme
 from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms
 from interop.hostile.domain import HostileDomain
+from interop.lab.actors import Notes
 from interop.lab.clients import NewClient, connecting_to
 from interop.lab.core.scene import Fault, LabScene
+from interop.lab.world import clock_course
 from interop.name_server import NameServer
 from interop.participant import AccessPoint
 from msg_node.app import serve
@@ -143,7 +145,11 @@ class SimulatedWorld:
             machine.failure = "it failed"
         machine.has_ended.set()
 
-    async def suffer(self, fault: Fault) -> None:
+    async def running(self, domain: str) -> dict[str, str]:  # noqa: ARG002 - nobody asks a node
+        """See `PlayedWorld`."""
+        return {}
+
+    async def suffer(self, fault: Fault, notes: Notes) -> None:  # noqa: ARG002 - nothing false is shown
         """See `PlayedWorld`."""
         if fault.domain is not None:
             await self._hit_node(fault, self.machines[fault.domain])
@@ -161,6 +167,9 @@ class SimulatedWorld:
                 line.delay_seconds = fault.milliseconds / 1e3
             case "throttle":
                 line.bytes_per_second = fault.bytes_per_second
+            case "reorder":
+                await line.reorder(fault.milliseconds / 1e3)
+                return
         await trio.sleep(fault.lasts)
         line.heal()
 
@@ -175,6 +184,11 @@ class SimulatedWorld:
                 machine.host.disk_is_full = True
                 await trio.sleep(fault.lasts)
                 machine.host.disk_is_full = False
+                return
+            case "clock-step" | "clock-drift":
+                async for machine.host.clock_offset_seconds in clock_course(fault):
+                    pass
+                machine.host.clock_offset_seconds = 0.0
                 return
             case _:
                 raise HostError(Code.INTERNAL, f"{fault.does} cannot be simulated")

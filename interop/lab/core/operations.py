@@ -33,8 +33,8 @@ NOBODY: Final = "nobody"
 class Operation:
     """One step of one runtime on one object.
 
-    `kind` is `claim`, `release`, `find`, `subscribe`, `unsubscribe`, `publish`, `park`, `deliver`, `hear`, `register`
-    or `look-up`. `value` is the request id of a parked action, or the number of a message that was heard.
+    `kind` is `claim`, `release`, `find`, `subscribe`, `unsubscribe`, `silence`, `publish`, `park`, `deliver`, `hear`,
+    `register` or `look-up`. `value` is the request id of a parked action, or the number of a message that was heard.
 
     `result` is `ok` or `refused`, of a `publish` `heard` or `unheard`, of a `find` the runtime that answered or
     `NOBODY`, of a `look-up` `found` or `absent`, and "" if it was not seen: then the operation may not have happened at
@@ -94,7 +94,11 @@ class Claims:
 
 
 class Subscriptions:
-    """A subscriber hears what is published while it is subscribed, and nothing else. The state is whether it is."""
+    """A subscriber hears what is published while it is subscribed, and nothing else. The state is whether it is.
+
+    An owner that gives an address up is silenced: its own subscriptions to it end. Whether it was the owner is the
+    matter of `Claims`; here both is possible. Source: message specification, section 7.3.
+    """
 
     start: Hashable = False
 
@@ -102,6 +106,8 @@ class Subscriptions:
         """See `Model`."""
         if operation.kind == "publish":
             return [state] if not operation.result or (operation.result == "heard") == state else []
+        if operation.kind == "silence":
+            return [state, False] if state else [state]
         return [state] if operation.result == "refused" else [operation.kind == "subscribe"]
 
 
@@ -156,6 +162,7 @@ _MODELS: Final[dict[str, Model]] = {
     "hear": Numbers(),
     "subscribe": Subscriptions(),
     "unsubscribe": Subscriptions(),
+    "silence": Subscriptions(),
     "publish": Subscriptions(),
     "park": Parked(),
     "deliver": Parked(),

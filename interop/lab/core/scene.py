@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -36,8 +36,31 @@ FaultKind = Literal[
     "half-open",
     "delay",
     "throttle",
+    "reorder",
+    "dns-lies",
+    "expired-documents",
+    "rolled-back-documents",
+    "forged-documents",
+    "update",
+    "broken-update",
+    "revoked-stub",
+    "clock-step",
+    "clock-drift",
 ]
-PromiseName = Literal["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history"]
+Lie = Literal["impostor", "nobody", "silence"]
+BrokenStub = Literal[
+    "babbling",
+    "flooding",
+    "growing",
+    "looping",
+    "lying",
+    "pointing",
+    "recursing",
+    "trapping",
+    "trespassing",
+]
+"""Stubs of the zoo, `interop/hostile/zoo/`."""
+PromiseName = Literal["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history", "stubs"]
 
 PROMISES: Final[tuple[PromiseName, ...]] = (
     "once",
@@ -48,6 +71,7 @@ PROMISES: Final[tuple[PromiseName, ...]] = (
     "recovery",
     "neighbours",
     "history",
+    "stubs",
 )
 SIMULATED: Final = frozenset({"vertx", "nodejs", "nomatrix"})
 """Kinds whose nodes are simulated, publish nothing and acknowledge nothing."""
@@ -55,8 +79,15 @@ IN_MEMORY: Final = SIMULATED | {"link"}
 """Kinds whose runtimes are connected in memory."""
 PROCESSES: Final = frozenset({"ours", "other"})
 SHARED_FAULTS: Final = frozenset({"engine-down", "partition"})
-NODE_FAULTS: Final = frozenset({"kill", "restart", "pause", "full-disk"}) | SHARED_FAULTS
-LINE_FAULTS: Final = frozenset({"cut", "drop", "half-open", "delay", "throttle"})
+CLOCK_FAULTS: Final = frozenset({"clock-step", "clock-drift"})
+DOCUMENT_FAULTS: Final = frozenset({"expired-documents", "rolled-back-documents", "forged-documents"})
+RELEASE_FAULTS: Final = frozenset({"update", "broken-update", "revoked-stub"})
+"""What was published stays published; they last for as long as partners are given to follow."""
+PUBLISHING_FAULTS: Final = DOCUMENT_FAULTS | RELEASE_FAULTS
+NODE_FAULTS: Final = (
+    frozenset({"kill", "restart", "pause", "full-disk", "dns-lies"}) | SHARED_FAULTS | CLOCK_FAULTS | PUBLISHING_FAULTS
+)
+LINE_FAULTS: Final = frozenset({"cut", "drop", "half-open", "delay", "throttle", "reorder"})
 MOST_MESSAGES: Final = 200_000
 MOST_RUNTIMES: Final = 200
 _IN_MEMORY_ACTIONS: Final = frozenset({"register", "leave", "return"})
@@ -143,7 +174,9 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One fault. It begins `at` so many seconds, or `after` something was heard, and ends after `lasts`.
 
     Faults of a node name a `domain`, faults of a line the two domains `between` which it is. `node` is the number of
-    one of several nodes of the domain; 0 stands for all of them.
+    one of several nodes of the domain; 0 stands for all of them. `answer` is what a lying name server says about other
+    domains, `clock_seconds` how far a clock is set or, by the end, has drifted, and `stub` which module of the zoo a
+    broken update has.
     """
 
     does: FaultKind
@@ -155,12 +188,25 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     between: tuple[str, str] | None = None
     milliseconds: Annotated[int, Meta(ge=1, le=10_000)] = 200
     bytes_per_second: Annotated[int, Meta(ge=100, le=10_000_000)] = 10_000
+    answer: Lie = "impostor"
+    clock_seconds: Annotated[float, Meta(ge=-1e9, le=1e9)] = 60.0
+    stub: BrokenStub = "trapping"
 
     @property
     def title(self) -> str:
         """What happens to what, in a few words."""
         what = f"mn-{self.node} of {self.domain}" if self.node else self.domain
         return f"{self.does} {what or ' – '.join(self.between or ())}"
+
+    @property
+    def is_lure(self) -> bool:
+        """Whether it shows something false that leads to an impostor."""
+        return self.does in DOCUMENT_FAULTS or (self.does == "dns-lies" and self.answer == "impostor")
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasts."""
+        return self.milliseconds / 1e3 if self.does == "reorder" else self.lasts
 
     @property
     def domains(self) -> tuple[str, ...]:
@@ -173,6 +219,7 @@ class Bars(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     tests: tuple[PromiseName, ...] = ("once", "order", "kept", "genuine")
     recovery_seconds: Seconds = 20.0
+    stub_seconds: Seconds = 10.0
     neighbours_p99_ms: Annotated[float, Meta(gt=0.0)] = 1_000.0
     settle_seconds: Seconds = 20.0
 
@@ -221,7 +268,7 @@ class LabScene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         """When the last load, action or fault with a time ends."""
         ends = [load.start + load.seconds for load in self.load]
         ends += [action.at for action in self.action]
-        ends += [fault.at + fault.lasts for fault in self.fault if fault.at is not None]
+        ends += [fault.at + fault.seconds for fault in self.fault if fault.at is not None]
         ends += [one.at + one.lasts for one in self.misdeed]
         return max(ends, default=0.0)
 
@@ -344,12 +391,31 @@ def _node_fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterato
     if domain is None or domain.kind == "hostile" or fault.between is not None:
         yield "needs `domain`, one that is not hostile, and no `between`"
         return
-    if domain.kind not in PROCESSES and fault.does != "kill":
+    if fault.does in PUBLISHING_FAULTS:
+        yield from _publishing_problems(domain, domains.values())
+    elif domain.kind not in PROCESSES and fault.does != "kill":
         yield f"the node of {domain.name} is no process: it can only be killed"
+    if fault.does in CLOCK_FAULTS and (domain.kind != "ours" or domain.command):
+        yield f"only nodes of kind ours, of this version, have a clock that can be set; {domain.name} has none"
+    if fault.does == "dns-lies" and (domain.kind != "ours" or not _published(domains.values()) - {domain.name}):
+        yield "needs a `domain` of kind ours, and another one that is found by its name"
     if fault.node > domain.nodes:
         yield f"{domain.name} has no node {fault.node}"
     if fault.does in SHARED_FAULTS and domain.nodes < 2:
         yield f"{domain.name} has one node, and nothing that is shared"
+
+
+def _published(domains: Iterable[Domain]) -> set[str]:
+    """Names of the domains that publish documents, and are found by them."""
+    return {one.name for one in domains if one.kind not in SIMULATED and not one.stub}
+
+
+def _publishing_problems(domain: Domain, domains: Iterable[Domain]) -> Iterator[str]:
+    """Only a node of ours signs with keys that are at hand here, and only other nodes of ours are asked to look."""
+    if domain.kind not in {"ours", "link"}:
+        yield f"the documents of {domain.name} are not published by a node of ours"
+    if not [one for one in domains if one.kind == "ours" and one.name != domain.name]:
+        yield f"no other domain of kind ours reads the documents of {domain.name}"
 
 
 def _size_problems(scene: LabScene) -> Iterator[str]:
@@ -375,11 +441,18 @@ def _promise_problems(scene: LabScene) -> Iterator[str]:
         "once": (scene.load, "a load"),
         "order": (scene.load, "a load"),
         "kept": (scene.load, "a load"),
+        "stubs": (
+            [one for one in scene.fault if one.does in RELEASE_FAULTS],
+            "an update or a revocation",
+        ),
     }
     for name in tested:
         there, what = needs.get(name, (True, ""))
         if not there:
             yield f"promise {name}: cannot fail without {what}"
+    for fault in scene.fault if "stubs" in tested else ():
+        if fault.does in RELEASE_FAULTS and fault.lasts < scene.promise.stub_seconds:
+            yield f"promise stubs: fault {fault.title} has to last for `stub_seconds`, or nobody sees who follows it"
 
 
 def check_scene(scene: LabScene, source: str) -> None:

@@ -97,10 +97,52 @@ class Hop:
     at: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lure:
+    """Something false that was shown to a node: a flawed document, or the address of an impostor.
+
+    `reader` is the domain of the node. `is_believed`: it went where nobody goes who has checked.
+    """
+
+    reader: str
+    what: str
+    at: float
+    is_believed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """Which module a node ran for another domain at some time, by SHA-256; "" for none."""
+
+    node: str
+    domain: str
+    sha256: str
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """What a domain published, and which module of it other nodes are to run from then on, by SHA-256.
+
+    With `revoked`, this one is not to run any more.
+    """
+
+    domain: str
+    what: str
+    at: float
+    wanted: str
+    revoked: str = ""
+
+    def is_followed(self, one: Running) -> bool:
+        """Whether a node runs what it should."""
+        return one.sha256 != self.revoked if self.revoked else one.sha256 == self.wanted
+
+
 @dataclass(slots=True, kw_only=True)
 class Seen:
     """Everything that was seen. `addresses` gives the domain and name of each runtime by its address.
 
+    `lures` are false things that nodes were shown, `releases` stubs that were published, `running` those that ran.
     `forged` counts forged messages that hostile domains sent, and `misdeeds` how often each domain did what. The nodes
     of `silent` domains acknowledge nothing: what is on its way to or from them is lost with the line, unnoticed.
     """
@@ -113,6 +155,9 @@ class Seen:
     faults: list[FaultSpan] = field(default_factory=list)
     away: list[Away] = field(default_factory=list)
     forged: int = 0
+    lures: list[Lure] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    running: list[Running] = field(default_factory=list)
     misdeeds: dict[str, dict[str, int]] = field(default_factory=dict)
     silent: frozenset[str] = frozenset()
     passages: dict[str, list[Passage]] = field(default_factory=dict)

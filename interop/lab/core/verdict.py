@@ -6,7 +6,8 @@ A promise is `broken` by a case that nothing explains. What explains a case is n
 * An event may not arrive when the node of its sender or receiver was killed or restarted, or its receiver was away,
   about when it was sent, or while other faults of its pair made it wait; or when a node's record says that it refused
   the event.
-* A request may end without an answer when the sender's session ended.
+* A request may end without an answer when the sender's session ended. When the session is open again, the answer may
+  still come. It may come twice as any message may.
 * Where one of both nodes acknowledges nothing, an event may be lost and a request may end without an answer while a
   fault hits the pair, and until it has to be heard again.
 
@@ -27,13 +28,17 @@ from typing import Final
 from interop.figures import percentile
 from interop.lab.core.operations import Operation, unexplained
 from interop.lab.core.scene import Bars, PromiseName
-from interop.lab.core.seen import Arrived, FaultSpan, Hop, Key, Pair, Passage, Seen, Sent
+from interop.lab.core.seen import Answered, Arrived, FaultSpan, Hop, Key, Pair, Passage, Running, Seen, Sent
 
 MARGIN_SECONDS: Final = 2.0
 """How long before a node dies a message may have been sent, and still be lost with it or repeated after it."""
 RETURN_SECONDS: Final = 5.0
 """How long after a node is ready again its runtimes may still be away."""
+EARLY_SECONDS: Final = 3.0
+"""No node gives a request up earlier than this: one that does has a clock that jumps."""
+_GIVEN_UP: Final = 504
 EVIDENCE_SHOWN: Final = 20
+_SHOWN_DIGITS: Final = 12
 _ENDS: Final = frozenset({"kill", "restart"})
 _LOSES: Final = frozenset({"kill", "restart", "full-disk", "engine-down", "partition"})
 _EVENTS_DENIED: Final = frozenset({"denied", "expired", "undeliverable", "rejected", "trapped", "timeout"})
@@ -99,6 +104,7 @@ def judge(seen: Seen, bars: Bars, operations: Sequence[Operation] = ()) -> list[
         "recovery": lambda: _recovery(case, bars.recovery_seconds),
         "neighbours": lambda: _neighbours(case, bars.neighbours_p99_ms),
         "history": lambda: (_history(operations), ""),
+        "stubs": lambda: _stubs(seen, bars.stub_seconds),
     }
     return [_judged(name, *judges[name]()) for name in bars.tests]
 
@@ -200,9 +206,8 @@ class _Case:
                 and sent.at <= fault.ended + RETURN_SECONDS
             ):
                 return True
-        if any(
-            one.runtime in sent.key and one.began - MARGIN_SECONDS <= sent.at <= one.ended for one in self.seen.away
-        ):
+        away = [one for one in self.seen.away if one.runtime in sent.key]
+        if any(one.began - MARGIN_SECONDS <= until and sent.at <= one.ended for one in away):
             return True
         return any(one.outcome in _EVENTS_DENIED for one in self.seen.passages.get(sent.record_id, ()))
 
@@ -227,20 +232,27 @@ class _Case:
 
     def answered(self) -> Iterator[Finding]:
         """Every request has exactly one end, and an end without an answer goes with an end of the session."""
-        ends = defaultdict(list)
+        answers: dict[Key, list[Answered]] = defaultdict(list)
         for one in self.seen.answered:
-            ends[one.key].append(one)
+            if one.code:
+                answers[one.key].append(one)
         for key, sent in self.sent.items():
-            if sent.kind != "request":
-                continue
-            codes = [one.code for one in ends[key]]
-            if len(codes) == 1 and codes[0]:
-                yield None
-            elif codes in ([], [0]) and (self._lost_its_sender(sent) or self._is_in_the_dark(sent)):
-                yield EXCUSED
-            else:
-                what = f"got {len(codes)} answers" if len(codes) > 1 else "got no answer, not even that of its own node"
-                yield self.evidence(key, what)
+            if sent.kind == "request":
+                yield self._answers_finding(sent, answers[key])
+
+    def _answers_finding(self, sent: Sent, answers: Sequence[Answered]) -> Finding:
+        given_up = [one.at - sent.at for one in answers if one.code == _GIVEN_UP]
+        if given_up and given_up[0] < EARLY_SECONDS:
+            return self.evidence(sent.key, f"was given up after {given_up[0]:.2f} s")
+        if len(answers) == 1:
+            return None
+        if not answers:
+            is_explained = self._lost_its_sender(sent) or self._is_in_the_dark(sent)
+            return EXCUSED if is_explained else self.evidence(sent.key, "got no answer, not even that of its own node")
+        first, *repeated = answers
+        if all(one.code == first.code and self._may_repeat(sent.key, first.at, one.at) for one in repeated):
+            return EXCUSED
+        return self.evidence(sent.key, f"got {len(answers)} answers")
 
     def _lost_its_sender(self, sent: Sent) -> bool:
         return any(one.runtime == sent.key[0] and one.ended >= sent.at for one in self.seen.away)
@@ -250,6 +262,12 @@ class _Case:
         for one in self.seen.arrived:
             yield self._forgery(one)
         yield from (None for _ in range(self.seen.forged))
+        for lure in self.seen.lures:
+            yield Evidence(what=f"{lure.reader} believed {lure.what}", at=lure.at) if lure.is_believed else None
+        for span in self.seen.faults:
+            is_met = any(span.began <= lure.at <= span.ended for lure in self.seen.lures)
+            if span.fault.is_lure and not span.problem and not is_met:
+                yield Evidence(what=f"{span.title}: nobody met what is false, so it tested nothing", at=span.began)
 
     def _forgery(self, one: Arrived) -> Finding:
         sent = self.sent.get(one.key) if one.key is not None else None
@@ -347,6 +365,34 @@ def _neighbours(case: _Case, bar_ms: float) -> tuple[list[Finding], str]:
     findings: list[Finding] = [None] * (len(taken) - len(slow))
     findings += [case.evidence(key, f"took {seconds * 1e3:,.0f} ms") for seconds, key in slow]
     return findings, f"p99 {p99 * 1e3:,.1f} ms"
+
+
+def _stubs(seen: Seen, bar_seconds: float) -> tuple[list[Finding], str]:
+    """In time after each release, every node that runs a stub of that domain runs the one that is wanted.
+
+    What was revoked need not be replaced: where the other domain's line carries, no stub is needed.
+    """
+    findings: list[Finding] = []
+    taken = []
+    for number, release in enumerate(seen.releases):
+        later = [one.at for one in seen.releases[number + 1 :] if one.domain == release.domain]
+        for node in sorted({one.node for one in seen.running if one.domain == release.domain}):
+            runs = [one for one in seen.running if (one.node, one.domain) == (node, release.domain)]
+            after = [one for one in runs if release.at <= one.at < min([*later, math.inf])]
+            late = [one for one in after if one.at > release.at + bar_seconds]
+            what = f"{release.what}: {node} runs {_named(after)} {bar_seconds:.0f} s later"
+            if not late:
+                findings.append(Evidence(what=f"{what}, as far as was seen", at=release.at))
+            elif not all(release.is_followed(one) for one in late):
+                findings.append(Evidence(what=f"{what}, not {release.wanted[:_SHOWN_DIGITS]}", at=release.at))
+            else:
+                taken.append(next(one.at for one in after if release.is_followed(one)) - release.at)
+                findings.append(None)
+    return findings, f"longest {max(taken):.2f} s" if taken else ""
+
+
+def _named(runs: Sequence[Running]) -> str:
+    return (runs[-1].sha256[:_SHOWN_DIGITS] if runs else "") or "nothing"
 
 
 def _history(operations: Sequence[Operation]) -> list[Finding]:

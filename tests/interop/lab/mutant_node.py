@@ -10,12 +10,15 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import runpy
+import ssl
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
 import trio
 
 from catalogue_client.core import trust
@@ -25,9 +28,13 @@ from federation.core.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder
 from federation.core.link_machine import LinkMachine
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
+from federation.core.stub_release import ReleaseAction
 from federation.domain_link import DomainLink
 from federation.identity import Identity
 from federation.instance_watch import InstanceWatch
+from federation.link_context import LinkClock
+from federation.stub_releases import StubReleases
+from federation.stub_succession import StubSuccession
 from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
 from msg_node.kernel.service import Caller
 from protofly import codec
@@ -159,10 +166,59 @@ def internal_addresses_connected() -> None:
 
 
 def revoked_stubs_go_on() -> None:
-    async def wait_outdated(_self: InstanceWatch, _stub: object) -> None:
+    async def wait_outdated(_self: InstanceWatch, *_: object) -> None:
         await trio.sleep_forever()
 
     InstanceWatch.wait_outdated = wait_outdated  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def expired_documents_believed() -> None:
+    genuine = trust.accept_live
+    trust._check_live_times = lambda *_: None
+
+    def accept_live(*arguments: Any, **named: Any) -> Any:
+        live, state = genuine(*arguments, **named)
+        return msgspec.structs.replace(live, expires=datetime.now(UTC) + timedelta(days=1)), state
+
+    trust.accept_live = accept_live
+
+
+def certificates_of_strangers_accepted() -> None:
+    genuine = ssl.SSLContext.wrap_bio
+
+    def wrap_bio(self: ssl.SSLContext, *arguments: Any, **named: Any) -> ssl.SSLObject:
+        if not (named.get("server_side") or True in arguments[2:3]):
+            self.check_hostname, self.verify_mode = False, ssl.CERT_NONE
+        return genuine(self, *arguments, **named)
+
+    ssl.SSLContext.wrap_bio = wrap_bio  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def broken_updates_stay() -> None:
+    async def is_live(_self: StubSuccession, _old: object, _run: object) -> bool:
+        return True
+
+    async def happened(_self: StubReleases, *_: object) -> ReleaseAction:
+        return ReleaseAction.NOTHING
+
+    StubSuccession._is_live = is_live  # type: ignore[assignment, method-assign, unused-ignore]
+    StubReleases.happened = happened  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def updates_not_taken() -> None:
+    async def replace(_self: StubSuccession, _old: object) -> None:
+        return None
+
+    StubSuccession.replace = replace  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def links_timed_by_the_clock_on_the_wall() -> None:
+    genuine = LinkClock.__init__
+
+    def init(self: LinkClock, *_: object, **__: object) -> None:
+        genuine(self, time.time, time.time())
+
+    LinkClock.__init__ = init  # type: ignore[assignment, method-assign, unused-ignore]
 
 
 def _by_name(*mistakes: Callable[[], None]) -> dict[str, Callable[[], None]]:
@@ -180,7 +236,15 @@ MUTANTS = _by_name(
     things_claimed_by_all,
     nobody_proves_itself_twice,
 )
-"""Mistakes that a scene finds."""
+"""Mistakes that a scene with lost lines and a hostile domain finds."""
+SCENE_MUTANTS = _by_name(
+    expired_documents_believed,
+    certificates_of_strangers_accepted,
+    broken_updates_stay,
+    updates_not_taken,
+    links_timed_by_the_clock_on_the_wall,
+)
+"""Mistakes that scenes of documents, releases and clocks find, with some of those that a hostile partner finds."""
 BORDER_MUTANTS = _by_name(
     forged_tokens_believed,
     tokens_for_other_endpoints_believed,
@@ -190,9 +254,9 @@ BORDER_MUTANTS = _by_name(
     internal_addresses_connected,
     revoked_stubs_go_on,
 )
-"""Mistakes that only a hostile partner finds."""
+"""Mistakes that a hostile partner finds."""
 
 
 if __name__ == "__main__":
-    (MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
+    (MUTANTS | SCENE_MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
     runpy.run_module("trapezoid", run_name="__main__", alter_sys=True)

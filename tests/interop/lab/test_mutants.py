@@ -14,11 +14,13 @@ import trio
 from interop.lab.core.scene import LabScene, check_scene
 from interop.lab.core.verdict import State
 from interop.lab.run import LabReport, run_scene
+from interop.lab.scene_file import load_scene, scene_path
 from interop.lab.world import WorldPlan
 
-from .mutant_node import MUTANTS
+from .mutant_node import BORDER_MUTANTS, MUTANTS, SCENE_MUTANTS
 
 LIMIT_SECONDS = 200.0
+MUTANT_NODE = ("tests.interop.lab.mutant_node",)
 SCENE = """
 title = "All that a mistake can show in"
 domain = [
@@ -66,9 +68,26 @@ FOUND_BY = {
 }
 
 
+FOUND_IN_SCENES = {
+    "older-documents-believed": ("false-documents", "genuine"),
+    "unsigned-documents-believed": ("false-documents", "genuine"),
+    "expired-documents-believed": ("false-documents", "genuine"),
+    "certificates-of-strangers-accepted": ("false-documents", "genuine"),
+    "updates-not-taken": ("releases", "stubs"),
+    "broken-updates-stay": ("releases", "stubs"),
+    "revoked-stubs-go-on": ("releases", "stubs"),
+    "links-timed-by-the-clock-on-the-wall": ("clocks", "answered"),
+}
+"""The scene that comes with the program and finds a mistake, and by which promise."""
+
+
 async def report_of(folder: Path, *serve: str) -> LabReport:
     scene = msgspec.toml.decode(SCENE, type=LabScene)
     check_scene(scene, "mutants")
+    return await report_of_scene(scene, folder, *serve)
+
+
+async def report_of_scene(scene: LabScene, folder: Path, *serve: str) -> LabReport:
     with trio.fail_after(LIMIT_SECONDS):
         return await run_scene(scene, WorldPlan(folder=folder, serve=serve))
 
@@ -80,8 +99,28 @@ def broken(report: LabReport) -> dict[str, object]:
 @pytest.mark.endurance
 @pytest.mark.parametrize("mutant", MUTANTS)
 async def test_a_mistake_in_the_protocol_is_found_by_the_promise_that_it_breaks(tmp_path: Path, mutant: str) -> None:
-    report = await report_of(tmp_path, "tests.interop.lab.mutant_node", mutant, "serve")
+    report = await report_of(tmp_path, *MUTANT_NODE, mutant, "serve")
     assert FOUND_BY[mutant] in broken(report)
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("mutant", FOUND_IN_SCENES)
+async def test_a_mistake_with_documents_releases_or_clocks_is_found_by_a_shipped_scene(
+    tmp_path: Path, mutant: str
+) -> None:
+    name, promise = FOUND_IN_SCENES[mutant]
+    assert mutant in SCENE_MUTANTS | BORDER_MUTANTS
+    report = await report_of_scene(load_scene(scene_path(name)), tmp_path, *MUTANT_NODE, mutant, "serve")
+    assert promise in broken(report)
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("name", sorted({scene for scene, _ in FOUND_IN_SCENES.values()}))
+async def test_an_honest_node_raises_no_alarm_in_the_scenes_of_documents_releases_and_clocks(
+    tmp_path: Path, name: str
+) -> None:
+    report = await report_of_scene(load_scene(scene_path(name)), tmp_path, "trapezoid", "serve")
+    assert broken(report) == {}
 
 
 @pytest.mark.endurance

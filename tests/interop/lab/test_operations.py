@@ -159,3 +159,11 @@ def test_messages_of_several_senders_are_each_in_their_own_order() -> None:
 
     assert unexplained([hear("x>y", 1, 0), hear("z>y", 1, 1), hear("x>y", 2, 2), hear("z>y", 5, 3)]) == []
     assert len(unexplained([hear("x>y", 2, 0), hear("z>y", 1, 1), hear("x>y", 1, 2)])) == 1
+
+
+def test_an_owner_that_gave_its_address_up_need_not_hear_what_is_published_there() -> None:
+    subscribed, unheard = step("anna", "subscribe", 0, 1), step("bruno", "publish", 4, 5, "unheard")
+    assert unexplained([subscribed, unheard])
+    assert not unexplained([subscribed, step("anna", "silence", 2, 3), unheard])
+    again = step("anna", "subscribe", 3.2, 3.5)
+    assert unexplained([subscribed, step("anna", "silence", 2, 3), again, unheard])

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from interop.hostile.zoo import zoo
+from interop.lab.core.scene import BrokenStub
 from interop.lab.scene_file import load_scene, scene_path, shipped_scenes
 from protofly.errors import SettingsError
 
@@ -30,6 +33,51 @@ def test_every_scene_that_is_shipped_can_run(name: str) -> None:
     scene = load_scene(scene_path(name))
     assert "genuine" in scene.promise.tests
     assert scene.seconds < 45
+
+
+def faulty(domains: str, fault: str) -> str:
+    return f"""
+title = "t"
+domain = [{domains}]
+runtime = [{{ name = "anna", domain = "a.example" }}]
+load = [{{ from = "anna", to = "anna" }}]
+fault = [{{ {fault}, at = 1 }}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("domains", "fault", "problem"),
+    [
+        (
+            '{ name = "a.example" }, { name = "v.example", kind = "vertx" }',
+            'does = "update", domain = "v.example"',
+            "the documents of v.example are not published by a node of ours",
+        ),
+        (
+            '{ name = "a.example" }, { name = "l.example", kind = "link" }',
+            'does = "revoked-stub", domain = "a.example"',
+            "no other domain of kind ours reads the documents of a.example",
+        ),
+        (
+            '{ name = "a.example" }, { name = "v.example", kind = "vertx" }',
+            'does = "dns-lies", domain = "a.example"',
+            "another one that is found by its name",
+        ),
+        (
+            '{ name = "a.example" }, { name = "b.example", command = ["older"] }',
+            'does = "clock-step", domain = "b.example"',
+            "have a clock that can be set",
+        ),
+    ],
+)
+def test_a_fault_that_cannot_happen_to_its_domain_is_named(
+    tmp_path: Path, domains: str, fault: str, problem: str
+) -> None:
+    assert problem in load(tmp_path, faulty(domains, fault))
+
+
+def test_the_stubs_of_broken_updates_are_those_of_the_zoo() -> None:
+    assert set(get_args(BrokenStub)) == set(zoo())
 
 
 def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
@@ -88,6 +136,21 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
         ),
         ('{ name = "b.example" }]', '{ name = "b.example", does = ["garbage"] }]', "is for domains of kind hostile"),
         ('"kill", domain = "b.example"', '"kill", domain = "b.example", node = 2', "has no node 2"),
+        ('"kill", domain = "b.example"', '"reorder", domain = "b.example"', "needs `between`"),
+        ('"kill", domain = "b.example"', '"clock-step", domain = "b.example", hours = 2', "unknown field `hours`"),
+        ('"kill", domain = "b.example"', '"dns-lies", domain = "b.example", answer = "maybe"', "answer"),
+        ('"kill", domain = "b.example"', '"broken-update", domain = "b.example", stub = "smiling"', "smiling"),
+        ('"kill", domain = "b.example"', '"update", between = ["a.example", "b.example"]', "needs `domain`"),
+        (
+            'title = "t"',
+            'title = "t"\npromise = { tests = ["stubs"] }',
+            "cannot fail without an update or a revocation",
+        ),
+        (
+            'fault = [{ does = "kill", domain = "b.example", at = 1 }]',
+            'fault = [{ does = "update", domain = "b.example", at = 1 }]\npromise = { tests = ["stubs"] }',
+            "has to last for `stub_seconds`",
+        ),
         ('"kill", domain = "b.example"', '"partition", domain = "b.example"', "nothing that is shared"),
         ('title = "t"', 'title = "t"\naction = [{ at = 1, runtime = "anna", does = "find" }]', "`whom` is for find"),
         (

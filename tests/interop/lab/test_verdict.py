@@ -6,7 +6,7 @@ import pytest
 
 from interop.lab.core.operations import Operation
 from interop.lab.core.scene import Bars, Fault, PromiseName
-from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Passage, Seen, Sent
+from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Lure, Passage, Release, Running, Seen, Sent
 from interop.lab.core.verdict import Judged, State, judge
 
 ANNA, BRUNO = "hyperty://a.example/anna", "hyperty://b.example/bruno"
@@ -54,6 +54,17 @@ def of(what: Seen, promise: PromiseName, *operations: Operation) -> Judged:
     return judged
 
 
+def answers(*ends: tuple[float, int]) -> list[Answered]:
+    return [Answered(key=("anna", "bruno", 1), at=at, code=code) for at, code in ends]
+
+
+def releases(*runs: tuple[float, str], revoked: str = "") -> Seen:
+    """An update from `old` to `new` at 1 s, and what a node ran at some times; the bar is ten seconds."""
+    release = Release(domain="b.example", what="update b.example", at=1.0, wanted="new", revoked=revoked)
+    running = [Running(node="a.example", domain="b.example", sha256=sha256, at=at) for at, sha256 in runs]
+    return seen([], [], releases=[release], running=running)
+
+
 GOOD = seen([sent(1), sent(2)], [arrived(1), arrived(2)])
 
 
@@ -63,7 +74,7 @@ def test_a_good_run_keeps_its_promises(promise: PromiseName) -> None:
 
 
 @pytest.mark.parametrize(
-    "promise", ["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history"]
+    "promise", ["once", "order", "kept", "answered", "genuine", "recovery", "neighbours", "history", "stubs"]
 )
 def test_a_run_in_which_nothing_was_seen_tests_nothing(promise: PromiseName) -> None:
     assert of(seen([], []), promise).state is State.NOT_TESTED
@@ -99,6 +110,27 @@ BROKEN: dict[str, tuple[PromiseName, Seen]] = {
             answered=[Answered(key=("anna", "bruno", 1), at=at, code=200) for at in (2.0, 3.0)],
         ),
     ),
+    "a request with an answer, another one and no kill": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((2, 200), (3, 503)), faults=[span("kill", 1.5, 2.5)]),
+    ),
+    "a request that was given up too early": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((1.4, 504))),
+    ),
+    "an impostor that was believed": (
+        "genuine",
+        seen([], [], lures=[Lure(reader="a.example", what="an impostor of b.example", at=1, is_believed=True)]),
+    ),
+    "false documents that nobody read": (
+        "genuine",
+        seen([sent(1)], [arrived(1)], faults=[span("forged-documents", 1, 2)]),
+    ),
+    "an update that was not taken": ("stubs", releases((1.0, "old"), (20.0, "old"))),
+    "an update that was taken, and left": ("stubs", releases((5.0, "new"), (20.0, "old"))),
+    "an update that was followed by nothing": ("stubs", releases((5.0, "old"), (20.0, ""))),
+    "an update that nobody watched for long enough": ("stubs", releases((5.0, "new"))),
+    "a revoked stub that goes on": ("stubs", releases((5.0, "old"), (20.0, "old"), revoked="old")),
     "a message that nobody sent": ("genuine", seen([sent(1)], [arrived(1), arrived(7)])),
     "a message in another's name": ("genuine", seen([sent(1)], [arrived(1, sender="hyperty://c.example/eve")])),
     "a message with other content": ("genuine", seen([sent(1)], [arrived(1, digest="other")])),
@@ -141,6 +173,32 @@ def test_a_pair_that_stopped_sending_too_early_is_not_judged() -> None:
     assert of(what, "recovery").state is State.NOT_TESTED
 
 
+KEPT: dict[str, tuple[PromiseName, Seen]] = {
+    "an answer that came after the session had ended": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((2, 0), (4, 504))),
+    ),
+    "an impostor that was not believed": (
+        "genuine",
+        seen(
+            [],
+            [],
+            lures=[Lure(reader="a.example", what="documents", at=1.5)],
+            faults=[span("forged-documents", 1, 2)],
+        ),
+    ),
+    "an update that was taken in time": ("stubs", releases((2.0, "old"), (5.0, "new"), (20.0, "new"))),
+    "a revoked stub that was stopped": ("stubs", releases((2.0, "old"), (5.0, ""), (20.0, ""), revoked="old")),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_what_is_as_it_should_be_keeps_its_promise(name: str) -> None:
+    promise, what = KEPT[name]
+    judged = of(what, promise)
+    assert (judged.state, judged.cases, judged.excused) == (State.KEPT, 1, 0)
+
+
 EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
     "twice around a kill": (
         "once",
@@ -150,6 +208,15 @@ EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
     "lost while its receiver was away": (
         "kept",
         seen([sent(1)], [], away=[Away(runtime="bruno", began=0.5, ended=2)]),
+    ),
+    "held by a fault until its receiver was away": (
+        "kept",
+        seen(
+            [sent(1)],
+            [],
+            away=[Away(runtime="bruno", began=6, ended=9)],
+            faults=[span("pause", 0.5, 7, domain="a.example")],
+        ),
     ),
     "refused, as the record says": (
         "kept",
@@ -162,6 +229,10 @@ EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
     "no answer from a node that acknowledges nothing": (
         "answered",
         seen([sent(1, kind="request")], [], faults=[span("cut", 1.5, 2)], silent=frozenset({"b.example"})),
+    ),
+    "the same answer twice, around a kill": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((2, 200), (3, 200)), faults=[span("kill", 2.1, 2.5)]),
     ),
     "lost with the bus between nodes of a domain": ("kept", seen([sent(1)], [], faults=[span("partition", 1.5, 3)])),
     "no answer after the session ended": (
