@@ -102,3 +102,15 @@ def test_as_many_things_go_along_as_fit_and_the_rest_stays(
     move_in(there.state, moved, now=there.now)
     assert [key for key, _ in there.state.twin.things(agent)] == [f"{agent}/{name}" for name in "abc"[:number]]
     assert {row.key for row in there.state.listeners.subscriptions(1)} == {agent, f"comm://{DOMAIN}/room"}
+
+
+def test_a_session_arrives_without_the_addresses_that_are_somebody_else_s_by_now() -> None:
+    rig, session = a_session(has_proof=False, is_live=True)
+    one, other, far = f"comm://{DOMAIN}/one", f"comm://{DOMAIN}/other", "comm://beta.example/x/changes"
+    rig.reply(session.sid, SM, "subscribe", {"resources": [one, other, far, f"{one}/changes", f"{other}/changes"]})
+    moved = move_out(rig.state, session)
+    assert moved.with_only({one, other, ANA}) == moved
+    left = moved.with_only({other})
+    assert [row.url for row in left.addresses] == [other]
+    assert {row.key for row in left.subscriptions} == {other, f"{other}/changes", far}
+    assert left.session == moved.session

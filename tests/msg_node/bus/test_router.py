@@ -645,6 +645,25 @@ def test_an_object_of_no_domain_is_heard_and_asked_here(rig: Rig, origin: str) -
     assert rig.route("update", "comm:/room/changes", ana, from_="comm:/room") == to_sessions(eve)
 
 
+def test_what_looks_like_a_child_and_has_an_owner_is_an_entity_of_its_own(rig: Rig) -> None:
+    ana, bo, cy, eve = (rig.session(name) for name in ("ana", "bo", "cy", "eve"))
+    rig.state.owners.claim(ana, ROOM)
+    rig.listen(cy, f"{ROOM}/m")
+    assert rig.route("update", f"{ROOM}/m", eve, id_=1) == Refuse(Code.NOT_OWNER)
+    rig.state.owners.claim(bo, f"{ROOM}/m")
+    assert rig.route("update", f"{ROOM}/m", eve, id_=1) == to_sessions(bo, cy)
+    assert rig.route("read", f"{ROOM}/m", eve, id_=1) == to_sessions(bo)
+
+
+def test_each_session_asks_about_an_object_abroad_and_the_node_itself_does_not(rig: Rig) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    third = rig.state.links.number("gamma.example")
+    rig.listen(bo, f"{FAR_ROOM}/changes")
+    for origin in (ana, bo):
+        assert rig.route("read", f"{FAR_ROOM}/changes", origin, id_=1) == ToDomain("beta.example")
+    assert rig.route("read", f"{FAR_ROOM}/changes", third, id_=1) == Refuse(Code.NO_ROUTE)
+
+
 def test_who_asks_its_own_address_is_refused_also_where_others_listen(rig: Rig) -> None:
     ana, bo = rig.session("ana"), rig.session("bo")
     rig.state.owners.claim(ana, ROOM)
