@@ -21,11 +21,13 @@ from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
 from interop.lab.registry_acts import find, register
 from interop.lab.spool import read_records
 from interop.lab.world import WorldPlan, running_world
-from protofly.errors import HostError
+from protofly.errors import Code, HostError, TransportError
 from protofly.records import MessageRecord
 
 AFTER_FAULT_SECONDS: Final = 120.0
 """A fault that waits for something that never comes is not waited for any longer than this."""
+CONNECT_SECONDS: Final = 60.0
+"""A runtime that has no session by then gets none: its node is broken."""
 QUIET_SECONDS: Final = 3.0
 _LAST_SECONDS: Final = 0.5
 _LOOK_SECONDS: Final = 0.1
@@ -107,9 +109,7 @@ class Play:
         async with trio.open_nursery() as background:
             if self._on_stage is not None:
                 self._on_stage("runtimes connect", 0.0)
-            async with trio.open_nursery() as nursery:
-                for runtime in self._runtimes.values():
-                    nursery.start_soon(background.start, runtime.run)
+            await self._connect(background)
             await self._world.introduce(list(self.notes.seen.addresses))
             self.notes.begin()
             background.start_soon(self._watch)
@@ -135,6 +135,17 @@ class Play:
         for one in self._world.hostile:
             seen.misdeeds[one.name] = {name: count for name, count in one.done.items() if count}
         seen.ended = self.notes.now()
+
+    async def _connect(self, background: trio.Nursery) -> None:
+        """Have every runtime open its session. Raises TransportError if one cannot."""
+        with trio.move_on_after(CONNECT_SECONDS) as limit:
+            async with trio.open_nursery() as nursery:
+                for runtime in self._runtimes.values():
+                    nursery.start_soon(background.start, runtime.run)
+        if limit.cancelled_caught:
+            names = ", ".join(name for name, one in self._runtimes.items() if not one.address)
+            detail = f"no session within {CONNECT_SECONDS:.0f} s: {names}; the logs of their nodes say why (--keep)"
+            raise TransportError(Code.NOT_CONNECTED, detail, phase="connect")
 
     def _start_loads(self, nursery: trio.Nursery) -> None:
         for load in self._scene.load:

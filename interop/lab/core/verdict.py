@@ -100,7 +100,7 @@ def judge(seen: Seen, bars: Bars, operations: Sequence[Operation] = ()) -> list[
         "order": lambda: (list(case.order()), ""),
         "kept": lambda: (list(case.kept()), ""),
         "answered": lambda: (list(case.answered()), ""),
-        "genuine": lambda: (list(case.genuine()), f"{seen.forged} forged" if seen.forged else ""),
+        "genuine": lambda: (list(case.genuine()), _shown_as_genuine(seen)),
         "recovery": lambda: _recovery(case, bars.recovery_seconds),
         "neighbours": lambda: _neighbours(case, bars.neighbours_p99_ms),
         "history": lambda: (_history(operations), ""),
@@ -333,6 +333,12 @@ def recoveries(seen: Seen, bar_seconds: float) -> list[Recovery]:
         seconds = None if again == math.inf else again - fault.ended
         found.append(Recovery(fault=fault.title, pair=f"{pair[0]}→{pair[1]}", seconds=seconds))
     return found
+
+
+def _shown_as_genuine(seen: Seen) -> str:
+    """How much nodes were shown that is false."""
+    figures = {"forged": seen.forged, "false documents and impostors met": len(seen.lures)}
+    return ", ".join(f"{count} {what}" for what, count in figures.items() if count)
 
 
 def _recovery(case: _Case, bar_seconds: float) -> tuple[list[Finding], str]:

@@ -261,3 +261,8 @@ def test_a_history_without_an_explanation_breaks_its_promise() -> None:
     ]
     assert of(GOOD, "history", *claims).state is State.BROKEN
     assert of(GOOD, "history", claims[0]).state is State.KEPT
+
+
+def test_how_often_something_false_was_shown_is_said_with_the_promise() -> None:
+    lures = [Lure(reader="a.example", what="documents", at=1.5)]
+    assert of(seen([], [], forged=3, lures=lures), "genuine").figure == "3 forged, 1 false documents and impostors met"
