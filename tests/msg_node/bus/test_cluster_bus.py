@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
 import trio
@@ -398,6 +398,12 @@ class SlowToFind(MemoryDirectory):
         return await super().find(keys)
 
 
+async def until_true(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
 async def test_a_flood_to_an_address_that_is_being_looked_up_waits_at_its_senders_and_loses_nothing(
     tmp_path: Path,
 ) -> None:
@@ -419,9 +425,7 @@ async def test_a_flood_to_an_address_that_is_being_looked_up_waits_at_its_sender
             for sender in senders:
                 nursery.start_soon(flood, sender)
             routing, sids = node_of(one).parts.routing, list(one.bus.send_queues.ports)
-            with trio.fail_after(10):
-                while not all(routing.is_pausing(sid) for sid in sids):
-                    await trio.lowlevel.checkpoint()
+            await until_true(lambda: all(routing.is_pausing(sid) for sid in sids))
             bystander = await one.opened("dan")
             for _ in range(50):  # turns of all readers
                 await bystander.heard()
