@@ -9,7 +9,7 @@ from typing import Final
 import trio
 
 from interop.conformance.outcome import NoAnswerError, NodeFaultError
-from interop.partner.core.frames import ACK, MESSAGES, pack, pack_messages
+from interop.partner.core.frames import ACK, MESSAGES, pack_messages
 from interop.partner.core.keys import Members
 from interop.partner.core.publication import WELL_KNOWN
 from interop.partner.core.scenarios import Change
@@ -459,17 +459,6 @@ class Acknowledged:
             frame = await stage.next_frame()
             if frame.kind == ACK:
                 stage.acknowledged = frame.arg
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledges:
-    """The partner acknowledges what it received up to now."""
-
-    async def play(self, stage: Stage) -> None:
-        """See `Step`."""
-        assert stage.line is not None
-        stage.delivered = stage.number
-        await stage.line.send(pack(ACK, stage.number))
 
 
 @dataclass(frozen=True, slots=True)

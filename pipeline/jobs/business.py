@@ -40,11 +40,6 @@ class Exchanged:
     open_days: list[str] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
 
-    @property
-    def is_signed_off(self) -> bool:
-        """Whether nothing of it will change unless an operator restates it."""
-        return not self.open_days and not self.changed
-
 
 def exchanged(lake: LakeFiles, of: BusinessDays, domain: str) -> Exchanged:
     """What a domain exchanged on these days. Raises LakeError."""
