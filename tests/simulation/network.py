@@ -126,7 +126,7 @@ class _Connection:
                     await _send(target, data[:cut])
                     await self.line.travel(0)
                 await _send(target, data[cut:])
-        except (OSError, trio.ClosedResourceError):
+        except (OSError, ValueError, trio.ClosedResourceError):  # ValueError: its own end was closed
             self.abort()
 
 
