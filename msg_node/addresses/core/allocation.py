@@ -390,6 +390,6 @@ def ancestors(key: str) -> Iterator[str]:
     floor = _floor(key)
     if floor < 0:
         return
-    cuts = [mark.start() for mark in islice(PART_MARK.finditer(key, floor + 1), ADDRESS_LEVELS)]
+    cuts = [mark.start() for mark in islice(PART_MARK.finditer(key, floor + 2), ADDRESS_LEVELS)]  # a name comes first
     for cut in reversed(cuts):
         yield key[:cut]

@@ -92,6 +92,9 @@ def test_what_is_allocated_is_owned_under_its_canonical_key(scheme: str, domain:
         ("comm://d/o#1", ["comm://d/o"]),
         ("comm://d/o?x=1/2#y", ["comm://d/o?x=1/2", "comm://d/o?x=1", "comm://d/o"]),
         ("comm://d#x/o", []),
+        ("comm://d/#x", []),
+        ("comm://d/?x=1/2", ["comm://d/?x=1"]),
+        ("comm://d//o/1", ["comm://d//o"]),
         ("comm://d/o" + "/x" * 5000, [f"comm://d/o{'/x' * depth}" for depth in range(7, -1, -1)]),
     ],
 )

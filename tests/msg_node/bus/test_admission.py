@@ -8,11 +8,11 @@ from msg_node.bus.core.admission import Admission, check_named_source, check_pas
 from msg_node.bus.core.router import Learned
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import Credential, digest_of
-from protofly import codec
+from protofly import codec, limits
 from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from tests.msg_node.bus.test_router import ROOM, SM, Rig
-from tests.support.runtime_rig import DOMAIN, FOREIGN, a_message, parsed
+from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, a_message, parsed
 from tests.support.state_rig import StateRig
 
 OWN = f"hyperty://{DOMAIN}/ana"
@@ -149,6 +149,24 @@ def guests(rig: StateRig, *names: str) -> list[int]:
         assert number is not None
         numbers.append(number)
     return numbers
+
+
+@pytest.mark.parametrize(
+    ("type_", "code"), [("read", Code.TIMEOUT), ("execute", Code.TIMEOUT), ("forward", Code.TOO_DEEP)]
+)
+def test_a_guest_sends_nothing_that_is_late_or_wrapped_too_often(type_: str, code: Code) -> None:
+    rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
+    (number,) = guests(rig, "rt")
+    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    name = f"hyperty://{FOREIGN}/h"
+    body: Json = {"ttl": 0}
+    if code is Code.TOO_DEEP:
+        body = {"message": a_message("read", name, OWN, id_=1)}
+        for _ in range(limits.FORWARD_LEVELS):
+            body = {"message": a_message("forward", name, OWN, body, id_=1)}
+    message = parsed(a_message(type_, name, SM, body, id_=1))
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        admission.check_guest(message, number, FOREIGN, NothingAsked(), now=rig.now)
 
 
 def test_a_guest_speaks_in_no_name_of_another_guest_and_in_those_of_ours_that_it_leases() -> None:
