@@ -93,7 +93,7 @@ def test_manifests_that_are_due_get_new_dates_and_the_next_serial_and_nothing_el
     site.publish(days_ago=155, module=ECHO, selector="echo")
     old, echo, root = site.manifest(), site.manifest("echo"), site.folder.root(1).read_bytes()
     code, facts = site.renew()
-    assert (code, facts["renewed"]) == (0, ["manifest echo", "manifest trapezoid-link"])
+    assert (code, sorted(facts["renewed"])) == (0, ["manifest echo", "manifest trapezoid-link"])
     new = site.manifest()
     assert (new.serial, new.replaces, site.manifest("echo").serial) == (old.serial + 1, old.serial, echo.serial + 1)
     assert new.expires.timestamp() - time.time() > 179 * DAY
