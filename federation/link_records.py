@@ -1,11 +1,15 @@
 """What one link writes down about messages: a record per message and side, and decisions worth a line.
 
+A refused message has a line in the log as well, within an allowance, which names the id of its record: `msg_id` leads
+from the line to the record, to the decision, and to the span, on both sides.
+
 Every message costs one record, so the record is a copy of a template in which only what differs is set: 0.4 µs where
 building it anew takes 2. Source: design, section 7.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +20,7 @@ from federation.core.border import id_of_ours
 from federation.core.link_machine import Outcome
 from federation.core.outbound_queue import OutboundMessage
 from federation.decision_records import decision_record
+from federation.log_allowance import LogAllowance
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
 from policy.core.recorded_facts import FactsRecorder
@@ -23,6 +28,11 @@ from protofly.errors import Code
 from protofly.message import Message
 from protofly.records import GateFacts, MessageRecord, Record, StubEvent, envelope_digest
 from protofly.trace_context import traceparent_of
+
+logger = logging.getLogger("federation")
+
+REFUSALS_PER_MINUTE = 10
+"""Lines in the log about refused messages of one link, for each direction; the records and counters have them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +55,18 @@ class Recording:
 class LinkRecords:
     """The audit records of the link to one domain, or of its guests.
 
+    Args:
+        domain: The foreign domain.
+        recording: How it is recorded.
+        monotonic: Seconds; decides which minute a line of the log belongs to.
+
     Attributes:
         way: Another object as soon as messages go another way.
     """
 
-    def __init__(self, domain: str, recording: Recording) -> None:
+    def __init__(self, domain: str, recording: Recording, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         our_domain = recording.our_domain
+        self._log_lines = LogAllowance(REFUSALS_PER_MINUTE, monotonic)
         self._domain = domain
         self._gate = recording.gate
         self._recorder = FactsRecorder(our_domain, domain, is_hashed=recording.hides_addresses)
@@ -155,7 +171,7 @@ class LinkRecords:
         if outcome == "denied":
             entry.decision = "deny"
             self.decided(facts, verdict, msg_id)
-        self.record(entry)
+        self._refused(entry)
 
     def handed(self, facts: Facts, verdict: Verdict, msg_id: bytes, code: Code | None, *, policy_us: int) -> None:
         """A message of ours was given to a guest at once; `code` says why not."""
@@ -196,7 +212,7 @@ class LinkRecords:
         entry.size_in = entry.size_wire = size_bytes
         entry.digest = envelope_digest(message.type, message.from_, message.to, message.id, message.body)
         entry.outcome, entry.outcome_code, entry.decision = "rejected", code.word, None
-        self.record(entry)
+        self._refused(entry)
 
     def entering(self, facts: Facts, verdict: Verdict, msg_id: bytes, digest: str) -> MessageRecord:
         """Begin the record of a message of the peer's that came to our gate; `arrived` or `denied` ends it."""
@@ -217,7 +233,21 @@ class LinkRecords:
         code = verdict.code or Code.POLICY
         entry.decision, entry.outcome, entry.outcome_code = "deny", "denied", code.word
         self.decided(facts, verdict, msg_id)
+        self._refused(entry)
+
+    def _refused(self, entry: MessageRecord) -> None:
+        """Record a message that was refused, and say so in the log while there is room for it."""
         self.record(entry)
+        if self._log_lines.takes(entry.role):
+            logger.info(
+                "a message from %s to %s was %s%s: %s",
+                entry.src_domain,
+                entry.dst_domain,
+                entry.outcome,
+                f" by {entry.rule_id}" if entry.rule_id else "",
+                entry.outcome_code,
+                extra={"domain": self._domain, "code": entry.outcome_code, "msg_id": entry.msg_id},
+            )
 
     def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
         """A gate said no, or a rule in report mode would have said something else."""

@@ -16,8 +16,9 @@ from typing import Final
 
 from protofly.errors import HostError
 
-FIELDS: Final = ("domain", "code", "session", "stub", "msg_id")
-"""Fields of a line besides its text: members of `extra` of the call, and of a line in JSON."""
+FIELDS: Final = ("domain", "code", "session", "stub", "msg_id", "id")
+"""Fields of a line besides its text: members of `extra` of the call, and of a line in JSON. `msg_id` is that of
+records, equal in both domains; `id` is the one that the sender of a message has given it."""
 LINES_PER_MINUTE: Final = 60
 LINES_PER_MINUTE_AND_SUBJECT: Final = 30
 

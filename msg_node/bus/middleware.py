@@ -153,7 +153,7 @@ def log(every: int) -> Step:
                 _printable(message.to),
                 len(message.raw),
                 f" domain={domain}" if domain else "",
-                extra={"session": sid, "domain": domain, "msg_id": (message.id or b"").decode("utf-8", "replace")},
+                extra={"session": sid, "domain": domain, "id": (message.id or b"").decode("utf-8", "replace")},
             )
         return None
 

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from msgspec import inspect
 
 from msg_node.settings.model import Settings
+from msg_node.settings.retired import retired_hint
 
 PREFIX: Final = "TRAPEZOID__"
 _FROM_FILE: Final = "_file"
@@ -90,6 +91,8 @@ def _kind_at(place: tuple[str, ...]) -> inspect.Type | str:
         struct = struct_of(kind)
         known = {} if struct is None else {member.encode_name: member.type for member in struct.fields}
         if key not in known:
+            if hint := retired_hint(place[: depth + 1]):
+                return hint
             close = difflib.get_close_matches(key, list(known), n=1)
             return f"unknown setting{f'; did you mean `{close[0]}`?' if close else ''}"
         kind = known[key]

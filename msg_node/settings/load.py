@@ -42,6 +42,7 @@ from msg_node.settings.publish import endpoint_problems
 from msg_node.settings.push import push_problems
 from msg_node.settings.rates import quota_problems, rate_problems
 from msg_node.settings.registries import backend_problems
+from msg_node.settings.retired import retired_hint
 from msg_node.settings.sessions import session_problems
 from msg_node.settings.storage import storage_problems
 from msg_node.settings.traces import traces_problems
@@ -215,7 +216,8 @@ def _compare(value: object, info: inspect.Type, path: KeyPath, source: _Source, 
             if key in known:
                 _compare(inner, known[key], (*path, key), source, homes)
             else:
-                source.complain((*path, key), f"unknown setting{_suggestion(key, list(known), homes)}")
+                hint = retired_hint((*path, key))
+                source.complain((*path, key), hint or f"unknown setting{_suggestion(key, list(known), homes)}")
 
 
 def _suggestion(key: str, known: list[str], homes: dict[str, list[str]]) -> str:

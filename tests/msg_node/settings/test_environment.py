@@ -73,6 +73,7 @@ def test_a_setting_that_is_called_a_file_is_meant_itself(file: Path) -> None:
     ("name", "text", "words"),
     [
         ("TRAPEZOID__LISTN__PORT", "1", "TRAPEZOID__LISTN__PORT: listn.port: unknown setting; did you mean `listen`?"),
+        ("TRAPEZOID__SANDBOX__MODE", "none", "sandbox.mode: a setting of an older version, removed: stubs always run"),
         ("TRAPEZOID__LISTEN__PROT", "1", "unknown setting; did you mean `port`?"),
         ("TRAPEZOID__LISTEN", "1", "a table, not a setting"),
         ("TRAPEZOID__", "1", "unknown setting"),

@@ -358,6 +358,8 @@ async def test_readiness_says_what_is_missing() -> None:
         broken = await client.get("/readyz")
         problems.clear()
         ready = await client.get("/readyz")
+        asked_as_elsewhere = await client.get("/readyz?verbose")
+    assert (asked_as_elsewhere.status_code, asked_as_elsewhere.content) == (200, ready.content)
     assert (broken.status_code, broken.json()) == (
         503,
         {"ready": False, "problems": ["state store: disk full"], "warnings": []},
