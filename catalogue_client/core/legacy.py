@@ -42,7 +42,7 @@ class Descriptor:
     source_package_url: str = ""
     source_package: SourcePackage | None = None
     signature: str = ""
-    is_interworking: bool = False
+    is_interworking: bool
     hyperty_types: tuple[str, ...] = ()
     configuration: dict[str, str] = field(default_factory=dict)
     constraints: dict[str, bool] = field(default_factory=dict)

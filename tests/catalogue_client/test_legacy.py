@@ -41,6 +41,12 @@ def test_empty_lists_for_objects_and_missing_members_are_read() -> None:
     assert descriptor.hyperty_types == ("chat", "audio")
 
 
+@pytest.mark.parametrize("text", [" {}", ' {"url":"x"}', '[{"url":"x"}]', '"url"', "{", "", "null"])
+def test_text_that_does_not_begin_as_an_object_stands_for_none(text: str) -> None:
+    raw = json.dumps({"objectName": "x", "configuration": text}).encode()
+    assert decode_descriptor(raw, domain="b.example").configuration == {}
+
+
 @pytest.mark.parametrize("raw", [b"[]", b"{}", b'{"objectName":"default"}', b'{"objectName":"../x"}', b"no json"])
 def test_descriptor_without_a_usable_name_is_refused(raw: bytes) -> None:
     with pytest.raises(PeerError) as caught:

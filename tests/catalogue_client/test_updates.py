@@ -226,6 +226,15 @@ def test_version_without_a_predecessor_or_a_known_module_is_not_marked_as_failed
     assert failed(state, "s", "m2", WHY) is state
 
 
+def test_a_module_that_fails_again_is_the_newest_and_pushes_no_other_out() -> None:
+    others = {f"d{number}": WHY for number in range(FAILED_MODULES_KEPT - 1)}
+    again = msgspec.structs.replace(WHY, detail="again")
+    state = msgspec.structs.replace(state_with(SOME), failed_modules={"c2": WHY, **others})
+    assert list(failed(state, "s", "m2", again).failed_modules.items()) == [*others.items(), ("c2", again)]
+    state = msgspec.structs.replace(state, failed_modules={**others, "e": WHY})
+    assert list(failed(state, "s", "m2", WHY).failed_modules) == [*list(others)[1:], "e", "c2"]
+
+
 def test_failures_and_proofs_count_for_the_accepted_version_only() -> None:
     state = state_with(SOME)
     for name, manifest in (("s", "m1"), ("other", "m2"), ("other", "")):

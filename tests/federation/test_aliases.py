@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from catalogue_client.core.aliases import why_no_alias
-from catalogue_client.core.state import DomainTrust
+from catalogue_client.core.aliases import stored_aliases, why_no_alias
+from catalogue_client.core.state import DomainTrust, TrustState, retrusted
 from federation.aliases import Aliases
 from federation.core.alias_rules import AliasRules
 from protofly.documents import TrustLevel
@@ -47,6 +47,22 @@ async def test_two_domains_that_name_each_other_with_the_same_root_keys_are_alia
     main, lab = await trusts(world)
     assert why_no_alias(lab, main) == ""
     assert why_no_alias(main, lab) == ""
+    assert list(stored_aliases(state_of(world, MAIN), world.store.load)) == [LAB]
+
+
+async def test_a_name_of_which_nothing_or_no_root_is_stored_is_no_alias(world: World) -> None:
+    await trusts(world)
+    main, lab = state_of(world, MAIN), state_of(world, LAB)
+    pending = retrusted(lab, LAB, lab.fingerprints[-1])
+    for load in (lambda _name: None, lambda _name: pending):
+        assert list(stored_aliases(main, load)) == []
+    assert list(stored_aliases(retrusted(main, MAIN, main.fingerprints[-1]), lambda _name: lab)) == []
+
+
+def state_of(world: World, name: str) -> TrustState:
+    found = world.store.load(name)
+    assert found is not None
+    return found
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,7 @@ async def test_chosen_stub_is_of_level_operator_has_one_endpoint_and_no_way_to_p
     stub = await chosen.stubs.load("p.example")
     assert (stub.name, stub.domain, stub.level) == ("vertx_peer", "p.example", TrustLevel.OPERATOR)
     assert {name: one.url for name, one in stub.endpoints.items()} == {"mn": "wss://p.example/ws"}
+    assert (stub.serial, stub.manifest.serial) == (1, 1)
     assert not stub.manifest.permissions.auth
     assert not stub.manifest.interworking
 

@@ -217,6 +217,21 @@ def test_rates_go_on_when_policies_are_replaced() -> None:
     assert gate.judge(some_facts()).code is Code.RATE
 
 
+@pytest.mark.parametrize(
+    ("peers", "is_spent"),
+    [
+        ({"b.example": PeerRule(rate=RateLimit(messages_per_second=1.0))}, True),
+        ({"b.example": PeerRule(rate=RateLimit(messages_per_second=2.0))}, False),
+        ({"*": PeerRule(rate=RateLimit(messages_per_second=1.0))}, False),
+    ],
+)
+def test_rates_go_on_for_entries_that_stay_as_they_are(peers: dict[str, PeerRule], *, is_spent: bool) -> None:
+    gate = Gate(NOTHING, {"b.example": PeerRule(rate=RateLimit(messages_per_second=1.0))})
+    assert gate.judge(some_facts()).permitted
+    gate.configure(peers, allow=None, deny=[])
+    assert (gate.judge(some_facts()).code is Code.RATE) is is_spent
+
+
 def test_replaced_policies_count_from_the_next_message() -> None:
     gate = Gate(one_policy(deny("d")), NAMED)
     assert not gate.judge(some_facts()).permitted

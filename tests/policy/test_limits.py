@@ -150,6 +150,15 @@ def test_a_domain_of_many_names_gets_one_count_for_those_too_many(monkeypatch: p
     assert "* b.example" in {one.key for one in gate.limits}
 
 
+def test_all_places_are_had_by_strangers_before_any_of_them_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES", 6)
+    gate = gate_of('{ by = "sender", per = "day", messages = 1 }')
+    senders = [f"hyperty://{domain}.example/n{number}" for number in (1, 2, 3) for domain in "bcd"]
+    for sender in senders:
+        gate.judge(some_facts(a_message(from_=sender, to="hyperty://a.example/ana"), hook="in"))
+    assert {one.key for one in gate.limits} == {*senders[:6], "* b.example", "* c.example", "* d.example"}
+
+
 def test_places_are_given_away_when_their_time_is_over_and_flows_are_asked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -133,6 +133,15 @@ def test_where_addresses_are_hashed_facts_name_nobody(facts: Facts) -> None:
     assert members.get("class", "rpc") in ("event", "action", "rpc", None)
 
 
+@pytest.mark.parametrize("is_verified", [False, True])
+@pytest.mark.parametrize("name", sorted(IDENTITY_FACTS))
+def test_a_hidden_identity_is_missing_only_where_there_was_one(name: str, *, is_verified: bool) -> None:
+    message = build(id=1, type="create", from_="hyperty://b.example/x", to="comm://a.example/y")
+    facts = Facts("in", message, "b.example", "a.example", "b.example", 100, 2, 1.7e9, is_verified, "ana", "idp")
+    recorded = record_facts(facts, "b.example", "a.example", frozenset({name}), is_hashed=True)
+    assert recorded == GateFacts(via_length=2, identity_verified=is_verified, partial=is_verified)
+
+
 def test_an_ordinary_message_has_no_facts_at_all() -> None:
     message = build(id=1, type="create", from_="hyperty://a.example/x", to="comm://b.example/y", body={"value": 1})
     facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)

@@ -75,6 +75,8 @@ def test_lists_blocks_and_rates_stand_above_gates() -> None:
         (make_gate("A.Example.", "*.example", "deny"), True),
         (make_gate("*.a.example", "b.example", "deny"), False),
         (make_gate("b.example", "a.example", "deny"), False),
+        (make_gate("a.example", "c.example", "deny"), False),
+        (make_gate("c.example", "b.example", "deny"), False),
         (make_gate(*A_TO_B, "deny", type_="create"), True),
         (make_gate(*A_TO_B, "deny", type_="delete"), False),
         (make_gate(*A_TO_B, "deny", scheme="hyperty"), True),

@@ -80,7 +80,15 @@ def test_what_is_read_is_what_a_calendar_says_in_any_order_of_time(name: str, mo
         assert [attribute.read(facts) for attribute in attributes] == expected
 
 
-@pytest.mark.parametrize("now", [-1.0, 1e15, float("inf"), float("nan")])
+_YEAR_9999 = dt.datetime(9999, 1, 1, tzinfo=dt.UTC).timestamp()
+
+
+@pytest.mark.parametrize("now", [0.0, _YEAR_9999 - 1])
+def test_the_first_and_the_last_second_are_read(now: float) -> None:
+    assert zoned(ATTRIBUTES["time"], "Europe/Berlin").read(some_facts(now=now)) in (3_600, 3_599)
+
+
+@pytest.mark.parametrize("now", [-1.0, -0.001, _YEAR_9999, 1e15, float("inf"), float("nan")])
 def test_a_time_that_no_clock_shows_is_missing(now: float) -> None:
     assert zoned(ATTRIBUTES["time"], "Europe/Berlin").read(some_facts(now=now)) is None
 

@@ -328,6 +328,20 @@ def test_members_are_added_in_front_of_the_braces_of_the_body_or_not_at_all(
     assert message.takes_members == (is_kept and members[-1] == "body" and not end and body[-2] not in "{ ")
 
 
+@pytest.mark.parametrize("more", ["", '"more":1,', '"more":"a","other":"b",'])
+def test_a_body_at_the_end_takes_members_whatever_further_members_the_header_has(more: str) -> None:
+    [message] = codec.decode(f'{{{more}"id":1,"type":"read","from":"a:b","to":"c:d","body":{{"a":1}}}}'.encode())
+    assert message.takes_members
+    _check_takes_members(message)
+
+
+def test_quotation_marks_of_a_body_in_front_of_the_header_are_not_those_of_the_header() -> None:
+    body = json.dumps({"texts": ["x"] * HEADER_QUOTES}, separators=(",", ":"))
+    raw = f'{{"body":{body},"type":"create","from":"a:b","to":"c:d"}}'.encode()
+    [message] = codec.decode(raw)
+    assert (message.raw, message.body, message.takes_members) == (raw, body.encode(), False)
+
+
 @pytest.mark.parametrize("type_", ["create", "CREATE"])
 def test_header_members_may_have_their_most_characters_and_no_more(type_: str) -> None:
     """In the usual form, and in the one that is written anew."""

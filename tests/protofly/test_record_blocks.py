@@ -209,6 +209,17 @@ def test_a_block_at_its_bounds_is_read(content: bytes) -> None:
     assert len(list(read_block(content).lines())) in (3, 260)
 
 
+def test_a_long_word_counts_as_often_as_it_is_said() -> None:
+    long = "a" * (BLOCK_LINES_BYTES_MAX // BLOCK_RECORDS_MAX)
+    places = [0] + [1] * (BLOCK_RECORDS_MAX - 1)
+    content = block_of(bytes(places), records=BLOCK_RECORDS_MAX, columns=[column("words", long, "b")])
+    found = [len(json.loads(line)["x"]) for line in read_block(content).lines()]
+    assert found == [len(long), *places[1:]]
+    content = block_of(bytes(BLOCK_RECORDS_MAX), records=BLOCK_RECORDS_MAX, columns=[column("words", long, "b")])
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
+        read_block(content)
+
+
 def test_a_block_and_its_header_may_have_their_most_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     content = SOUND["words"]
     header_bytes = int.from_bytes(content[len(BLOCK_MAGIC) : len(BLOCK_MAGIC) + 4], "little")

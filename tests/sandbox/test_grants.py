@@ -131,6 +131,11 @@ def test_requests_of_one_answer_are_bounded_by_what_was_heard() -> None:
         assert caught.value.code is Code.STUB_OUTPUT
 
 
+def test_a_stub_to_which_nothing_was_said_yet_requests_nothing() -> None:
+    with pytest.raises(StubFaultError, check=lambda error: error.code is Code.STUB_OUTPUT):
+        Ledger(GRANTS).count_request(Action.SET_TIMER, 0.0)
+
+
 def test_states_are_bounded_by_the_second() -> None:
     ledger = Ledger(GRANTS)
     ledger.begin_answer(1000)

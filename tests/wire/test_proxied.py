@@ -103,6 +103,7 @@ def test_a_header_is_bounded_before_it_is_read() -> None:
         (["::ffff:10.0.0.8, 192.0.2.7:4000, ::ffff:10.0.0.9"], "192.0.2.7"),
         (["[2001:db8::7]:4000"], "2001:db8::7"),
         (["2001:db8::7,2001:db8:ffff::1"], "2001:db8::7"),
+        (["1.1.1.1"] * 31 + ["192.0.2.7"], "192.0.2.7"),
     ],
 )
 def test_the_rightmost_address_that_is_no_proxy_is_the_client(values: list[str], client: str) -> None:
@@ -133,6 +134,8 @@ def test_a_list_that_does_not_end_in_an_address_is_refused(values: list[str]) ->
         (['for="[2001:db8::7]:4000";proto=https;by=10.0.0.1'], "2001:db8::7"),
         (['For=1.1.1.1, for="192.0.2.7";host="a,b;c\\"", for=10.0.0.9'], "192.0.2.7"),
         (["for=_secret", "for=192.0.2.7"], "192.0.2.7"),
+        (["for=1.1.1.1;x=a\\,for=192.0.2.7"], "192.0.2.7"),
+        (['for="1.1.1.1";x="\\",for=8.8.8.8",for=192.0.2.7'], "192.0.2.7"),
     ],
 )
 def test_the_field_of_rfc_7239_names_the_client(values: list[str], client: str) -> None:

@@ -174,10 +174,10 @@ def judge_port(port: int) -> None:
 def same_address(first: str, second: str) -> bool:
     """Whether two texts are the same address, IPv4-mapped or not."""
     ours, theirs = parse_address(first), parse_address(second)
-    return ours is not None and theirs is not None and _bare(ours) == _bare(theirs)
+    return ours is not None and _bare(ours) == _bare(theirs)
 
 
-def _bare(address: Address) -> Address:
+def _bare(address: Address | None) -> Address | None:
     mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
     return mapped or address
 

@@ -200,9 +200,7 @@ def _registrations(tables: BusTables, person: Person) -> list[RegistryEntry]:
         or person.is_named_by(one.key)
         or any(person.is_named_by(text) for text in map(_key_or_text, (one.runtime, one.user, one.reporter)))
     }
-    index = Index.GUID if person.guid else Index.IDENTIFIER
-    if person.guid or "@" in name:
-        found |= {one.key: one for one in registry.find(index, name)}
+    found |= {one.key: one for one in registry.find(Index.GUID if person.guid else Index.IDENTIFIER, name)}
     return list(found.values())
 
 

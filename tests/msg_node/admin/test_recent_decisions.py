@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from msg_node.admin.core.recent_decisions import OF_A_BATCH, RecentDecisions, Trial, try_policies
+from policy.core.engine import Algorithm
 from policy.core.gate import Gate
 from protofly.records import DecisionRecord, GateFacts, MessageRecord
 from tests.support.policies import deny, one_policy, permit, test
@@ -107,3 +108,40 @@ def test_decisions_are_tried_that_have_what_the_policies_read(
 ) -> None:
     trial: Trial = try_policies(Gate(one_policy(permit("other"), rule)), records, frozenset(missing))
     assert (trial.judged, trial.unknown, [one.record.msg_type for one in trial.changed]) == expected
+
+
+@pytest.mark.parametrize(
+    ("condition", "record", "is_met"),
+    [
+        (test("size", "moreThan", 0), denial(), False),
+        (test("size", "moreThan", 6), denial(size_in=7), True),
+        (test("size", "moreThan", 7), denial(size_in=7), False),
+        (test("size", "moreThan", 10), message("deny", role="in", size_wire=11), True),
+        (test("size", "moreThan", 10), message("deny", size_wire=11), False),
+        (test("linkDomain", "in", "b.example"), denial(link_domain="b.example"), True),
+        (test("linkDomain", "in", "a.example"), denial(), False),
+        (test("linkDomain", "in", "b.example"), message("deny"), True),
+        (test("hook", "in", "peer"), denial(hook="peer"), True),
+        (test("hook", "in", "in"), message("deny", role="in"), True),
+        (test("msgFrom", "in", ANA), denial(src_key=ANA), True),
+        (test("msgTo", "in", BO), denial(dst_key=BO), True),
+        (test("msgTo", "in", BO), denial(src_key=BO), False),
+        (
+            test("identity.user", "in", "ana"),
+            denial(facts=GateFacts(identity_verified=True, identity_user="ana")),
+            True,
+        ),
+        (
+            test("identity.user", "in", "ana"),
+            message("deny", facts=GateFacts(identity_verified=True, identity_user="ana")),
+            True,
+        ),
+    ],
+)
+def test_a_decision_is_tried_on_what_its_record_says(condition: Any, record: Any, *, is_met: bool) -> None:
+    trial = try_policies(
+        Gate(one_policy(deny("other"), permit("met", condition), algorithm=Algorithm.PERMIT_OVERRIDES)),
+        [record],
+        frozenset(),
+    )
+    assert bool(trial.changed) is is_met

@@ -312,6 +312,36 @@ def test_registrations_of_a_session_or_in_somebody_s_name_are_traces_each(plain:
     assert found == {f"hyperty://{DOMAIN}/0", f"hyperty://{DOMAIN}/1", HERS}
 
 
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("ina@a.example", {0, 1}),
+        ("user-guid://G2", {2, 3}),
+        (f"user://{DOMAIN}/ina", {0}),
+        (f"user://{DOMAIN}/ina@a.example", {1}),
+        ("https://login ina@a.example", set()),
+        ("idp ina", set()),
+    ],
+)
+def test_registrations_are_found_by_an_account_or_a_guid_of_whom_no_session_is_here(
+    plain: NodeState, name: str, places: set[int]
+) -> None:
+    for number, (user, guid) in enumerate([
+        ("ina", ""), ("ina@a.example", ""), ("else", "G2"), ("ino", "user-guid://G2"), ("inaa", "G22"),
+    ]):  # fmt: skip
+        members = Changed(user=f"user://{DOMAIN}/{user}", guid=guid, descriptor="d", runtime=STRANGER)
+        plain.registry.register(f"hyperty://{DOMAIN}/{number}", members, sid=99, now=NOW)
+    found = [entry.key for entry in traces_of(plain, name).registrations]
+    assert sorted(found) == [f"hyperty://{DOMAIN}/{number}" for number in sorted(places)]
+
+
+def test_data_objects_that_a_person_reports_are_traces_each(plain: NodeState) -> None:
+    for number, reporter in enumerate([HERS, OTHER]):
+        members = Changed(name="n", reporter=reporter, schema="s", runtime=STRANGER)
+        plain.registry.register(f"comm://{DOMAIN}/{number}", members, sid=99, now=NOW)
+    assert [entry.key for entry in traces_of(plain).registrations] == [f"comm://{DOMAIN}/0"]
+
+
 def test_things_of_an_agent_and_values_on_or_by_it_are_traces_each(plain: NodeState) -> None:
     lamp, shared = f"thing://{DOMAIN}/vera/lamp", f"thing://{DOMAIN}/someone/lamp"
     for thing in (lamp, shared):

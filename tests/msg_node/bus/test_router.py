@@ -482,6 +482,7 @@ def test_what_is_learned_is_what_was_said_last_and_nothing_of_the_ended_is_kept(
                 model = dict([*model.items(), (key, sid)][-bound:])
             assert {one: learned.find(one, NOW) for one in "abcdef"} == {one: model.get(one) for one in "abcdef"}
             assert {one for keys in learned._of.values() for one in keys} == set(model)
+            assert set(learned._of) == set(model.values()), "nothing is kept for a session without names"
 
 
 def test_what_is_learned_is_bounded_and_the_oldest_goes_first() -> None:

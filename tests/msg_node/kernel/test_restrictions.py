@@ -92,6 +92,18 @@ def test_what_is_not_stored_yet_is_neither_lost_nor_brought_back_by_what_others_
     assert [one.subject for one in known] == ["c.example"]
 
 
+def test_the_last_thousand_that_were_removed_here_are_not_brought_back_by_others() -> None:
+    known, many = Restrictions(Journal()), [restriction(f"{number:04}.example") for number in range(1_001)]
+    for one in many:
+        known.set(one)
+    rows = stored(*many)
+    for one in many[:1_000]:
+        known.lift(Restricted.PEER, one.subject)
+    assert known.shared(rows, now=5.0).came == []
+    known.lift(Restricted.PEER, many[1_000].subject)
+    assert known.shared(rows, now=5.0).came == many[:1]
+
+
 def test_a_node_that_ends_a_restriction_leaves_a_newer_one_of_another_node_alone() -> None:
     known, journal = Restrictions(Journal()), Journal()
     known.restore(rows := stored(since(1.0, until=4.0)), now=2.0)
