@@ -107,9 +107,10 @@ def traffic_map(traffic: Sequence[PairTraffic]) -> str:
             axes.text(column + 0.5, row + 0.8, text, ha="center", va="center", fontsize=7, color=colour)
         rows, columns = np.nonzero(denied)
         shares = denied[rows, columns] / np.maximum(messages[rows, columns], 1)
-        sizes = 12 + 48 * np.sqrt(shares)
+        sizes = 12 + (28 if size <= _NUMBERED else 48) * np.sqrt(shares)
+        above = 0.34 if size <= _NUMBERED else 0.5  # of the number in the cell
         for colour, width in (("#FFFFFF", 2.2), (RED, 1.2)):
-            axes.scatter(columns + 0.5, rows + 0.5, marker="x", s=sizes, color=colour, linewidths=width)
+            axes.scatter(columns + 0.5, rows + above, marker="x", s=sizes, color=colour, linewidths=width)
         labels = [_short(name) for name in names]
         axes.set_xticks(np.arange(size) + 0.5, labels, rotation=60, ha="right", rotation_mode="anchor")
         axes.set_yticks(np.arange(size) + 0.5, labels)
@@ -200,6 +201,7 @@ def waterfall(total: Reconciled) -> str:
         right.margins(x=0.45)
         right.set_xlim(left=0, right=None if any(count for _, count, _ in classes) else 1)
         right.grid(visible=False, axis="y")
+        right.set_xlabel("messages")
         right.xaxis.set_major_locator(MaxNLocator(5, integer=True))
         right.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
 
@@ -391,4 +393,5 @@ def _time_axis(axes: Axes, times: Sequence[float]) -> None:
         axes.set_xlim(times[0] - _AROUND_ONE_HOUR_DAYS, times[0] + _AROUND_ONE_HOUR_DAYS)
     locator = mdates.AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
+    axes.set_xlabel("time, UTC")
     axes.xaxis.set_major_formatter(mdates.ConciseDateFormatter(locator, tz=UTC))  # type: ignore[no-untyped-call]

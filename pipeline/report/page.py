@@ -18,10 +18,18 @@ from markupsafe import Markup
 
 from pipeline.core.harmless import harmless
 from pipeline.report import charts
-from pipeline.report.facts import ReportFacts
+from pipeline.report.facts import AlertLine, ReportFacts
 
 _TEMPLATE: Final = "page.html.j2"
 _SCRIPT: Final = "page.js.j2"
+_MEASURED: Final = {
+    "fan-out": "recipients in five minutes",
+    "flood": "messages in the hour",
+    "scanning": "of the messages to nobody",
+    "spoofing": "messages with senders of others",
+}
+"""What an alert of each pattern counts; see `pipeline.core.alerts`."""
+_SHARES: Final = frozenset({"scanning"})
 
 
 def render(facts: ReportFacts) -> str:
@@ -37,7 +45,8 @@ def render(facts: ReportFacts) -> str:
     environment.filters.update(
         count=lambda number: f"{number:,}",
         moment=_moment,
-        hour=lambda us: _moment(us)[:16],
+        hour=lambda us: f"{_moment(us)[:16]} UTC",
+        measured=_measured,
         milliseconds=lambda us: "–" if us is None else f"{us / 1e3:,.2f}",
         short=lambda text: text[:10],
         size=_size,
@@ -76,6 +85,17 @@ def _charts(facts: ReportFacts) -> dict[str, Markup | None]:
 
 def _moment(us: int | None) -> str:
     return "unknown" if us is None else f"{datetime.fromtimestamp(us / 1e6, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _measured(alert: AlertLine) -> str:
+    """What was counted, in its unit, and from where on that is an alert."""
+    observed, threshold = (
+        f"{100 * number:.0f} %"
+        if alert.pattern in _SHARES
+        else f"{number:,.{0 if number >= 10 or number == int(number) else 2}f}"
+        for number in (alert.observed, alert.threshold)
+    )
+    return f"{observed} {_MEASURED.get(alert.pattern, '')}".rstrip() + f", threshold {threshold}"
 
 
 def _size(number_bytes: int) -> str:

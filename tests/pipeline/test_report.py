@@ -233,6 +233,30 @@ def test_captions_give_sample_sizes_and_how_far_the_records_reach(page: str) -> 
     assert "messages on either side (12,345 sent, 12,300 received) over 2 pairs of domains" in text
 
 
+@pytest.mark.parametrize(
+    ("pattern", "observed", "threshold", "words"),
+    [
+        ("fan-out", 1_220.0, 100.0, "1,220 recipients in five minutes, threshold 100"),
+        ("flood", 610.0, 103.956, "610 messages in the hour, threshold 104"),
+        ("flood", 9.5, 2.25, "9.50 messages in the hour, threshold 2.25"),
+        ("scanning", 0.96, 0.5, "96 % of the messages to nobody, threshold 50 %"),
+        ("spoofing", 25.0, 1.0, "25 messages with senders of others, threshold 1"),
+        ("of a later version", 3.0, 2.0, "3, threshold 2"),
+    ],
+)
+def test_alert_says_in_which_unit_and_zone_it_was_observed(
+    pattern: str, observed: float, threshold: float, words: str
+) -> None:
+    shown = replace(alert("b.example"), pattern=pattern, observed=observed, threshold=threshold)
+    page = render(replace(NOTHING, alerts=(shown,), alert_count=1))
+    assert f"2026-03-02 05:00 UTC · b.example → a.example · {words}</summary>" in page
+
+
+def test_days_and_axes_of_time_name_their_zone(page: str) -> None:
+    assert page.count(">time, UTC</text>") == 2
+    assert "<th>day, UTC</th>" in page
+
+
 def test_equal_facts_give_equal_bytes(page: str) -> None:
     assert render(facts()) == page
 

@@ -10,6 +10,13 @@ from tests.pipeline.test_report import facts
 from tests.support.browser import browser
 
 CELLS = "[...document.querySelectorAll('#pairs tr:not([hidden]) td:nth-child(3)')].map(one => one.textContent)"
+CUT_OFF = """[...document.querySelectorAll('table, figure svg, pre')]
+    .filter(one => one.getBoundingClientRect().right > document.documentElement.clientWidth
+        || one.scrollWidth > one.clientWidth + 1
+        || one.parentElement.scrollWidth > one.parentElement.clientWidth + 1)
+    .map(one => one.textContent.slice(0, 40))"""
+A4_WITHIN_MARGINS = 703
+"""186 mm, at 96 CSS pixels an inch."""
 
 
 async def test_tables_are_sorted_by_their_values_and_filtered_without_a_server(tmp_path: Path) -> None:
@@ -38,3 +45,35 @@ async def test_tables_are_sorted_by_their_values_and_filtered_without_a_server(t
             for scheme in ("light", "dark"):
                 await page.picture(tmp_path / f"report-{width}-{scheme}.png", scheme)
         assert page.wrong == []
+
+
+async def test_printed_page_is_light_cuts_no_column_off_and_repeats_heads_on_every_sheet(tmp_path: Path) -> None:
+    known = facts(f"{'long-name.' * 6}b.example")
+    statements = known.statements * 50
+    file = tmp_path / "report.html"
+    file.write_text(render(replace(known, statements=statements, statement_count=len(statements))))
+    async with browser(tmp_path) as page:
+        await page.resize(A4_WITHIN_MARGINS)
+        await page.go(file.as_uri())
+        await page.run("dispatchEvent(new Event('beforeprint'))")
+        dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+        await page.call("Emulation.setEmulatedMedia", media="print", features=dark)
+        assert await page.run("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert await page.run(CUT_OFF) == []
+        heads = await page.run("[...document.querySelectorAll('table')].map(one => one.tHead?.rows.length)")
+        assert heads == [1] * len(heads)
+        assert await page.run("getComputedStyle(document.querySelector('thead')).breakInside") == "avoid"
+        assert await page.run("document.querySelectorAll('th button').length") == 0  # with them no head is repeated
+        await page.run("dispatchEvent(new Event('afterprint'))")
+        assert await page.run("document.querySelectorAll('th button').length") > len(heads)
+        assert page.wrong == []
+
+
+async def test_tables_need_no_scrolling_in_a_wide_window(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render(facts()))
+    async with browser(tmp_path) as page:
+        await page.resize(1400)
+        await page.go(file.as_uri())
+        await page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
+        assert await page.run(CUT_OFF) == []
