@@ -1,6 +1,7 @@
 """The admin site: the admin service over HTTPS and the console, on a listener of its own.
 
-One request is one `POST /api` with what the socket takes as well; `GET /api` lists the operations:
+One request is one `POST /api` with what the socket takes as well; `GET /api` lists the operations, and
+`GET /openapi.json` describes all of this for programs:
 
     {"operation": "peer block", "arguments": {"domain": "c.example"}, "dry_run": true}
     {"result": {"operation": "peer block", "before": null, "after": {}, "dry_run": true}}
@@ -28,6 +29,7 @@ from msg_node.admin.admin_body import body_of
 from msg_node.admin.admin_token import AdminToken
 from msg_node.admin.administration import Administration
 from msg_node.admin.console import Console
+from msg_node.admin.core.openapi import openapi_document
 from msg_node.admin.core.operations import OPERATIONS, REQUEST_BYTES, AdminRequest, Operation, error_facts
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
 from msg_node.settings.admin import token_file
@@ -88,7 +90,11 @@ class AdminSite:
 
     def make_app(self) -> Starlette:
         """The ASGI application."""
-        routes = [Route("/api", self._operations, methods=["GET"]), Route("/api", self._perform, methods=["POST"])]
+        routes = [
+            Route("/api", self._operations, methods=["GET"]),
+            Route("/api", self._perform, methods=["POST"]),
+            Route("/openapi.json", self._description, methods=["GET"]),
+        ]
         app = Starlette(routes=[*routes, *self._console.routes()], exception_handlers={HostError: _refuse})
         app.router.redirect_slashes = False  # it would send clients where their own request says
         return app
@@ -100,6 +106,10 @@ class AdminSite:
     async def _operations(self, request: Request) -> Response:
         self._access.actor_of(request)
         return _json({"operations": [_shown(one) for one in OPERATIONS.values()]})
+
+    async def _description(self, request: Request) -> Response:
+        self._access.actor_of(request)
+        return _json(openapi_document())
 
     async def _perform(self, request: Request) -> Response:
         actor = self._access.actor_of(request)

@@ -141,15 +141,25 @@ def config_reference(
     status: Annotated[
         bool, typer.Option("--status", help="Of the members of /status (docs/status.md) instead.")
     ] = False,
+    openapi: Annotated[
+        bool, typer.Option("--openapi", help="Of the admin site as OpenAPI (docs/admin-openapi.json) instead.")
+    ] = False,
 ) -> None:
     """Print the reference of all settings as Markdown (docs/configuration.md)."""
+    from msg_node.admin.core.openapi import openapi_text
     from msg_node.admin.core.operations_reference import operations_reference
     from msg_node.admin.core.status_reference import status_reference
     from msg_node.settings.reference import configuration_reference
 
-    if operations and status:
-        raise typer.BadParameter("one page at a time", param_hint="'--operations' / '--status'")
-    page = operations_reference() if operations else status_reference() if status else configuration_reference()
+    pages = {
+        operations_reference: operations,
+        status_reference: status,
+        openapi_text: openapi,
+    }
+    wanted = [page for page, is_wanted in pages.items() if is_wanted] or [configuration_reference]
+    if len(wanted) > 1:
+        raise typer.BadParameter("one page at a time", param_hint="'--operations' / '--status' / '--openapi'")
+    page = wanted[0]()
     if output is None:
         typer.echo(page, nl=False)
     else:
