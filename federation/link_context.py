@@ -26,12 +26,13 @@ from protofly.message import Message
 class Refusal(NamedTuple):
     """The reason why a message was not taken, with the facts that its sender may know.
 
-    `instead`: what a policy wants to happen in place of a refusal.
+    `instead`: what a policy wants to happen in place of a refusal. `detail`: for the description of the answer.
     """
 
     code: Code
     value: dict[str, object] | None = None
     instead: Instead | None = None
+    detail: str = ""
 
 
 class Identified(NamedTuple):

@@ -126,7 +126,7 @@ class Outbound:
         except PeerError as exc:
             self._machine.counters[LinkCount.REFUSED] += 1
             self._records.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
-            return Refusal(exc.code)
+            return Refusal(exc.code, detail=exc.detail)
         outbound.policy_us, outbound.facts = policy_us, self._records.facts_of(facts)
         return outbound
 

@@ -15,7 +15,7 @@ import msgspec
 from federation.shipped_files import shipped_file
 from msg_node.site.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from msg_node.storage.file_checks import read_file
-from protofly.documents import Manifest, decode_envelope, decode_manifest, decode_root
+from protofly.documents import EndpointName, Manifest, decode_envelope, decode_manifest, decode_root
 from protofly.errors import SettingsError
 from sandbox.core.module_check import inspect_module
 from stubkit.keys import KeyRing
@@ -96,6 +96,8 @@ def complete(site: SigningSite, request: PublishRequest, index: Publication | No
             raise SettingsError(f"--reset {name}: expected one of {', '.join(OPTIONS)}, all")
         if OPTIONS[name] in given:
             raise SettingsError(f"--reset {name} and --{name} contradict each other")
+    for name in given.get("endpoints", ()):
+        _check_endpoint_name(name)
     defaults = PublishOptions(
         module=default_module(),
         url=f"https://{site.domain}",
@@ -113,6 +115,17 @@ def complete(site: SigningSite, request: PublishRequest, index: Publication | No
         needs_auth=options.needs_auth and not options.ranges,  # a legacy service cannot prove a node
         kept=tuple(name for name in kept if getattr(options, OPTIONS[name]) != getattr(defaults, OPTIONS[name])),
     )
+
+
+def _check_endpoint_name(name: str) -> None:
+    """Raise SettingsError if this cannot be the name of an endpoint: its address, for example."""
+    try:
+        msgspec.convert(name, EndpointName)
+    except msgspec.ValidationError:
+        raise SettingsError(
+            f"--endpoint {name}: expected the name of an endpoint, for example mn; "
+            "its address is `endpoint_url` under [publish] of the node's settings"
+        ) from None
 
 
 def _published(site: SigningSite, selector: str, index: Publication | None) -> dict[str, Any]:

@@ -193,7 +193,8 @@ class ClusterLinks:
         """Answer a message that was taken and came to nothing, wherever its sender is."""
         if message.expects_reply:
             value = msgspec.UNSET if refusal.value is None else refusal.value
-            self._refusals.answer(codec.refusal(message, refusal.code, source=self._refusals.node, value=value))
+            node, detail = self._refusals.node, refusal.detail
+            self._refusals.answer(codec.refusal(message, refusal.code, source=node, value=value, detail=detail))
 
     def announce(self, domain: str) -> None:
         """Have other nodes know that a link is up (again): the other domain may have forgotten what they listen to."""

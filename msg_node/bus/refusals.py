@@ -50,8 +50,8 @@ class Refusals:
                 extra = {"source": self.node}
                 reply = codec.response(message, status, description=description, extra=extra, has_desc=has_desc)
             else:
-                code, value = refusal.code, refusal.value
-                reply = session_refusal(message, code, value, source=self.node, has_desc=has_desc)
+                code, value, detail = refusal.code, refusal.value, refusal.detail
+                reply = session_refusal(message, code, value, source=self.node, has_desc=has_desc, detail=detail)
             self.send_queues.enqueue(port, reply)
 
     def refuse_later(self, number: int, message: Message, refusal: Refusal) -> None:
@@ -60,7 +60,7 @@ class Refusals:
         if port is not None:
             self.refuse(port, message, refusal)
         elif number < 0 and message.expects_reply:
-            self.own.send(codec.refusal(message, refusal.code, source=self.node))
+            self.own.send(codec.refusal(message, refusal.code, source=self.node, detail=refusal.detail))
 
     def answer(self, message: Message) -> None:
         """Route a reply that the node made in place of somebody else."""

@@ -36,13 +36,20 @@ def validator_reply(broken: codec.BrokenMessageError, runtime: str, *, has_desc:
 
 
 def session_refusal(
-    message: Message, code: Code, value: dict[str, object] | None, *, source: str, has_desc: bool = True
+    message: Message,
+    code: Code,
+    value: dict[str, object] | None,
+    *,
+    source: str,
+    has_desc: bool = True,
+    detail: str = "",
 ) -> Message:
-    """Refuse a message of a session; dialect A reads the description as `desc`."""
+    """Refuse a message of a session; dialect A reads the description as `desc`. `detail` is added to it."""
     extra: dict[str, object] = {"reason": code.word, "source": source}
     if value is not None:
         extra["value"] = value
-    return codec.response(message, code.status, extra=extra, has_desc=has_desc)
+    description = f"{code.description}: {detail}" if detail else None
+    return codec.response(message, code.status, description=description, extra=extra, has_desc=has_desc)
 
 
 def described(reply: Message) -> Message:

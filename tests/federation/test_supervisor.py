@@ -15,6 +15,7 @@ from federation.document_news import DocumentNews
 from federation.domain_documents import DomainDocuments
 from federation.instance_run import StubSources
 from federation.instance_watch import InstanceWatch
+from federation.link_context import Refusal
 from federation.supervisor import StubSupervisor
 from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
@@ -158,6 +159,29 @@ async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
                 link.tick(trio.current_time())
         assert rig.pair.a.answer_codes == [Code.DEPLOY_TIMEOUT] * 3
         assert all("nobody is there" in str(body_of(one)["description"]) for one in rig.pair.a.answers)
+        nursery.cancel_scope.cancel()
+
+
+class NamelessDomain:
+    """A provider whose domain has no address."""
+
+    async def package(self, domain: str, *_: object, **__: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        raise PeerError(Code.NO_SUCH_DOMAIN, "address: no address", domain=domain)
+
+
+async def test_who_comes_while_a_domain_is_given_up_hears_the_same_reason_as_those_who_waited(
+    rig: Rig, autojump_clock: trio.testing.MockClock
+) -> None:
+    link = rig.pair.to_b
+    rig.sources.provider = NamelessDomain()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.supervisor.run)
+        assert link.send(request(1)) is None
+        await trio.sleep(0.1)
+        (answer,) = rig.pair.a.answers
+        assert str(body_of(answer)["description"]).endswith(": address: no address")
+        assert link.send(request(2)) == Refusal(Code.NO_SUCH_DOMAIN, detail="address: no address")
         nursery.cancel_scope.cancel()
 
 

@@ -167,6 +167,14 @@ def test_a_changed_fingerprint_is_said_and_an_equal_one_is_not(shop: Shop) -> No
     assert not shop.facts()["is_new_fingerprint"]
 
 
+def test_an_address_in_place_of_the_name_of_an_endpoint_is_refused_and_says_where_it_belongs(shop: Shop) -> None:
+    done = shop.publish("--endpoint", "wss://mn.a.example/link")
+    assert done.exit_code == 2
+    assert "--endpoint wss://mn.a.example/link: expected the name of an endpoint" in done.stderr
+    assert "endpoint_url" in done.stderr
+    assert not shop.site.exists()
+
+
 def test_another_threshold_makes_a_new_root_and_is_kept(shop: Shop) -> None:
     shop.run("keys", "add", "root", "--keys", shop.keys)
     shop.facts()

@@ -390,6 +390,10 @@ async def test_what_is_for_another_domain_goes_there_and_refusals_come_back(rig:
     reply = await ana.ask("read", far)
     assert code_and_reason(reply) == (429, "rate")
     assert reply["body"]["value"] == {"retryAfter": 2}
+    rig.domains.refusals[FOREIGN] = Refusal(Code.NO_SUCH_DOMAIN, detail="address: no address")
+    reply = await ana.ask("read", far)
+    assert code_and_reason(reply) == (404, "no-such-domain")
+    assert reply["body"]["description"].endswith(": address: no address")
 
 
 async def test_addresses_of_another_domain_cannot_be_allocated_there(rig: RuntimeRig) -> None:
