@@ -209,6 +209,8 @@ def lines_in(content: bytes) -> Iterator[bytes]:
 def _read_columns(header: BlockHeader, content: bytes, position: int) -> dict[str, Column]:
     columns: dict[str, Column] = {}
     lines_bytes = len(msgspec.json.encode(header.node)) * header.records
+    if lines_bytes > BLOCK_LINES_BYTES_MAX:
+        raise _malformed(f"stands for more than {BLOCK_LINES_BYTES_MAX} bytes")
     for described in header.columns:
         name, form = described.name, described.form
         if name in columns or name in _OF_HEADER:
@@ -230,8 +232,6 @@ def _read_columns(header: BlockHeader, content: bytes, position: int) -> dict[st
             raise _malformed(f"stands for more than {BLOCK_LINES_BYTES_MAX} bytes")
         columns[name] = column
         position = end
-    if lines_bytes > BLOCK_LINES_BYTES_MAX:
-        raise _malformed(f"stands for more than {BLOCK_LINES_BYTES_MAX} bytes")
     if position != len(content):
         raise _malformed(f"{len(content) - position} bytes behind its columns")
     return columns

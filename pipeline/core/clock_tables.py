@@ -275,7 +275,7 @@ class _Clouds:
 
     def _quantile(self, height: Figures, *, is_up: bool, parts: int, quantile: float) -> Figures:
         rows = self._rows[is_up]
-        part = np.minimum(((self._time[rows] + 0.5) * parts).astype(np.int64), parts - 1)
+        part = ((self._time[rows] + 0.5) * parts).astype(np.int64)  # no time is as late as the end of its hour
         return _quantiles(self._group[rows] * parts + part, height[rows], self.count * parts, quantile)
 
 

@@ -223,11 +223,9 @@ def _groups(rows: pa.Table, names: Collection[str]) -> tuple[Numbers, Numbers, N
     keys = []
     for name in names:
         values = column(rows, name)
-        if pa.types.is_boolean(values.type):
-            keys.append((np.asarray(values).astype(np.int64), 2))
-        elif pa.types.is_integer(values.type):
+        if pa.types.is_integer(values.type):
             keys.append(from_zero(numbers(rows, name)))
-        else:
+        else:  # flags as well
             found, places = words(values)
             keys.append((places, len(found)))
     group, _ = group_numbers(keys)

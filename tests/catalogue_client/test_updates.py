@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from catalogue_client.core.state import FailedModule, StubMark, TrustState
-from catalogue_client.core.updates import FAILED_MODULES_KEPT, UpdateRule, failed, proved
+from catalogue_client.core.updates import FAILED_MODULES_KEPT, UpdateMode, UpdateRule, failed, held_update, proved
+from catalogue_client.core.verify import PermissionsPolicy, held_permissions
 from protofly.documents import Permissions, Revoked, TrustLevel
 from protofly.errors import Code, HostError, PeerError
 from protofly.stub import VerifiedStub
 from tests.support.guests import custom_section
-from tests.support.repository import MODULE, World
+from tests.support.repository import MODULE, PublishedDomain, World
 
 WHY = FailedModule(code="stub-trapped", detail="unreachable")
 
@@ -229,10 +230,39 @@ def test_version_without_a_predecessor_or_a_known_module_is_not_marked_as_failed
 def test_a_module_that_fails_again_is_the_newest_and_pushes_no_other_out() -> None:
     others = {f"d{number}": WHY for number in range(FAILED_MODULES_KEPT - 1)}
     again = msgspec.structs.replace(WHY, detail="again")
-    state = msgspec.structs.replace(state_with(SOME), failed_modules={"c2": WHY, **others})
+    state = msgspec.structs.replace(state_with(SOME), failed_modules={"d0": WHY, "c2": WHY, **others})
     assert list(failed(state, "s", "m2", again).failed_modules.items()) == [*others.items(), ("c2", again)]
     state = msgspec.structs.replace(state, failed_modules={**others, "e": WHY})
     assert list(failed(state, "s", "m2", WHY).failed_modules) == [*list(others)[1:], "e", "c2"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "accepted", "offered", "is_held"),
+    [
+        ("hold", 2, 3, True),
+        ("hold", 2, 2, False),
+        ("hold", 0, 3, False),
+        ("hold", None, 3, False),
+        ("auto", 2, 3, False),
+        ("pinned", 2, 3, False),
+    ],
+)
+def test_another_version_than_the_accepted_one_waits_where_updates_are_held(
+    mode: UpdateMode, accepted: int | None, offered: int, *, is_held: bool
+) -> None:
+    mark = None if accepted is None else msgspec.structs.replace(SOME, serial=accepted)
+    manifest = msgspec.structs.replace(PublishedDomain("b.example").manifest, serial=offered)
+    assert bool(held_update(mark, manifest, UpdateRule(mode))) is is_held
+    approved = UpdateRule(mode, frozenset({manifest.module.sha256}))
+    assert held_update(mark, manifest, approved) == []
+
+
+def test_a_new_name_is_compared_with_accepted_stubs_only() -> None:
+    wanted = Permissions(auth=True, storage_bytes=0)
+    manifest = msgspec.structs.replace(PublishedDomain("b.example").manifest, name="new", permissions=wanted)
+    for serial, held in ((1, ["auth"]), (0, [])):
+        state = state_with(msgspec.structs.replace(SOME, serial=serial))
+        assert held_permissions(manifest, "x", state, PermissionsPolicy()) == held
 
 
 def test_failures_and_proofs_count_for_the_accepted_version_only() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from pipeline.core.clock_course import clock_findings, filled, finding_line, offsets_by_hour
+from pipeline.core.clock_course import ClockFinding, clock_findings, filled, finding_line, offsets_by_hour
 from pipeline.core.clock_graph import Delay, Offset
 from pipeline.core.clock_tables import HOUR_US
 
@@ -106,3 +106,15 @@ def test_of_two_clocks_the_one_that_is_not_the_reference_is_named_and_the_other_
     [found] = clock_findings(offsets_by_hour(hourly(clocks)))
     assert (found.domain, found.against) == (B, f"the clock of {A}")
     assert "drifts, 2,400 ms a day fast (27.8 ppm" in finding_line(found, "2026-03-02")
+
+
+@pytest.mark.parametrize(
+    ("change_us", "said"),
+    [
+        (86_400_000_000, "86,400,000 ms a day fast (1,000,000.0 ppm, ± 2 ms)"),
+        (-86_400_000_000, "86,400,000 ms a day slow (1,000,000.0 ppm, ± 2 ms)"),
+        (864_000, "864 ms a day fast (10.0 ppm, ± 2 ms)"),
+    ],
+)
+def test_a_drift_is_said_by_the_day_and_in_parts_of_a_million(change_us: int, said: str) -> None:
+    assert said in finding_line(ClockFinding(B, "drift", 0, change_us, 2_000, "x"), "2026-03-02")

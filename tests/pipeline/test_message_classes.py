@@ -56,6 +56,20 @@ def test_of_equal_records_the_earliest_stands_for_its_message() -> None:
         assert case_of(rows, [{}])["out_ts_us"] == NOON_US
 
 
+@pytest.mark.parametrize("is_turned", [False, True])
+def test_of_equal_records_of_one_time_node_start_and_number_of_the_record_decide_in_this_order(
+    *, is_turned: bool
+) -> None:
+    names = ("node", "boot", "seq")
+    places = [("mn-1.a.example", 1, 9), ("mn-1.a.example", 2, 8), ("mn-2.a.example", 0, 7), ("mn-2.a.example", 0, 8)]
+    rows: list[Row] = [dict(zip(names, place, strict=True)) | {"outcome": "denied"} for place in places]
+    for first in range(len(rows)):
+        left = rows[first:][::-1] if is_turned else rows[first:]
+        node, boot, seq = places[first]
+        evidence = case_of(left, [{}])["evidence"]
+        assert evidence.startswith(f"a.example: node {node} boot {boot} record {seq};"), evidence
+
+
 counts = st.fixed_dictionaries(
     {
         **dict.fromkeys(("src_domain", "dst_domain"), st.sampled_from(["a.example", "b.example", "c.example"])),

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -159,6 +160,20 @@ def test_totals_are_equal_when_all_sums_are_each_message_has_one_record_and_no_t
         row["out_set_xor"],
         row["in_set_sum"],
     )
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "is_equal"), [(6, 14, True), (5, 14, False), (6, 15, False), (5, 15, False), (None, None, True)]
+)
+def test_totals_differ_when_one_message_came_too_early_or_one_too_late(
+    least: int | None, most: int | None, *, is_equal: bool
+) -> None:
+    row = {"src_domain": "a.example", "dst_domain": "b.example", "bucket_us": NOON_US, "repeats": 0}
+    row |= {f"{side}_{name}": 1 for side in ("out", "in") for name in COUNTED}
+    row |= {"in_delivered": 1, "undelivered": 0, "lag_min_us": least, "lag_max_us": most}
+    schema = pa.schema([(name, pa.string() if name.endswith("_domain") else pa.int64()) for name in row])
+    [found] = compare(pa.Table.from_pylist([row], schema), clocks(10), skew_us=SKEW_US).to_pylist()
+    assert found["is_equal"] is is_equal
 
 
 buckets = st.fixed_dictionaries(

@@ -8,6 +8,7 @@ import pytest
 
 from policy.core import engine
 from policy.core.attributes import ATTRIBUTES
+from policy.core.beginnings import find_beginning
 from policy.core.engine import (
     FAULT,
     Algorithm,
@@ -464,3 +465,22 @@ def test_what_is_settled_for_many_names_is_forgotten_before_it_grows(monkeypatch
         name = f"n{number}.example"
         assert policies.decide(some_facts(to_domain=name, link_domain=name)).effect is Effect.DENY
         assert len(policies._programs) <= 5
+
+
+@pytest.mark.parametrize("is_policy", [False, True])
+def test_the_target_of_an_empty_set_or_policy_is_read_as_well(*, is_policy: bool) -> None:
+    target = check("identity.user", "equals", "ana")
+    policies = (Policy(id="p", target=target, rules=()),) if is_policy else ()
+    found = compile_policies([PolicySet(id="s", target=ALWAYS if is_policy else target, policies=policies)])
+    assert found.facts_read >= {"identity.user"}
+
+
+@pytest.mark.parametrize(("chars", "is_read"), [(253, True), (254, False)])
+def test_a_domain_is_read_up_to_its_most_characters(chars: int, *, is_read: bool) -> None:
+    name = "a" * (chars - 8) + ".example"
+    assert ATTRIBUTES["dstSPDomain"].read(some_facts(to_domain=name)) == (name if is_read else None)
+
+
+def test_a_test_without_parameters_has_no_beginning() -> None:
+    assert find_beginning([check("msgTo", "in")]) is None
+    assert find_beginning([check("msgTo", "in", "hyperty://a.example/x")]) is not None

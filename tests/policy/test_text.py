@@ -161,8 +161,11 @@ def test_conditions_of_a_file_stand_inside_each_other_up_to_32_levels(kind: str,
         return json.dumps({"id": "s", "rules": [{"id": "r", "effect": "deny", "condition": condition}]})
 
     assert decide(text(32), "json")[0] == "deny"
-    with pytest.raises(SettingsError, match=r"p:1: .*nested more than 32 deep"):  # before anything is compiled
+    with pytest.raises(SettingsError, match="nested more than 32 deep"):
         decide(text(33), "json")
+    if kind in ("not", "list"):  # more than could be read to the end
+        with pytest.raises(SettingsError, match="nested more than 32 deep"):
+            decide(text(600), "json")
 
 
 def runtime_condition(attribute: str, operator: str, params: object) -> PolicyText:

@@ -46,6 +46,15 @@ def test_a_full_table_displaces_the_oldest_of_the_address_with_the_most() -> Non
     assert len(pending) == 7
 
 
+def test_of_two_with_the_most_the_one_that_had_as_many_first_gives() -> None:
+    pending = table()
+    one, *_ = entered(pending, "10.0.0.1", "10.0.0.1")
+    other, *_ = entered(pending, "10.0.0.2", "10.0.0.2")
+    pending.leave(entered(pending, "10.0.0.1")[0])  # so it has had two once more, and later
+    entered(pending, "192.0.2.1", "192.0.3.1", "192.0.4.1", "192.0.5.1")
+    assert [pending.enter(f"198.51.{number}.1", "new")[1] for number in (1, 2)] == [other, one]
+
+
 def test_sixteen_addresses_that_fill_the_table_displace_each_other_and_never_an_honest_one() -> None:
     pending = table(256, 16, replaces_own=True)
     (honest,) = entered(pending, HONEST)

@@ -112,6 +112,25 @@ def test_a_broken_frame_closes_the_connection_with_its_code(attack: bytes, close
     assert struct.pack(">H", close_code) in server.data_to_send()
 
 
+def test_what_was_wrong_holds_no_frame_of_the_program() -> None:
+    _, server = connected()
+    server.receive(frame(3, b"x"))
+    server.data_to_send()
+    fault = server.protocol.parser_exc
+    assert fault is not None
+    assert fault.__traceback__ is None
+
+
+def test_a_frame_without_a_mask_is_refused_when_nothing_comes_behind_its_two_bytes() -> None:
+    _, server = connected()
+    server.receive(frame(1, b"", masked=False))
+    assert server.is_broken
+
+
+def test_nothing_is_an_upgrade_before_its_request() -> None:
+    assert not ServerWebSocket().is_upgrade
+
+
 def test_nothing_is_taken_after_a_broken_frame() -> None:
     _, server = connected()
     assert server.receive(frame(1, b"x", masked=False) + frame(1, b"later")) == []
