@@ -109,6 +109,26 @@ def test_what_is_said_to_hold_for_all_rows_or_for_none_does(where: Condition, lo
     assert said is None or found == {said}
 
 
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ("==", [False, None, None, False]),
+        ("<", [False, False, None, True]),
+        ("<=", [False, None, True, True]),
+        (">", [True, None, False, False]),
+        (">=", [True, True, None, False]),
+    ],
+)
+def test_what_a_range_says_of_a_value_below_it_at_either_end_and_above(how: str, said: list[bool | None]) -> None:
+    assert [held([[("n", how, value)]], {"n": (2, 4)}) for value in (1, 2, 4, 5)] == said
+
+
+@pytest.mark.parametrize(("value", "said"), [(1, False), (2, True), (3, False)])
+def test_a_range_of_one_value_says_whether_rows_have_it(value: int, *, said: bool) -> None:
+    assert held([[("n", "==", value)]], {"n": (2, 2)}) is said
+    assert held([[("n", "==", value)]], {"m": (2, 2)}) is None
+
+
 def test_files_are_written_for_each_value_and_listed(tmp_path: Path) -> None:
     schema = pa.schema({"n": pa.int64(), "day": pa.string()})
     batches = [pa.record_batch({"day": ["b", "a", "b"], "n": [1, 2, 3]}), pa.record_batch({"day": ["a"], "n": [4]})]

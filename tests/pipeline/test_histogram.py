@@ -93,3 +93,11 @@ def test_quantiles_of_arrays_are_those_of_plain_python(per_mille: int) -> None:
     assert quantiles(column, per_mille).to_pylist() == expected
     assert quantiles(column.slice(5, 100), per_mille).to_pylist() == expected[5:105]
     assert quantiles(column.slice(0, 0), per_mille).to_pylist() == []
+
+
+@pytest.mark.parametrize(
+    ("count", "per_mille", "expected"),
+    [(0, 500, 1), (1, 0, 1), (1, 990, 1), (2, 500, 1), (3, 500, 2), (10, 950, 10), (1000, 990, 990), (1001, 990, 991)],
+)
+def test_a_rank_is_rounded_up_and_begins_at_one(count: int, per_mille: int, expected: int) -> None:
+    assert histogram.rank(count, per_mille) == expected

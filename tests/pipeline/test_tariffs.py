@@ -148,3 +148,14 @@ def test_amounts_are_those_of_exact_decimals_rounded_once(
 )
 def test_amounts_for_people_have_the_digits_of_the_currency(amount: int, currency: str, text: str) -> None:
     assert amount_text(amount, currency) == text
+
+
+@pytest.mark.parametrize(("rates", "is_read"), [(0, False), (1, True), (32, True), (33, False)])
+def test_a_tariff_has_a_rate_and_at_most_32(rates: int, *, is_read: bool) -> None:
+    one = '{ role = "in", counted = "delivered", price = "2" },'
+    text = TARIFFS.partition('[[tariff]]\nid = "b-later"')[0].partition("rate = [")[0] + f"rate = [{one * rates}]"
+    if is_read:
+        read(text)
+        return
+    with pytest.raises(SettingsError):
+        read(text)
