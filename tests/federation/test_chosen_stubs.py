@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
 from federation.chosen_stubs import ChosenStubs, StubChoice
 from federation.core.stub_status import StepTimes
 from msg_node.kernel.data_schemas import check_configuration
@@ -15,7 +16,7 @@ from stubs_cache.stub_pins import StubPins
 from tests.examples_stubs.guest import STUBS
 from tests.federation.test_stub_provider import Rig
 from tests.support.guests import custom_section
-from tests.support.repository import SECRET, World
+from tests.support.repository import MODULE, SECRET, World
 
 VERTX = STUBS / "vertx_peer" / "vertx_peer.wasm"
 
@@ -40,6 +41,12 @@ async def test_chosen_stub_is_of_level_operator_has_one_endpoint_and_no_way_to_p
     assert (stub.serial, stub.manifest.serial) == (1, 1)
     assert not stub.manifest.permissions.auth
     assert not stub.manifest.interworking
+
+
+def test_a_stub_of_the_operator_asks_for_no_tokens_unless_that_is_said() -> None:
+    said = ModuleStatement(name="s", version="1")
+    assert not make_operator_stub("p.example", MODULE, said).manifest.permissions.auth
+    assert make_operator_stub("p.example", MODULE, said, auth=True).manifest.permissions.auth
 
 
 async def test_digest_is_pinned_at_first_use_and_another_module_refused_until_it_is_approved(tmp_path: Path) -> None:

@@ -277,3 +277,9 @@ def test_a_start_takes_over_no_more_counts_than_there_are_places(monkeypatch: py
         "limit:x 6 day",
         "b.example out day",
     }
+
+
+def test_room_is_made_of_volumes_whose_period_is_over_and_of_no_others() -> None:
+    counted = {"limit:x 1 day": Counted(until=MONDAY_NOON + 1, bytes=1), "limit:x 2 day": Counted(until=MONDAY_NOON)}
+    limits.Limits(counted, lambda: None)._sweep(MONDAY_NOON)
+    assert set(counted) == {"limit:x 1 day"}
