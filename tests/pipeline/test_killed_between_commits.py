@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.jobs import abuse, audit, compact, ingest, reconcile, refine, retention, settle, stubs
 from pipeline.lake_files import LakeFiles
-from pipeline.schemas import SILVER_MDR, TABLES, TRAFFIC_HOURLY
+from pipeline.schemas import DAY_STATE, SILVER_MDR, TABLES, TRAFFIC_HOURLY
 from pipeline.tables import Change, Lake
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SECOND_US, START_US, SegmentWriter, message
@@ -35,6 +35,7 @@ JOBS: dict[str, Job] = {
     "settle": settle.run,
     "settle --restate": lambda lake: settle.run(lake, restate=True),
     "reconcile": reconcile.run,
+    "reconcile all": reconcile.run,
     "stubs": stubs.run,
     "abuse": abuse.run,
     "retention": lambda lake: retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0),
@@ -108,6 +109,8 @@ def test_a_job_that_ends_between_two_commits_is_completed_by_the_next_run(
         lake = Lake(tmp_path / to, spark)
         if name in {"compact", "retention", "audit"}:
             return lake
+        if name == "reconcile all":
+            lake.commit(lake.read_small(DAY_STATE).slice(0, 0), DAY_STATE, Change("overwrite"))
         if name != "settle --restate":
             lake.commit(lake.read_small(TRAFFIC_HOURLY).slice(0, 0), TRAFFIC_HOURLY, Change("overwrite"))
         return lake
