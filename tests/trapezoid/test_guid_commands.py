@@ -86,6 +86,19 @@ def test_the_same_key_and_salt_are_the_same_guid(folder: Path) -> None:
     assert facts("show", folder.with_name("other"))["guid"] == facts("show", folder)["guid"]
 
 
+@pytest.mark.parametrize("start", ["-Q", "--", "-j"])
+def test_a_guid_that_begins_like_an_option_is_looked_up(start: str, registry: str) -> None:
+    guid = f"{start}YnbesZeqEPRvAsHzwz-BdrVsZExdb_qlu7uHBCFd0"
+    done = run("verify", guid, "--registry", registry, "--insecure-plaintext", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["error"]["code"]) == (2, "not-registered")
+
+
+def test_a_mistyped_option_is_no_guid(registry: str) -> None:
+    done = run("verify", "A" * 43, "--registri", registry)
+    assert done.exit_code == 2
+    assert "unexpected extra argument" in done.output
+
+
 def test_published_record_is_read_from_the_registry_and_changes_with_its_holder(folder: Path, registry: str) -> None:
     guid = facts("show", folder)["guid"]
     plain = ("--registry", registry, "--insecure-plaintext")

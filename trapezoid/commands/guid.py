@@ -140,11 +140,23 @@ def show(folder: Folder, json: Json = False) -> None:
         print_facts({"guid": kept.guid, **_facts_of(kept.record())}, as_json=json)
 
 
-@app.command()
+def _no_option(record: str) -> str:
+    """A record as named on the command line. Raises typer.BadParameter: an option that does not exist."""
+    from protofly.guid import GUID_CHARS
+
+    if record.startswith("-") and record != "-" and len(record) != GUID_CHARS:
+        raise typer.BadParameter(f"no such option: {record}")
+    return record
+
+
+@app.command(context_settings={"ignore_unknown_options": True})  # one GUID in 64 begins with a hyphen
 @grouped
 def verify(
     record: Annotated[
-        str, typer.Argument(help="File with a record, - for standard input, or a GUID if --registry is given.")
+        str,
+        typer.Argument(
+            help="File with a record, - for standard input, or a GUID if --registry is given.", callback=_no_option
+        ),
     ],
     access: RegistryAccess,
     *,
