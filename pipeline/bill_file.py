@@ -78,9 +78,9 @@ def read_bill(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Bil
         SettingsError: It cannot be read, is too large, malformed, not signed by this key, between other domains, or
             its lines do not add up.
     """
-    bill = _FORMAT.read(path, peer_key=peer_key, peer=peer)
+    bill = _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
     both = {domain, peer}
-    if (bill.domain, bill.peer) != (peer, domain) or any({one.issuer, one.payer} != both for one in bill.documents):
+    if any({one.issuer, one.payer} != both for one in bill.documents):
         raise SettingsError(f"{path}: wrong-domain: not of {peer} for {domain}")
     for one in bill.documents:
         amounts = [line.get("amount") for line in one.lines]

@@ -13,7 +13,6 @@ from typing import Annotated, Final, Literal
 from msgspec import Meta, Struct
 
 from pipeline.signed_line import SignedLine
-from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 
 MAGIC: Final = b"trapezoid-return/1\n"
@@ -86,7 +85,4 @@ def read_return(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> R
     Raises:
         SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
     """
-    found = _FORMAT.read(path, peer_key=peer_key, peer=peer)
-    if (found.domain, found.peer) != (peer, domain):
-        raise SettingsError(f"{path}: wrong-domain: of {found.domain} for {found.peer}, not of {peer} for {domain}")
-    return found
+    return _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)

@@ -14,14 +14,27 @@ import os
 from base64 import urlsafe_b64decode
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 import msgspec
 
 from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey, base64url, verify_signature
 
-_Content = TypeVar("_Content", bound=msgspec.Struct)
+
+class PartnerContent(Protocol):
+    """What one domain writes for another: `domain` is the author, `peer` the reader."""
+
+    @property
+    def domain(self) -> str:
+        """The author."""
+
+    @property
+    def peer(self) -> str:
+        """The reader."""
+
+
+_Content = TypeVar("_Content", bound=PartnerContent)
 _SIGNATURE_BYTES: Final = 64
 
 
@@ -46,16 +59,17 @@ class SignedLine(Generic[_Content]):
         signed = self.magic + msgspec.json.encode(content) + b"\n"
         return signed + base64url(key.sign(signed)).encode() + b"\n"
 
-    def read(self, path: Path, *, peer_key: KeyRecord, peer: str) -> _Content:
-        """What a partner has signed.
+    def read(self, path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> _Content:
+        """What a partner has signed for us.
 
         Args:
             path: The file.
             peer_key: The partner's public key.
-            peer: The partner, for messages.
+            domain: We, its reader.
+            peer: The partner, its author.
 
         Raises:
-            SettingsError: It cannot be read, is too large, malformed, or not signed by this key.
+            SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
         """
         try:
             # A pipe would be waited for; a link is followed, since the operator has named it.
@@ -71,9 +85,13 @@ class SignedLine(Generic[_Content]):
         if not verify_signature(peer_key, _signature(lines[2]), self.magic + lines[1] + b"\n"):
             raise SettingsError(f"{path}: bad-signature: not signed by the key that was given for {peer}")
         try:
-            return msgspec.json.decode(lines[1], type=self.kind)
+            found = msgspec.json.decode(lines[1], type=self.kind)
         except (ValueError, RecursionError) as exc:
             raise SettingsError(f"{path}: malformed: {exc}; ask {peer} for it anew") from exc
+        if (found.domain, found.peer) != (peer, domain):
+            about = f"of {found.domain} for {found.peer}, not of {peer} for {domain}"
+            raise SettingsError(f"{path}: wrong-domain: {about}")
+        return found
 
 
 def _signature(text: bytes) -> bytes:

@@ -13,7 +13,6 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from pipeline.signed_line import SignedLine
-from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 
 MAGIC: Final = b"trapezoid-usage/1\n"
@@ -83,7 +82,4 @@ def read_usage(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Us
     Raises:
         SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
     """
-    report = _FORMAT.read(path, peer_key=peer_key, peer=peer)
-    if (report.domain, report.peer) != (peer, domain):
-        raise SettingsError(f"{path}: wrong-domain: of {report.domain} for {report.peer}, not of {peer} for {domain}")
-    return report
+    return _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)

@@ -86,8 +86,14 @@ class PartnerInbox:
         partner = self._partners.get(author)
         if partner is None:
             raise PeerError(Code.NO_SUCH_DOMAIN, "no partner of ours: its operator and ours agree on that first")
+        text, now = request.headers.get(HEADER, ""), self._clock()
         try:
-            file = self._judged(request, author, partner)
+            file = read_header(text, author=author, reader=self._domain, keys=partner.keys, now=now)
+        except PeerError as exc:  # anybody may have sent it, so it is not counted as the partner's
+            logger.warning("a request in the name of %s is refused: %s: %s", author, exc.code.word, exc.detail)
+            raise
+        try:
+            self._admit(partner, file, now)
             await self._take(request, partner, file)
         except PeerError as exc:
             partner.refused += 1
@@ -97,19 +103,17 @@ class PartnerInbox:
         logger.info("took %s of %s, %d bytes", file.name, author, file.size)
         return PlainTextResponse("taken\n")
 
-    def _judged(self, request: Request, author: str, partner: _Partner) -> PartnerFile:
-        """What the request says about itself, if that may be. Raises PeerError."""
-        now = self._clock()
-        text = request.headers.get(HEADER, "")
-        file = read_header(text, author=author, reader=self._domain, keys=partner.keys, now=now)
+    def _admit(self, partner: _Partner, file: PartnerFile, now: float) -> None:
+        """Count a request that the partner has signed. Raises PeerError: its bounds are reached."""
         while partner.times and partner.times[0] <= now - _HOUR_S:
             partner.times.popleft()
         if partner.is_busy or len(partner.times) >= self._settings.hourly_files:
-            raise PeerError(Code.RATE, "one file at a time, and so many in an hour: send it later", domain=author)
+            raise PeerError(Code.RATE, "one file at a time, and so many in an hour: send it later", domain=file.author)
         partner.times.append(now)
         if file.size > self._settings.file_bytes:
-            raise PeerError(Code.TOO_LARGE, f"at most {self._settings.file_bytes:,} bytes are taken", domain=author)
-        return file
+            raise PeerError(
+                Code.TOO_LARGE, f"at most {self._settings.file_bytes:,} bytes are taken", domain=file.author
+            )
 
     async def _take(self, request: Request, partner: _Partner, file: PartnerFile) -> None:
         partner.is_busy = True

@@ -88,6 +88,9 @@ async def test_nobody_but_partners_hands_anything_in(tmp_path: Path) -> None:
         assert (await line.client.post(f"{PATH}/{PARTNER}", content=b"1")).status_code == 401
         assert (await line.client.get(f"{PATH}/{PARTNER}")).status_code == 405
         assert line.files() == {}
+        assert line.inbox.status()[0] == {"domain": PARTNER, "taken": 0, "refused": 0}, (
+            "what strangers send is not theirs"
+        )
 
 
 async def test_a_body_that_is_not_the_signed_one_leaves_nothing(tmp_path: Path) -> None:
