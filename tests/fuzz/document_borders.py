@@ -20,10 +20,11 @@ from policy.core.document import Syntax
 from policy.core.text import PolicyText, parse_policy_file
 from protofly.block_list import PAYLOAD_TYPE, BlockedDomain, BlockList, read_block_list
 from protofly.errors import Code, PeerError
+from protofly.partner_files import PartnerFile, header_of, read_header
 from protofly.record_blocks import BLOCK_LINES_BYTES_MAX, BLOCK_MAGIC, read_block
 from protofly.record_segments import SegmentName, encode_manifest
 from protofly.records import decode_manifest
-from protofly.signatures import SigningKey, sign_envelope
+from protofly.signatures import SigningKey, base64url, sign_envelope
 from sandbox.core.recording import FlightLog, RecordedStub, decode_recording, encode_recording
 from stubkit.certification import SPEC, Certification, Verdict, as_html, as_junit, decoded, encoded
 from stubkit.keys import make_keys
@@ -194,6 +195,9 @@ _LIST: Final = msgspec.json.encode(
         entries=(BlockedDomain(domain="evil.example", reason="flood in 3 hours"),),
     )
 )
+_FILE: Final = PartnerFile(
+    author="a.example", reader="b.example", name="2026-11-23.totals", size=1, sha256="0" * 64, sent=NOW
+)
 _SIGNED_LIST: Final = sign_envelope(_LIST, PAYLOAD_TYPE, [_LIST_KEY])
 
 
@@ -211,6 +215,16 @@ def check_block_list(data: bytes) -> None:
         with suppress(PeerError):
             found = read_block_list(raw, author="a.example", keys=keys, now=_LIST_NOW)
             assert (found.author, found.expires > _LIST_NOW) == ("a.example", True)
+
+
+def check_partner_file(data: bytes) -> None:
+    """Any header is about a file of the author for us, or refused with a code; its name is one part of a path."""
+    keys = [_LIST_KEY.record()]
+    signed = f"{base64url(data)}.{base64url(_LIST_KEY.sign(b'trapezoid-file/1' + bytes([10]) + data))}"
+    for text in (data.decode("latin-1"), signed):
+        with suppress(PeerError):
+            file = read_header(text, author="a.example", reader="b.example", keys=keys, now=NOW)
+            assert (file.author, file.reader, "/" not in file.name) == ("a.example", "b.example", True)
 
 
 def check_block(data: bytes) -> None:
@@ -326,6 +340,7 @@ TARGETS: Final = (
     Target(
         "block-list", check_block_list, (_LIST, sign_envelope(_LIST, PAYLOAD_TYPE, [_LIST_KEY])), memory_per_byte=400
     ),
+    Target("partner-file", check_partner_file, (msgspec.json.encode(_FILE), header_of(_FILE, _LIST_KEY).encode())),
     Target("data-schema", check_data_schema, SCHEMAS, calls_per_byte=60, memory_per_byte=400),
     Target("certification", check_certification, (encoded(_REPORT), encoded(_REPORT, make_keys().pkg))),
     Target("recording", check_recording, (encode_recording(FlightLog(9).recording(_RECORDED, fault="", at=0.0)),)),
