@@ -40,11 +40,7 @@ class Host(Selection):
         self._items: dict[str, pytest.Item] = {}
         self._functions: dict[str, list[FunctionType]] = {}
         self.result: object = []
-
-    def pytest_collection(self) -> None:
-        """Watch what is called before the tests run."""
-        super().pytest_collection()
-        sys.settrace(self._trace)
+        sys.settrace(self._trace)  # what `conftest.py` imports is imported before the collection begins
 
     def _trace(self, frame: FrameType, _event: str, _argument: object) -> None:
         code = frame.f_code
@@ -93,7 +89,7 @@ def loaded_functions(modules: Collection[str]) -> dict[str, list[FunctionType]]:
 
 
 def swap(mutation: Mutation, functions: Sequence[FunctionType], source: bytes) -> bool:
-    """Give the loaded function that a change is in the code that it has with the change.
+    """Give the loaded function that a change is in the code that it has with the change, and so its inner functions.
 
     Args:
         mutation: The change.
@@ -108,11 +104,14 @@ def swap(mutation: Mutation, functions: Sequence[FunctionType], source: bytes) -
     found = _changed_function(mutation, functions[0].__code__.co_filename, source)
     if found is None:
         return False
-    old, new = found
-    changed = [one for one in functions if one.__code__ == old]
-    for function in changed:
-        if len(function.__code__.co_freevars) != len(new.co_freevars):
-            return False  # the change takes the last use of an outer variable away
+    before, after = ([code, *_inside(code)] for code in found)
+    if [one.co_qualname for one in before] != [one.co_qualname for one in after]:
+        return False  # the change takes an inner function away
+    pairs = list(zip(before, after, strict=True))
+    changed = [(function, new) for function in functions for old, new in pairs if function.__code__ == old]
+    if any(len(function.__code__.co_freevars) != len(new.co_freevars) for function, new in changed):
+        return False  # the change takes the last use of an outer variable away
+    for function, new in changed:
         function.__code__ = new
     return bool(changed)
 
@@ -138,3 +137,12 @@ def _functions_in(code: CodeType) -> Iterator[CodeType]:
                 yield one
             else:
                 yield from _functions_in(one)
+
+
+def _inside(code: CodeType) -> list[CodeType]:
+    """All code that stands in a function, at any depth: inner functions, of which some may have been made already."""
+    found: list[CodeType] = []
+    for one in code.co_consts:
+        if isinstance(one, CodeType):
+            found += [one, *_inside(one)]
+    return found

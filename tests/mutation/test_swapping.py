@@ -69,11 +69,17 @@ def test_of_two_functions_of_one_name_the_changed_one_is_swapped(after: str, see
     assert (scale.size, scale.kept) == seen
 
 
-def test_an_inner_function_is_changed_in_what_is_made_from_then_on() -> None:
+def test_an_inner_function_is_changed_in_what_was_made_before_and_is_made_from_then_on() -> None:
     module = loaded()
     assert is_swapped(change("outer.inner", "if value >= bound:"))
     assert module.outer(5)(5) == "large"
-    assert module.kept(5) == "small"  # what was made before is only seen when the module is changed from its import on
+    assert module.kept(5) == "large"
+
+
+def test_a_change_that_takes_a_variable_of_the_outer_function_away_is_not_swapped() -> None:
+    module = loaded()
+    assert not is_swapped(change("outer.inner", "if False:"))
+    assert module.outer(5)(6) == module.kept(6) == "large"
 
 
 @pytest.mark.parametrize(("function", "after"), [("", "LIMIT = 4"), ("doubled", "def doubled(value, by=3):")])
