@@ -1,4 +1,4 @@
-"""What a worker does: one batch in, guest calls, one reply out.
+"""The worker process: takes a batch, makes the guest calls, and answers with one reply.
 
 It moves opaque blocks and decides nothing: how events are split into calls, what actions mean, when to start again is
 the host's business. It ends when its host lets go of the socket.

@@ -1,4 +1,4 @@
-"""What one run of a stub without a node is asked for, its link, and what came of it."""
+"""One run of a stub without a node: its request, its link, and its result."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELIVERIES_KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRequest:
-    """What one run is asked for.
+    """Request for one run.
 
     Attributes:
         endpoints: URL of each endpoint that the stub may open, by name.
@@ -49,7 +49,7 @@ class LiveRequest:
 
 @dataclass(slots=True, kw_only=True)
 class LiveResult:
-    """What came of it. `fault` is why the instance ended, "" if it ran to the end of the run."""
+    """Result of one run. `fault` says why the instance ended, "" if it ran to the end."""
 
     stub: str
     was_live: bool = False

@@ -25,7 +25,7 @@ FIRED_TIMERS: Final = 10_000
 
 @dataclass(slots=True)
 class Cost:
-    """What calls have cost and answered so far."""
+    """Calls so far: their cost and their answers."""
 
     calls: int = 0
     fuel: int = 0

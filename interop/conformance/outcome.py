@@ -1,4 +1,4 @@
-"""What came of one run of a case."""
+"""Outcome of one run of a case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoAnswerError(Exception):
 
 
 class Verdict(Enum):
-    """How a run ended."""
+    """Verdict on a run."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def is_finding(self) -> bool:
-        """Whether the node has to be looked at."""
+        """True if somebody has to look at the node."""
         return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
 
     def explain(self) -> str:

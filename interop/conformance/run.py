@@ -28,11 +28,11 @@ class Report:
 
     @property
     def findings(self) -> tuple[Outcome, ...]:
-        """What the node has to be looked at for."""
+        """Outcomes for which somebody has to look at the node."""
         return tuple(outcome for outcome in self.outcomes if outcome.is_finding)
 
     def count(self, verdict: Verdict) -> int:
-        """How many runs ended so."""
+        """Number of runs with this verdict."""
         return sum(outcome.verdict is verdict for outcome in self.outcomes)
 
 

@@ -1,4 +1,4 @@
-"""What runtimes of a scene do with registries: enter themselves into that of their domain, and find each other."""
+"""Acts of a scene's runtimes with registries: they enter themselves into that of their domain, and find each other."""
 
 from __future__ import annotations
 

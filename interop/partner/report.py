@@ -1,4 +1,4 @@
-"""What a partner found, for people (terminal) and for programs (JSON, JUnit)."""
+"""Findings of a partner, for people (terminal) and for programs (JSON, JUnit)."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ def user_remove(name: Name, config: Config, dry_run: DryRun = False, json: Json 
 
 @dataclass(frozen=True, kw_only=True)
 class NewClient:
-    """What a client is added with."""
+    """Terms of a new client."""
 
     kind: Kind
     runtime: Allowed = ""
@@ -83,7 +83,7 @@ class NewClient:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """How a change is asked for, and what is printed."""
+    """Request for a change, and the output about it."""
 
     dry_run: DryRun = False
     json: Json = False

@@ -38,7 +38,7 @@ _OUR_ADVICE: Final = {
     "no-such-domain": "publish an address record (A or AAAA) for this name in DNS",
     "connect-failed": "is the node running, and does a firewall let others in?",
 }
-"""What differs from the advice about other domains."""
+"""Advice about our own domain where it differs from that about others."""
 
 
 async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Report:

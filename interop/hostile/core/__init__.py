@@ -1,1 +1,1 @@
-"""What hostile domains do, as data and pure functions."""
+"""Misdeeds of hostile domains, as data and pure functions."""

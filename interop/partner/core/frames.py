@@ -99,7 +99,7 @@ def binding_of(certificate: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """What a token is about: from whom, for whom, for which endpoint and connection, over which challenge."""
+    """Content of a token: from whom, for whom, for which endpoint and connection, over which challenge."""
 
     issuer: str
     audience: str
