@@ -1,4 +1,4 @@
-"""What is reported of one link, at `/status` and to operators."""
+"""Report on one link, at `/status` and to operators."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def link_status(link: DomainLink) -> dict[str, object]:
 
 
 def _share(lane: CanaryLane) -> dict[str, int]:
-    """What became of the share of a newer version so far."""
+    """Counts of the share of a newer version so far."""
     return {"delivered": lane.delivered, "refused": lane.refused}

@@ -33,14 +33,14 @@ class RegistryRead(msgspec.Struct, frozen=True):
 
 
 class RegistryAnswer(msgspec.Struct, frozen=True):
-    """What the registry of one node says."""
+    """Answer of one node's registry."""
 
     code: int
     value: object = None
 
 
 class RegistryAnswers(msgspec.Struct, frozen=True):
-    """What the registries of the other nodes say."""
+    """Answers of the other nodes' registries."""
 
     answers: Sequence[RegistryAnswer]
 

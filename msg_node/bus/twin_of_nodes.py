@@ -30,7 +30,7 @@ class TwinRead(msgspec.Struct, frozen=True):
 
 
 class TwinValues(msgspec.Struct, frozen=True):
-    """What the twins of the other nodes say, those that have anything."""
+    """Values of the other nodes' twins, of those that have any."""
 
     values: list[object]
 

@@ -42,7 +42,7 @@ WRITTEN_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Who this node is on the bus.
+    """Identity of this node on the bus.
 
     Attributes:
         domain: That it serves.
@@ -142,7 +142,7 @@ class SocketNodeBus:
         self.refused: dict[str, int] = {}
         """Connections that were refused, by the word of the code."""
         self.listens_at = str(address)
-        """Where we listen, with the port that the system chose."""
+        """Address at which we listen, with the port that the system chose."""
 
     # What the node uses.
 
@@ -183,7 +183,7 @@ class SocketNodeBus:
                 partner.write()
 
     def statistics(self) -> dict[str, object]:
-        """What operators see: the state of every link, and who was refused."""
+        """Report for operators: the state of every link, and callers that were refused."""
         links = {
             name: {"up": one.link.is_up, "waiting": one.link.waiting, "problem": one.problem}
             for name, one in sorted(self._partners.items())
@@ -371,7 +371,7 @@ class SocketNodeBus:
 
 
 def _caller(stream: trio.SocketStream) -> str:
-    """Who connects, as far as a bound goes: an address, a /64 of IPv6, or this machine."""
+    """Caller as bounds count it: an address, a /64 of IPv6, or this machine."""
     try:
         host = stream.socket.getpeername()[0]
     except (OSError, IndexError):

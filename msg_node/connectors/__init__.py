@@ -1,1 +1,1 @@
-"""How runtimes connect: the listener, WebSocket, HTTPS, socket.io, the Matrix dialects, MQTT."""
+"""Connections of runtimes: the listener, WebSocket, HTTPS, socket.io, the Matrix dialects, MQTT."""

@@ -1,1 +1,1 @@
-"""Who a user is: tokens, assertions, log-ins, identity providers."""
+"""Identity of users: tokens, assertions, log-ins, identity providers."""

@@ -1,4 +1,4 @@
-"""Which dialect a connection speaks, read from the target of its first request.
+"""Dialect of a connection, read from the target of its first request.
 
 | target | entry |
 |---|---|

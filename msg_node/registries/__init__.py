@@ -1,1 +1,1 @@
-"""Who and what can be found: domain registry, digital twin, catalogue, global registry, schemas."""
+"""Registries of users, hyperties and things: domain registry, digital twin, catalogue, global registry, schemas."""

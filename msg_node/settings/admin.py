@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from msg_node.settings.model import Settings
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Where in the settings, and what is wrong."""
+"""Place in the settings, and the fault."""
 _FILE_NAME: Final = "admin-token"
 
 

@@ -1,4 +1,4 @@
-"""What partners hand in for our pipeline, by a POST at the site: a file each, signed, and bounded for each partner.
+"""Inbox for the files that partners hand in for our pipeline, by a POST at the site: signed, and bounded per partner.
 
 A request is known by its header (`protofly.partner_files`) before anything of its body is read. The body goes to a
 hidden file and gets its name when all of it has come and has the hash that was signed, so the folder shows whole
@@ -71,11 +71,11 @@ class PartnerInbox:
         }
 
     def routes(self) -> list[Route]:
-        """Where files are taken."""
+        """Routes that take files."""
         return [Route(f"{PATH}/{{author}}", self.take, methods=["POST"])]
 
     def status(self) -> list[dict[str, object]]:
-        """What `/status` shows."""
+        """Its members of `/status`."""
         return [
             {"domain": domain, "taken": one.taken, "refused": one.refused} for domain, one in self._partners.items()
         ]

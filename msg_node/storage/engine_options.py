@@ -1,4 +1,4 @@
-"""How to reach an engine, and as whom."""
+"""Options of the connection to an engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Tls = Literal["verify-full", "verify-ca", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Where the engine is, and as whom to speak with it.
+    """Address of the engine, and the user to speak as.
 
     Attributes:
         hosts: Names, addresses or folders of a Unix socket, each with a port; the first one that accepts writes serves.

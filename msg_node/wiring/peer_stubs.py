@@ -1,4 +1,4 @@
-"""Which stubs the settings choose for single domains, and where they lie."""
+"""Stubs that the settings choose for single domains, with their places."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class GuestQuotas(GuestDomains, Protocol):
 
     @property
     def per_domain(self) -> int:
-        """How many addresses the guests of one domain may own."""
+        """Number of addresses that the guests of one domain may own."""
 
     def of(self, domain: str, /) -> Collection[int]:
         """Sessions of a domain's guests."""
@@ -44,27 +44,27 @@ class AddressTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Which addresses interworking stubs were granted."""
+        """Addresses that interworking stubs were granted."""
 
     @property
     def owners(self) -> Owners:
-        """Who owns which address."""
+        """Owners of addresses."""
 
     @property
     def listeners(self) -> Listeners:
-        """Who subscribed to which address."""
+        """Subscribers of addresses."""
 
     @property
     def holders(self) -> Holders:
-        """Who answers for an address."""
+        """Holders of addresses: they answer for them."""
 
     @property
     def senders(self) -> SenderRights:
-        """Who may use which `from`."""
+        """Rights to a `from`."""
 
     @property
     def observer_rights(self) -> ObserverRights:
-        """Who may observe which object."""
+        """Rights to observe objects."""
 
     @property
     def links(self) -> LinkNumbers:

@@ -1,4 +1,4 @@
-"""What the audit records say about the last hour with each foreign domain: latencies, failures, denials.
+"""Traffic of the last hour with each foreign domain, from the audit records: latencies, failures, denials.
 
 Records are observed in batches, in the thread that writes them: the path of messages does nothing for this. Domains
 that the settings name in full have figures of their own, all others share those of `other`, so that strangers can fill

@@ -32,7 +32,7 @@ TRIAL_SECONDS: Final = 5.0
 
 @dataclass(slots=True)
 class _Window:
-    """What happened in one window.
+    """Counts of one window.
 
     Attributes:
         began: Monotonic seconds.

@@ -1,4 +1,4 @@
-"""Who goes next where order matters: in a lane one goes at a time, those that share it together.
+"""Lanes that keep order: one goes at a time, those that share the lane go together.
 
 Readers share, writers do not; both go in the order in which they came, so that nobody waits for ever.
 """

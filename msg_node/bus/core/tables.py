@@ -54,7 +54,7 @@ class BusTables(AddressTables, Protocol):
 
     @property
     def restrictions(self) -> Restrictions:
-        """What operators have forbidden."""
+        """Restrictions by operators."""
 
     @property
     def list_marks(self) -> ListMarks:

@@ -13,7 +13,7 @@ from protofly.errors import Code
 from protofly.message import Message
 
 REGISTRIES = "domain://registry."
-"""How the addresses of domain registries begin."""
+"""Begin of the addresses of domain registries."""
 
 
 def as_found(reply: Message) -> Message:

@@ -27,7 +27,7 @@ class RegistryTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Which addresses interworking stubs were granted."""
+        """Addresses that interworking stubs were granted."""
 
     @property
     def registry(self) -> DomainRegistry:
@@ -39,23 +39,23 @@ class RegistryTables(Protocol):
 
     @property
     def rules(self) -> Rules:
-        """What the operator has switched."""
+        """Switches of the operator."""
 
     @property
     def holders(self) -> HolderDirectory:
-        """Who answers for an address."""
+        """Holders of addresses: they answer for them."""
 
     @property
     def owners(self) -> OwnerDirectory:
-        """Who owns which address."""
+        """Owners of addresses."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Who subscribed to which address."""
+        """Subscribers of addresses."""
 
     @property
     def observer_rights(self) -> ObserverDirectory:
-        """Who was taken off which object."""
+        """Observers that were taken off objects."""
 
     @property
     def sessions(self) -> SessionDirectory:
