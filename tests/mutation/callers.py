@@ -36,7 +36,9 @@ class TestCalls(msgspec.Struct, frozen=True):
     is_useless: bool = False
 
 
-class _KeptFile(msgspec.Struct, frozen=True):
+class KeptFile(msgspec.Struct, frozen=True):
+    """What is kept of one test file; its digest says of which version."""
+
     digest: str
     tests: dict[str, TestCalls]
 
@@ -48,7 +50,7 @@ class Callers:
         useless: Tests that fail or are skipped without any change, and files that did not end in time.
     """
 
-    def __init__(self, group: Group, kept: dict[str, _KeptFile]) -> None:
+    def __init__(self, group: Group, kept: dict[str, KeptFile]) -> None:
         self._by_function: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
         self._by_module: defaultdict[str, dict[str, float]] = defaultdict(dict)
         self._seconds: dict[str, float] = {}
@@ -73,12 +75,12 @@ class Callers:
     def of(self, module: str, function: str) -> dict[str, float]:
         """Seconds of the tests that may notice a change: those that call the function.
 
-        What runs when the module is imported is called by no test. It is noticed by any test that calls the module, or
-        whose file imports it itself.
+        What runs when the module is imported, as the body of a class does, is called by no test. It is noticed by any
+        test that calls the module, or whose file imports it itself.
         """
         path = self._paths[module]
         called = self._by_function.get((path, function), {})
-        if called:
+        if called and function in _functions_of(ROOT / path):
             return called
         importers = {name for name in files_of(list(self._seconds)) if module in imported_directly(ROOT / name)}
         others = {nodeid: took for nodeid, took in self._seconds.items() if nodeid.partition("::")[0] in importers}
@@ -88,9 +90,9 @@ class Callers:
 def callers_of(group: Group, workers: int, on_progress: Callable[[int, int], None]) -> Callers:
     """Find out, or remember, which tests call what."""
     store = KEPT / f"{group.name.replace('/', '-')}.json"
-    kept = msgspec.json.decode(store.read_bytes(), type=dict[str, _KeptFile]) if store.exists() else {}
+    kept = msgspec.json.decode(store.read_bytes(), type=dict[str, KeptFile]) if store.exists() else {}
     names = _digest(*(" ".join(sorted(_functions_of(path))).encode() for path in group.paths()))
-    current: dict[str, _KeptFile] = {}
+    current: dict[str, KeptFile] = {}
     KEPT.mkdir(exist_ok=True)
     stale: list[tuple[str, str]] = []
     for path in _test_files(group):
@@ -103,7 +105,7 @@ def callers_of(group: Group, workers: int, on_progress: Callable[[int, int], Non
     digests = dict(stale)
     for tests in _watched_all(group, list(digests), workers):
         for name, found_tests in tests.items():
-            current[name] = _KeptFile(digests[name], found_tests)
+            current[name] = KeptFile(digests[name], found_tests)
         store.write_bytes(msgspec.json.encode({**kept, **current}))  # an interrupted run loses nothing
         on_progress(sum(name in current for name in digests), len(digests))
     store.write_bytes(msgspec.json.encode(current))

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from tests.mutation import processes
+from tests.mutation.callers import Callers, KeptFile, TestCalls
 from tests.mutation.processes import Task, run_all
 from tests.mutation.report import Verdict
 from tests.mutation.targets import ROOT, groups
@@ -24,6 +25,15 @@ from tests.mutation.trials import Outcome, Trial, drawn
 def test_answers_come_back_by_number() -> None:
     tasks = [Task(lambda _, number=number: number * 10, 5.0) for number in range(5)]  # type: ignore[misc]
     assert {number: ended.answer for number, ended in run_all(tasks, 2)} == {n: str(n * 10).encode() for n in range(5)}
+
+
+def test_the_body_of_a_class_is_tried_with_all_tests_of_its_module_though_one_of_them_imports_it() -> None:
+    path, name = "stubs_cache/core/eviction.py", "tests/stubs_cache/test_core.py"
+    imports = TestCalls(0.1, {path: ["<module>", "Eviction"]})
+    calls = TestCalls(0.1, {path: ["choose_evictions"]})
+    callers = Callers(CACHE, {name: KeptFile("", {f"{name}::one": imports, f"{name}::other": calls})})
+    assert callers.of("stubs_cache.core.eviction", "Eviction").keys() == {f"{name}::one", f"{name}::other"}
+    assert callers.of("stubs_cache.core.eviction", "choose_evictions").keys() == {f"{name}::other"}
 
 
 def test_what_takes_too_much_cpu_is_late() -> None:
