@@ -59,7 +59,6 @@ _NAMES_OTHERS: Final = frozenset({"$dynamicRef", "$recursiveRef", "$dynamicAncho
 _DEAR: Final = ("multipleOf", "uniqueItems", "unevaluatedItems", "unevaluatedProperties")
 _DEAR_PARTS: Final = 20
 _PATTERN_CHARS_A_PART: Final = 10
-_ATTRIBUTE_LEVELS: Final = 32
 _INDEX_DIGITS: Final = 9
 
 
@@ -147,7 +146,7 @@ class DataSchema:
             PeerError: SCHEMA, when there may be no such attribute.
         """
         pointer = "#"
-        for step in path[:_ATTRIBUTE_LEVELS]:
+        for step in path:  # each leads further into the schema, which has so many parts
             pointer, part = self._followed(pointer)
             properties, items = part.get("properties"), part.get("items")
             if isinstance(properties, dict) and step in properties:

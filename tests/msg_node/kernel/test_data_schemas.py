@@ -30,6 +30,7 @@ ROOM: dict[str, object] = {
         "a/b~c": {"type": "boolean"},
         "open": {"type": "object", "properties": {"n": {"type": "integer"}}},
         "closed": {"type": "object", "properties": {"n": {"type": "integer"}}, "additionalProperties": False},
+        "named": {"type": "object", "patternProperties": {"^x": {}}, "additionalProperties": False},
     },
     "required": ["topic"],
 }
@@ -52,6 +53,7 @@ def check(schema: DataSchema, **members: object) -> None:
         {"attribute": "people.1", "attributeType": "array", "operation": "remove", "value": 1},
         {"attribute": "open.whatever", "value": None},
         {"attribute": "open.whatever"},
+        {"attribute": "named.x1", "value": 1},
         {"attribute": "unknown.to.the.schema", "value": 1},
         {"attribute": "a/b~c", "value": True},
         {"attribute": "owner"},
@@ -92,6 +94,17 @@ def test_changes_that_break_the_schema_are_refused_with_the_place(members: dict[
         check(DataSchema(ROOM), **members)
     assert refused.value.code is Code.SCHEMA
     assert detail in refused.value.detail
+
+
+def test_an_attribute_is_held_against_its_own_part_of_the_schema_however_deep_references_lead() -> None:
+    deeper = {f"d{n}": {"properties": {"a": {"$ref": f"#/definitions/d{n + 1}"}}} for n in range(39, -1, -1)}
+    definitions = {"d40": {"type": "integer"}, **deeper}
+    schema = DataSchema({"definitions": definitions, "properties": {"a": {"$ref": "#/definitions/d1"}}})
+    check(schema, attribute=".".join("a" * 40), value=7)
+    check(schema, attribute=".".join("a" * 39), value={"a": 7})
+    for depth, value in ((40, "x"), (39, {"a": "x"})):
+        with pytest.raises(PeerError, match="integer"):
+            check(schema, attribute=".".join("a" * depth), value=value)
 
 
 def test_children_are_those_that_the_schema_lists() -> None:
