@@ -1,4 +1,4 @@
-"""Downloads for a domain: signed documents, modules, and the unsigned catalogues of original nodes.
+"""What is fetched for a domain, and from where: signed documents, modules, and the unsigned catalogues of old.
 
 Sizes and deadlines are chosen here; how they are kept is the fetcher's business. What comes back is bytes; only a
 module is held against its manifest at once, to know whether the next place has to be asked.

@@ -1,4 +1,4 @@
-"""Trust in foreign domains' keys, on disk: roots, high-water marks, held updates.
+"""What we know of foreign domains' keys, on disk: roots, high-water marks, held updates.
 
 One SQLite file of its own, which cleaning the stubs cache never touches. A state is on disk before `save` returns. Each
 row carries a MAC under the node's local secret, so that a mark changed by hand is noticed instead of believed.

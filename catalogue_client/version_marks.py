@@ -1,4 +1,4 @@
-"""Marks of foreign stubs' versions at this node, in the trust store: on trial, proved, failed.
+"""What the versions of foreign stubs have done at this node, in the trust store: on trial, proved, failed.
 
 `core/updates` has the rules. Source: trust and hosts, section 3.6, step 6.
 """
@@ -17,7 +17,7 @@ from protofly.errors import PeerError
 from protofly.stub import VerifiedStub
 
 _TRIES: Final = 5
-"""Attempts to write a mark when another process changes the same entry meanwhile."""
+"""How often a mark is written anew that another one has overtaken."""
 
 
 class VersionMarks:

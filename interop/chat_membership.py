@@ -1,4 +1,4 @@
-"""Membership of a group chat: addresses, registration, look-up, invitation, observation, and the end of all that.
+"""Who takes part in a group chat: addresses, registration, look-up, invitation, observation, and the end of all that.
 
 Each function is one step of the conversation. Unless it says otherwise it returns what it did, as text, and raises
 UnexpectedAnswerError when a party answers otherwise than the scene foresees, TransportError when no answer comes.

@@ -26,7 +26,7 @@ class Ports:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainFolder:
-    """Folder of one domain."""
+    """Where one domain keeps its things."""
 
     path: Path
 
@@ -37,7 +37,7 @@ class DomainFolder:
 
     @property
     def site(self) -> Path:
-        """Files that the domain publishes."""
+        """What it publishes."""
         return self.path / "site"
 
     @property
@@ -63,7 +63,7 @@ class DomainFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedState:
-    """State that the nodes of one domain share: a database, and a bus on which they reach each other.
+    """What the nodes of one domain share: a database, and a bus on which they reach each other.
 
     `listen` and `advertise` are this node's end of the bus, as host and port; the key proves its nodes to each other.
     """
@@ -87,7 +87,7 @@ class NodePlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerEntry:
-    """Settings of one domain about another; with a fingerprint it is pinned, else the web's trust is enough.
+    """What one domain says about another; with a fingerprint it is pinned, else the web's trust is enough.
 
     With `stub` and `endpoint`, our operator chose the stub, for a peer that publishes nothing and is of class `plain`.
     """

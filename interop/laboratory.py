@@ -29,7 +29,7 @@ POLICIES = shipped_file("two_domains")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaboratoryPlan:
-    """Kind of a laboratory.
+    """What kind of laboratory.
 
     `pinned` names the domains whose keys the other one knows beforehand; `serve` is the module, with arguments, that
     runs a node.
@@ -62,19 +62,19 @@ class LaboratoryNode:
 
     @property
     def access_point(self) -> AccessPoint:
-        """Address at which its runtimes connect."""
+        """Where its runtimes connect."""
         return AccessPoint(
             url=self.listen_url, ssl_context=self._context if self.listen_url.startswith("wss") else None
         )
 
     @property
     def status_url(self) -> str:
-        """URL at which it reports its status."""
+        """Where it reports its status."""
         return f"https://{HOST}:{self.ports.site}/status"
 
     @property
     def site_url(self) -> str:
-        """URL at which other domains find its documents."""
+        """Where other domains find its documents."""
         return f"https://{self.domain}:{self.ports.site}"
 
     async def start(self, serve: Sequence[str], environment: dict[str, str]) -> None:
@@ -99,7 +99,7 @@ class LaboratoryNode:
         return await child.stop() if child else None
 
     async def status(self) -> NodeStatus:
-        """Status that the node reports.
+        """What the node says about itself.
 
         Raises:
             TransportError: it does not answer.
@@ -121,7 +121,7 @@ class Laboratory:
 
     @property
     def access_points(self) -> dict[str, AccessPoint]:
-        """Addresses at which the runtimes of each domain connect."""
+        """Where the runtimes of each domain connect."""
         return {domain: node.access_point for domain, node in self.nodes.items()}
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -172,7 +172,7 @@ class Laboratory:
         return statuses
 
     async def statuses(self) -> dict[str, NodeStatus]:
-        """Statuses that both nodes report."""
+        """What both nodes say about themselves."""
         return {domain: await node.status() for domain, node in self.nodes.items()}
 
     async def _prepare(self, nursery: trio.Nursery) -> None:

@@ -1,4 +1,4 @@
-"""Report of a node at `/status`, as types: unknown members are ignored, missing ones have defaults."""
+"""What a node says about itself at `/status`, as types: unknown members are ignored, missing ones have defaults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ContactStep(Struct, frozen=True, kw_only=True):
 
 
 class StubIdentity(Struct, frozen=True, kw_only=True):
-    """Module that runs for a foreign domain."""
+    """Which module runs for a foreign domain."""
 
     name: str = ""
     version: str = ""

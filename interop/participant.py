@@ -29,7 +29,7 @@ _ANSWERS_WAITING: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessPoint:
-    """Address at which the runtimes of one domain connect. No context: plain `ws://`."""
+    """Where the runtimes of one domain connect. No context: plain `ws://`."""
 
     url: str
     ssl_context: ssl.SSLContext | None = None
@@ -45,17 +45,17 @@ class RoomState:
 
     @property
     def subscription(self) -> str:
-        """Address at which observers subscribe."""
+        """Where observers subscribe."""
         return f"{self.address}/subscription"
 
     @property
     def changes(self) -> str:
-        """Address at which changes are announced."""
+        """Where changes are announced."""
         return f"{self.address}/changes"
 
     @property
     def messages(self) -> str:
-        """Address at which chat messages are created."""
+        """Where chat messages are created."""
         return f"{self.address}/children/messages"
 
 

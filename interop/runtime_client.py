@@ -57,7 +57,7 @@ class Answer:
 
     @property
     def is_ok(self) -> bool:
-        """True if the request was granted."""
+        """Whether the request was granted."""
         return 200 <= self.code < 300
 
 

@@ -1,4 +1,4 @@
-"""Summary of one demo run, from the ledger of the runtimes and the status of the nodes. Pure."""
+"""What one demo run brought: gathered from the ledger of the runtimes and the status of the nodes. Pure."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from interop.runtime_client import Answer, Incoming, Members, RuntimeClient
 from protofly.errors import TransportError
 
 PATIENCE_SECONDS = 20.0
-"""Time after which an awaited message counts as missing."""
+"""What must come and has not come after this time does not come."""
 
 
 class Talker:
@@ -77,5 +77,5 @@ class Talker:
 
 
 def body_of(answer: Answer) -> Members:
-    """Members of an answer without those that every answer has."""
+    """What an answer says, without what every answer has."""
     return {name: value for name, value in answer.body.items() if name not in {"desc", "description"}}

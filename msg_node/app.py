@@ -143,7 +143,7 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
 
 
 def drain_of(node: Node) -> Drain:
-    """Drain that stops the node, in the time that the settings give it then."""
+    """What stops the node, in the time that the settings give it then."""
     return Drain(node.bus, node.federation, lambda: node.current.get().node.drain_seconds, node.cluster)
 
 
@@ -177,7 +177,7 @@ async def _run(
 
 
 def _retention(node: Node) -> SpoolRetention:
-    """Retention that removes old records, by the settings of the moment."""
+    """What removes old records, by the settings of the moment."""
 
     def keep_days() -> dict[str, float]:
         return {str(kind): days for kind, days in node.current.get().records.keep_days.items()}

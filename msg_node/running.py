@@ -1,4 +1,4 @@
-"""The process that runs a node on a data folder: a lock that ends with it, and the facts that it writes there.
+"""Which process runs a node on a data folder: a lock that ends with the process, and what it says about itself.
 
 `check` beside a running node can so distinguish its own ports and documents from those of others.
 """

@@ -44,7 +44,7 @@ class BlockedDomain(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class BlockList(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The advice of one author, from one moment to another.
+    """What an author advises, from one moment to another.
 
     Attributes:
         author: Its domain.

@@ -8,7 +8,7 @@ _MOST_SECONDS = 1e10  # strangers write numbers of any size
 
 
 def off_by(seconds: float) -> str:
-    """Text for the end of a sentence: the distance of a time beyond its bound; names the clocks when they are suspect.
+    """How far a time lies beyond its bound, for the end of a sentence; names the clocks when they are suspect.
 
     Args:
         seconds: Positive, by our clock.

@@ -39,7 +39,7 @@ _BRACE = ord("}")
 _MANY = NESTING_LEVELS + 1
 _ABSENT = Raw()
 _BEFORE_NOTHING = b" \t\r\n{"
-"""Bytes before the last brace of an object that may be empty."""
+"""What stands before the last brace of an object that may be empty."""
 _BODY_NAME = re.compile(rb'[{,\s]"body"\s*:\s*\Z')
 _LOOKED_AT_BYTES = 64  # for the name among blanks; more of them are looked through the long way
 
@@ -283,7 +283,7 @@ def _diagnose(raw: bytes, cause: Exception) -> BrokenMessageError:
 
 
 def _fault_of(header: _LooseHeader) -> tuple[Code, str]:
-    """The fault of a header that is read loosely: the first member that is missing or of a wrong kind."""
+    """What is wrong with a header that is read loosely: the first member that is missing or of a wrong kind."""
     for name, is_there in (("from", _text(header.from_)), ("to", header.to), ("type", _text(header.type))):
         if not is_there:
             return Code.BAD_HEADER, name
@@ -346,7 +346,7 @@ def _written(id_: bytes | None, type_: str, from_: str, to: str, body: bytes, pe
 
 
 class _PlainAnswer(msgspec.Struct, gc=False):
-    """Body of an answer that has no other members; absent ones are UNSET."""
+    """What the body of an answer says, when it says no more; what is UNSET is left out."""
 
     code: int
     description: str
@@ -392,7 +392,7 @@ def response(
 
 @lru_cache(_CACHED_CODES)
 def _peek_of_code(code: int) -> BodyPeek:
-    """Routing members of an answer that has no others that routing reads."""
+    """What routing reads in an answer that has no other member that it looks at."""
     return BodyPeek(code=Raw(_encode(code)))
 
 

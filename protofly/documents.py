@@ -113,7 +113,7 @@ FetchUrl = Annotated[
 
 
 class TrustLevel(Enum):
-    """Ground on which the first root of a domain was believed; the value is also the word in settings and records.
+    """How the first root of a domain came to be believed; the value is also the word in settings and records.
 
     `operator`: nothing of the domain is believed, the operator chose the stub. `unsigned`: nothing either, the operator
     pinned the script that an original catalogue serves.
@@ -141,7 +141,7 @@ _STRENGTH: Final = {
 
 
 class Role(msgspec.Struct, frozen=True, kw_only=True):
-    """Keys of the root that may sign one kind of document, and the number of different ones that must."""
+    """Which keys of the root may sign one kind of document, and how many different ones have to."""
 
     keys: Annotated[list[KeyId], msgspec.Meta(min_length=1, max_length=16)]
     threshold: Annotated[int, msgspec.Meta(ge=1, le=16)] = 1
@@ -219,7 +219,7 @@ class StubReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Everything the domain takes back: modules by hash, keys by id, and all serials of a stub below a minimum."""
+    """What the domain takes back: modules by hash, keys by id, and every serial of a stub below a minimum."""
 
     modules: Annotated[list[Sha256], msgspec.Meta(max_length=512)] = []
     keys: Annotated[list[KeyId], msgspec.Meta(max_length=64)] = []
@@ -227,7 +227,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Live(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Statement of a domain about today. Source: trust and hosts, section 3.4."""
+    """What is true of a domain today. Source: trust and hosts, section 3.4."""
 
     spec: Literal["rmn-live/1"]
     domain: Domain
@@ -258,7 +258,7 @@ class ModuleReference(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Permissions that a stub asks for: `connect` holds names of endpoints, `ranges` addresses of a legacy world."""
+    """What a stub asks for. `connect` holds endpoint names, `ranges` the legacy addresses of an interworking stub."""
 
     connect: Annotated[list[EndpointName], msgspec.Meta(max_length=16)] = []
     clock: Literal["none", "monotonic", "wall"] = "none"
@@ -269,14 +269,14 @@ class Permissions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Needs(msgspec.Struct, frozen=True, kw_only=True):
-    """Resources that a stub says it needs; 0 = as much as the host gives. The host's limits win."""
+    """What a stub says it needs; 0 = whatever the host gives. The host's limits win."""
 
     memory_bytes: Annotated[int, msgspec.Meta(ge=0, le=2**53)] = 0
     call_ms: Annotated[int, msgspec.Meta(ge=0, le=2**31)] = 0
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Description and requests of one stub. Source: trust and hosts, section 3.4.
+    """What one stub is and wants. Source: trust and hosts, section 3.4.
 
     `interworking`: a legacy is behind the stub, whose addresses are `permissions.ranges`. Source: data formats, section
     2.6. `configuration`: the JSON Schema of the settings that the operator of a host may give it; {} = any.
@@ -315,7 +315,7 @@ class DocumentBundle(msgspec.Struct, frozen=True, kw_only=True):
     fresh_until: float
     """Until when no one needs to ask again, Unix seconds."""
     well_known_url: str = ""
-    """Source of `live`, and the host and port of the line if they were others ("" and 0 = as the URL says)."""
+    """Where `live` came from, and the host and port of the line if they were others ("" and 0 = as the URL says)."""
     connect_host: str = ""
     connect_port: int = 0
 

@@ -23,7 +23,7 @@ from protofly.limits import GUID_KEY_CHARS
 from protofly.signatures import base64url
 
 Encoding = Literal["raw", "der"]
-"""Form of a signature: 64 bytes r‖s, as JOSE says, or ASN.1 DER, as browser clients and old servers write it."""
+"""How a signature is written: 64 bytes r‖s, as JOSE says, or ASN.1 DER, as browser clients and old servers do."""
 
 GUID_CHARS: Final = 43
 

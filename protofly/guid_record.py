@@ -32,7 +32,7 @@ from protofly.signatures import base64url, parse_strict
 
 
 class Flaw(StrEnum):
-    """A fault of a record."""
+    """What is wrong with a record."""
 
     TOO_LARGE = "too-large"
     FORM = "form"
@@ -88,7 +88,7 @@ class UserId(Struct, frozen=True):
 
 
 class LegacyId(Struct, frozen=True, omit_defaults=True):
-    """Address of the user in another world, such as a telephone number or a mail address."""
+    """How the user is called in another world: by telephone, by mail."""
 
     type: str
     category: str
@@ -119,7 +119,7 @@ class GuidRecord(Struct, frozen=True, kw_only=True):
 
 
 class Mark(Struct, frozen=True):
-    """Newest known state of one GUID's records: the last update that was seen, its dataset, its end."""
+    """How far the records of one GUID have come: the last update that was seen, which dataset that was, its end."""
 
     last_update_us: int
     digest: str
@@ -243,7 +243,7 @@ def check_usable(record: GuidRecord, *, now: float) -> None:
 
 
 class Draft(Struct, frozen=True, kw_only=True):
-    """Content that the holder of a GUID wants to publish; times are RFC 3339 text with a zone."""
+    """What the holder of a GUID wants to publish; times are RFC 3339 text with a zone."""
 
     salt: str
     user_ids: tuple[UserId, ...]

@@ -20,7 +20,7 @@ _BODY = b'"body":{'
 _BEFORE_NOTHING = b" \t\r\n{"
 _ZERO = ord("0")
 _HEADER_BYTES = 1024
-"""Longest header that is remembered."""
+"""Where a header ends that is worth to be known."""
 _decode_peek = msgspec.json.Decoder(BodyPeek).decode
 
 

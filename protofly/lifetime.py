@@ -1,4 +1,4 @@
-"""Lifetime of a message: `body.ttl`, the seconds that are left, counted down by every node on its way.
+"""How long a message may live: `body.ttl`, seconds that are left, counted down by every node that it passes.
 
 Relative, so that no two clocks have to agree. Only messages that carry a `ttl` pay for it.
 Source: message specification, section 20.7.

@@ -17,7 +17,7 @@ HEADER_QUOTES: Final = 16_384
 """Quotation marks of a message outside its body: four times as many as a thousand recipients and a thousand further
 members have. What is done for unusual headers costs microseconds for each name in them."""
 RECIPIENTS_BYTES: Final = 32 << 20
-"""Bytes of all copies of one message with several recipients: one frame must not grow to a gigabyte."""
+"""What the copies of one message with several recipients may take together: one frame is not to become a gigabyte."""
 ID_CHARS: Final = 128
 BROKEN_FRAMES_IN_A_ROW: Final = 5
 
@@ -418,10 +418,9 @@ SEGMENT_BYTES: Final = 64 << 20
 SEGMENT_SECONDS: Final = 60.0
 RECORD_SYNC_SECONDS: Final = 0.2
 RECORD_LIFE_SECONDS: Final = 1.0
-"""Interval in which a node without traffic notes that everything is written: a crash leaves no more than this in
-doubt."""
+"""How often a node without traffic notes that everything is written: a crash makes no more than this doubtful."""
 RECORD_IDLE_SECONDS: Final = 3600.0
-"""Time without messages after which a node seals an empty segment that says so."""
+"""How long a node without messages waits until it seals an empty segment, which says so."""
 
 # Policies. Source: trust and hosts, section 7, attacks 51 and 52 (deciding takes bounded time, whatever was loaded).
 POLICY_FILE_BYTES: Final = 32 << 20
@@ -449,4 +448,4 @@ EXPIRY_WARNING_SHARE: Final = 0.25
 """Of a life that is too short for the two above: a certificate of six days, or `live`, which is renewed at half."""
 EXPIRY_LOOK_SECONDS: Final = 3_600.0
 EXPIRY_REMINDER_SECONDS: Final = 86_400.0
-"""Interval of the reminders in the log about documents and certificates that expire or have expired."""
+"""How often the log repeats what expires or has expired."""

@@ -72,8 +72,7 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     is_late: bool = False
     """A reply to a request that has been answered already; see `protofly.late_replies`."""
     verdict: bool | None = None
-    """Decision of our gate about the message: true, a rule permits it; false, no policy applied. None: no gate was
-    asked.
+    """What our gate decided about it: true, a rule permits it; false, no policy applied. None while no gate was asked.
 
     Never read from the message: `body.auth` of others is removed. Source: message specification, section 1.3.
     """

@@ -1,4 +1,4 @@
-"""Types as msgspec names them, in words that people who write settings and documents know."""
+"""What msgspec says about types, in words that people who write settings and documents know."""
 
 from __future__ import annotations
 

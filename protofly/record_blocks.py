@@ -105,7 +105,7 @@ class Column:
     width: int
 
     def numbers(self) -> Sequence[int]:
-        """The numbers or places in `data`, in the order of the records."""
+        """What is in `data` of numbers or places, in the order of the records."""
         if self.width <= 1:
             return self.data
         count = len(self.data) // self.width
@@ -238,7 +238,7 @@ def _read_columns(header: BlockHeader, content: bytes, position: int) -> dict[st
 
 
 def _width(described: BlockColumn, records: int) -> int:
-    """Number of planes of a column. Raises PeerError: it has not as many values as its form calls for."""
+    """How many planes a column has. Raises PeerError: it has not as many values as its form calls for."""
     form, count = described.form, len(described.values)
     expected = {"same": count == 1, "each": count == records, "words": 1 <= count <= records}
     if not expected.get(form, count == 0):
@@ -249,7 +249,7 @@ def _width(described: BlockColumn, records: int) -> int:
 
 
 def _lines_bytes(column: Column, records: int) -> int:
-    """Greatest length in bytes of all records' values as JSON. Raises PeerError: a word that there is not."""
+    """How long the values of all records are as JSON, at most. Raises PeerError: a word that there is not."""
     values = column.values
     if column.form == "same":
         return len(bytes(values[0])) * records

@@ -1,4 +1,4 @@
-"""Encoding of records of one kind into frames: as JSON lines, or messages in blocks of columns. Pure."""
+"""How records of one kind are written into frames: as JSON lines, or messages in blocks of columns. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from protofly.record_segments import BLOCKS_VERSION, LINES_VERSION, SegmentName,
 from protofly.records import RECORD_TYPES, Kind, MessageRecord, Record, hash_addresses_in
 
 ENCODING_ERRORS = (UnicodeEncodeError, msgspec.EncodeError, TypeError, OverflowError)
-"""Errors of `encode` for a record that is not JSON: a text with half a surrogate pair, or our own mistake."""
+"""What `encode` raises for a record that is not JSON: a text with half a surrogate pair, or our own mistake."""
 
 Hash = Callable[[str], str]
 

@@ -52,7 +52,7 @@ def known_versions(kind: Kind) -> tuple[int, ...]:
 
 
 def sealed_suffix(version: int) -> str:
-    """The end of a sealed segment's file name in this schema version."""
+    """What the name of a sealed segment of this schema version ends with."""
     return BLOCKS_SUFFIX if version == BLOCKS_VERSION else SEALED_SUFFIX
 
 

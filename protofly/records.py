@@ -52,7 +52,7 @@ class Kind(Enum):
 
 
 class _Record(Struct, kw_only=True, omit_defaults=True, gc=False):
-    """First columns of every record. All but `ts_us` is filled in by the writer."""
+    """What every record carries first. All but `ts_us` is filled in by the writer."""
 
     kind: ClassVar[Kind]
     schema_version: ClassVar[int] = 1
@@ -94,7 +94,7 @@ class GateFacts(
         "link_class": "linkClass",
     },
 ):
-    """Facts of the gate about a message besides the columns of its record, by the names that policies use.
+    """What a gate knew about a message besides the columns of its record, by the names that policies use.
 
     `src_domain` and `dst_domain` are there where an address is of another domain than the link (an alias). `class`,
     `resource` and `msgId` stand in the message itself and are there only while the policies in force read them; for
@@ -357,7 +357,7 @@ Closure: TypeAlias = Literal["size", "time", "shutdown", "recovered", "manual"]
 
 
 class SegmentManifest(Struct, frozen=True, kw_only=True):
-    """Description of one sealed segment; written last, so a segment without it is not finished.
+    """What is known about one sealed segment; written last, so a segment without it is not finished.
 
     `first_seq … last_seq` covers lost records too: `last_seq - first_seq + 1 == records + lost_records`, and each
     segment begins where the one before it in the same boot ended. `bytes` and `sha256` are of the file, `prev_sha256`
@@ -393,7 +393,7 @@ class SegmentManifest(Struct, frozen=True, kw_only=True):
     signature: str = ""
 
     def signed_bytes(self) -> bytes:
-        """Signed bytes: a prefix, then all other members as JSON, sorted by name, without white space."""
+        """What the signature covers: a prefix, then all other members as JSON, sorted by name, without white space."""
         members = msgspec.to_builtins(self)
         del members["signature"]
         return SIGNED_PREFIX + msgspec.json.encode(members, order="sorted")
@@ -464,7 +464,7 @@ _FRAME_MAGIC = b"\x28\xb5\x2f\xfd"
 
 
 def frame_end(data: bytes, start: int) -> int | None:
-    """End of the Zstandard frame at `start`; None when torn or no frame. Source: RFC 8878, section 3.1.1."""
+    """Where the Zstandard frame at `start` ends; None when torn or no frame. Source: RFC 8878, section 3.1.1."""
     if data[start : start + 4] != _FRAME_MAGIC or len(data) < start + 5:
         return None
     descriptor = data[start + 4]

@@ -1,4 +1,4 @@
-"""Memory of values made from texts, within a bound of bytes: strangers choose the texts.
+"""What is made of a text is remembered for the next time, within a bound of bytes: strangers choose the texts.
 
 Long texts are not remembered at all, and all others are forgotten together when they have become too many. So a hit
 costs one look-up in a dictionary, and a sender of ever new addresses fills no memory.
@@ -15,7 +15,7 @@ _Made = TypeVar("_Made")
 
 
 class _Table(dict[str, _Made]):
-    """Values by the text they were made from; a missing one is made when it is asked for."""
+    """What was made of texts; what is not there is made."""
 
     __slots__ = ("_make", "_most")
 

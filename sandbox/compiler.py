@@ -1,4 +1,4 @@
-"""The compile child: takes one module, answers with machine code or a refusal, then ends.
+"""What a compile child does: one module in, machine code or a refusal out, then it ends.
 
 Upstream says that compile-time denial of service is not a security bug, so this runs in a process of its own with
 limits of its own: 1 GiB of address space, 15 s of CPU, and the host's 30 s of wall time. It is confined like a

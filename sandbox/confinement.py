@@ -1,4 +1,4 @@
-"""Confinement of a process: it gives up everything it does not need, and cannot take it back.
+"""How a process gives up everything it does not need. One way: there is no undo.
 
 Called in a child that the zygote has just forked, before it reads its first foreign byte.
 """

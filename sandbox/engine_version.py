@@ -1,4 +1,4 @@
-"""Version of the engine inside the installed package, read without loading it.
+"""Which engine the installed package carries, without loading it.
 
 The Python package has a version of its own: package 50.0.1 carries library 50.0.0. Advisories are about the library, so
 the library is asked. It has no function for that; the text that it writes when it finds a defect of its own holds the

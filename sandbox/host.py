@@ -30,7 +30,7 @@ RESTART_BASE_SECONDS: Final = 0.05
 RESTART_MAX_SECONDS: Final = 5.0
 STEADY_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = 0.25
-"""Interval in which deadlines are looked at; a batch's deadline is late by at most this."""
+"""How often deadlines are looked at; a batch's deadline is late by at most this."""
 
 
 class Sandbox:

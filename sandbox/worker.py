@@ -1,4 +1,4 @@
-"""The worker process: takes a batch, makes the guest calls, and answers with one reply.
+"""What a worker does: one batch in, guest calls, one reply out.
 
 It moves opaque blocks and decides nothing: how events are split into calls, what actions mean, when to start again is
 the host's business. It ends when its host lets go of the socket.

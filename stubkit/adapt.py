@@ -33,7 +33,7 @@ from stubkit.trial import CHECK_DOMAIN, SETTINGS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishedScript:
-    """Content of a file: a script alone, or with the configuration of its catalogue descriptor."""
+    """What a file holds: a script alone, or with the configuration of its catalogue descriptor."""
 
     text: bytes
     configuration: Mapping[str, object] = field(default_factory=dict)

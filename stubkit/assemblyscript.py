@@ -94,7 +94,7 @@ def _read(source: Path) -> str:
 
 
 def _section(source: Path, text: str) -> dict[str, Any]:
-    """The module's statement about itself, from the constants of its source."""
+    """What the module says of itself, from the constants of its source."""
     said = {name: _constant(text, name) for name in ("NAME", "VERSION", "CONFIGURATION", "EVENTS", "KIND")}
     for name in ("NAME", "VERSION"):
         if not said[name]:

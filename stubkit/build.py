@@ -28,7 +28,7 @@ from stubkit.files import replace_file
 from stubkit.rust import compile_rust
 
 SDK_FOLDER: Final = Path(__file__).parent / "sdk"
-"""Files that stubs include or import, a folder for each language."""
+"""What stubs include or import, a folder for each language."""
 
 GUEST_STACK_BYTES: Final = 64 << 10
 """C stack inside the guest's memory; lies first, so that an overflow is a trap and not a quiet overwrite."""
@@ -36,7 +36,7 @@ GUEST_STACK_BYTES: Final = 64 << 10
 BUILD_SECONDS: Final = 120.0
 
 FEATURES: Final = "mvp+bulk_memory+mutable_globals+sign_ext"
-"""Features of WebAssembly that the contract allows and compilers use."""
+"""What of WebAssembly the contract allows and compilers make use of."""
 _COMPILE: Final = (
     "cc",
     "--target=wasm32-freestanding",

@@ -41,7 +41,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     memory: int = 0
 
     def events(self) -> list[GuestEvent]:
-        """Events that the stub is given.
+        """What the stub is given.
 
         Raises:
             SettingsError: See `event_of`.
@@ -72,7 +72,7 @@ class Case(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LiveScript(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Test script for a conversation that the author did not write.
+    """How tests hold a conversation that the author did not write.
 
     After `case` the stub is live. `accept` is what its far end says when it has everything up to message `{number}`,
     and `deliver` what it says to send `{message}` as its own number `{number}`; {} for a protocol without. In `hex` the
@@ -189,7 +189,7 @@ def _check_step(step: Step) -> None:
 
 
 def difference(step: Step, actions: Sequence[GuestAction]) -> str:
-    """Text about the difference between an answer and what the step wants, "" if there is none."""
+    """Where an answer differs from what the step wants, "" if nowhere."""
     if step.want is None:
         return ""
     wants_log = any(wanted["action"] == "log" for wanted in step.want)

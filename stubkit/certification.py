@@ -45,7 +45,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Certification(msgspec.Struct, frozen=True, kw_only=True):
-    """Tests of one module, the versions they were made with, and their results. `made` is the time in ISO 8601."""
+    """What was tested, with what, and what came of it. `made` is the time in ISO 8601."""
 
     spec: str
     stub: _Shown
@@ -80,7 +80,7 @@ class Certification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def report_path(module: Path) -> Path:
-    """Path of the report of a module: beside it."""
+    """Where the report of a module lies: beside it."""
     return module.with_suffix(".certification.json")
 
 

@@ -82,7 +82,7 @@ async def _certify(
 
 
 async def measured(under_test: StubUnderTest, messages: int, batch: int) -> Rate:
-    """Cost of messages in a live instance.
+    """What messages cost in a live instance.
 
     Raises:
         NotLiveError: The script does not make it live.

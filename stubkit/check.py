@@ -25,7 +25,7 @@ from stubkit.trial import CHECK_DOMAIN, CheckStep, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """Result of `check_stub` for one module."""
+    """What is known about a module after `check_stub`."""
 
     path: str
     module_bytes: int
@@ -36,11 +36,11 @@ class CheckReport:
     refusal: str
     """Why the module was not run at all, "" if it was."""
     is_live_unproved: bool = False
-    """True if it says `live` without proof of its far end: a manifest that asks for `auth` does not let it."""
+    """Whether it says `live` without proof of its far end: a manifest that asks for `auth` does not let it."""
 
     @property
     def is_good(self) -> bool:
-        """True if the stub kept the contract in every step."""
+        """Whether the stub kept the contract in every step."""
         return not self.refusal and all(not step.complaint for step in self.steps)
 
 

@@ -1,4 +1,4 @@
-"""Actions of a stub that a host could not carry out. Pure; the rules are those of docs/abi.md, "Actions"."""
+"""What a host could not carry out among the actions of a stub. Pure; the rules are those of docs/abi.md, "Actions"."""
 
 from __future__ import annotations
 

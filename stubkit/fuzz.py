@@ -34,7 +34,7 @@ _SEEDS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FuzzResult:
-    """Result of so many calls. `problem` is "" for none; then `steps` is empty."""
+    """What so many calls led to. `problem` is "" for nothing; then `steps` is empty."""
 
     seed: int
     calls: int
@@ -112,5 +112,5 @@ def _mutated(source: random.Random, payload: bytes) -> bytes:
 
 
 def _spoken(under_test: StubUnderTest) -> list[bytes]:
-    """Frames that the far end sends in the author's script."""
+    """What the far end of the author's script says."""
     return [event.payload for case in under_test.script.cases for step in case.steps for event in step.events()]

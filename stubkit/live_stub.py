@@ -31,7 +31,7 @@ class NotLiveError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Cost of messages.
+    """What messages cost.
 
     Attributes:
         hop_us: Of the whole hop to the worker and back, by the wall clock.
@@ -90,7 +90,7 @@ class StubUnderTest:
         return frozenset(self.script.endpoints)
 
     def complaints(self, actions: list[GuestAction]) -> str:
-        """Text about actions that no host could perform, "" for none. Hosts refuse malformed messages."""
+        """What no host could perform among the actions; hosts themselves refuse messages that are none."""
         judged = [action for action in actions if action.op != Action.DELIVER]
         return "; ".join(complaints_about(judged, self.endpoints))
 

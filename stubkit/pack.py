@@ -24,7 +24,7 @@ from sandbox.core.module_check import inspect_module
 from stubkit.files import replace_file
 
 PROTOSTUB_DIGIT: Final = "4"
-"""Prefix that the original toolkit puts before the MD5 of an object name to get the `cguid` of a protostub."""
+"""What the original toolkit puts before the MD5 of an object name to get the `cguid` of a protostub."""
 
 LANGUAGE: Final = "WASM"
 _NAME: Final = re.compile(r"(?!default\Z)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")
@@ -168,7 +168,7 @@ def pack_stub(
 
 
 def _is_interworking(envelope: bytes) -> bool:
-    """True if the signed manifest says so: the descriptor only repeats it, for catalogues of the original kind.
+    """What the signed manifest says: the descriptor only repeats it, for catalogues of the original kind.
 
     Raises:
         SettingsError: what is in the envelope is no manifest.

@@ -20,7 +20,7 @@ from stubkit.trace import Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """Result of a replay. `difference` names the first exchange with another answer, "" if there is none."""
+    """What came of it. `difference` says at which exchange the answers differ first, "" if nowhere."""
 
     exchanges: int
     is_whole: bool

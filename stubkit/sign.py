@@ -43,18 +43,18 @@ MANIFEST_VALIDITY_SECONDS: Final = 180 * 86_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StubRelease:
-    """The author's statement about one version of a stub; the module says the rest."""
+    """What the author says of one version of a stub; the module says the rest."""
 
     domain: str
     name: str
     serial: int
     version: str
     urls: Sequence[str]
-    """URLs that the module may be fetched from; at least one."""
+    """Where the module may be fetched; at least one."""
     connect: Sequence[str] = ("mn",)
     """Names of the endpoints that the stub opens."""
     needs_auth: bool = True
-    """True if it asks the host for tokens."""
+    """Whether it asks the host for tokens."""
     needs: Needs = field(default_factory=Needs)
     for_domains: Sequence[str] = ("*",)
     replaces: int | None = None
@@ -68,7 +68,7 @@ class StubRelease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootTerms:
-    """Content of a root document besides its keys.
+    """What a root document says besides its keys.
 
     Attributes:
         version: 1 for the first, one more at each change.
@@ -166,7 +166,7 @@ def sign_manifest(
 
 
 def stub_reference(manifest_envelope: bytes, *, domain: str) -> StubReference:
-    """The reference by which `live` names the manifest in this envelope.
+    """How `live` names the manifest in this envelope.
 
     Raises:
         PeerError: it is no manifest of that domain.

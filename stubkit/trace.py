@@ -1,4 +1,4 @@
-"""Trace of one stub's input and answers, call by call, as lines for people and objects for programs."""
+"""What one stub was given and what it answered, call by call, as lines for people and objects for programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One run of a stub without a node: its request, its link, and its result."""
+"""What one run of a stub without a node is asked for, its link, and what came of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DELIVERIES_KEPT: Final = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveRequest:
-    """Request for one run.
+    """What one run is asked for.
 
     Attributes:
         endpoints: URL of each endpoint that the stub may open, by name.
@@ -49,7 +49,7 @@ class LiveRequest:
 
 @dataclass(slots=True, kw_only=True)
 class LiveResult:
-    """Result of one run. `fault` says why the instance ended, "" if it ran to the end."""
+    """What came of it. `fault` is why the instance ended, "" if it ran to the end of the run."""
 
     stub: str
     was_live: bool = False

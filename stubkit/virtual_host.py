@@ -25,7 +25,7 @@ FIRED_TIMERS: Final = 10_000
 
 @dataclass(slots=True)
 class Cost:
-    """Calls so far: their cost and their answers."""
+    """What calls have cost and answered so far."""
 
     calls: int = 0
     fuel: int = 0

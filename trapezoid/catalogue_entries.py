@@ -41,7 +41,7 @@ _VERSION_IN_CODE: Final = re.compile(r"@version (\d{1,9}(?:\.\d{1,9}){0,3})\b")
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """Common traits of all entries of one kind: the digit of the `cguid`, attributes, and those that must be given."""
+    """What all entries of one kind have: the digit of the `cguid`, attributes, and those that must be given."""
 
     digit: str
     attributes: Mapping[str, object]
@@ -95,7 +95,7 @@ class EntryRequest:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """Content of a request's files: attributes, code, and the name of its class, "" for none."""
+    """What the files of a request hold: attributes, code, and the name of its class, "" for none."""
 
     attributes: dict[str, Any]
     code: str
@@ -404,7 +404,7 @@ def _replace_index(folder: SiteFolder, publication: Publication, entries: list[P
 
 
 def _public_url(folder: SiteFolder, publication: Publication) -> str:
-    """URL at which others reach the site: every manifest says it. Raises SettingsError."""
+    """Where others reach the site: every manifest says it. Raises SettingsError."""
     stub = next(iter(publication.stubs.values()), None)
     if stub is None:
         raise SettingsError(f"{folder.path}: no stub is published")

@@ -42,7 +42,7 @@ _MOST_BYTES: Final = 64 << 30
 
 
 class StateLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """Label of a copy, written by the node that made it."""
+    """What a copy says about itself."""
 
     format: int
     domain: str

@@ -26,7 +26,7 @@ EXIT_CODES: Final = {
     LOST_MESSAGES: "Not complete: the node stopped and messages were lost, or records that the pipeline needs are "
     "missing.",
 }
-"""Meaning of the exit code of every command; docs/operating.md and the manual pages show it."""
+"""What the exit code of every command means; docs/operating.md and the manual pages show it."""
 
 
 def print_json(facts: object) -> None:

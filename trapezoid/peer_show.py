@@ -1,4 +1,4 @@
-"""Knowledge about one partner: the trust that is stored, its stubs, and their certification."""
+"""What is known about one partner: the trust that is stored, its stubs, and how they were certified."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def show(settings: Settings, store: TrustStore, domain: str, facts: dict[s
 
 
 def _said_beside(module: Path) -> str:
-    """Result in the report beside a module of the operator's. Its signature is not checked: whose would it be?"""
+    """What the report beside a module of the operator's says. Its signature is not checked: whose would it be?"""
     file = report_path(module)
     if not file.exists():
         return f"no certification at {file}"

@@ -20,7 +20,7 @@ from trapezoid.process_environment import folder_of, process_folders
 _OF_EACH: Final = frozenset({"status", "summary"})
 _OTHERS_SECONDS: Final = 2.0
 _UNKNOWN_THERE: Final = frozenset({Code.NOT_REGISTERED})
-"""Errors that a process may answer to a change that concerns another one."""
+"""What a process may answer to a change that concerns another one."""
 
 
 def ask_processes(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool = False) -> Any:
@@ -55,7 +55,7 @@ def ask_processes(data_dir: Path, operation: str, arguments: dict[str, Any], *, 
 
 
 def ask_others(data_dir: Path, number: int, count: int, operation: str) -> dict[int, Any]:
-    """Answers of the other processes of a node at once, by their numbers; silent ones are left out.
+    """What the other processes of a node answer at once, by their numbers; who does not is left out.
 
     Args:
         data_dir: Of the node.

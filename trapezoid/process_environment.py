@@ -1,4 +1,4 @@
-"""Differences between the processes of one node on one machine: names, folders, sockets; as variables of settings.
+"""What differs between the processes of one node on one machine: names, folders, sockets; as variables of settings.
 
 The first process has the name and the data folder of the settings, so a node that gets more processes keeps what it
 has. The others have `NAME-p2`, `NAME-p3`, … and folders below the first one's. See docs/adr/0041.
@@ -42,7 +42,7 @@ class Ports:
 
 
 def count_of(asked: int) -> int:
-    """Number of processes that a setting means: 0 is one for each core that this program may use."""
+    """How many processes a number of the settings means: 0 is one for each core that this program may use."""
     return min(asked or len(os.sched_getaffinity(0)), MOST_PROCESSES)
 
 

@@ -33,7 +33,7 @@ _SIGNALLED: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class ChildCommand:
-    """Command that starts one process."""
+    """How one process is started."""
 
     arguments: tuple[str, ...]
     environment: Mapping[str, str]

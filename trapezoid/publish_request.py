@@ -1,4 +1,4 @@
-"""Request for one run of `publish`. Apart from what completes it, so that `trapezoid --help` imports little."""
+"""What one run of `publish` is asked for. Apart from what completes it, so that `trapezoid --help` imports little."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ from trapezoid.site_files import replace_published
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """Report on everything that is published now."""
+    """What is published now."""
 
     domain: str
     site: str
@@ -72,7 +72,7 @@ class PublishReport:
     is_new_fingerprint: bool
     """True if partners that pinned the previous fingerprint need the new one."""
     certification: str
-    """Result of `stub certify`; "none" without a report about this module beside it."""
+    """What `stub certify` found; "none" without a report about this module beside it."""
     runtime_stub: str
     """The stub for runtimes that is published, "none" if none is."""
     options: dict[str, object]

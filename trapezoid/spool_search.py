@@ -30,7 +30,7 @@ _STEPS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """Conditions that records must meet to be found. Empty values match everything.
+    """What records must have to be found. Empty values match everything.
 
     Attributes:
         id: A message by its `msg_id` or the `id` of its sender, or a record as `boot/seq`.

@@ -135,7 +135,7 @@ class ByteChannel:
 
     @property
     def is_closed(self) -> bool:
-        """True if the channel was closed from this side or failed."""
+        """Whether the channel was closed from this side or failed."""
         return self._closed
 
     @property

@@ -27,7 +27,7 @@ _KINDS = {
     "idp-proxy": "idp-proxy",
 }
 _FILES = {"hyperty": ".hy.json", "protocolstub": ".ps.json", "dataschema": ".ds.json", "idp-proxy": ".idp.json"}
-"""Names of the files in the static variant of a catalogue."""
+"""What the static variant of a catalogue calls its files."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

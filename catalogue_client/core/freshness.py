@@ -1,4 +1,4 @@
-"""Time for which a fetched live document may be used without asking again.
+"""How long a fetched live document may be used without asking again.
 
 Source: trust and hosts, section 2.5.
 """

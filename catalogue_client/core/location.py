@@ -1,4 +1,4 @@
-"""Location of a domain's documents, with everything that DNS or the operator said about it.
+"""Where the documents of a domain are, and what was said about them on the way.
 
 Resolution (DNS, peer entries) produces a `Location`; the client asks it for every URL. Nothing here is trusted: a wrong
 location leads to documents that do not verify.
@@ -19,7 +19,7 @@ WELL_KNOWN_PATH: Final = "/.well-known/rethink-mn"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Location:
-    """Location of a domain's live document: URL, address to connect to, and the hints found on the way.
+    """How to reach the live document of a domain.
 
     Certificate name, SNI and `Host` are always those of `well_known_url`; `connect_host` and `connect_port` (from
     SVCB or SRV) only say where the line goes, "" and 0 = where the URL says.
@@ -34,7 +34,7 @@ class Location:
     pin_hint: str = ""
     """`k=` of the TXT record: fingerprint of the root key set."""
     pin_is_validated: bool = False
-    """True if `pin_hint` came under DNSSEC from a resolver that the operator trusts; else it binds nothing."""
+    """Whether `pin_hint` came under DNSSEC from a resolver that the operator trusts; else it binds nothing."""
     mode: str = "enforce"
     for_domain: str = ""
     """Whose address rules apply, and who is to blame, where that is another domain: the one that claims this alias."""
@@ -68,7 +68,7 @@ class Location:
 
 
 def kept_location(bundle: DocumentBundle) -> Location | None:
-    """The location that cached documents came from, or None if they do not name one."""
+    """Where cached documents came from, or None if they do not say."""
     if not bundle.well_known_url:
         return None
     return Location(

@@ -1,4 +1,4 @@
-"""Selection of a stub that fits this host among those that a domain offers.
+"""Which of the stubs that a domain offers fits this host.
 
 A domain may offer several stubs that lead to it: `default`, and others whose entries begin with `default-`, such as
 `default-tcp`. They are tried in the order of their entries until one can be run.

@@ -135,7 +135,7 @@ def raised(ours: TrustState, theirs: TrustState) -> TrustState | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DomainTrust:
-    """Trust in a domain at this moment: the result of a refresh or of a warm start."""
+    """What may be believed about a domain now: the result of a refresh or of a warm start."""
 
     domain: str
     level: TrustLevel

@@ -1,4 +1,4 @@
-"""Stored trust in a domain's keys, and the decision which documents it allows us to believe.
+"""What we know of a domain's keys, and which documents that knowledge lets us believe.
 
 Theory of operation. A `TrustState` is all that has to survive: the current root as received, the fingerprints of all
 key sets since the first, and high-water marks. Every function takes a state and bytes and answers with a new state, or

@@ -1,4 +1,4 @@
-"""Rules for newer versions of a stub: which may follow the accepted one, and the way back from one that failed here.
+"""Which newer version of a stub may follow the one that was accepted, and the way back from one that failed here.
 
 A version that was accepted is on trial until it has proved itself at this node. Its predecessor is remembered, and goes
 on once the newer module is marked as failed. The mark is of the module: the same module under a higher serial is
@@ -25,7 +25,7 @@ UpdateMode = Literal["auto", "hold", "pinned"]
 
 @dataclass(frozen=True, slots=True)
 class UpdateRule:
-    """The operator's rule for newer versions of one domain's stubs.
+    """What the operator says about newer versions of the stubs of one domain.
 
     Attributes:
         mode: `auto`: they run once they are verified. `hold`: each waits for the operator. `pinned`: only `modules`.

@@ -1,4 +1,4 @@
-"""Conversation between the participants of a case and the node: messages out, messages in, names and transcript."""
+"""What is said between the participants of a case and the node: messages out, messages in, names and transcript."""
 
 from __future__ import annotations
 

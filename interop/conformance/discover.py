@@ -20,7 +20,7 @@ from protofly.errors import Code, TransportError
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Discovery:
-    """Result of a discovery. `missing` gives the reason for each dialect that was asked for and is not spoken."""
+    """What was found out. `missing` says for each dialect that was asked for and is not spoken, why."""
 
     node: Node
     offered: tuple[Dialect, ...]
@@ -99,7 +99,7 @@ async def _try_session(node: Node, manner: Manner) -> str:
 
 
 def _was_granted(talk: Conversation) -> bool:
-    """Check that the session was opened, in words that a case will find fault with."""
+    """Whether the session was opened, in words that a case will find fault with."""
     heard = talk.participants["probe"].heard if "probe" in talk.participants else None
     body = heard.get("body", heard) if isinstance(heard, dict) else {}
     return isinstance(body, dict) and 200 in {body.get("code"), body.get("response")}

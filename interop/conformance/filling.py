@@ -12,7 +12,7 @@ from interop.conformance.matching import Maybe, Number, OneOf, Open, Placeholder
 from interop.conformance.model import ABSENT, NODE_ADDRESS, Dialect, Profile, Refusal, Success
 
 HINTS: Final = Maybe(OneOf(({"member": Text()}, {"retryAfter": Number()})))
-"""Words that the specification puts into the `value` of refusals. Source: message specification, sections 1.7 and 4."""
+"""What the specification puts into the `value` of refusals. Source: message specification, sections 1.7 and 4."""
 _NAME: Final = re.compile(r"\{([a-z][a-z0-9_.]*)\}")
 
 
@@ -40,7 +40,7 @@ def fill(value: Json, names: Mapping[str, str]) -> Json:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Manner:
-    """Strictness and dialect of the answers that a node is expected to give."""
+    """How strictly, and in which dialect, a node is expected to answer."""
 
     dialect: Dialect
     profile: Profile

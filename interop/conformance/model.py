@@ -1,4 +1,4 @@
-"""Model of a case: a conversation between runtimes and a node, as data.
+"""What a case is: a conversation between runtimes and a node, as data.
 
 A case names its cast; every member of the cast opens a session before the first step. Steps then say who sends what and
 what has to come back, as a whole. Texts may hold names in braces, filled in anew for every run:
@@ -29,7 +29,7 @@ from interop.conformance.matching import Keep, OneOf, Placeholder, Text
 
 
 class Dialect(Enum):
-    """Dialect between runtimes and the node. Source: message specification, sections 5.1 to 5.3."""
+    """How runtimes talk to the node. Source: message specification, sections 5.1 to 5.3."""
 
     A = "a"
     SOCKETIO = "socketio"
@@ -39,12 +39,12 @@ class Dialect(Enum):
 
     @property
     def has_session_messages(self) -> bool:
-        """True if `open` is a message (dialect A), on whatever transport."""
+        """Whether `open` is a message (dialect A), on whatever transport."""
         return self in _DIALECT_A
 
     @property
     def has_frames(self) -> bool:
-        """True if the connection is a WebSocket from its first byte."""
+        """Whether the connection is a WebSocket from its first byte."""
         return self in {Dialect.A, Dialect.B, Dialect.C}
 
 
@@ -55,12 +55,12 @@ FRAMES: Final = frozenset({Dialect.A, Dialect.B, Dialect.C})
 
 
 class Profile(Enum):
-    """Set of rules that are demanded."""
+    """Which rules are demanded."""
 
     STRICT = "strict"
     """The message specification."""
     REFERENCE = "reference"
-    """Rules that the three reference nodes agree on; a node may do more."""
+    """What the three reference nodes agree on; more than they say is allowed."""
     RETHINK = "rethink"
     """The message specification, at a node whose operator switched on what existing runtimes rely on."""
 
@@ -75,7 +75,7 @@ STRICT_ONLY: Final = frozenset({Profile.STRICT})
 
 
 class Need(Enum):
-    """Requirement of a case besides a node."""
+    """What a case needs besides a node."""
 
     TOKEN = "token"  # noqa: S105 - the word for it, not one
     ANONYMOUS = "anonymous"
@@ -306,7 +306,7 @@ Steps = Step | Sequence[Step]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Profiles in which a case can be played; `reference`: in all, since the reference nodes agree on it."""
+    """Where a case can be played: in which profiles; `reference`: in all, since the reference nodes agree on it."""
 
     dialects: frozenset[Dialect] = ALL
     reference: bool = False

@@ -1,4 +1,4 @@
-"""Outcome of one run of a case."""
+"""What came of one run of a case."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class NoAnswerError(Exception):
 
 
 class Verdict(Enum):
-    """Verdict on a run."""
+    """How a run ended."""
 
     PASSED = "passed"
     FAILED = "failed"
@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def is_finding(self) -> bool:
-        """True if somebody has to look at the node."""
+        """Whether the node has to be looked at."""
         return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
 
     def explain(self) -> str:

@@ -28,11 +28,11 @@ class Report:
 
     @property
     def findings(self) -> tuple[Outcome, ...]:
-        """Outcomes for which somebody has to look at the node."""
+        """What the node has to be looked at for."""
         return tuple(outcome for outcome in self.outcomes if outcome.is_finding)
 
     def count(self, verdict: Verdict) -> int:
-        """Number of runs with this verdict."""
+        """How many runs ended so."""
         return sum(outcome.verdict is verdict for outcome in self.outcomes)
 
 

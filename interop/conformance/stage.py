@@ -1,4 +1,4 @@
-"""Stage of a case: the node, the manner, and one connected participant after the other."""
+"""Where a case is played: the node, the manner, and one connected participant after the other."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Participant:
 
 @dataclass(slots=True)
 class Transcript:
-    """Messages in order; the beginning of each text, and the last lines of all."""
+    """What was said, in order; the beginning of each text, and the last lines of all."""
 
     lines: list[str] = field(default_factory=list)
 

@@ -63,7 +63,7 @@ class WireFaultError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Address of a node. `prefix` stands before the paths of the dialects."""
+    """Where a node listens. `prefix` stands before the paths of the dialects."""
 
     host: str
     port: int
@@ -289,7 +289,7 @@ async def _hold(
 
 
 def parsed(text: str) -> Json:
-    """Text of the node as a value.
+    """What the node wrote, as a value.
 
     Raises:
         WireFaultError: it is no JSON, or has duplicate members.

@@ -46,7 +46,7 @@ Reach = Callable[[str], tuple[str, int]]
 
 @dataclass(eq=False)
 class _Way:
-    """Messages under way between us and one domain. `waiting` are those that were not acknowledged, by number."""
+    """What is under way between us and one domain. `waiting` are messages that were not acknowledged, by number."""
 
     domain: str
     stream: str = field(default_factory=lambda: token_hex(_STREAM_CHARS // 2))

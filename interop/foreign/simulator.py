@@ -1,4 +1,4 @@
-"""Common parts of the simulators of foreign messaging nodes: a listener, lines, runtimes of their own, a registry.
+"""What the simulators of foreign messaging nodes have in common: a listener, lines, runtimes of their own, a registry.
 
 The simulators are written from what was observed of the real nodes, oddities included. They speak over real sockets to
 the node under test; their own runtimes are in memory.
@@ -112,7 +112,7 @@ class ForeignNode:
     # What a dialect says.
 
     def accepts(self, path: str, query: str) -> bool:
-        """True if a WebSocket may be opened at this path."""
+        """Whether a WebSocket may be opened here."""
         return path == self.path and not query
 
     def join(self, runtime: LocalRuntime) -> None:

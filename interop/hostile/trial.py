@@ -17,7 +17,7 @@ from protofly.errors import SettingsError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """Result of a trial.
+    """What came of it.
 
     Attributes:
         done: How often each misdeed was done.

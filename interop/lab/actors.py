@@ -39,7 +39,7 @@ class Published:
 
 
 class Notes:
-    """Observations of all runtimes of a scene, on one clock. `now` is seconds since the scene began."""
+    """What all runtimes of a scene saw, on one clock. `now` is seconds since the scene began."""
 
     def __init__(self) -> None:
         self.seen = Seen()
@@ -74,7 +74,7 @@ class Notes:
         self.moved.unpark_all()
 
     def history(self) -> list[Operation]:
-        """Operations of runtimes on what they share: a published event is a step for each runtime that ever subscribed.
+        """What runtimes did with what they share: a published event is a step for each runtime that ever subscribed.
 
         So is the release of an address, for the subscriptions of its owner below it.
         """
@@ -133,7 +133,7 @@ class LabRuntime:
 
     @property
     def is_away(self) -> bool:
-        """True if it has no session now."""
+        """Whether it has no session now."""
         return self._away_since is not None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -1,4 +1,4 @@
-"""Connections of a scene's runtimes: by a socket to one of the nodes of their domain, or in memory to a simulator."""
+"""How the runtimes of a scene connect: by a socket to one of the nodes of their domain, or in memory to a simulator."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ OnPrepared = Callable[[Preparation], None]
 
 
 class LabFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Content of `lab.json`."""
+    """What `lab.json` holds."""
 
     domains: tuple[str, ...]
     name_server_port: int

@@ -29,7 +29,7 @@ MOST_PARALLEL: Final = 16
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
-    """Result of one cell. `verdict` is `kept`, `broken`, `failed` (it could not run) or `impossible`.
+    """How one cell went. `verdict` is `kept`, `broken`, `failed` (it could not run) or `impossible`.
 
     `promises` has the state of each promise, `why` what speaks against it, or the problem.
     """
@@ -58,12 +58,12 @@ class MatrixReport:
     seconds: float
 
     def count(self, verdict: str) -> int:
-        """Number of cells with this verdict."""
+        """How many cells went like this."""
         return sum(one.verdict == verdict for one in self.results)
 
     @property
     def is_good(self) -> bool:
-        """True if every cell that can be played kept its promises, and there was one."""
+        """Whether every cell that can be played kept its promises, and there was one."""
         return self.count("kept") > 0 and not self.count("broken") and not self.count("failed")
 
 

@@ -1,4 +1,4 @@
-"""Members of a scene: the nodes of each domain, and the lines on which they reach each other."""
+"""Who takes part in a scene: the nodes of each domain, and the lines on which they reach each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Faults of a domain's documents and stub: flawed documents, updates, broken ones, revocations."""
+"""What goes wrong with the documents and the stub of a domain: flawed documents, updates, broken ones, revocations."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Publishing:
                 nursery.cancel_scope.cancel()
 
     async def _answer(self, fault: Fault, notes: Notes, lure: Lure, path: str) -> Fetched:
-        """Answer of the stand-in of a site: that of the genuine one, except for the live document."""
+        """What the stand-in of a site serves: what the genuine one does, except for the live document."""
         domain = fault.domain or ""
         status, kind, body = await self._fetch(domain, path)
         if path != WELL_KNOWN or status != httpx.codes.OK:
@@ -102,7 +102,7 @@ class Publishing:
         return context
 
     async def _fetch(self, domain: str, path: str) -> Fetched:
-        """Answer of the genuine site of a domain. Raises TransportError."""
+        """What the genuine site of a domain answers. Raises TransportError."""
         port = self._members.folders.ports[domain].site
         try:
             async with httpx.AsyncClient(verify=self._context, trust_env=False) as client:

@@ -1,4 +1,4 @@
-"""Acts of a scene's runtimes with registries: they enter themselves into that of their domain, and find each other."""
+"""What runtimes of a scene do with registries: enter themselves into that of their domain, and find each other."""
 
 from __future__ import annotations
 

@@ -156,7 +156,7 @@ def write_page(report: LabReport, file: Path) -> None:
 
 
 def _drawing(report: LabReport) -> dict[str, object]:
-    """Data of the page's drawing: runtimes in lanes, messages as lines, faults as areas."""
+    """What the page draws: runtimes in lanes, messages as lines, faults as areas."""
     seen = report.seen
     first: dict[Key, float] = {}
     for one in seen.arrived:

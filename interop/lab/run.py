@@ -50,17 +50,17 @@ class LabReport:
 
     @property
     def is_good(self) -> bool:
-        """True if every promise that was to be tested was tested, and kept."""
+        """Whether every promise that was to be tested was tested, and kept."""
         return all(one.state is State.KEPT for one in self.judged)
 
 
 class PlayedWorld(Protocol):
-    """World that a scene is played in."""
+    """What a scene is played in."""
 
     hostile: list[HostileDomain]
 
     def clients_of(self, domain: str) -> NewClient:
-        """Connector for the runtimes of a domain."""
+        """How the runtimes of a domain connect."""
 
     async def introduce(self, addresses: Sequence[str]) -> None:
         """Wait until nodes that have to know of addresses before they are written to know these."""
@@ -72,7 +72,7 @@ class PlayedWorld(Protocol):
         """
 
     async def running(self, domain: str) -> dict[str, str]:
-        """Modules that the node of a domain runs, by the other domain, as digests, "" for none."""
+        """Which module the node of a domain runs for which other domain, by its digest, "" for none."""
 
     async def hops(self, domain: str) -> dict[str, list[tuple[str, float]]]:
         """For each message that the node of a domain traced lately, its places and their times in monotonic seconds."""

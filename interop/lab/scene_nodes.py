@@ -100,7 +100,7 @@ async def _started(child: Child, command: Sequence[str]) -> None:
 
 
 def names_for(domain: str, place: NodePlace, certificate: tuple[Path, Path], more: Mapping[str, str]) -> dict[str, str]:
-    """Values of the placeholders of a command."""
+    """What the placeholders of a command stand for."""
     names = {
         "domain": domain,
         "folder": str(place.folder.path),

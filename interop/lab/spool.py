@@ -1,4 +1,4 @@
-"""Records of a node, read from its spool with nothing of the node's own code but the schemas."""
+"""What a node wrote down, read from its spool with nothing of the node's own code but the schemas."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ _DRIFT_STEP_SECONDS: Final = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldPlan:
-    """Folder of a scene and command of its nodes: module and arguments."""
+    """Where a scene runs, and how its nodes are run: module and arguments."""
 
     folder: Path
     serve: tuple[str, ...] = ("trapezoid", "serve")
@@ -76,7 +76,7 @@ class World:
         }
 
     def clients_of(self, domain: str) -> NewClient:
-        """Connector for the runtimes of a domain."""
+        """How the runtimes of a domain connect."""
         return self._clients[domain]
 
     async def introduce(self, addresses: Sequence[str]) -> None:
@@ -112,7 +112,7 @@ class World:
                     nursery.start_soon(node.stop)
 
     async def running(self, domain: str) -> dict[str, str]:
-        """Modules that the nodes of a domain run, by the other domain, as digests; nothing while one is down."""
+        """Which module each node of a domain runs for which other domain, by its digest; nothing while one is down."""
         found = {}
         for node in self.nodes[domain]:
             status = await _status(node)
@@ -167,7 +167,7 @@ async def _traces(node: SceneNode) -> dict[str, list[tuple[str, float]]]:
 
 
 async def _status(node: SceneNode) -> NodeStatus | None:
-    """Status that a node reports; None while it is down, or stopped: that is the scene."""
+    """What a node says about itself; None while it is down, or stopped: that is the scene."""
     with suppress(TransportError):
         return await node.status() if node.pid else None
     return None
@@ -187,7 +187,7 @@ async def _set_clocks(members: Members, fault: Fault) -> None:
 
 
 async def clock_course(fault: Fault) -> AsyncIterator[float]:
-    """Seconds that a clock is ahead from now on; ends when the fault does."""
+    """How far a clock is ahead from now on; ends when the fault does."""
     if fault.does == "clock-step":
         yield fault.clock_seconds
         await trio.sleep(fault.lasts)

@@ -1,4 +1,4 @@
-"""Model of a partner case: steps of the partner, and what the node under test has to do, as data.
+"""What a partner case is: steps of the partner, and what the node under test has to do, as data.
 
 Each case is played with a domain of its own, `<id>.partner.example`, which the node has never met. Texts may hold
 names in braces, filled in for each run: `{a}` the node's domain, `{b}` the partner's, `{c}` a third one, `{ana}` a

@@ -1,4 +1,4 @@
-"""Findings of a partner, for people (terminal) and for programs (JSON, JUnit)."""
+"""What a partner found, for people (terminal) and for programs (JSON, JUnit)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class PartnerOutcome:
 
     @property
     def is_finding(self) -> bool:
-        """True if somebody has to look at the node."""
+        """Whether the node has to be looked at."""
         return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
 
 
@@ -58,11 +58,11 @@ class PartnerReport:
 
     @property
     def findings(self) -> tuple[PartnerOutcome, ...]:
-        """Outcomes for which somebody has to look at the node."""
+        """What the node has to be looked at for."""
         return tuple(one for one in self.outcomes if one.is_finding)
 
     def count(self, verdict: Verdict) -> int:
-        """Number of cases with this verdict."""
+        """How many cases ended so."""
         return sum(one.verdict is verdict for one in self.outcomes)
 
 
@@ -120,7 +120,7 @@ async def _play_steps(
 
 
 def _finding(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The mistake of the node in a group of errors; everything else in it is a fault of ours, and is raised."""
+    """What the node has done wrong; everything else in a group is a fault of ours, and is raised."""
     errors = list(leaves(group))
     if not all(isinstance(error, _FOUND) for error in errors):
         raise group

@@ -36,15 +36,14 @@ from interop.partner.node import NodeUnderTest
 from interop.partner.runtime import NodeRuntime
 
 ARRIVAL_SECONDS: Final = 45.0
-"""Time within which everything awaited comes: a message waits for discovery for 15 s, a replaced stub may drain for
-30."""
+"""What has to come comes within this time: a message waits for discovery for 15 s, a replaced stub may drain for 30."""
 _THIRD: Final = "third.partner.example"
 Message = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handshake:
-    """Difference between the partner's side of a handshake and an honest one. Texts may hold names in braces.
+    """How the partner's side of a handshake differs from an honest one. Texts may hold names in braces.
 
     Attributes:
         claims: Claims that are replaced; None as a value leaves one out.
@@ -78,7 +77,7 @@ class Names(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Environment of a case: the name server, and the limit of cases at a time, of which its task holds one."""
+    """Where a case is played: the name server, and the limit of cases at a time, of which its task holds one."""
 
     names: Names
     limit: trio.CapacityLimiter

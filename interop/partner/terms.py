@@ -1,4 +1,4 @@
-"""Facts that a partner and the node under test have to know of each other, as one file: `partner.toml`.
+"""What a partner and the node under test have to know of each other, as one file: `partner.toml`.
 
 Everything is on loopback. The folder holds the certificate authority that both trust.
 """

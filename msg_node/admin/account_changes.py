@@ -40,7 +40,7 @@ _HASHES_AT_ONCE: Final = trio.CapacityLimiter(1)
 
 
 def held(node: Administered) -> AbstractAsyncContextManager[object]:
-    """Lock that keeps others from changing accounts meanwhile."""
+    """What keeps others from changing accounts meanwhile."""
     return node.changing if node.clients is None else node.clients.changing
 
 
@@ -255,7 +255,7 @@ QUESTIONS: Final[Mapping[str, Callable[[Administered, Arguments], Awaitable[obje
     "users": users,
     "clients": clients,
 }
-"""Lists by the name of their operation."""
+"""What is listed, by the name of its operation."""
 
 PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Awaitable[Plan]]]] = {
     "user add": add_user,
@@ -272,4 +272,4 @@ PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Awaitable[
     "client enable": enable_client,
     "client remove": remove_client,
 }
-"""Plans that are made while nobody else changes accounts, by the name of their operation."""
+"""What is planned while nobody else changes accounts, by the name of its operation."""

@@ -1,4 +1,4 @@
-"""Access to the admin site: only for the holder of its token, and only directly.
+"""Who may use the admin site: the holder of its token, and only directly.
 
 A request that a proxy has passed on is refused unless the settings expect one. Clients that try wrong tokens are
 answered 429 after some of them, by address; the right token counts always, so that nobody can lock operators out.

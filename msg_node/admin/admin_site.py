@@ -79,7 +79,7 @@ class AdminSite:
             named="admin",
         )
         self.url = self._listener.url
-        """URL at which it is bound, without a final slash."""
+        """Where it is bound, without a final slash."""
         self.server = WebServer(
             self.make_app(), self._listener, WebBounds(requests_per_second=self._settings.requests_per_second)
         )

@@ -38,7 +38,7 @@ _DETAIL_CHARS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Somebody who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token."""
+    """Who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token."""
 
     name: str
     way: Literal["socket", "message", "https", "node"]

@@ -45,11 +45,11 @@ class Subscription:
 
     @property
     def by(self) -> str:
-        """Name under which its restrictions stand."""
+        """Who has blocked what it blocks."""
         return f"block list of {self.settings.author}"
 
     def status(self) -> dict[str, object]:
-        """Its member of `/status`."""
+        """What `/status` shows of it."""
         known = self.known
         return {
             "author": self.settings.author,
@@ -79,7 +79,7 @@ class BlockSubscriptions:
         self.clock = clock
 
     def status(self) -> list[dict[str, object]]:
-        """Members of `/status`, one for each list."""
+        """What `/status` shows."""
         return [one.status() for one in self.lists]
 
     async def run(self) -> None:
@@ -133,7 +133,7 @@ class BlockSubscriptions:
             self._record(one, found, came, gone)
 
     def _restrictions(self, one: Subscription, found: BlockList, now: float) -> list[Restriction]:
-        """Restrictions that the list asks for, without those that it must not, and those that others have made."""
+        """What the list asks for, without what it must not block and what others have blocked."""
         own, exempt = self._node.settings().own_domains, one.settings.exempt
         restrictions = []
         for entry in found.entries:

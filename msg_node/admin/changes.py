@@ -1,4 +1,4 @@
-"""Changes of operators to a running node. Each is planned first, which checks it, and then applied whole.
+"""What operators change at a running node. Each change is planned first, which checks it, and then applied whole.
 
 A plan says what is so before and after, and changes nothing: a dry run ends there. `apply` waits for nothing, so no
 message sees half of a change; the caller has it made durable, and recorded.
@@ -60,7 +60,7 @@ def block(node: Administered, arguments: Arguments, by: str) -> Plan:
 
 
 class _Affected(TypedDict):
-    """Parts of a domain that are here."""
+    """What of a domain is here."""
 
     links: list[str]
     guests: list[int]

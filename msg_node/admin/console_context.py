@@ -1,4 +1,4 @@
-"""Tools of every page of the console: operations of the admin service, and templates."""
+"""What every page of the console works with: operations of the admin service, and templates."""
 
 from __future__ import annotations
 

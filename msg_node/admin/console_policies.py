@@ -41,7 +41,7 @@ class PolicyPages:
         self._context = context
 
     async def show(self, request: Request, log_in: LogIn) -> Response:
-        """Page of the policies in force, and of all that are stored."""
+        """What is in force, and what there is."""
         return await self._show(request, log_in, {}, None)
 
     async def evaluate(self, request: Request, log_in: LogIn, form: Form) -> Response:

@@ -1,4 +1,4 @@
-"""Orderly stop of a node: it takes nothing new, answers requests under way, hands over the rest, and reports losses.
+"""How a node stops: it takes nothing new, answers what is under way, hands over what it has, and says what is lost.
 
     refuse sessions, links, requests ─▶ wait for replies ─▶ answer the rest ─▶ close runtimes ─▶ hand over ─▶ end links
 

@@ -1,4 +1,4 @@
-"""Evaluation of a message at a gate, with the reason: asked by operators, changes and counts nothing."""
+"""Whether a message would pass a gate, and why: asked by operators, changes and counts nothing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from protofly.message import Message
 
 
 def facts_at(gate: Gate, message: Message, hook: Hook, roles: frozenset[str], *, now: float) -> Facts:
-    """Facts that a gate would get about a message; `roles` are those of the session that sends it."""
+    """What a gate would be shown of a message; `roles` are those of the session that sends it."""
     from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
     links: Mapping[Hook, str] = {"peer": to_domain, "out": to_domain, "in": from_domain, "local": ""}
     return Facts(

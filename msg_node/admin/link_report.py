@@ -1,4 +1,4 @@
-"""Report on one link, at `/status` and to operators."""
+"""What is reported of one link, at `/status` and to operators."""
 
 from __future__ import annotations
 
@@ -47,5 +47,5 @@ def link_status(link: DomainLink) -> dict[str, object]:
 
 
 def _share(lane: CanaryLane) -> dict[str, int]:
-    """Counts of the share of a newer version so far."""
+    """What became of the share of a newer version so far."""
     return {"delivered": lane.delivered, "refused": lane.refused}

@@ -30,7 +30,7 @@ Counts = Mapping[str, int]
 
 
 class Gauge(Enum):
-    """Present value, or one for each value of a label.
+    """What is so now: a value, or one for each value of a label.
 
     Attributes:
         metric: Its name, without that of the program.
@@ -71,7 +71,7 @@ class Gauge(Enum):
 
 
 class DomainTotal(Enum):
-    """Total with one foreign domain since the node started.
+    """What has come together with one foreign domain since the node started.
 
     Attributes:
         metric: Its name, without that of the program and the `_total` of the format.

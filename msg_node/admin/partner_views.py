@@ -1,4 +1,4 @@
-"""Views of traffic with other domains for operators: one partner as a whole, latencies, denials, policies."""
+"""What operators see of traffic with other domains: one partner as a whole, latencies, denials, policies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def partner(node: Administered, arguments: Mapping[str, Value]) -> dict[str, obj
 
 
 def _settings_of(entry: PeerSettings | None) -> dict[str, object]:
-    """Settings of an entry that differ from the defaults."""
+    """What an entry says otherwise than one that says nothing."""
     if entry is None:
         return {}
     nothing, said = (msgspec.to_builtins(one, enc_hook=str) for one in (PeerSettings(domain=entry.domain), entry))

@@ -98,14 +98,14 @@ async def bundle(node: Administered, arguments: Arguments) -> dict[str, object]:
 
 
 async def active(node: Administered, _arguments: Arguments) -> dict[str, object]:
-    """Policies in force, and those before them."""
+    """What is in force, and what was before."""
     activations = node.policies.in_force.active.activations
     history = [{"bundle": one.bundle or FILES_OF_SETTINGS, "by": one.by, "at": _utc(one.at)} for one in activations]
     return {**node.policies.facts(), "history": history[::-1]}
 
 
 async def evaluate(node: Administered, arguments: Arguments) -> dict[str, object]:
-    """Verdict on a message at a gate, now or with the policies of a bundle.
+    """Whether a message would pass a gate, now or with the policies of a bundle.
 
     Raises:
         PeerError: BAD_BODY, BAD_HEADER, NAME_INVALID: it is no message; NO_SUCH_BUNDLE.
@@ -219,7 +219,7 @@ async def _in_thread(call: Callable[..., _Result], *arguments: object) -> _Resul
 
 
 def _nothing() -> None:
-    """Effect of a change that leaves the policies as they are."""
+    """What is in force stays."""
 
 
 def _digest_named(node: Administered, name: str) -> str:
@@ -241,7 +241,7 @@ QUESTIONS: Final[Mapping[str, Callable[[Administered, Arguments], Awaitable[obje
     "policy bundle": bundle,
     "evaluate": evaluate,
 }
-"""Answers that take a read from the disk, by the name of their operation."""
+"""What is answered after reading from the disk, by the name of its operation."""
 
 PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Awaitable[Plan]]]] = {
     "policy add": add,
@@ -250,4 +250,4 @@ PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Awaitable[
     "policy remove": remove,
     "reload": reload,
 }
-"""Plans that are made in another thread, by the name of their operation; one at a time."""
+"""What is planned in another thread, by the name of its operation; one at a time."""

@@ -50,7 +50,7 @@ class Policies:
 
     @property
     def place(self) -> str:
-        """Origin of the policies, for people."""
+        """Where they come from, for people."""
         return f"bundle {self.active.bundle}" if self.active.bundle else "the files of the settings"
 
 
@@ -121,7 +121,7 @@ class PolicyDeployment:
         self.on_deployed()
 
     def facts(self) -> dict[str, object]:
-        """Policies in force, and their begin, for operators."""
+        """What is in force, and since when, for operators."""
         active = self.in_force.active
         newest = active.activations[-1] if active.activations else None
         return {

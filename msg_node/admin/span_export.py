@@ -58,7 +58,7 @@ _IDS: Final = ("traceId", "spanId", "parentSpanId")
 
 @dataclass(frozen=True, slots=True)
 class SpanTarget:
-    """Destination of spans, and their share.
+    """Where spans go, and how many.
 
     Attributes:
         share: Of messages between domains, 0.0 to 1.0.

@@ -1,4 +1,4 @@
-"""Views of a running node for operators: lists of rows that have the same members. Nothing here changes anything."""
+"""What operators see of a running node: lists of rows that have the same members. Nothing here changes anything."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def quotas(node: Administered) -> Iterator[Row]:
 
 
 def limits(node: Administered) -> Iterator[Row]:
-    """Counts for limits of rules whose period goes on, those with the most messages first."""
+    """What was counted for limits of rules whose period goes on, those with the most messages first."""
     now = time.time()
     counts = [one for one in node.gate.limits if one.counted is not None and now < one.counted.until]
     for limit, key, counted in sorted(counts, key=lambda one: -(one.counted.messages if one.counted else 0)):
@@ -192,7 +192,7 @@ def _queue(kind: str, name: str, waiting: int, under_way: int) -> Row:
 
 
 def restrictions(node: Administered) -> Iterator[Row]:
-    """Restrictions by operators."""
+    """What operators have forbidden."""
     for one in node.state.restrictions:
         if one.what is Restricted.GATE:
             continue

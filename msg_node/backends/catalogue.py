@@ -35,7 +35,7 @@ _FINAL = frozenset({Code.DOMAIN_BLOCKED, Code.RATE})
 Resolve = Callable[[str, str], Awaitable[Location]]
 """Finds where a domain publishes, on behalf of somebody."""
 Published = Callable[[str, str], Awaitable[dict[str, object] | None]]
-"""Entries that this node publishes itself, by kind and name; the same object as long as nothing has changed."""
+"""What this node publishes itself, by kind and name; the same object as long as it has not changed."""
 
 
 _Key = tuple[str, str, str, str]

@@ -46,7 +46,7 @@ class ClaimsLostError(HostError):
 
 
 class _Promise:
-    """Consequence of a step, for when rows and claims are both done, or one of them has failed."""
+    """What follows when rows and claims are both done, or one of them has failed."""
 
     __slots__ = ("_error", "_on_durable", "_on_failed", "_open")
 

@@ -1,4 +1,4 @@
-"""Move of a link to another domain from one node of ours to another, whole and in order.
+"""How a link to another domain goes from one node of ours to another, with all that it has and in order.
 
     giver ── parts of the link ──▶ taker        everything that the giver is sent for that domain follows behind them
     other ── mark ──▶ giver ── mark ──▶ taker ── passed ──▶ other        only then the other one sends to the taker
@@ -60,7 +60,7 @@ class LinksHere(Protocol):
 
 
 class Arrivals(Protocol):
-    """Knowledge of which node has which link."""
+    """Where it is known which node has which link."""
 
     def arrived(self, domain: str, giver: str) -> None:
         """The link to a domain is here now, as far as the giver is concerned; "" when it came back."""
@@ -69,7 +69,7 @@ class Arrivals(Protocol):
         """The node that has the link as far as is known here, held or not; "" if nobody is known."""
 
     def released(self, domain: str, number: int) -> None:
-        """Release everything that waits for a mark."""
+        """What waits for a mark may go."""
 
 
 class LinkMoves:

@@ -1,4 +1,4 @@
-"""Places of links to other domains: each is at one node at a time, by a claim in the directory.
+"""Which node of the domain has the link to which other domain: one node at a time, by a claim in the directory.
 
     nobody's ──claim──▶ ours ──another node asks, and no carrier is up──▶ that node's
                           ▲                                                   │
@@ -198,7 +198,7 @@ class LinkPlaces:
         self.want(domain)
 
     def released(self, domain: str, number: int) -> None:
-        """Release everything that waits for a mark, or for an answer."""
+        """What waits for a mark, or for an answer, may go."""
         if self._held.get(domain) == number:
             del self._held[domain]
             self.on_settled(domain, None)

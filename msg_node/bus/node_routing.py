@@ -150,7 +150,7 @@ class NodeRouting:
         return self._awaited.is_congested(number)
 
     def forget(self, key: str) -> None:
-        """Forget an owner that turned out wrong."""
+        """What was known about an address turned out wrong."""
         self._awaited.forget(key)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

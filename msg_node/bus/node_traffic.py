@@ -1,4 +1,4 @@
-"""Traffic from other nodes of our domain: messages for runtimes here, and the keys that their own runtimes listen to.
+"""What other nodes of our domain say: messages for runtimes here, and what their own runtimes listen to.
 
 Messages of another node have passed its gates and its checks of the sender; here they are decided like any other, and
 go to sessions and links of this node, never on to a third node. There is one exception: when the recipient has moved,
@@ -58,7 +58,7 @@ logger = logging.getLogger("msg_node")
 
 
 class Interest:
-    """Keys that are listened to here, as other nodes know it, and there, as they report it.
+    """Which keys are listened to here, as other nodes know it, and there, as they say it.
 
     Attributes:
         bus: Where it is said; set once, before anything runs.
@@ -325,7 +325,7 @@ class NodeTraffic:
         return code
 
     def _wait_for_claim(self, passed: Passed, number: int) -> Code | None:
-        """Look the recipient up in the directory: its answer comes behind a claim that is under way."""
+        """Who has claimed the recipient here may not get it: ask the directory, which is answered behind that claim."""
         if passed.is_rerouted:
             return Code.NO_ROUTE
         refusal = self._routing.take(passed.message, number, passed.roles)

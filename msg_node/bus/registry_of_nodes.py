@@ -33,14 +33,14 @@ class RegistryRead(msgspec.Struct, frozen=True):
 
 
 class RegistryAnswer(msgspec.Struct, frozen=True):
-    """Answer of one node's registry."""
+    """What the registry of one node says."""
 
     code: int
     value: object = None
 
 
 class RegistryAnswers(msgspec.Struct, frozen=True):
-    """Answers of the other nodes' registries."""
+    """What the registries of the other nodes say."""
 
     answers: Sequence[RegistryAnswer]
 

@@ -45,9 +45,9 @@ class MessageChannel(Protocol):
     """
 
     silent_periods: int
-    """Ping periods that a runtime may stay silent beyond the first one before it counts as lost."""
+    """How many ping periods a runtime may stay silent beyond the first one before it counts as lost."""
     stuck_seconds: float
-    """Time in which a runtime may take nothing before it is closed as one that does not read."""
+    """How long it may take nothing before its runtime is closed as one that does not read."""
 
     @property
     def is_closed(self) -> bool:

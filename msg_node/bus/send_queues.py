@@ -1,4 +1,4 @@
-"""Send queues: one per connected runtime and per foreign domain, flushed once per round or turn.
+"""Where messages leave the bus: a queue per connected runtime and per foreign domain, flushed once per round or turn.
 
 Putting a message into a queue is a plain call; one write per destination follows in the same scheduler round. A
 congested destination slows down its senders. Source: design, section 3; message specification, sections 20.8 and 20.9.
@@ -57,7 +57,7 @@ class Links(OutboundLinks, Protocol):
         """The link of a domain if its senders should pause."""
 
     def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
-        """Terms of the flow of the message that `send` has just taken; None: each message is judged by itself."""
+        """What holds for all messages of the flow of one that `send` has just taken; None: each is judged by itself."""
 
     def flush(self) -> None:
         """Let every link that got something hand it on."""

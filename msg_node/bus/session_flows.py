@@ -193,4 +193,4 @@ class NoFlows(SessionFlows):
 
 
 FLOWS: Final[dict[FlowMode, type[SessionFlows]]] = {"on": SessionFlows, "verify": VerifiedFlows, "off": NoFlows}
-"""Class that takes messages of flows, by `[debug] flows`."""
+"""What takes messages of flows, by `[debug] flows`."""

@@ -55,7 +55,7 @@ StoredAt = Callable[[str, Asked], Awaitable[MovedSession | None]]
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
-    """Answer of the node that has a session.
+    """What the node that has a session says.
 
     Attributes:
         moved: The session, which has ended there; None: there is none, or it stays.

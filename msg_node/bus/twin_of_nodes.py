@@ -30,7 +30,7 @@ class TwinRead(msgspec.Struct, frozen=True):
 
 
 class TwinValues(msgspec.Struct, frozen=True):
-    """Values of the other nodes' twins, of those that have any."""
+    """What the twins of the other nodes say, those that have anything."""
 
     values: list[object]
 

@@ -1,4 +1,4 @@
-"""Directory of the domain's addresses: the node that owns each, under an epoch that grows with each change of owner.
+"""Who owns which address of the domain: a node, under an epoch that grows with each change of owner.
 
 An address is claimed by compare-and-set: by its owner again, by anybody while nobody owns it, and otherwise only by a
 node that names the claim that it replaces. So of two nodes that claim one address at once one gets it, and both know
@@ -47,7 +47,7 @@ class Directory(Protocol):
         """
 
     async def find(self, keys: Collection[str]) -> dict[str, Claim]:
-        """Owners of some addresses; those that nobody owns are missing. Raises HostError as `claim`."""
+        """Who owns which of some addresses; those that nobody owns are missing. Raises HostError as `claim`."""
 
     async def release(self, keys: Collection[str]) -> None:
         """End those of our claims; those of others stay. Raises HostError as `claim`."""

@@ -77,7 +77,7 @@ class LeaseKeeper:
         return self._lease.epoch
 
     def state(self) -> LeaseState:
-        """Rights of this process under its name now."""
+        """What may be done now under this name."""
         return LeaseState.LAPSED if self._lease is None else self._lease.state(now=lease_clock())
 
     def problem(self) -> str:

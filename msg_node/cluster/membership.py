@@ -44,7 +44,7 @@ class Membership:
         self._read_at = clock()
 
     def addresses(self) -> Mapping[str, str]:
-        """Addresses at which the other nodes listen, by their names."""
+        """Where the bus of each other node listens, by its name."""
         return self._addresses
 
     def is_dead(self, node: str) -> bool:

@@ -30,7 +30,7 @@ _ROWS: Final = "SELECT name, epoch, beat, is_held, instance, facts FROM trapezoi
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts that a node reports to the others of its domain.
+    """What a node says about itself to the others of its domain.
 
     Attributes:
         version: Of the program.
@@ -91,7 +91,7 @@ class Names:
         return self._engine.place
 
     def read(self, name: str) -> NameRow | None:
-        """The engine's row about a name."""
+        """What the engine has about a name."""
         row = self._one("SELECT epoch, beat, is_held, instance FROM trapezoid_node WHERE name = %s", (name,))
         return None if row is None else NameRow(*row)
 
@@ -122,7 +122,7 @@ class Names:
         ]
 
     def rows(self) -> dict[str, tuple[NameRow, NodeFacts]]:
-        """The engine's row about each name, with the last facts of its holder."""
+        """What the engine has about each name, and what its holder said last."""
         with self._engine.transaction() as connection:
             rows = connection.execute(
                 "SELECT name, epoch, beat, is_held, instance, facts FROM trapezoid_node"

@@ -16,7 +16,7 @@ from protofly.errors import Code
 
 
 class NodeBusUser(Protocol):
-    """Interface of the node that a bus serves."""
+    """What a bus calls: the node that it serves."""
 
     def met(self, node: str, *, is_new: bool) -> None:
         """Another node is connected. `is_new`: a process that knows nothing of what was sent to its name before."""

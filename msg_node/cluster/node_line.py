@@ -1,4 +1,4 @@
-"""Listening and connecting between nodes of one domain: over TCP with TLS, or a Unix socket.
+"""Where nodes of one domain listen for each other, and how they connect: over TCP with TLS, or a Unix socket.
 
 An address is `host:port`, or `unix:/path` for nodes on one machine. Over TCP each process makes a certificate of its
 own when it starts. Nobody verifies it against an authority: it encrypts, and the handshake binds the proof of the
@@ -32,7 +32,7 @@ _LIFE = dt.timedelta(days=3650)  # of the process, in truth: nobody reads the da
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address at which a node listens for others: a TCP endpoint, or a Unix socket by its `path`."""
+    """Where a node listens for others: a TCP endpoint, or a Unix socket by its `path`."""
 
     host: str = ""
     port: int = 0

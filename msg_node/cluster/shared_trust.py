@@ -1,4 +1,4 @@
-"""Trust in other domains that nodes of a domain share: a first use counts for all of them, and the newest state wins.
+"""What nodes of a domain remember of other domains: a first use counts for all of them, and so does what is newest.
 
 Each node puts what it remembers into the engine whenever that changes, and takes over what others have put there: about
 domains that it has not met, and newer roots and serials of those whose key sets it has followed itself. What operators
@@ -31,7 +31,7 @@ _OTHER_KEYS: Final = (
 
 
 class SharedState(TrustState, frozen=True, kw_only=True):
-    """Trust of a node as it stands in the engine; `decided_at` is when an operator decided on these keys."""
+    """What a node remembers, as it stands in the engine; `decided_at` is when an operator decided on these keys."""
 
     decided_at: float = 0.0
 
@@ -110,7 +110,7 @@ class SharedTrust:
             del unsaid[domain]
 
     def _note_unsaid(self, said: Collection[str]) -> None:
-        """Announce also the marks from before nodes shared them."""
+        """What is remembered here from before nodes shared it is said, too."""
         for domain in self._store.domains():
             if domain in said:
                 continue

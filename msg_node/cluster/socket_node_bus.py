@@ -42,7 +42,7 @@ WRITTEN_BYTES: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Identity of this node on the bus.
+    """Who this node is on the bus.
 
     Attributes:
         domain: That it serves.
@@ -142,7 +142,7 @@ class SocketNodeBus:
         self.refused: dict[str, int] = {}
         """Connections that were refused, by the word of the code."""
         self.listens_at = str(address)
-        """Address at which we listen, with the port that the system chose."""
+        """Where we listen, with the port that the system chose."""
 
     # What the node uses.
 
@@ -183,7 +183,7 @@ class SocketNodeBus:
                 partner.write()
 
     def statistics(self) -> dict[str, object]:
-        """Report for operators: the state of every link, and callers that were refused."""
+        """What operators see: the state of every link, and who was refused."""
         links = {
             name: {"up": one.link.is_up, "waiting": one.link.waiting, "problem": one.problem}
             for name, one in sorted(self._partners.items())
@@ -371,7 +371,7 @@ class SocketNodeBus:
 
 
 def _caller(stream: trio.SocketStream) -> str:
-    """Caller as bounds count it: an address, a /64 of IPv6, or this machine."""
+    """Who connects, as far as a bound goes: an address, a /64 of IPv6, or this machine."""
     try:
         host = stream.socket.getpeername()[0]
     except (OSError, IndexError):

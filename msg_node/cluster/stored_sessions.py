@@ -1,4 +1,4 @@
-"""Stored session of a node that has died, read from the engine for another node of its domain. Blocking.
+"""What a node that has died stored of a session, read from the engine for another node of its domain. Blocking.
 
 Rows are found by what they say, and not by their keys: these are numbers of the node that died. The engine has indexes
 for that (`ADD` of `msg_node.storage.engine_schema`), so that thousands of sessions come back within seconds. A node

@@ -1,1 +1,1 @@
-"""Connections of runtimes: the listener, WebSocket, HTTPS, socket.io, the Matrix dialects, MQTT."""
+"""How runtimes connect: the listener, WebSocket, HTTPS, socket.io, the Matrix dialects, MQTT."""

@@ -116,7 +116,7 @@ class HttpsBinding:
             exception_handlers={PeerError: _refuse, HTTPException: _refuse_request, ClientDisconnect: _gone},
         )
         self.application = HttpApplication(app)
-        """Application that reads and writes HTTP; its bounds are those of the binding."""
+        """What reads and writes HTTP; its bounds are those of the binding."""
         self.serve = self.application.serve
         """Serves a line of the listener; see `HttpApplication.serve`."""
 

@@ -122,6 +122,6 @@ async def _exactly(sock: trio.socket.SocketType, count: int) -> bytes:
 
 
 async def _up_to_line_end(sock: trio.socket.SocketType) -> bytes:
-    """Bytes up to the end of the line, as far as they are there: those behind it are for TLS or HTTP."""
+    """What is there, up to the end of the line: what comes behind it is for TLS or HTTP."""
     seen = await sock.recv(V1_BYTES, socket.MSG_PEEK)
     return await _exactly(sock, max(seen.find(b"\n") + 1, 0) or len(seen) or 1)

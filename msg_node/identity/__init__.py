@@ -1,1 +1,1 @@
-"""Identity of users: tokens, assertions, log-ins, identity providers."""
+"""Who a user is: tokens, assertions, log-ins, identity providers."""

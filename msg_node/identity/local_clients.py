@@ -27,7 +27,7 @@ def new_token() -> str:
 
 
 def stored_credentials(data_dir: Path) -> list[Credential]:
-    """Credentials of clients, before the node knows more of them. Blocks. Raises HostError: STORAGE."""
+    """What opens the sessions of clients, before the node knows more of them. Blocks. Raises HostError: STORAGE."""
     with ClientStore(data_dir / CLIENTS_FILE) as store:
         return [credential for one in store.load() for credential in one.credentials()]
 

@@ -32,7 +32,7 @@ _GONE: Final = PasswordVerdict(is_right=False, pause=Pause(1.0, Bound.HERE))
 EndUser = Callable[[str, float], None]
 """Ends the log-ins of a user that began up to a moment. Raises PeerError when too many are remembered."""
 NetworkOf = Callable[[int], str | None]
-"""Network that the session of a number is connected from, None when it is not connected."""
+"""Where the session of that number is connected from, None when it is not."""
 
 
 class PasswordCheck:

@@ -18,7 +18,7 @@ _HASH_BYTES: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class HashCost:
-    """Cost of one hash: memory, and passes over it."""
+    """What one hash costs: memory, and passes over it."""
 
     memory_kib: int
     passes: int

@@ -1,4 +1,4 @@
-"""Credentials: the runtime addresses that each may open a session for, and the roles that it gives.
+"""Who may open a session for which runtime address, and with which roles.
 
 Four ways to come: with a bearer token of the settings, with a token of an issuer of ours (JWT), with a client
 certificate, or with nothing, where that is allowed. Whatever it was, what is kept with the session is one line of text,

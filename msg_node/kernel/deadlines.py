@@ -1,4 +1,4 @@
-"""Deadlines of many keys that move all the time: the next due one is found.
+"""Which of many keys is due, when deadlines move all the time.
 
 Keys lie in buckets of a whole second: moving one, as every keep-alive does, is a dictionary operation, and asking for
 what is due touches nothing else. A key is due at most a second late, never early.

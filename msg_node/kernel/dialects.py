@@ -1,4 +1,4 @@
-"""Dialect of a connection, read from the target of its first request.
+"""Which dialect a connection speaks, read from the target of its first request.
 
 | target | entry |
 |---|---|

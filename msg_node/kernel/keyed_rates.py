@@ -1,4 +1,4 @@
-"""Rates by key: each network address, each user. For keys that nobody chose.
+"""How often each of many may do something: each network address, each user. For those that nobody chose.
 
 One bucket for each; addresses are counted by their group (`wire.core.address_group`). Those that were seen last are
 remembered. A forgotten one has a full burst again: forgetting takes as many others as are remembered, and each of those
@@ -46,6 +46,6 @@ class KeyedRates:
         return bucket.take(0, now)
 
     def give_back(self, key: str) -> None:
-        """Give an event back: it was right, and costs nothing."""
+        """What happened last was right: it costs nothing."""
         if key in self._buckets:
             self._buckets[key].give_back(0)

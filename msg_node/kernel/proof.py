@@ -9,7 +9,7 @@ from msg_node.kernel.certificates import PeerCertificate
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Offer of a connection: its proofs, and the place it comes from.
+    """What comes with a connection: the proofs that it offers, and where it is from.
 
     Attributes:
         token: A bearer token, "" without one.

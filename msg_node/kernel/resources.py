@@ -17,7 +17,7 @@ Members = Mapping[str, object]
 """Decoded members of a body, as the codec gives them."""
 
 SESSION_KEY = "mn:/session"
-"""Address at which runtimes open, renew and close their session."""
+"""Where runtimes open, renew and close their session."""
 TAPS = "*"
 TAPS_KEY = "* "
 """Stands for every message, for those who look on. No address has this key, so that nothing can be sent to it."""

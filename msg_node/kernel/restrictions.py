@@ -1,4 +1,4 @@
-"""Restrictions by operators until further notice: domains, runtimes, stubs; and gates for a time.
+"""What operators have forbidden until further notice: domains, runtimes, stubs; and gates for a time.
 
 It survives a restart.
 
@@ -24,7 +24,7 @@ _REMOVED_KEPT: Final = 1_000
 
 
 class Restricted(StrEnum):
-    """Subject of a restriction."""
+    """What a restriction is about."""
 
     PEER = "peer"
     """A domain, or `*.` and a domain for all its sub-domains: no message comes from there or goes there."""
@@ -33,7 +33,7 @@ class Restricted(StrEnum):
     STUB = "stub"
     """A domain: its stub does not run here."""
     GATE = "gate"
-    """Messages of one domain to another: the name of a gate for a time, which has an effect."""
+    """What a domain sends to another: the name of a gate for a time, which has an effect."""
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):

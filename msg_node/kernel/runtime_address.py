@@ -16,7 +16,7 @@ from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
 
 PART_MARK: Final = re.compile(r"[/#?]")
-"""Mark between an address and its parts, which belong to the same owner. Source: RFC 3986, sections 3.3 to 3.5."""
+"""What separates an address from its parts, which belong to the same owner. Source: RFC 3986, sections 3.3 to 3.5."""
 
 _OWNERS = frozenset({"subscription", "status", "inbox"})
 

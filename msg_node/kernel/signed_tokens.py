@@ -33,9 +33,7 @@ ALGORITHMS: Final = (
     "PS384",
     "PS512",
 )
-"""Algorithms that can be allowed at all: signatures by a private key. Source: RFC 7518, section 3.1; RFC 8037; RFC
-9864.
-"""
+"""What can be allowed at all: signatures by a private key. Source: RFC 7518, section 3.1; RFC 8037; RFC 9864."""
 
 _FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({"", "jwt", "at+jwt"})  # RFC 7519, section 5.1; RFC 9068, section 2.1

@@ -67,7 +67,7 @@ class Crash:
 
 
 def last_crash(spool: Path, node: str) -> Crash | None:
-    """End of the last run that kept this spool; None: in order, or nobody knows. Raises OSError."""
+    """How the last run ended that kept this spool; None: in order, or nobody knows. Raises OSError."""
     path = spool / LOCK_NAME
     try:
         word, _, boot = path.read_text(encoding="ascii", errors="replace").strip().partition(" ")
@@ -199,7 +199,7 @@ def _is_unfinished(path: Path, name: SegmentName) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Sealing:
-    """Signer of a segment, and the crash that it ends with."""
+    """Who signs, and which crash the segment ends with."""
 
     signer: Signer | None
     crash: Crash | None
@@ -259,7 +259,7 @@ _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """Content of a frame that is not empty."""
+    """What a frame holds that is not empty."""
 
     version: int
     first_seq: int

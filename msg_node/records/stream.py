@@ -40,7 +40,7 @@ class Stream:
 
     @property
     def idle_seconds(self) -> float:
-        """Time without a segment; 0 while there is one."""
+        """How long there has been no segment; 0 while there is one."""
         return time.monotonic() - self._sealed_at if self.segment is None else 0.0
 
     @property

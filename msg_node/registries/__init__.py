@@ -1,1 +1,1 @@
-"""Registries of users, hyperties and things: domain registry, digital twin, catalogue, global registry, schemas."""
+"""Who and what can be found: domain registry, digital twin, catalogue, global registry, schemas."""

@@ -1,4 +1,4 @@
-"""Notices to senders about their requests: an answer while they wait, later one in their inboxes, abroad an event.
+"""How senders hear of their requests: by an answer while they wait, later through their inboxes, abroad by an event.
 
 Everything leaves after what it promises is durable. Source: message specification, section 19.
 """

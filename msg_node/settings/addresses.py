@@ -15,7 +15,7 @@ from protofly.address import canonical_key, domain_of, scheme_of
 from protofly.errors import PeerError
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 def address_problems(settings: Settings) -> Iterator[Problem]:

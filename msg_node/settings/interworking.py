@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from msg_node.settings.model import Settings
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 class InterworkingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

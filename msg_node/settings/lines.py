@@ -1,4 +1,4 @@
-"""Lines of the keys in a TOML text, which the standard library does not give. Best effort, for messages only."""
+"""Where the keys of a TOML text stand: the standard library's reader does not say. Best effort, for messages only."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ def load_settings(path: Path, *, environment: Mapping[str, str] = os.environ) ->
 
 
 def places_of_settings(path: Path, *, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Place of each setting that is given: the line of a file, or the name of a variable. Others have defaults.
+    """Where each setting that is given stands: the line of a file, or the name of a variable. Others have defaults.
 
     Raises:
         SettingsError: A file cannot be read, or what is given contradicts itself.

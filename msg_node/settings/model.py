@@ -87,7 +87,7 @@ class NodeSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ListenSettings(ListenProxiedSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Listener for runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`)."""
+    """Where runtimes (`/ws`, `/socket.io/`, `/stub/connect`, `/messages`) and other nodes' stubs (`/link`) connect."""
 
     host: Annotated[str, Meta(description="Address to bind.")] = "127.0.0.1"
     port: Annotated[Port, Meta(description="TCP port; 0 lets the system choose one.")] = 8443
@@ -151,7 +151,7 @@ class SiteSettings(ProxiedSettings, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class DiscoverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Discovery of other domains."""
+    """How other domains are found."""
 
     nameservers: Annotated[
         tuple[str, ...], Meta(description="Resolvers as `address:port`; empty: those of the operating system.")
@@ -248,7 +248,7 @@ class RecordSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Confinement of foreign code. Stubs and manifests can only ask for less."""
+    """How foreign code is confined. Stubs and manifests can only ask for less."""
 
     insecure_no_seccomp: Annotated[
         bool,

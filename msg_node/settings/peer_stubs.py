@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from msg_node.settings.model import PeerSettings, Settings
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SCRIPT_URL: Final = re.compile(
     r"https://([a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[1-9]\d{1,4})?)/\.well-known/protocolstub/([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})"

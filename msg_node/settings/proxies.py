@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ClientAddressFrom = Literal["x-forwarded-for", "forwarded", "proxy-protocol"]
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 class ProxiedSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
 NonNegative = Annotated[float, Meta(ge=0.0)]
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

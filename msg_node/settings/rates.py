@@ -17,7 +17,7 @@ Rate = Annotated[float, Meta(gt=0.0)]
 Volume = Annotated[int, Meta(gt=0)]
 TypeName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 class TypeRateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -33,7 +33,7 @@ class TypeRateSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class QuotaSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Quota for an hour, a day or a month of UTC, in addition to the rates; each direction by itself."""
+    """What may pass in an hour, a day or a month of UTC, in addition to the rates; each direction by itself."""
 
     per: Annotated[Literal["hour", "day", "month"], Meta(description="The period, of UTC.")]
     messages: Annotated[Volume | None, Meta(description="Messages in it; absent: unlimited.")] = None

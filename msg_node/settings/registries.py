@@ -17,7 +17,7 @@ from msg_node.storage.tls_files import believe, show
 from protofly import limits
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 class BackendSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

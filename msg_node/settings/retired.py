@@ -15,7 +15,7 @@ RETIRED: Final[Mapping[str, str]] = {
     "limits.request_ttl_seconds": "removed, it had no effect: take the line out",
     "sandbox.mode": "removed: stubs always run in the sandbox; take the line out",
 }
-"""Advice by the name of the setting with its tables; entries of `[[…]]` without their numbers."""
+"""What to do, by the name of the setting with its tables; entries of `[[…]]` without their numbers."""
 
 
 def retired_hint(place: tuple[str | int, ...]) -> str:

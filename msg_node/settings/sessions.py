@@ -20,7 +20,7 @@ from protofly.errors import SettingsError
 _PATTERN = "not a runtime address, with or without a final `*` behind the slash after its domain"
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 
 
 def session_problems(settings: Settings) -> Iterator[Problem]:

@@ -25,7 +25,7 @@ SCHEMES = frozenset({"postgresql", "postgres"})
 
 
 class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Storage of the node's state. Without `engine`: in files of `data_dir`; see `docs/cluster.md`."""
+    """Where the state of the node is kept. Without `engine`: in files of `data_dir`; see `docs/cluster.md`."""
 
     engine: Annotated[
         str,
@@ -112,7 +112,7 @@ def _host(text: str) -> tuple[str, int]:
 
 
 def engine_options(settings: Settings) -> EngineOptions | None:
-    """Options of the connection to the engine, None for a node that keeps its state itself.
+    """How to reach the engine, None for a node that keeps its state itself.
 
     Raises:
         SettingsError: The file with the password cannot be read, or is open to others.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from msg_node.settings.model import Settings
 
 Problem = tuple[tuple[str | int, ...], str]
-"""Place in the settings, and the fault."""
+"""Where in the settings, and what is wrong."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
 

@@ -1,4 +1,4 @@
-"""Switches of the settings that weaken something, in words: for the log, the status page, and operators.
+"""Which switches of the settings weaken something, in words: for the log, the status page, and operators.
 
 Each of them has a row in `docs/security.md`.
 """

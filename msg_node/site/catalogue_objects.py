@@ -85,7 +85,7 @@ class CatalogueObjects:
         return {name: folder.descriptor(name, kind) for kind, name, _ in named if kind == type_}
 
     def _defaults(self, type_: str, requested: Mapping[str, object]) -> list[str]:
-        """Entries that `default` may mean, best first: stubs for nodes if they run WebAssembly, else the other kind."""
+        """What `default` may mean, best first. Of stubs that for nodes if they run WebAssembly, else the other."""
         publication = self._publication()
         if publication is None:
             return []

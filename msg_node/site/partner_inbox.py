@@ -1,4 +1,4 @@
-"""Inbox for the files that partners hand in for our pipeline, by a POST at the site: signed, and bounded per partner.
+"""What partners hand in for our pipeline, by a POST at the site: a file each, signed, and bounded for each partner.
 
 A request is known by its header (`protofly.partner_files`) before anything of its body is read. The body goes to a
 hidden file and gets its name when all of it has come and has the hash that was signed, so the folder shows whole
@@ -71,11 +71,11 @@ class PartnerInbox:
         }
 
     def routes(self) -> list[Route]:
-        """Routes that take files."""
+        """Where files are taken."""
         return [Route(f"{PATH}/{{author}}", self.take, methods=["POST"])]
 
     def status(self) -> list[dict[str, object]]:
-        """Its members of `/status`."""
+        """What `/status` shows."""
         return [
             {"domain": domain, "taken": one.taken, "refused": one.refused} for domain, one in self._partners.items()
         ]

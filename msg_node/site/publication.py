@@ -56,7 +56,7 @@ class PublishedStub(Struct, frozen=True, kw_only=True):
     module_sha256: str
     class_name: str
     is_built_in: bool | None = None
-    """True if it is the link stub of this program, and follows its versions; None: published before this was noted."""
+    """Whether it is the link stub of this program, and follows its versions; None: published before this was noted."""
 
 
 class PublishedRuntimeStub(Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class PublishedEntry(Struct, frozen=True, kw_only=True):
     sha256: str
     """Digest of its code."""
     is_default: bool = False
-    """True if `default` means it, among others of its kind."""
+    """Whether `default` means it, among others of its kind."""
 
 
 class Publication(Struct, frozen=True, kw_only=True):
@@ -234,7 +234,7 @@ class LiveSigner:
         return [key.key_id for key in self._keys]
 
     def draft(self, *, now: float) -> Live:
-        """Content of a document that is made `now`, Unix seconds; its serial is still missing. Raises SettingsError."""
+        """What a document says that is made `now`, Unix seconds; its serial is still missing. Raises SettingsError."""
         publication, options = self._folder.load(), self._options
         return Live(
             spec="rmn-live/1",

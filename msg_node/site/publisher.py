@@ -22,10 +22,10 @@ from protofly.errors import MisuseError, SettingsError
 logger = logging.getLogger("msg_node.site.site")
 
 LOOK_SECONDS = 5.0
-"""Interval in which the publication folder is looked at for a new index: one stat."""
+"""How often the publication folder is looked at for a new index: one stat."""
 SERIAL_NAME = "live-serial"
 ATTEMPTS: Final = 5
-"""Attempts of a node to be the one that signs, when others are faster, before it looks again later."""
+"""How often a node tries to be the one that signs, when others are faster, before it looks again later."""
 _ACTED_ON: Final = ("root", "endpoints", "stubs", "mode", "node_keys", "revoked")
 
 
@@ -90,7 +90,7 @@ class Publisher:
         return False
 
     def _joint_draft(self, shared: LiveOfDomain, newest: SignedLive | None, now: float) -> Live:
-        """Content of the document: our publication, unless another node has a newer one, and all nodes."""
+        """What the document has to say: our publication, unless another node has a newer one, and all nodes."""
         draft, nodes = self._signer.draft(now=now), shared.nodes()
         if newest is not None and is_behind(draft, newest.document):
             known = newest.document

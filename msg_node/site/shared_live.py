@@ -19,10 +19,10 @@ from protofly.documents import ALTERNATES, PINS, Endpoint, Live
 
 
 class LiveOfDomain(Protocol):
-    """Parts of the `live` document that nodes share. Blocking; every method raises EngineError."""
+    """What nodes share of their `live` document. Blocking; every method raises EngineError."""
 
     def nodes(self) -> list[Published]:
-        """Contribution of each node that holds its name, in the order of the names."""
+        """What each node that holds its name adds, in the order of the names."""
 
     def read(self) -> SignedLive | None:
         """The document of now, None before the first."""

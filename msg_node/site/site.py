@@ -45,7 +45,7 @@ _FORWARDING: Final = frozenset(
 _NOT_STORED: Final = {"Cache-Control": "no-store"}
 
 Readiness = Callable[[], Sequence[str]]
-"""Problems that keep the node from being ready, in words; none when it is."""
+"""What keeps the node from being ready, in words; nothing when it is."""
 AskOthers = Callable[[str], Mapping[int, dict[str, Any]]]
 """Asks the other processes of this node for facts, by a name of the admin service; blocks. By their numbers."""
 Status = Callable[[], object]
@@ -65,12 +65,12 @@ class Site:
     ) -> None:
         self.node_key = node_key
         self.url = ""
-        """URL at which it was bound, without a final slash; "" before that."""
+        """Where it was bound, without a final slash; "" before that."""
         self.server: WebServer | None = None
-        """Server, once it runs."""
+        """What serves it, once it runs."""
         self._settings = settings
         self.is_shared = False
-        """True if other processes of this node listen there, too."""
+        """Whether other processes of this node listen there, too."""
         self._publisher = publisher
         self.inbox: PartnerInbox | None = None
         """Takes files of partners, if the settings name some."""

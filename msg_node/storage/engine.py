@@ -117,7 +117,7 @@ class Engine:
             connection.close()
 
     def durability(self) -> str:
-        """Losses that an acknowledged change survives, by the settings of the engine, in words. Raises EngineError."""
+        """What an acknowledged change survives, by the settings of the engine, in words. Raises EngineError."""
         connection = self.open()
         try:
             row = connection.execute(
@@ -163,7 +163,7 @@ class Engine:
             raise _unreachable(options.place, exc) from exc
 
     def _error(self, exc: psycopg.Error, connection: psycopg.Connection[TupleRow]) -> EngineError:
-        """Meaning of the engine's error; a connection that was lost is closed."""
+        """What an error of the engine means; a connection that was lost is closed."""
         if exc.sqlstate == FENCED:
             return FencedError(self.place, (exc.diag.message_primary or "").partition(" of node ")[2].split(" ")[0])
         if isinstance(exc, psycopg.errors.InsufficientPrivilege):

@@ -1,4 +1,4 @@
-"""Options of the connection to an engine."""
+"""How to reach an engine, and as whom."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Tls = Literal["verify-full", "verify-ca", "off"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineOptions:
-    """Address of the engine, and the user to speak as.
+    """Where the engine is, and as whom to speak with it.
 
     Attributes:
         hosts: Names, addresses or folders of a Unix socket, each with a port; the first one that accepts writes serves.

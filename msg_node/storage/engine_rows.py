@@ -33,7 +33,7 @@ _OF_KIND: Final = "SELECT key, row FROM trapezoid_row WHERE node = %s AND kind =
 DOMAIN: Final = ""
 """In place of a node's name, for rows of the domain."""
 SHARED_CHANNEL: Final = "trapezoid_shared"
-"""Channel that announces the names of tables whose shared rows have changed."""
+"""Where names of tables are announced whose shared rows have changed."""
 _ANNOUNCE: Final = "SELECT pg_notify(%s, kind) FROM unnest(%s::text[]) AS changed (kind)"
 
 _Gone = list[tuple[str, bytes]]

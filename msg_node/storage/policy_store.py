@@ -25,7 +25,7 @@ from stubs_cache.store import write_whole
 FOLDER: Final = "policies"
 ACTIVE: Final = "active.json"
 FILES_OF_SETTINGS: Final = "settings"
-"""Name of the files of the settings where operators may name a bundle."""
+"""What operators call the files of the settings where they may name a bundle."""
 SHORTEST_NAME: Final = 8
 _NAME_CHARS: Final = 128
 _SUFFIX: Final = ".json"
@@ -33,7 +33,7 @@ _SYNTAX: Final[Mapping[str, Syntax]] = {".toml": "toml", ".json": "json"}
 
 
 class BundleFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """Facts about a bundle besides its files.
+    """What is known of a bundle besides its files.
 
     Attributes:
         digest: SHA-256 of its files.
@@ -60,7 +60,7 @@ class Bundle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
-    """Activation of a bundle: by whom and when; "" stands for the files of the settings."""
+    """Who put a bundle in force and when; "" stands for the files of the settings."""
 
     bundle: str
     by: str
@@ -68,7 +68,7 @@ class Activation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ActivePolicies(msgspec.Struct, frozen=True):
-    """Policies in force, and those before them: the newest last. Empty: the files of the settings, since ever."""
+    """What is in force, and what was before it: the newest last. Empty: the files of the settings, since ever."""
 
     activations: tuple[Activation, ...] = ()
 
@@ -79,7 +79,7 @@ class ActivePolicies(msgspec.Struct, frozen=True):
 
     @property
     def before(self) -> str | None:
-        """Bundle that a roll-back puts in force; None when there is nothing to return to."""
+        """What a roll-back puts in force; None when there is nothing to return to."""
         return self.activations[-2].bundle if len(self.activations) > 1 else None
 
     def with_newest(self, activation: Activation) -> ActivePolicies:

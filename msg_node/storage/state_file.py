@@ -227,7 +227,7 @@ def _sealed(sealer: Sealer, table: Table, key: str, row: bytes) -> tuple[str, by
 
 
 def _sealer_of(path: Path, id_: str, proof: bytes, keys: StateKeys | None) -> Sealer:
-    """Sealer that opens a file sealed with the key of that name. Raises FileError, or HostError: STORAGE."""
+    """What opens a file that was sealed with the key of that name. Raises FileError, or HostError: STORAGE."""
     if keys is None:
         action = "name the file with its keys in `storage.key_file`"
         raise FileError("state-sealed", path, f"is sealed with the key {id_}", action)

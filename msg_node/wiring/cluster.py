@@ -65,14 +65,14 @@ class HeldName:
         self.notices = notices
 
     def token_marks(self) -> EngineTokenMarks:
-        """Marks of the domain's session tokens."""
+        """What has become of the session tokens of the domain."""
         from msg_node.identity.engine_token_marks import EngineTokenMarks
         from msg_node.storage.engine import Engine
 
         return EngineTokenMarks(Engine(self.options))
 
     def live(self, domain: str) -> LiveOfDomain:
-        """Parts of their `live` document that the nodes of the domain share."""
+        """What the nodes of the domain share of their `live` document."""
         from msg_node.cluster.names import Names
         from msg_node.site.engine_live import EngineLive
         from msg_node.storage.engine import Engine
@@ -82,7 +82,7 @@ class HeldName:
         return EngineLive(domain, Names(Engine(self.options)), documents)
 
     def trust(self, store: TrustStore) -> SharedTrust:
-        """Exchange of trust marks with the other nodes; it follows their announcements."""
+        """What shares trust marks with the other nodes; it follows what they announce."""
         from msg_node.cluster.shared_trust import SharedTrust
         from msg_node.storage.engine import Engine
         from msg_node.storage.engine_documents import TRUST, EngineDocuments
@@ -179,7 +179,7 @@ def instance_of(data_dir: Path) -> str:
 
 
 def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
-    """Facts that this node reports to the others; `policy` is the revision of its policies."""
+    """What this node says about itself to the others; `policy` is the revision of its policies."""
     from msg_node.cluster.names import NodeFacts
 
     scheme = "ws" if settings.listen.certificate is None else "wss"
@@ -196,7 +196,7 @@ def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
 
 
 def _published(settings: Settings) -> Published:
-    """Contribution of this node to `live`; none if it publishes nothing or its keys cannot be read."""
+    """What this node adds to `live`; nothing if it publishes nothing or its keys cannot be read."""
     publish = settings.publish
     if publish is None:
         return Published()

@@ -187,7 +187,7 @@ def _restore_state(
 
 
 def _observers(traffic: Traffic, spans: SpanExport | None) -> Observe:
-    """Observer of each batch of records before it is written."""
+    """What sees each batch of records before it is written."""
     if spans is None:
         return traffic.observe
 

@@ -242,7 +242,7 @@ class JoinedNode:
     links: ClusterLinks
 
     def statistics(self) -> dict[str, object]:
-        """Report for operators: the links to the other nodes, and the node that has the link to each other domain."""
+        """What operators see: the links to the other nodes, and which node has the link to which other domain."""
         return {**self.bus.statistics(), "domains": self.node.parts.places.known()}
 
     @property

@@ -1,4 +1,4 @@
-"""Stubs that the settings choose for single domains, with their places."""
+"""Which stubs the settings choose for single domains, and where they lie."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ ReadSettings = Callable[[], Settings]
 
 
 class Loaded(NamedTuple):
-    """Content of changed settings: everything that can fail is read."""
+    """What was read for changed settings: everything that can fail."""
 
     policies: Policies
     tls: LoadedTls
@@ -180,7 +180,7 @@ class Reloading:
 
 
 def _contact_rules(settings: Settings, domain: str) -> object:
-    """Terms that a contact with a domain is held against."""
+    """What a contact with a domain is held against."""
     return meaning.anchor_of(settings, domain), meaning.allowed_addresses(settings).get(domain, ())
 
 

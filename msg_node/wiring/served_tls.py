@@ -27,7 +27,7 @@ _MISSING: Final = (0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LoadedTls:
-    """Content of the certificate files in the settings: contexts for new connections, and channel bindings."""
+    """What was read from the files of the settings: contexts for new connections, and what they are bound to."""
 
     listener: ssl.SSLContext | None
     site: ssl.SSLContext | None

@@ -109,7 +109,7 @@ class SessionSteps:
 
 
 def _settings_of(name: StepName, settings: Settings) -> object:
-    """Settings that a step is made from."""
+    """What a step is made from."""
     chosen = settings.middleware
     return {
         "logging": chosen.logging,

@@ -29,7 +29,7 @@ def build_span_export(settings: Settings) -> SpanExport | None:
 
 
 def span_target(traces: TracesSettings) -> SpanTarget:
-    """Destination of spans by the settings.
+    """Where spans go by the settings.
 
     Raises:
         SettingsError: The file of the token cannot be used, or the library is not installed.

@@ -1,4 +1,4 @@
-"""Budget of one stub: the smaller of what its manifest needs and what this node allows.
+"""What one stub may spend: the smaller of what its manifest needs and what this node allows.
 
 Source: docs/abi.md, "Budgets"; trust and hosts, section 3.4 (the smaller of needs and policy).
 """

@@ -126,7 +126,7 @@ EVENT_PAYLOAD_BYTES: Final = limits.INPUT_BYTES_MAX - PROLOGUE_BYTES - RECORD_BY
 
 
 def split_calls(events: list[GuestEvent], call_bytes: int = limits.INPUT_BYTES) -> list[int]:
-    """Number of events in each guest call, so that no call is longer than `call_bytes` unless one event alone is.
+    """How many events each guest call takes, so that no call is longer than `call_bytes` unless one event alone is.
 
     Raises:
         MisuseError: the payload of an event is longer than EVENT_PAYLOAD_BYTES.

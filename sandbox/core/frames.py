@@ -1,4 +1,4 @@
-"""Frames between host, zygote, worker and compile child.
+"""What host, zygote, worker and compile child say to each other, as bytes.
 
 Theory of operation: host and worker share one stream socket and speak strictly in turns, one command frame and one
 reply frame, each `u32 length` and then that many bytes. The host does all the thinking: it splits events into guest
@@ -52,7 +52,7 @@ class Note(IntEnum):
 
 
 class GuestFault(IntEnum):
-    """Result of a guest call, as one byte of a reply."""
+    """How a call ended, as one byte of a reply."""
 
     NONE = 0
     TRAPPED = 1

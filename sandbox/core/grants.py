@@ -1,4 +1,4 @@
-"""Rights of one stub: its manifest asks, the policy grants, and every action is checked here.
+"""What one stub may do: its manifest asks, the policy grants, and this page says no.
 
 Theory of operation: `Grants` is the intersection of manifest and policy and never changes while a stub runs. `Ledger`
 counts what one instance has open and refuses what goes beyond. Every refusal is a `StubFaultError` with STUB_DENIED
@@ -78,7 +78,7 @@ class _Allowance:
 
 
 class Ledger:
-    """Open resources of one instance: channels, timers, log lines. Times are seconds of any monotonic clock."""
+    """What one instance has open: channels, timers, log lines. Times are seconds of any monotonic clock."""
 
     def __init__(self, grants: Grants) -> None:
         self.grants = grants

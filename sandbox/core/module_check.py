@@ -46,7 +46,7 @@ INITIALIZE: Final = "_initialize"
 
 
 StubKind = Literal["protostub", "connector"]
-"""Purpose of a module: to reach a foreign domain, or to answer a service address of its own host."""
+"""What a module is for: a foreign domain, or a service address of its host's own."""
 
 
 class StubSection(msgspec.Struct, frozen=True, kw_only=True):

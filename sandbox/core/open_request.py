@@ -1,4 +1,4 @@
-"""The one reading of an `open` action that a stub writes, for the host and for the authors' checker.
+"""What a stub may write into an `open` action: the one reading of it, for the host and for the authors' checker.
 
 Nothing here knows endpoints; a request that passes cannot bend the line that the host then opens: no other host, no
 header that belongs to the host, no second request inside the first.

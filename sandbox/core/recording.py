@@ -16,9 +16,9 @@ from protofly.errors import Code, PeerError
 
 SPEC: Final = "rmn-stub-recording/1"
 EXCHANGE_BYTES: Final = 400
-"""Bytes that an exchange of one call occupies besides its buffers. Far ends choose how small the buffers are."""
+"""What an exchange of one call occupies besides its buffers. Far ends choose how small the buffers are."""
 CALL_BYTES: Final = 150
-"""Bytes that each further call occupies."""
+"""What each further call occupies."""
 
 
 class Exchange(msgspec.Struct, kw_only=True, array_like=True):
@@ -88,7 +88,7 @@ class FlightLog:
             self._is_whole = False
 
     def recording(self, stub: RecordedStub, *, fault: str, at: float) -> Recording:
-        """The exchanges in the log."""
+        """What is in the log."""
         exchanges = [] if self._first is None else [self._first, *self._last]
         return Recording(spec=SPEC, stub=stub, exchanges=exchanges, is_whole=self._is_whole, fault=fault, at=at)
 

@@ -103,7 +103,7 @@ def package_script(script: Script, interpreter: bytes) -> bytes:
 
 
 def _statement(script: Script) -> dict[str, object]:
-    """The package's statement about itself; a connector gets no addresses."""
+    """What the package says of itself; a connector hears of no addresses."""
     statement: dict[str, object] = {"abi": 1, "name": script.name, "version": script.version}
     if script.kind == "connector":
         return statement | {"configuration": CONNECTOR_SCHEMA, "kind": script.kind}
@@ -111,7 +111,7 @@ def _statement(script: Script) -> dict[str, object]:
 
 
 def script_content(about: Mapping[str, object], text: bytes) -> bytes:
-    """Input of the interpreter: a line about the script, then the script.
+    """What the interpreter is given: a line about the script, then the script.
 
     The line is filled up with spaces, since fuel is given by the byte: a short script may take long to start as well.
     """

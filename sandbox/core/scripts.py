@@ -49,13 +49,13 @@ def script_of(module: bytes) -> bytes:
 
 
 def script_events(module: bytes) -> list[GuestEvent]:
-    """Events that follow `start` for an instance of this module: the event `script`, or none."""
+    """What follows `start` for an instance of this module: the event `script`, or nothing."""
     script = script_of(module)
     return [GuestEvent(Event.SCRIPT, 0, script)] if script else []
 
 
 def code_of(module: bytes) -> bytes:
-    """The bytes that are compiled: the whole module, or the part that packages with the same interpreter share."""
+    """What a module is compiled from: the whole of it, or what packages with the same interpreter share."""
     return _without_own_sections(module) if script_of(module) else module
 
 

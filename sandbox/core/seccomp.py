@@ -1,4 +1,4 @@
-"""System calls left to a confined process, as programs for the kernel's packet filter (seccomp BPF, x86-64).
+"""What a confined process may still ask of the kernel, as programs for its packet filter (seccomp BPF, x86-64).
 
 Theory of operation: a worker needs memory, its one open socket (plain `read` and `write`), locks and clocks;
 everything else it did before it was confined. What is not listed ends the process on the spot, so that an escape is
@@ -125,5 +125,5 @@ def no_new_code_program() -> bytes:
 
 
 def instruction_count(program: bytes) -> int:
-    """Number of a program's instructions, for the kernel's header."""
+    """How many instructions a program has, for the kernel's header."""
     return len(program) // _INSTRUCTION.size

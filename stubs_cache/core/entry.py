@@ -1,4 +1,4 @@
-"""One entry of the cache: its kind, key, size and last use, and the seal of its bytes.
+"""What one thing in the cache is: its kind, key, size and last use, and how its bytes are sealed.
 
 Modules are named by their content. Documents and compiled code are sealed: a MAC under this node's secret over kind,
 key and bytes. Compiled code is native code in waiting; nothing that this node did not write itself may ever be loaded.

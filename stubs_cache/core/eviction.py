@@ -1,4 +1,4 @@
-"""Choice of the entries that have to go, with the reason for each.
+"""Which entries have to go, and why.
 
 Source: trust and hosts, section 3.1 (Istio purges what was unused for 24 h; we keep longer, for warm starts).
 """

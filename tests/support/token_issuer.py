@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from joserfc import jwk, jwt
+from joserfc.jws import JWSRegistry
 
 from msg_node.kernel.bearer_tokens import IssuerRules
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
@@ -84,6 +85,7 @@ class TokenIssuer:
         """Any claims, signed."""
         made = {"alg": self.algorithm, "kid": self.key_id, **(header or {})}
         made = {name: value for name, value in made.items() if value is not None}
+        any_header = JWSRegistry(algorithms=[self.algorithm], strict_check_header=False)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the library does not like the old name of Ed25519
-            return jwt.encode(made, claims, self.key, algorithms=[self.algorithm])
+            return jwt.encode(made, claims, self.key, registry=any_header)

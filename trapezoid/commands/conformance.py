@@ -62,7 +62,7 @@ class NodeOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class CaseOptions:
-    """Cases to run, and the number at a time."""
+    """Which cases to run, and how many at a time."""
 
     dialect: Annotated[
         list[Dialect] | None, typer.Option(help="Test only this dialect. Repeatable. Default: all of them.")
@@ -94,7 +94,7 @@ class CaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationOptions(MatrixOptions):
-    """Options for tests of the side of a node that other domains see, alone or in every pair."""
+    """What tests the side of a node that other domains see, alone or in every pair."""
 
     partner: Annotated[
         Path | None,
@@ -152,7 +152,7 @@ def conformance(
 
 @dataclass(frozen=True, slots=True)
 class _Reports:
-    """Output of results."""
+    """How results are shown."""
 
     junit: Path | None
     as_json: bool

@@ -68,7 +68,7 @@ class RegistryAccess:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordChanges:
-    """Differences between the next record and the last one."""
+    """What the next record says that the last one does not."""
 
     user: Users = None
     forget_user: Annotated[list[str] | None, typer.Option(metavar="UID", help="User identifier to remove.")] = None

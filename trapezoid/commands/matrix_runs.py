@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from interop.lab.matrix import MatrixReport
 
 SIDE_BY_SIDE: Final = 2
-"""Cells that are played at a time: each has two nodes, and is judged by its times."""
+"""How many cells are played at a time: each has two nodes, and is judged by its times."""
 
 
 @dataclass(frozen=True, kw_only=True)

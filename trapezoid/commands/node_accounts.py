@@ -73,7 +73,7 @@ def user_remove(name: Name, config: Config, dry_run: DryRun = False, json: Json 
 
 @dataclass(frozen=True, kw_only=True)
 class NewClient:
-    """Terms of a new client."""
+    """What a client is added with."""
 
     kind: Kind
     runtime: Allowed = ""
@@ -83,7 +83,7 @@ class NewClient:
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Request for a change, and the output about it."""
+    """How a change is asked for, and what is printed."""
 
     dry_run: DryRun = False
     json: Json = False

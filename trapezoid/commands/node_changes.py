@@ -28,7 +28,7 @@ gate_app = typer.Typer(help="Let what one domain sends to another pass, or not, 
 
 @dataclass(frozen=True, kw_only=True)
 class GateOptions:
-    """Messages that a gate is about."""
+    """Which messages a gate is about."""
 
     source: Annotated[str, typer.Argument(metavar="FROM", help="Domain of senders; *. and a domain, or * for all.")]
     target: Annotated[str, typer.Argument(metavar="TO", help="Domain of recipients, likewise.")]
@@ -42,7 +42,7 @@ class GateOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GateTerm:
-    """Effect of a gate, and its end."""
+    """What a gate does, and until when."""
 
     effect: Annotated[str, typer.Option(help="deny or permit.")] = "deny"
     for_: For = ""

@@ -305,7 +305,7 @@ def _approve_at(stores: Sequence[TrustStore], domain: str, stub: str) -> None:
 
 @contextmanager
 def _trust_store(config: Path) -> Iterator[TrustStore]:
-    """Stored trust of the node, or of its first process."""
+    """What is remembered by the node, or by its first process."""
     from msg_node.settings.load import load_settings
 
     with _opened(load_settings(config).node.data_dir) as store:
@@ -314,7 +314,7 @@ def _trust_store(config: Path) -> Iterator[TrustStore]:
 
 @contextmanager
 def _trust_stores(config: Path) -> Iterator[list[TrustStore]]:
-    """Stored trust of each process of the node, the first one's first: a change counts at all of them."""
+    """What is remembered by each process of the node, the first one's first: a change counts at all of them."""
     from msg_node.settings.load import load_settings
     from trapezoid.process_environment import process_folders
 

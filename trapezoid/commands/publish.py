@@ -131,7 +131,7 @@ def _end_renewal(report: RenewalReport, *, as_json: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOptions:
-    """Options of a catalogue entry."""
+    """What is said of a catalogue entry."""
 
     descriptor: Annotated[
         Path | None,

@@ -92,7 +92,7 @@ class Period:
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """Conditions that a record must meet to be found."""
+    """What a record must have to be found."""
 
     id_: Annotated[
         str, typer.Option("--id", metavar="ID", help="Message id as recorded, or a record as boot/sequence number.")

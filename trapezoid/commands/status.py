@@ -73,7 +73,7 @@ def _chosen(link: dict[str, Any]) -> str:
 
 
 def _policies(policies: dict[str, Any]) -> str:
-    """Text about the policies in force: a bundle, or the files of the settings."""
+    """Whether a bundle or the files of the settings are in force."""
     if policies.get("source") != "bundle":
         return "the files of the settings"
     return f"bundle {policies['bundle']}, activated by {policies['by']}; not the files of the settings"
@@ -96,7 +96,7 @@ def _text_of(path: Path) -> str:
 
 @dataclass(frozen=True)
 class _Site:
-    """Address of a node's site. `context` is None without TLS."""
+    """Where a node serves its site. `context` is None without TLS."""
 
     url: str
     host: str

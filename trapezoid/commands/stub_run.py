@@ -20,7 +20,7 @@ DEFAULT_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class FarEndOptions:
-    """Endpoint that the stub connects to, and the input at its start."""
+    """Where the stub connects, and what it is given at its start."""
 
     endpoint: Annotated[
         list[str] | None,

@@ -21,7 +21,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @dataclass(frozen=True, kw_only=True)
 class ReportFiles:
-    """Files for the report besides the one beside the module, and its signer."""
+    """Where the report goes besides the file beside the module, and who signs it."""
 
     keys: Annotated[
         Path | None,

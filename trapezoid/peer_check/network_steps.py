@@ -29,7 +29,7 @@ CERTIFICATE_DAYS: Final = 14
 
 @dataclass(frozen=True, slots=True)
 class NetworkTools:
-    """Tools that ask name servers, judge addresses and verify certificates, as the node does.
+    """What asks name servers, judges addresses and verifies certificates, as the node does.
 
     Attributes:
         is_ours: The domain is our own: an address that others refuse is a warning, and is tried all the same.

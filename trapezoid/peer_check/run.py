@@ -38,7 +38,7 @@ _OUR_ADVICE: Final = {
     "no-such-domain": "publish an address record (A or AAAA) for this name in DNS",
     "connect-failed": "is the node running, and does a firewall let others in?",
 }
-"""Advice about our own domain where it differs from that about others."""
+"""What differs from the advice about other domains."""
 
 
 async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Report:

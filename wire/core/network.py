@@ -1,4 +1,4 @@
-"""Addresses and ports that a foreign domain may make us connect to.
+"""Which addresses and ports a foreign domain may make us connect to.
 
 A name server of somebody else chooses the addresses that we connect to, so every one is judged, after the layers around
 it are taken off (IPv4-mapped, NAT64, 6to4, Teredo). The table is our own, written from the IANA special-purpose address
@@ -172,7 +172,7 @@ def judge_port(port: int) -> None:
 
 
 def same_address(first: str, second: str) -> bool:
-    """True if two texts are the same address, IPv4-mapped or not."""
+    """Whether two texts are the same address, IPv4-mapped or not."""
     ours, theirs = parse_address(first), parse_address(second)
     return ours is not None and _bare(ours) == _bare(theirs)
 
@@ -187,7 +187,7 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def _refused_as(address: Address) -> str:
-    """Kind of an address that is no host on the Internet, "" if it is one."""
+    """What the address is instead of a host on the Internet, "" if it is one."""
     for network, meaning in _SPECIAL:
         if address in network:
             return meaning

@@ -69,7 +69,7 @@ class PendingTable(Generic[T]):
         self._levels += [{} for _ in range(most_per_address + 1 - len(self._levels))]
 
     def count_of(self, address: str) -> int:
-        """Number of entries of an address."""
+        """How many entries an address has."""
         return len(self._entries.get(address, ()))
 
     def enter(self, address: str, holder: T) -> tuple[Pending[T] | None, Pending[T] | None]:

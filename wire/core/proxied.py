@@ -22,11 +22,11 @@ SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
 FIRST_BYTES: Final = len(SIGNATURE)
 """So many bytes say which version it is; no header is shorter."""
 FIXED_BYTES: Final = 16
-"""Bytes of every header of version 2 before its addresses."""
+"""What every header of version 2 has before its addresses."""
 V1_BYTES: Final = 107
 """The longest line of version 1, with its end."""
 V2_BYTES: Final = 2048
-"""Greatest number of bytes behind the fixed part of a header of version 2: addresses and extensions."""
+"""What a header of version 2 may have behind its fixed part: addresses and extensions."""
 _V1_BEGINS: Final = b"PROXY "
 _V1: Final = re.compile(rb"PROXY (?:UNKNOWN(?: [^\r\n]*)?|(TCP4|TCP6) (\S+) (\S+) (\d{1,5}) (\d{1,5}))\r\n")
 _FAMILIES: Final = {0x11: 4, 0x21: 16}
@@ -38,7 +38,7 @@ _NODE: Final = re.compile(r"\[([0-9A-Fa-f:.]+)\](?::\d{1,5})?|(\d+\.\d+\.\d+\.\d
 
 
 def header_bytes(first: bytes) -> int | None:
-    """Length of the header that begins with these bytes, or None for a line of version 1.
+    """How long a header is of which these bytes are there: a number, or None for a line of version 1.
 
     Args:
         first: `FIRST_BYTES` bytes, or `FIXED_BYTES` of a header of version 2, which say its length.

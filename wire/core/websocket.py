@@ -76,12 +76,12 @@ class WebSocket:
 
     @property
     def is_binary(self) -> bool:
-        """True if messages are binary frames; else they are text."""
+        """Whether messages are binary frames; else they are text."""
         return self._binary
 
     @property
     def is_open(self) -> bool:
-        """True if messages can be sent."""
+        """Whether messages can be sent."""
         return self.protocol.state is OPEN
 
     @property
@@ -100,7 +100,7 @@ class WebSocket:
 
     @property
     def is_broken(self) -> bool:
-        """True if a fault of the other side has ended it; a line that just ends is none."""
+        """Whether a fault of the other side has ended it; a line that just ends is none."""
         fault = self.protocol.parser_exc
         return self._has_failed or not (fault is None or isinstance(fault, EOFError))
 
@@ -258,7 +258,7 @@ def _drop_tracebacks(fault: BaseException | None) -> None:
 
 
 def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """Begin and end of the payload of the frame at `position`; an end beyond `end` says how much is missing.
+    """Where the payload of the frame at `position` begins and ends; an end beyond `end` says how much is missing.
 
     As long as a part of the length is missing, so much at least: the first bytes of a number are never more than all.
     An end below 0: the frame is not masked, which is for the library to refuse.
@@ -315,7 +315,7 @@ class ServerWebSocket(WebSocket):
 
     @property
     def handshake_failed(self) -> bool:
-        """True if the first bytes were no upgrade request; `data_to_send` holds the HTTP answer, if any."""
+        """Whether what came was no upgrade request; `data_to_send` holds the HTTP answer, if any."""
         return self.protocol.handshake_exc is not None
 
     def header(self, name: str) -> str:
@@ -350,7 +350,7 @@ class ServerWebSocket(WebSocket):
 
     @property
     def is_upgrade(self) -> bool:
-        """True if `accept` will answer the request with 101; ask before doing anything else."""
+        """Whether `accept` will answer the request with 101; to be asked before anything else is done."""
         if self._answer is None and self._request is not None:
             self._answer = self._answer_to(self._request)
         return self._answer is not None and self._answer.status_code == 101
@@ -431,7 +431,7 @@ class ClientWebSocket(WebSocket):
 
     @property
     def is_waiting(self) -> bool:
-        """True if the server has not answered the request yet."""
+        """Whether the server has not answered the request yet."""
         return self.protocol.state is CONNECTING and not self.refusal
 
     @property

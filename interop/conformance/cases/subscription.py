@@ -50,12 +50,12 @@ def event_to(address: str, *, type_: str = "update") -> Step:
 
 
 def heard(address: str, *, type_: str = "update") -> tuple[Step, ...]:
-    """Steps: a message of bo to an address arrives at ana, once."""
+    """What bo says to an address arrives at ana, once."""
     return event_to(address, type_=type_), Arrives("ana", "bo"), Silent("ana", after="bo")
 
 
 def unheard(address: str) -> tuple[Step, ...]:
-    """Steps: a message of bo to an address does not arrive at ana, and is an event: there is no answer."""
+    """What bo says to an address does not arrive at ana, and is an event: there is no answer."""
     return event_to(address), Silent("ana", after="bo"), Silent("bo")
 
 

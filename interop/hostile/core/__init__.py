@@ -1,1 +1,1 @@
-"""Misdeeds of hostile domains, as data and pure functions."""
+"""What hostile domains do, as data and pure functions."""

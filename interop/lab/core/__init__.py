@@ -1,1 +1,1 @@
-"""Scenes, observations and verdicts: values and functions, without I/O or clock."""
+"""What a scene says, and what follows from what was seen: values and functions, without I/O or clock."""

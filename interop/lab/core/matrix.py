@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """Title for people."""
+        """What it is about."""
         return f"{self.left} – {self.right}, {self.scene}, {self.fault}"
 
 

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 STEPS_WHILE_SHORTENING: Final = 5_000
 STEPS_MOST: Final = 200_000
-"""States that are tried for one object; beyond, the history counts as explained, so that no alarm is false."""
+"""How many states are tried for one object; beyond, the history counts as explained, so that no alarm is false."""
 
 
 NOBODY: Final = "nobody"
@@ -57,7 +57,7 @@ class Operation:
 
 
 class Model(Protocol):
-    """Model of an object's changes. States are values that can be compared."""
+    """How an object changes. States are values that can be compared."""
 
     @property
     def start(self) -> Hashable:
@@ -126,7 +126,10 @@ class Parked:
 
 
 class Numbers:
-    """Messages from one runtime to another: heard once, in the order of its numbers. The state is the last number."""
+    """What one runtime sends to another is heard once, and in the order of its numbers. The state is the last number.
+
+    Numbers may be missing. Source: docs/delivery.md.
+    """
 
     start: Hashable = None
 
@@ -218,7 +221,7 @@ def _unseen(operation: Operation) -> Operation:
 
 
 def is_explained(operations: Sequence[Operation], model: Model, steps: int = STEPS_MOST) -> bool:
-    """True if some order of single steps explains the operations on one object, or if `steps` tries do not decide.
+    """Whether some order of single steps explains what was seen of one object; True if `steps` tries do not decide.
 
     Unseen operations are possible at each point after their beginning, any number of times: that keeps the search
     small, and errs towards an explanation.

@@ -82,7 +82,7 @@ SHARED_FAULTS: Final = frozenset({"engine-down", "partition"})
 CLOCK_FAULTS: Final = frozenset({"clock-step", "clock-drift"})
 DOCUMENT_FAULTS: Final = frozenset({"expired-documents", "rolled-back-documents", "forged-documents"})
 RELEASE_FAULTS: Final = frozenset({"update", "broken-update", "revoked-stub"})
-"""Faults of releases: a publication stays, so they last for as long as partners are given to follow."""
+"""What was published stays published; they last for as long as partners are given to follow."""
 PUBLISHING_FAULTS: Final = DOCUMENT_FAULTS | RELEASE_FAULTS
 NODE_FAULTS: Final = (
     frozenset({"kill", "restart", "pause", "full-disk", "dns-lies"}) | SHARED_FAULTS | CLOCK_FAULTS | PUBLISHING_FAULTS
@@ -194,18 +194,18 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def title(self) -> str:
-        """Title in a few words: the fault and its target."""
+        """What happens to what, in a few words."""
         what = f"mn-{self.node} of {self.domain}" if self.node else self.domain
         return f"{self.does} {what or ' – '.join(self.between or ())}"
 
     @property
     def is_lure(self) -> bool:
-        """True if it shows something false that leads to an impostor."""
+        """Whether it shows something false that leads to an impostor."""
         return self.does in DOCUMENT_FAULTS or (self.does == "dns-lies" and self.answer == "impostor")
 
     @property
     def seconds(self) -> float:
-        """Duration in seconds."""
+        """How long it lasts."""
         return self.milliseconds / 1e3 if self.does == "reorder" else self.lasts
 
     @property
@@ -215,7 +215,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Bars(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Promises that this scene tests, and their numbers. A promise in `tests` for which nothing was seen is broken."""
+    """Which promises this scene tests, and their numbers. A promise in `tests` for which nothing was seen is broken."""
 
     tests: tuple[PromiseName, ...] = ("once", "order", "kept", "genuine")
     recovery_seconds: Seconds = 20.0

@@ -1,4 +1,4 @@
-"""Observations of a scene: the material of the verdict. Times are seconds since the scene began."""
+"""What was seen while a scene ran: the material of the verdict. Times are seconds since the scene began."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ class FaultSpan:
 
     @property
     def title(self) -> str:
-        """Title in a few words: the fault and its target."""
+        """What happened to what, in a few words."""
         return self.fault.title
 
     def hits(self, source: str, target: str) -> bool:
-        """True if it affected messages between two domains."""
+        """Whether messages between two domains were affected."""
         return bool({source, target} & {*self.domains}) if self.fault.domain else {source, target} == {*self.domains}
 
 
@@ -112,7 +112,7 @@ class Lure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """Module that a node ran for another domain at some time, by SHA-256; "" for none."""
+    """Which module a node ran for another domain at some time, by SHA-256; "" for none."""
 
     node: str
     domain: str
@@ -122,7 +122,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """Release of a domain: the module that other nodes are to run from then on, by SHA-256.
+    """What a domain published, and which module of it other nodes are to run from then on, by SHA-256.
 
     With `revoked`, this one is not to run any more.
     """
@@ -134,7 +134,7 @@ class Release:
     revoked: str = ""
 
     def is_followed(self, one: Running) -> bool:
-        """True if a node runs the module that it should."""
+        """Whether a node runs what it should."""
         return one.sha256 != self.revoked if self.revoked else one.sha256 == self.wanted
 
 

@@ -1,4 +1,4 @@
-"""Verdict on the observations: for each promise whether it held, on how many cases, and the evidence against it.
+"""What was seen, judged: for each promise whether it held, on how many cases, and what speaks against it.
 
 A promise is `broken` by a case that nothing explains. What explains a case is narrow, and stands in `docs/lab.md`:
 
@@ -31,9 +31,9 @@ from interop.lab.core.scene import Bars, PromiseName
 from interop.lab.core.seen import Answered, Arrived, FaultSpan, Hop, Key, Pair, Passage, Running, Seen, Sent
 
 MARGIN_SECONDS: Final = 2.0
-"""Time before a node's death in which a message may have been sent, and still be lost with it or repeated after it."""
+"""How long before a node dies a message may have been sent, and still be lost with it or repeated after it."""
 RETURN_SECONDS: Final = 5.0
-"""Time after a node is ready again in which its runtimes may still be away."""
+"""How long after a node is ready again its runtimes may still be away."""
 EARLY_SECONDS: Final = 3.0
 """No node gives a request up earlier than this: one that does has a clock that jumps."""
 _GIVEN_UP: Final = 504
@@ -45,7 +45,7 @@ _EVENTS_DENIED: Final = frozenset({"denied", "expired", "undeliverable", "reject
 
 
 class State(Enum):
-    """State of a promise after a scene."""
+    """How a promise stands after a scene."""
 
     KEPT = "kept"
     BROKEN = "broken"
@@ -124,7 +124,7 @@ def _judged(name: PromiseName, findings: list[Finding], figure: str) -> Judged:
 
 
 class _Case:
-    """Observations by message."""
+    """What was seen, by message."""
 
     def __init__(self, seen: Seen, recovery_seconds: float) -> None:
         self.seen = seen
@@ -136,7 +136,7 @@ class _Case:
                 self.arrivals[one.key].append(one)
 
     def _is_addressed(self, one: Arrived, key: Key) -> bool:
-        """True if the sender's address and the receiver are those of the key."""
+        """Whether the sender's address and the receiver are those of the key."""
         return one.runtime == key[1] and self.seen.addresses.get(one.sender) == key[0]
 
     def once(self) -> Iterator[Finding]:
@@ -169,7 +169,7 @@ class _Case:
                 yield fault
 
     def is_hit(self, pair: Pair, fault: FaultSpan) -> bool:
-        """True if a fault affects messages of a pair."""
+        """Whether a fault affects messages of a pair."""
         return fault.hits(self.seen.domains[pair[0]], self.seen.domains[pair[1]])
 
     def order(self) -> Iterator[Finding]:
@@ -212,7 +212,7 @@ class _Case:
         return any(one.outcome in _EVENTS_DENIED for one in self.seen.passages.get(sent.record_id, ()))
 
     def _is_in_the_dark(self, sent: Sent) -> bool:
-        """True if a fault hit a pair about when it sent, one of whose nodes acknowledges nothing."""
+        """Whether a fault hit a pair about when it sent, one of whose nodes acknowledges nothing."""
         pair = sent.key[0], sent.key[1]
         if not self.seen.silent & {self.seen.domains[pair[0]], self.seen.domains[pair[1]]}:
             return False
@@ -304,7 +304,7 @@ class _Case:
 
 
 def name_of(key: Key) -> str:
-    """Name of a message in reports."""
+    """How a message is called in reports."""
     return f"{key[0]}→{key[1]} #{key[2]}"
 
 
@@ -336,7 +336,7 @@ def recoveries(seen: Seen, bar_seconds: float) -> list[Recovery]:
 
 
 def _shown_as_genuine(seen: Seen) -> str:
-    """Number of false things that nodes were shown."""
+    """How much nodes were shown that is false."""
     figures = {"forged": seen.forged, "false documents and impostors met": len(seen.lures)}
     return ", ".join(f"{count} {what}" for what, count in figures.items() if count)
 

@@ -1,4 +1,4 @@
-"""Discovery of a partner by the node: names, addresses, certificates, and sites that misbehave."""
+"""How the node finds a partner: names, addresses, certificates, and sites that misbehave."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from interop.partner.terms import BARRED
 
 _HUGE: Final = 1 << 30
 _CUT_BYTES: Final = 4 << 20
-"""Bytes that may be on their way when a reader of 50 KiB ends the connection."""
+"""What may be on its way when a reader of 50 KiB ends the connection."""
 _ENTRY: Final = "_rethink-mn.{b}"
 _SERVICE: Final = "_rethink-mn._tcp.{b}"
 

@@ -1,4 +1,4 @@
-"""Documents of the node under test itself, read and verified as another domain does."""
+"""What the node under test publishes itself, read and verified as another domain does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Authority over a link: senders, sources, aliases, flags, hops and targets of a proved partner."""
+"""Who may speak for whom over a link: senders, sources, aliases, flags, hops and targets of a proved partner."""
 
 from __future__ import annotations
 

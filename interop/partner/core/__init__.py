@@ -1,1 +1,1 @@
-"""Documents and messages of a partner, as values: no I/O, no clock."""
+"""What a partner publishes and sends, as values: no I/O, no clock."""

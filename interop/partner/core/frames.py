@@ -99,7 +99,7 @@ def binding_of(certificate: bytes) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contact:
-    """Content of a token: from whom, for whom, for which endpoint and connection, over which challenge."""
+    """What a token is about: from whom, for whom, for which endpoint and connection, over which challenge."""
 
     issuer: str
     audience: str

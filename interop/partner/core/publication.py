@@ -1,4 +1,4 @@
-"""Publication of one domain: root, live document, manifest and module, right or wrong in any way that is asked for.
+"""What one domain publishes: root, live document, manifest and module, right or wrong in any way that is asked for.
 
 Documents are plain dictionaries, signed as they are: a partner has to be able to publish what no honest program would.
 
@@ -34,7 +34,7 @@ def moment(seconds: float) -> str:
 
 
 def root_path(version: int) -> str:
-    """Path at which one version of the root is served."""
+    """Where one version of the root is served."""
     return f"{WELL_KNOWN}/root/{version}"
 
 
@@ -179,7 +179,7 @@ class Publication:
         return raw
 
     def module_reference(self, **members: object) -> dict[str, object]:
-        """The manifest's statement about the module."""
+        """What a manifest says about the module."""
         reference: Members = {
             "sha256": hashlib.sha256(self.module).hexdigest(),
             "size": len(self.module),

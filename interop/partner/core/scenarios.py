@@ -39,7 +39,7 @@ _ED25519_ORDER: Final = 2**252 + 27742317777372353535851937790883648493
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edition:
-    """Documents that a domain serves from one moment on. `code` "": accepted; else refused, and nothing forgotten.
+    """What a domain serves from one moment on. `code` "": it has to be accepted; else refused, and nothing forgotten.
 
     `scope` "documents": live document and root; "stub": manifest and module as well. `days`: how much later it is.
     """

@@ -1,4 +1,4 @@
-"""Consents of reporters to observers, as the node has seen them given: a 2xx reply from `O/subscription`.
+"""Who may observe which object, as the node has seen reporters say: a 2xx reply from `O/subscription`.
 
 Kept in memory, within bounds: a subscription that was made outlives its consent, so forgetting costs an observer
 nothing but another request to the reporter. Source: message specification, section 8.5.

@@ -1,4 +1,4 @@
-"""Holders of addresses: the owner, the session of the runtime or of the address above it, or the reporter."""
+"""Who answers for an address: its owner, the session of the runtime or of the address above it, or its reporter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Index of listeners: numbers of sessions, links and other nodes, found by the key that a message is for.
+"""Who listens to which key: numbers of sessions, links and other nodes, found by the key that a message is for.
 
 Three kinds of entries match more than themselves: `<base>/*` (everything below), and the children base
 `<object>/children/` (every child). What a key resolves to is remembered, so the hot path is one dictionary hit.

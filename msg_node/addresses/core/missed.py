@@ -74,7 +74,7 @@ class Missed:
         self._bytes_in_all = bytes_in_all
         self._windows: OrderedDict[int, _Window] = OrderedDict()
         self.bytes = 0
-        """Bytes that are kept of all sessions together."""
+        """What is kept of all sessions together."""
 
     def __len__(self) -> int:
         """Sessions that missed something."""

@@ -1,4 +1,4 @@
-"""Rules for messages to the observers of a data object: who may send them, and who is asked in their place.
+"""Who may say what to the observers of a data object, and who is asked in their place.
 
 An object `O` has four kinds of addresses that others than its owner listen to: `O/changes`; its children
 `O/children/<name>`, in the oldest spelling `O/<name>`; and `O/status` and `O/registration`, which every entity has.

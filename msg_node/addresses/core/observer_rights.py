@@ -1,4 +1,4 @@
-"""Rights to observe objects: those whom the reporter has accepted, and those whom it has taken off.
+"""Who may observe which object: whom its reporter has accepted, and whom it has taken off.
 
 Source: message specification, sections 8.5 and 9.6.
 """

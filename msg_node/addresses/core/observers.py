@@ -1,4 +1,4 @@
-"""Observers of objects: the reporter's answers, as the node has seen them pass.
+"""Who may observe which object: what its reporter has said, as the node has seen it pass.
 
 An observer asks by `subscribe` to `O/subscription`, and the reporter's 2xx reply to that very request is its consent; a
 reply to anything else is none. The reporter takes an observer off by `unsubscribe` to the observer, with `O` as
@@ -24,11 +24,11 @@ from protofly.limits import CONSENT_REQUESTS_PER_SENDER, CONSENT_SENDERS
 from protofly.message import Message
 
 SUBSCRIPTION = "/subscription"
-"""End of the addresses at which objects are observed."""
+"""How addresses end at which objects are observed."""
 _SUBSCRIPTION_SERVICE = "/sm"
 _SEVERAL = ""
 _Asked = tuple[str, bytes | None, str]
-"""Asker, id and recipient of a request; one without id is never remembered, and so answered by nothing."""
+"""Who asked, with which id, whom; what has no id is never remembered, and so answered by nothing."""
 
 
 class Observers:
@@ -148,7 +148,7 @@ class Observers:
             state.listeners.remove_where(number, lambda key: is_below(key, object_key))
 
     def _readmit_of(self, object_key: str, domain: str) -> None:
-        """Admit the asker's domain again: which of its runtimes a hyperty belongs to is known there."""
+        """Which runtime of another domain a hyperty belongs to is known there: here the domain's word counts."""
         for key in list(self._state.observer_rights.expulsions.keys(object_key)):
             if self._state.interworking.home_of(key) == domain:
                 self._state.observer_rights.expulsions.readmit(object_key, key)

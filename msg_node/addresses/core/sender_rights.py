@@ -1,4 +1,4 @@
-"""Rights to a `from`, and rights to change an object. Source: message specification, sections 9.4 and 20.3.
+"""Who may use which `from`, and who may change which object. Source: message specification, sections 9.4 and 20.3.
 
 The `from` of a session is judged in this order, and the first that fits decides: an address that the session owns (one
 dictionary hit, nearly every message); for responses, an address that it was asked as or subscribed to; an address that

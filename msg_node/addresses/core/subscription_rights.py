@@ -1,4 +1,4 @@
-"""Rights of sessions and links to listen to addresses.
+"""Which addresses a session or link may listen to.
 
 So that nobody can take the messages of another: `changes`, `status`, `registration` and children are for every observer
 (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and everything below it

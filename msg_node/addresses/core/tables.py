@@ -22,7 +22,7 @@ class GuestQuotas(GuestDomains, Protocol):
 
     @property
     def per_domain(self) -> int:
-        """Number of addresses that the guests of one domain may own."""
+        """How many addresses the guests of one domain may own."""
 
     def of(self, domain: str, /) -> Collection[int]:
         """Sessions of a domain's guests."""
@@ -44,27 +44,27 @@ class AddressTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Addresses that interworking stubs were granted."""
+        """Which addresses interworking stubs were granted."""
 
     @property
     def owners(self) -> Owners:
-        """Owners of addresses."""
+        """Who owns which address."""
 
     @property
     def listeners(self) -> Listeners:
-        """Subscribers of addresses."""
+        """Who subscribed to which address."""
 
     @property
     def holders(self) -> Holders:
-        """Holders of addresses: they answer for them."""
+        """Who answers for an address."""
 
     @property
     def senders(self) -> SenderRights:
-        """Rights to a `from`."""
+        """Who may use which `from`."""
 
     @property
     def observer_rights(self) -> ObserverRights:
-        """Rights to observe objects."""
+        """Who may observe which object."""
 
     @property
     def links(self) -> LinkNumbers:

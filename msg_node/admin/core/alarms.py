@@ -22,7 +22,7 @@ LEAST_MESSAGES: Final = 100
 
 
 class Alarm(Enum):
-    """Condition that is watched.
+    """What is watched.
 
     Attributes:
         word: Its name for programs.

@@ -35,7 +35,7 @@ _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class ArgumentKind(Enum):
-    """Kind of an argument's value."""
+    """What the value of an argument may be."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -428,4 +428,4 @@ _READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {
     ArgumentKind.PATTERN: _pattern,
     ArgumentKind.FILES: _files,
 }
-"""Reader for each kind of value; it gives None for a value of another kind."""
+"""How each kind of value is read; None for what is no such value."""

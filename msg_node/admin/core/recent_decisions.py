@@ -72,7 +72,7 @@ class ChangedDecision(msgspec.Struct, frozen=True):
 
 
 class Trial(msgspec.Struct, frozen=True, kw_only=True):
-    """Verdicts of other policies on recorded decisions.
+    """What other policies say about recorded decisions.
 
     Attributes:
         judged: So many were judged.
@@ -112,7 +112,7 @@ def _was_permitted(record: Judged) -> bool:
 
 
 def _facts_of(record: Judged) -> Facts:
-    """Facts of the gate, as far as they were recorded."""
+    """What the gate knew, as far as it was recorded."""
     packed = None if record.facts is None else msgspec.json.encode(record.facts)
     if isinstance(record, MessageRecord):
         alike = AlikeFacts.read(record.role, record.src_domain, record.dst_domain, record.msg_type, packed)

@@ -1,4 +1,4 @@
-"""Differences between two sets of settings, and those of them that a running node can take over.
+"""What differs between two sets of settings, and what of it a running node can take over.
 
 Settings are compared as plain values, entries of lists that have a `domain` by that: `peer[b.example].default`.
 """

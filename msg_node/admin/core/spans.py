@@ -1,4 +1,4 @@
-"""Spans of a message between domains, derived from its audit record.
+"""What traces show of a message between domains: spans, derived from its audit record.
 
 Both nodes write a record of the message under the same id. That id is the trace id, and ids of spans follow from it: so
 both nodes choose the same messages, and the span of the receiver has that of the sender as its parent, without a word
@@ -32,7 +32,7 @@ _FAILURES: Final = frozenset({"trapped", "timeout", "undeliverable", "rejected",
 
 
 class SpanKind(Enum):
-    """Work that a span stands for."""
+    """What a span stands for."""
 
     SEND = "producer"
     RECEIVE = "consumer"
@@ -136,7 +136,7 @@ def _stages(record: MessageRecord) -> Iterator[tuple[str, int, int]]:
 
 
 def _attributes(record: MessageRecord, peer: str, operation: str) -> dict[str, str | int]:
-    """Attributes of a message's span: never an address or a content."""
+    """What is said about a message: never an address or a content."""
     found: dict[str, str | int | None] = {
         "messaging.system": "rethink",
         "messaging.operation.type": operation,

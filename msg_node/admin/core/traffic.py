@@ -1,4 +1,4 @@
-"""Traffic of the last hour with each foreign domain, from the audit records: latencies, failures, denials.
+"""What the audit records say about the last hour with each foreign domain: latencies, failures, denials.
 
 Records are observed in batches, in the thread that writes them: the path of messages does nothing for this. Domains
 that the settings name in full have figures of their own, all others share those of `other`, so that strangers can fill
@@ -193,11 +193,13 @@ def _minute_of(partner: Partner, minute: int) -> Minute:
 
 def _count_times(records: Sequence[MessageRecord], *all_stages: tuple[Histogram, Histogram, Histogram]) -> None:
     """Count the times of messages that were delivered; of those that guests were handed there are none."""
-    timed = [one for one in records if one.d_total_us is not None and one.d_peer_us is not None]
-    queue = [(one.d_total_us or 0) - (one.d_peer_us or 0) for one in timed]
-    stub = [one.d_stub_us for one in timed if one.d_stub_us is not None]
-    acknowledgement = [one.d_peer_us or 0 for one in timed]
-    for stage, times in enumerate((queue, stub, acknowledgement)):
+    timed = [
+        (one.d_total_us - one.d_peer_us, one.d_stub_us, one.d_peer_us)
+        for one in records
+        if one.d_total_us is not None and one.d_peer_us is not None
+    ]
+    for stage in Stage:
+        times = [measured for one in timed if (measured := one[stage]) is not None]
         batch = Histogram()
         batch.observe_all(times)
         for stages in all_stages:

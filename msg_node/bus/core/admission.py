@@ -112,7 +112,7 @@ class Admission:
             self._check_name(sid, key, domain)
             if domain_of(message.from_) == domain and self._state.owners.owner(key) is None:
                 self._learn_guest(key, sid, now)
-        if message.peek.source and message.peek.source != b"null":
+        if message.peek.source:
             try:
                 source = canonical_key(codec.body_text(bytes(message.peek.source)))
             except PeerError as exc:

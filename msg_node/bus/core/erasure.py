@@ -33,7 +33,7 @@ from protofly.errors import Code, PeerError
 
 _GUID: Final = "user-guid://"
 GONE: Final = StatusReport.of_code(Status.FAILED, Code.NOT_REGISTERED)
-"""Answer to requests for a person who is erased."""
+"""How requests for a person end who is erased."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """Rows that a node holds of one person, by table."""
+    """What a node holds of one person, by table."""
 
     person: Person
     addresses: list[str]

@@ -32,7 +32,7 @@ TRIAL_SECONDS: Final = 5.0
 
 @dataclass(slots=True)
 class _Window:
-    """Counts of one window.
+    """What happened in one window.
 
     Attributes:
         began: Monotonic seconds.

@@ -1,4 +1,4 @@
-"""Lanes that keep order: one goes at a time, those that share the lane go together.
+"""Who goes next where order matters: in a lane one goes at a time, those that share it together.
 
 Readers share, writers do not; both go in the order in which they came, so that nobody waits for ever.
 """

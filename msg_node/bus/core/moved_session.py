@@ -57,7 +57,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> list[str]:
-        """Keys that are claimed for it."""
+        """What is claimed for it."""
         return [self.session.runtime_key, *(canonical_key(row.url) for row in self.addresses)]
 
     def with_only(self, ours: Collection[str]) -> MovedSession:

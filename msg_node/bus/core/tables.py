@@ -54,7 +54,7 @@ class BusTables(AddressTables, Protocol):
 
     @property
     def restrictions(self) -> Restrictions:
-        """Restrictions by operators."""
+        """What operators have forbidden."""
 
     @property
     def list_marks(self) -> ListMarks:

@@ -1,4 +1,4 @@
-"""Answers of several nodes' twins about one thing, object, value or page, put together as one.
+"""What the twins of several nodes say about one thing, object, value or page, as one answer.
 
 A thing is described where its agent is, or was: of two descriptions that of a connected agent counts, then the newer
 one; of two values the newer one. A page has what each node gives on a page of its own. Source: message specification,

@@ -1,4 +1,4 @@
-"""Handshake by which two nodes of one domain prove to each other that they know the key of their cluster.
+"""How two nodes of one domain prove to each other that they know the key of their cluster.
 
     dialler                                   listener
       HELLO (node, nonce, …)   ─────────────▶
@@ -30,7 +30,7 @@ _DIALLER, _LISTENER = b"trapezoid-cluster/1 dialler", b"trapezoid-cluster/1 list
 
 
 class Hello(msgspec.Struct, frozen=True, kw_only=True):
-    """Introduction of a node.
+    """How a node introduces itself.
 
     Attributes:
         domain: The domain that it serves.
@@ -83,7 +83,7 @@ class Handshake:
         """The hello of the other side, once it has proved that it knows the key."""
 
     def begin(self) -> bytes:
-        """First bytes of the dialler; b"" for the listener."""
+        """What the dialler sends first; b"" for the listener."""
         return frame(FrameKind.HELLO, self._our_bytes) if self._is_dialler else b""
 
     def take(self, received: Frame) -> bytes:

@@ -28,7 +28,7 @@ LOOK_SECONDS: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class NameRow:
-    """The engine's row about a name.
+    """What the engine has about a name.
 
     Attributes:
         epoch: One more at each new holder.
@@ -44,7 +44,7 @@ class NameRow:
 
 
 class Verdict(Enum):
-    """Verdict on a name that is wanted."""
+    """What to do about a name that is wanted."""
 
     TAKE = "take"
     WAIT = "wait"
@@ -88,7 +88,7 @@ class NameSearch:
 
 
 class LeaseState(Enum):
-    """Rights of a process under a name."""
+    """What a process may do under a name."""
 
     HELD = "held"
     LAPSED = "lapsed"
@@ -124,7 +124,7 @@ class Lease:
         self._is_lost = True
 
     def state(self, *, now: float) -> LeaseState:
-        """Rights of the process now."""
+        """What may be done now."""
         if self._is_lost:
             return LeaseState.LOST
         return LeaseState.HELD if now < self.ends_at else LeaseState.LAPSED

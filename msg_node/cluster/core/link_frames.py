@@ -27,7 +27,7 @@ class FrameKind(IntEnum):
     """The kinds of frames."""
 
     HELLO = 1
-    """Name of the speaker, its domain, and the number of frames that it has received so far."""
+    """Who speaks, for which domain, and what it has received so far."""
     PROOF = 2
     """That the sender knows the key of the cluster."""
     GOES_ON = 3
@@ -35,7 +35,7 @@ class FrameKind(IntEnum):
     CONTENT = 4
     """Something for the other node; numbered by its position, from the count of `GOES_ON` on."""
     RECEIVED = 5
-    """Number of content frames that were taken over so far."""
+    """How many content frames were taken over so far: a count."""
     PING = 6
     """A sign of life."""
     REFUSED = 7

@@ -1,4 +1,4 @@
-"""Contents of the frames between nodes of one domain, over a link whose other end has proved the key.
+"""What nodes of one domain say to each other, over a link whose other end has proved the key.
 
     m  a message, with what its sender's node knows about it
     a  an action of a session, with the runtime and the credential of that: the receiver answers for it from now on

@@ -33,7 +33,7 @@ HOLD_SECONDS: Final = 2.0
 PING_SECONDS: Final = 1.0
 SILENCE_SECONDS: Final = 4.0
 STUCK_SECONDS: Final = 10.0
-"""Time in which the other node may take nothing of what waits for it before that comes back."""
+"""How long the other node may take nothing of what waits for it before that comes back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class NodeLink:
 
     @property
     def received(self) -> int:
-        """Number of content frames of that process that were taken over: for our next hello."""
+        """How many content frames of that process were taken over: for our next hello."""
         return self._received
 
     @property
@@ -135,7 +135,7 @@ class NodeLink:
         self._size_bytes += len(content)
 
     def block(self, *, now: float) -> bytes:
-        """Bytes to write now, b"" for none."""
+        """What is to be written now, b"" for nothing."""
         if not self._is_up:
             return b""
         parts = []

@@ -1,4 +1,4 @@
-"""Contribution of one of several nodes to the `live` document of their domain."""
+"""What one of several nodes adds to the `live` document of their domain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from protofly.documents import KeyRecord
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """Contribution of one node to the `live` document of its domain.
+    """What one node adds to the `live` document of its domain.
 
     Attributes:
         url: Where links of other domains reach it, "" when it publishes nothing.

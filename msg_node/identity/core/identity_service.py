@@ -28,7 +28,7 @@ _KEYS: Final = "/keys"
 _USERS: Final = "/users/"
 
 Then = Callable[[Asserted, float], Answer]
-"""Continuation for an assertion that holds, called with that time (seconds since the Unix epoch)."""
+"""What follows when an assertion holds, at that time (seconds since the Unix epoch)."""
 
 
 class KeysQuestion(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Session tokens that we have signed and that do not count any more although their time is not over.
+"""Which of the session tokens that we have signed count no more although their time is not over.
 
 Theory of operation. Every token belongs to a *login* and has a number in it: 0 at first, one more with each renewal. Of
 a login only one thing has to be remembered, a *mark*: the least number that still counts. Renewing token n raises

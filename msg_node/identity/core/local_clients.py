@@ -63,7 +63,7 @@ class LocalClient(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: float = 0.0
 
     def credentials(self) -> Iterator[Credential]:
-        """Credentials that open its sessions."""
+        """What opens its sessions."""
         if self.is_disabled:
             return
         if self.digest:
@@ -94,7 +94,7 @@ class EnrolQuestion(msgspec.Struct, frozen=True):
 
 
 class Enrolled(msgspec.Struct, frozen=True):
-    """Credential that a device gets for its code."""
+    """What a device gets for its code."""
 
     token: str
     client: LocalClient

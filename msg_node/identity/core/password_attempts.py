@@ -1,4 +1,4 @@
-"""Limits on attempts with passwords. Pure.
+"""How often somebody may try passwords. Pure.
 
 Anyone who guesses sits in some network: an address in IPv4, a /64 in IPv6. So attempts are counted where they come
 from, and those that are wrong in one network make nobody wait in another:

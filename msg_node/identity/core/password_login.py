@@ -42,7 +42,7 @@ class PasswordQuestion(msgspec.Struct, frozen=True):
 
 
 class PasswordVerdict(msgspec.Struct, frozen=True):
-    """Verdict on a password. With a `pause` it was not looked at, since there were too many attempts."""
+    """Whether it is. With a `pause` it was not looked at, since there were too many attempts."""
 
     is_right: bool
     roles: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ def is_acceptable(password: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class LocalAccounts:
-    """Naming of local users.
+    """How local users are named.
 
     Attributes:
         domain: Our domain, whose users they are.

@@ -63,11 +63,11 @@ class QosTables(Protocol):
 
     @property
     def owners(self) -> OwnerDirectory:
-        """Owners of addresses."""
+        """Who owns which address."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Subscribers of addresses."""
+        """Who subscribed to which address."""
 
     @property
     def sessions(self) -> SessionDirectory:

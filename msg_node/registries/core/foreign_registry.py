@@ -13,7 +13,7 @@ from protofly.errors import Code
 from protofly.message import Message
 
 REGISTRIES = "domain://registry."
-"""Begin of the addresses of domain registries."""
+"""How the addresses of domain registries begin."""
 
 
 def as_found(reply: Message) -> Message:

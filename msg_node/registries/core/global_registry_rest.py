@@ -21,7 +21,7 @@ _REFUSALS = {
     413: Code.TOO_LARGE,
     429: Code.RATE,
 }
-"""Refusals that are the writer's own fault; any other is the registry's."""
+"""What is the writer's own fault; anything else is the registry's."""
 
 
 class RestAnswer(NamedTuple):

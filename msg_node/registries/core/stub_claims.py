@@ -1,4 +1,4 @@
-"""Comparison of the stub that an identity provider names for a user's domain with the one that this node gets.
+"""Where an identity provider says that the stub of a user's domain is, held against where this node gets it.
 
 A provider may vouch for more than a name: for the place that publishes the user's messaging service. If that is another
 place than the one this node has found for the domain, then either the provider or the way to that place lies, and a

@@ -27,7 +27,7 @@ class RegistryTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Addresses that interworking stubs were granted."""
+        """Which addresses interworking stubs were granted."""
 
     @property
     def registry(self) -> DomainRegistry:
@@ -39,23 +39,23 @@ class RegistryTables(Protocol):
 
     @property
     def rules(self) -> Rules:
-        """Switches of the operator."""
+        """What the operator has switched."""
 
     @property
     def holders(self) -> HolderDirectory:
-        """Holders of addresses: they answer for them."""
+        """Who answers for an address."""
 
     @property
     def owners(self) -> OwnerDirectory:
-        """Owners of addresses."""
+        """Who owns which address."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Subscribers of addresses."""
+        """Who subscribed to which address."""
 
     @property
     def observer_rights(self) -> ObserverDirectory:
-        """Observers that were taken off objects."""
+        """Who was taken off which object."""
 
     @property
     def sessions(self) -> SessionDirectory:

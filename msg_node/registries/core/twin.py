@@ -101,7 +101,7 @@ class Twin:
         self.refused_values = 0
         """Values that were too large, or for which there was no room."""
         self.watches = bool(objects)
-        """True if there is anything whose values are kept: asked for every message."""
+        """Whether there is anything whose values are kept: asked for every message."""
 
     def statistics(self) -> dict[str, int]:
         """Count what is kept, and values that were too large or had no room."""

@@ -1,4 +1,4 @@
-"""Places of a user: those of the GUID record, and the user's hyperties that are live in our own domain.
+"""Where a user can be: what the GUID record says, and which of the user's hyperties are live in our own domain.
 
 A message to a user goes to all their live hyperties. An action goes to one, since it is done once: to a live one, or
 to the one that was here last, for which it waits.

@@ -1,4 +1,4 @@
-"""Outlet for the messages of parked requests: the part of the node's send queues that this package needs."""
+"""Where the messages of parked requests go: what this package needs of the node's send queues."""
 
 from __future__ import annotations
 

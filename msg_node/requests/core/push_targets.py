@@ -1,4 +1,4 @@
-"""Targets that wake those who are away: push subscriptions of runtimes, by the address that they answer for.
+"""Where to wake those who are away: push subscriptions of runtimes, by the address that they answer for.
 
 A subscription is what a browser or device got from its push service (Push API): the URL of an endpoint. It outlives
 the session, since waking the absent is what it is for, and ends with its time, by its owner's word, or when the push

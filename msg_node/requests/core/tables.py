@@ -49,7 +49,7 @@ class RequestTables(Protocol):
 
     @property
     def interworking(self) -> Interworking:
-        """Addresses that interworking stubs were granted."""
+        """Which addresses interworking stubs were granted."""
 
     @property
     def delivery(self) -> DeliveryState:
@@ -61,15 +61,15 @@ class RequestTables(Protocol):
 
     @property
     def owners(self) -> QueueOwners:
-        """Owners of addresses."""
+        """Who owns which address."""
 
     @property
     def listeners(self) -> ListenerDirectory:
-        """Subscribers of addresses."""
+        """Who subscribed to which address."""
 
     @property
     def senders(self) -> SenderDirectory:
-        """Rights to a `from`."""
+        """Who may use which `from`."""
 
     @property
     def sessions(self) -> SessionDirectory:

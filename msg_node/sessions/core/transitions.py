@@ -1,4 +1,4 @@
-"""Transitions of sessions: open, loss, grace, return and take-over.
+"""How sessions begin and end: open, loss, grace, return and take-over.
 
 A session is a number (`sid`) on which addresses, subscriptions and registry entries depend. It is *live* while it has a
 connection, and *parked* while it waits, for a grace, for its runtime to come back:

@@ -87,6 +87,36 @@ def test_a_hundredth_of_the_messages_of_an_hour_may_fail(arrived: int, failed: i
     assert budget_spent(arrived, failed) == pytest.approx(spent)
 
 
+@pytest.mark.parametrize(
+    ("alarm", "raise_at", "clear_at", "seconds"),
+    [
+        (Alarm.PARTNER, 1.0, 1.0, 300),
+        (Alarm.BUDGET, 1.0, 0.5, 60),
+        (Alarm.STUB, 1.0, 1.0, 60),
+        (Alarm.EXPIRY, 1.0, 1.0, 0),
+        (Alarm.RECORDS, 1.0, 1.0, 0),
+        (Alarm.STATE, 1.0, 1.0, 5),
+        (Alarm.BOUND, 0.9, 0.8, 60),
+    ],
+)
+def test_each_alarm_is_raised_and_cleared_as_the_operators_guide_says(
+    alarm: Alarm, raise_at: float, clear_at: float, seconds: float
+) -> None:
+    alarms, key = Alarms(), (alarm, B)
+
+    def states(value: float, at: float) -> list[bool]:
+        return [one.is_raised for one in alarms.judge({key: value}, START + at)]
+
+    assert states(raise_at - 0.01, 0.0) == []
+    if seconds:
+        assert states(raise_at, 10.0) == states(raise_at, 9.0 + seconds) == []
+    assert states(raise_at, 10.0 + seconds) == [True]
+    assert states(clear_at, 1000.0) == states(clear_at, 2000.0) == []
+    if seconds:
+        assert states(clear_at - 0.01, 3000.0) == states(clear_at - 0.01, 2999.0 + seconds) == []
+    assert states(clear_at - 0.01, 3000.0 + seconds) == [False]
+
+
 def test_every_alarm_clears_where_it_is_not_raised() -> None:
     assert all(0 < one.clear_at <= one.raise_at for one in Alarm)
     assert len({one.word for one in Alarm}) == len(Alarm)

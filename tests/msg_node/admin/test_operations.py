@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,15 +10,18 @@ import pytest
 
 from msg_node.admin.core.operations import (
     OPERATIONS,
+    REQUEST_BYTES,
     Argument,
     ArgumentKind,
     Operation,
+    error_facts,
     find_operation,
     read_arguments,
 )
 from msg_node.admin.core.operations_reference import operations_reference
 from msg_node.admin.core.pages import MOST_ROWS, page_of
 from protofly.errors import Code, PeerError
+from protofly.limits import POLICY_BUNDLE_BYTES
 
 EVERYTHING = Operation(
     "try",
@@ -33,6 +37,20 @@ EVERYTHING = Operation(
     ),
 )
 ROWS = [{"name": f"row-{number}", "size": number} for number in range(250)]
+
+
+@pytest.mark.parametrize("detail", ["", "it waits for a peer"])
+def test_an_error_says_what_it_knows_or_else_what_its_code_means(detail: str) -> None:
+    assert error_facts(PeerError(Code.TIMEOUT, detail)) == {
+        "code": Code.TIMEOUT.word,
+        "status": Code.TIMEOUT.status,
+        "detail": detail or Code.TIMEOUT.description,
+    }
+
+
+def test_a_request_may_hold_the_largest_bundle_with_every_character_escaped() -> None:
+    asked = {"operation": "policy add", "arguments": {"files": {"policy.toml": "\n" * POLICY_BUNDLE_BYTES}}}
+    assert len(json.dumps(asked)) <= REQUEST_BYTES
 
 
 def test_values_are_read_by_their_kinds() -> None:

@@ -134,3 +134,8 @@ def test_a_span_says_nothing_of_what_was_not_measured() -> None:
     whole = next(spans_of(record()))
     assert None not in whole.attributes.values()
     assert {"trapezoid.stub.fuel", "error.type", "trapezoid.peer.node"}.isdisjoint(whole.attributes)
+
+
+@pytest.mark.parametrize(("size_wire", "shown"), [(None, 200), (150, 150)])
+def test_the_size_of_a_message_is_that_on_the_wire_where_it_is_known(size_wire: int | None, shown: int) -> None:
+    assert next(spans_of(record(size_wire=size_wire))).attributes["messaging.message.envelope.size"] == shown

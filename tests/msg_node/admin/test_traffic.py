@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.admin.core.traffic import DENIALS, LOCAL, MINUTES, OTHER, Stage, Traffic
+from msg_node.admin.core.traffic import DENIALS, LOCAL, MINUTES, OTHER, Denial, Stage, Traffic
 from msg_node.kernel.histograms import BOUNDS_SECONDS, Histogram
 from protofly.records import DecisionRecord, MessageRecord, Record
 
@@ -58,6 +58,50 @@ def test_times_are_split_into_queue_stub_and_acknowledgement(traffic: Traffic) -
         assert low <= (window.stages[stage].quantile(0.5) or 0) <= high
     assert traffic.by_class["node"][Stage.QUEUE].sum_us == 60_000
     assert not sum(traffic.by_class["plain"][Stage.QUEUE].counts)
+
+
+def test_times_of_nothing_are_measured_as_well(traffic: Traffic) -> None:
+    traffic.observe([sent("b.example", d_total_us=0, d_peer_us=0, d_stub_us=0)], NOW)
+    stages = traffic.window("b.example", 1, NOW).stages
+    assert [(sum(stages[stage].counts), stages[stage].sum_us) for stage in Stage] == [(1, 0)] * 3
+
+
+def test_totals_since_the_start_go_on_beyond_the_hour(traffic: Traffic) -> None:
+    traffic.observe([sent("b.example")] * 3, NOW)
+    traffic.observe([sent("b.example"), sent("b.example", "timeout"), sent("b.example", "denied")], NOW + 60 * 600)
+    assert traffic.totals("b.example") == (4, 1)
+    assert traffic.totals("p.example") == (0, 0)
+
+
+def test_denials_say_when_what_by_whom_and_why_newest_first(traffic: Traffic) -> None:
+    of_message, of_gate = sent("b.example", "denied"), denied("local")
+    of_message.outcome_code, of_message.reason, of_message.rule_id = "policy", "text", "border/r1"
+    of_gate.ts_us += 1_500_000
+    of_gate.src_key, of_gate.dst_key, of_gate.rule_id = "hyperty://a.example/x", "hyperty://a.example/y", "local/r2"
+    traffic.observe([of_message, of_gate], NOW)
+    sender = "hyperty://a.example/x"
+    assert traffic.denials() == [
+        Denial(NOW + 1.5, "local", sender, "hyperty://a.example/y", "", "policy", "local/r2"),
+        Denial(NOW, "out", sender, "hyperty://b.example/y", "create", "policy", "border/r1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "rule", "shown"),
+    [
+        ("policy", "text", "border/r1", ("policy", "border/r1")),
+        ("policy", "text", None, ("policy", "text")),
+        (None, "text", None, ("text", "text")),
+        (None, None, None, ("", "")),
+    ],
+)
+def test_a_denial_shows_the_rule_or_else_the_reason(
+    traffic: Traffic, code: str | None, reason: str | None, rule: str | None, shown: tuple[str, str]
+) -> None:
+    record = sent("b.example", "denied")
+    record.outcome_code, record.reason, record.rule_id = code, reason, rule
+    traffic.observe([record], NOW)
+    assert [(one.code, one.rule) for one in traffic.denials()] == [shown]
 
 
 @pytest.mark.parametrize("times", [{"d_total_us": 9_000}, {"d_peer_us": 3_000}, {"d_stub_us": 700}, {}])

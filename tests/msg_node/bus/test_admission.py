@@ -113,6 +113,7 @@ class NothingAsked:
         ("plain", None, Code.SPOOFED_SOURCE),
         (f"runtime://{FOREIGN}/rt", "hyperty://gamma.example/h", Code.SPOOFED_SOURCE),
         (f"runtime://{FOREIGN}/rt", "hyperty://[::1", Code.BAD_BODY),
+        (f"runtime://{FOREIGN}/rt", "", Code.BAD_BODY),
     ],
 )
 def test_a_guest_speaks_in_names_of_its_domain(from_: str, source: str | None, code: Code | None) -> None:
@@ -127,6 +128,24 @@ def test_a_guest_speaks_in_names_of_its_domain(from_: str, source: str | None, c
         return
     with pytest.raises(PeerError, check=lambda error: error.code is code):
         admission.check_guest(message, number, FOREIGN, NothingAsked(), now=rig.now)
+
+
+class EverythingAsked:
+    def was_asked(self, _key: str, /) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("type_", "code"), [("response", None), ("read", Code.SPOOFED_SOURCE)])
+def test_a_guest_speaks_in_a_name_that_it_was_asked_as_only_to_answer(type_: str, code: Code | None) -> None:
+    rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
+    (number,) = guests(rig, "rt")
+    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    message = parsed(a_message(type_, "hyperty://gamma.example/h", SM, id_=1))
+    if code is None:
+        admission.check_guest(message, number, FOREIGN, EverythingAsked(), now=rig.now)
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        admission.check_guest(message, number, FOREIGN, EverythingAsked(), now=rig.now)
 
 
 @pytest.mark.parametrize("flags", [{}, {"auth": True}, {"sessionToken": "x"}, {"auth": False, "sessionToken": "x"}])

@@ -82,3 +82,25 @@ def test_what_was_found_anew_is_not_the_oldest_result() -> None:
         users.conclude(str(number), NOWHERE, until=10.0)
     assert users.known("0", 0.0) is NOWHERE
     assert users.known("1", 0.0) is None
+
+
+def test_a_sender_is_congested_from_half_of_what_may_wait_of_it() -> None:
+    users = AwaitedPlaces[UserPlaces]()
+    for number in range(USER_WAITING_PER_SENDER // 2):
+        assert not users.is_congested(1)
+        users.wait(f"g{number}", waiting())
+    assert users.is_congested(1)
+    assert not users.is_congested(2)
+
+
+def test_all_senders_are_congested_from_half_of_what_may_wait_of_all() -> None:
+    users = AwaitedPlaces[UserPlaces]()
+    for number in range(USER_WAITING_MESSAGES // 2):
+        assert not users.is_congested(-1)
+        users.wait("g", waiting(number))
+    assert users.is_congested(-1)
+    users = AwaitedPlaces[UserPlaces]()
+    users.size_bytes = USER_WAITING_BYTES // 2 - 1
+    assert not users.is_congested(-1)
+    users.size_bytes += 1
+    assert users.is_congested(-1)

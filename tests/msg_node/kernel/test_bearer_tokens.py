@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa, x25519
 from joserfc import jws
 
-from msg_node.kernel.bearer_tokens import TokenProof, check_token
+from msg_node.kernel.bearer_tokens import TokenProof, check_token, introspect
 from msg_node.kernel.credentials import Credentials, digest_of
 from msg_node.kernel.issuer_keys import KEYS_PER_ISSUER, VerificationKey, key_of_pem, keys_of_jwks
 from msg_node.kernel.proof import Offered
@@ -101,7 +101,9 @@ def test_a_subject_may_have_so_many_characters() -> None:
     ],
 )
 def test_the_claim_names_a_runtime_in_full_or_by_pattern(runtime: object, is_in_full: bool) -> None:
-    assert checked(LOGIN.token(runtime, now=NOW)).is_in_full is is_in_full
+    token = LOGIN.token(runtime, now=NOW)
+    assert checked(token).is_in_full is is_in_full
+    assert not introspect(token, LOGIN.rules(), LOGIN.keys, now=NOW).is_in_full  # of no runtime
 
 
 def test_an_issuer_speaks_for_no_more_runtimes_than_the_settings_say() -> None:
@@ -161,7 +163,8 @@ def test_a_token_with_a_strange_header_is_refused(header: dict[str, Any], detail
 
 
 @pytest.mark.parametrize(
-    "header", [{}, {"typ": "JWT"}, {"typ": "at+jwt"}, {"typ": "application/at+jwt"}, {"kid": None}]
+    "header",
+    [{}, {"typ": "JWT"}, {"typ": "at+jwt"}, {"typ": "application/at+jwt"}, {"kid": None}, {"made-by": "x"}],
 )
 def test_usual_headers_pass(header: dict[str, Any]) -> None:
     assert checked(LOGIN.token(ANA, now=NOW, header=header)).subject == "ana"

@@ -23,6 +23,13 @@ def test_many_times_count_as_each_by_itself(times: list[int]) -> None:
     assert at_once.cumulative()[-1] == ("+Inf", float(len(times)))
 
 
+@pytest.mark.parametrize("count", [1, 15, 16, 40])
+def test_times_above_all_bounds_count_in_the_last_place(count: int) -> None:
+    histogram = Histogram()
+    histogram.observe_all([BOUNDS_US[-1] + 1] * count)
+    assert histogram.counts == [0] * len(BOUNDS_US) + [count]
+
+
 def test_a_bound_belongs_to_the_times_up_to_it() -> None:
     histogram = Histogram()
     histogram.observe_all([BOUNDS_US[0]] * 20 + [BOUNDS_US[0] + 1])

@@ -28,6 +28,36 @@ def test_a_newer_restriction_replaces_that_of_its_subject_and_of_no_other() -> N
     assert known.find(Restricted.RUNTIME, "b.example") is None
 
 
+@pytest.mark.parametrize(
+    ("subject", "domain", "is_covered"),
+    [
+        ("b.example", "b.example", True),
+        ("b.example", "a.b.example", False),
+        ("b.example", "alias.example", True),
+        ("b.example", "x.alias.example", False),
+        ("*.b.example", "a.b.example", True),
+        ("*.b.example", "c.a.b.example", True),
+        ("*.b.example", "b.example", False),
+        ("*.b.example", "ab.example", False),
+        ("*.b.example", "alias.example", True),
+    ],
+)
+def test_a_restriction_covers_its_domain_or_all_below_it_and_aliases(
+    subject: str, domain: str, is_covered: bool
+) -> None:
+    one = msgspec.structs.replace(restriction(subject), aliases=("alias.example",))
+    assert one.covers(domain) is is_covered
+
+
+def test_the_row_of_a_restriction_that_was_replaced_is_deleted_and_a_row_that_stays_is_written_again() -> None:
+    known = Restrictions(journal := Journal())
+    known.set(since(1.0))
+    known.set(since(2.0))
+    known.set(since(2.0, until=9.0))
+    rows = {change.key: change.row for change in journal.take()}
+    assert rows == {"peer b.example 1.0": None, "peer b.example 2.0": since(2.0, until=9.0)}
+
+
 def test_what_is_lifted_is_gone_and_lifting_it_again_does_nothing() -> None:
     known = Restrictions(journal := Journal())
     known.set(restriction("b.example"))

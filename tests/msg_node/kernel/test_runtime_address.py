@@ -47,6 +47,7 @@ def test_a_pattern_says_its_whole_authority(pattern: str, is_so: bool, is_coveri
         (f"{ANA}/sm/x", ANA),
         ("runtime:/rt", "runtime:/rt"),
         ("runtime:/rt/sm", "runtime:/rt"),
+        ("runtime:/#1", "runtime:/"),
         ("runtime://alpha.example", ""),
         ("runtime://alpha.example/", "runtime://alpha.example/"),
         ("hyperty://alpha.example/h/x", ""),
