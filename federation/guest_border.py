@@ -3,7 +3,8 @@
 A guest speaks for its domain as a link does, so it is judged as one: `peer` when it opens its session, `in` for what it
 sends, `out` for what is sent to it, each with its domain as `linkDomain` and with the buckets that the domain's link
 uses, so that nobody gains a message by coming as a guest. The roles of a guest's own session count for nothing, as
-those behind a link do. What the node itself answers (refusals, session replies) passes no gate.
+those behind a link do; only `session.class` differs. What the node itself answers (refusals, session
+replies) passes no gate.
 Source: message specification, section 18.5.
 """
 
@@ -22,6 +23,7 @@ from federation.link_records import LinkRecords, Recording
 from federation.redirects import follow_redirects
 from policy.core.engine import Facts
 from policy.core.gate import Verdict
+from policy.core.session_class import SessionClass
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.limits import GATE_KNOWN_DOMAINS
@@ -32,6 +34,7 @@ CHANNEL = "guest"
 """The channel in records of such a message."""
 
 _NO_ROLES = frozenset[str]()
+_GUEST = SessionClass.GUEST.alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +107,17 @@ class GuestBorder:
         domain = self._context.mains.get(domain, domain)
         if self.rules.interworking.admission(domain) is not None:
             raise PeerError(Code.DOMAIN_BLOCKED, "this domain speaks through its interworking stub only", domain=domain)
-        size, link_class = len(message.raw), self.rules.gate.class_of(domain)
         facts = Facts(
-            "peer", message, domain_of(message.from_), domain, domain, size, 0, time.time(), link_class=link_class
+            "peer",
+            message,
+            domain_of(message.from_),
+            domain,
+            domain,
+            len(message.raw),
+            0,
+            time.time(),
+            session_roles=_GUEST,
+            link_class=self.rules.gate.class_of(domain),
         )
         verdict = self._context.decisions.judge(facts, group="guests", source=domain)
         if not verdict.permitted:
@@ -143,6 +154,7 @@ class GuestBorder:
             side.border.hops_crossed,
             now,
             *who,
+            _GUEST,
             link_class=rules.gate.class_of(domain),
         )
         verdict = rules.gate.judge(facts)

@@ -11,10 +11,11 @@ from starlette.responses import Response
 
 from msg_node.admin.console_context import MOST_ROWS, ConsoleContext, Form, redirect
 from msg_node.admin.core.console_sessions import LogIn
+from policy.core.session_class import SESSION_CLASSES
 from protofly.errors import Code, HostError, PeerError
 
 _GATES: Final = ("", "local", "out", "in", "peer")
-_ASKED: Final = ("from", "to", "type", "body", "gate", "roles", "bundle")
+_ASKED: Final = ("from", "to", "type", "body", "gate", "roles", "class", "bundle")
 _CHANGES: Final = {
     "activate": ("policy activate", "Put in force"),
     "roll-back": ("policy roll-back", "Roll back"),
@@ -109,5 +110,6 @@ class PolicyPages:
             form=form,
             verdict=verdict,
             gates=_GATES,
+            classes=SESSION_CLASSES,
             temporary=(await ask(request, "gates", {"limit": MOST_ROWS})).rows,
         )

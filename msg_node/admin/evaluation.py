@@ -13,7 +13,7 @@ from protofly.message import Message
 
 
 def facts_at(gate: Gate, message: Message, hook: Hook, roles: frozenset[str], *, now: float) -> Facts:
-    """What a gate would be shown of a message; `roles` are those of the session that sends it."""
+    """What a gate would be shown of a message; `roles` are what it is shown of the session that sends it."""
     from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
     links: Mapping[Hook, str] = {"peer": to_domain, "out": to_domain, "in": from_domain, "local": ""}
     return Facts(

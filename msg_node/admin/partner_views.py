@@ -19,6 +19,7 @@ from msg_node.admin.link_report import link_status
 from msg_node.settings.model import PeerSettings
 from policy.core.gate import Gate
 from policy.core.model import HOOKS, Hook
+from policy.core.session_class import asked_about
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -151,6 +152,7 @@ def evaluate_at(node: Administered, gate: Gate, arguments: Mapping[str, Value]) 
     [message] = codec.decode(raw)
     hook = _hook(node, str(arguments.get("gate", "")), domain_of(message.from_), domain_of(message.to))
     roles = frozenset(str(arguments.get("roles", "")).replace(",", " ").split())
+    roles = asked_about(roles, str(arguments.get("class", "")))
     return {"gate": hook, **explained(gate.explain(facts_at(gate, message, hook, roles, now=time.time())))}
 
 

@@ -11,8 +11,10 @@ from federation.domain_link import DomainLink
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.pages import Row
 from msg_node.admin.link_report import link_status
+from msg_node.kernel.credentials import shown_of
 from msg_node.kernel.restrictions import Restricted
 from msg_node.kernel.session import Session
+from policy.core.session_class import SessionClass, class_in
 from policy.core.temporary import temporary_gate
 from protofly.errors import PeerError
 
@@ -21,14 +23,15 @@ def sessions(node: Administered) -> Iterator[Row]:
     """All sessions, in the order of their numbers."""
     now, ports = time.time(), node.bus.send_queues.ports
     for session in sorted(node.state.sessions, key=lambda one: one.sid):
-        port = ports.get(session.sid)
+        port, guest_of = ports.get(session.sid), node.state.guests.domain(session.sid)
         heard_at = session.heard_at if port is None else max(session.heard_at, port.heard_at)
         yield {
             "runtime": session.runtime,
             "session": session.sid,
             "state": _state_of(session, is_live=port is not None),
             "dialect": session.dialect.name.lower().replace("_", "-"),
-            "guest_of": node.state.guests.domain(session.sid),
+            "guest_of": guest_of,
+            "class": SessionClass.GUEST.value if guest_of else class_in(shown_of(session.proof)),
             "credential": session.proof.credential,
             "roles": sorted(session.proof.roles),
             "silent_seconds": round(max(0.0, now - heard_at), 1),

@@ -13,6 +13,7 @@ from msg_node.bus.absences import Absences
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.credentials import shown_of
 from msg_node.kernel.service import (
     Bind,
     CloseConnection,
@@ -25,6 +26,7 @@ from msg_node.kernel.service import (
     SessionNews,
 )
 from msg_node.requests.agent_handover import AgentHandover
+from policy.core.session_class import SessionClass
 from protofly.message import Message
 from protofly.records import SessionEvent
 
@@ -121,8 +123,9 @@ class ConnectionEffects:
             port.on_opened()
             session = self._state.sessions.get(bind.sid)
             port.guest_of = self._state.guests.domain(bind.sid)
-            is_ours = session is not None and not port.guest_of
-            port.roles = session.proof.roles if session is not None and is_ours else frozenset()
+            port.roles = frozenset() if session is None else shown_of(session.proof)
+            if port.guest_of:
+                port.roles = SessionClass.GUEST.alone
             port.queue.wants_late = session is not None and session.wants_late
             self._ports[bind.sid] = port
             self._absences.arriving(bind.sid)

@@ -272,7 +272,7 @@ class RuntimePort:
 
     Attributes:
         sid: Its session, None before there is one.
-        roles: Of its session.
+        roles: What rules are shown of its session: its roles and its class.
         guest_of: The domain of a runtime of another one, whose messages pass our gates; "" for our own.
         blockers: What its reader waits for next.
         broken_in_a_row: Frames without a readable message since the last one with one.

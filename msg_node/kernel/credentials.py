@@ -24,6 +24,7 @@ from msg_node.kernel.issuer_keys import VerificationKey
 from msg_node.kernel.proof import ANONYMOUS, Offered, Proven
 from msg_node.kernel.runtime_address import covers, covers_any, names_in_full
 from msg_node.kernel.signed_tokens import TokenRefusedError, issuer_of, looks_like_token
+from policy.core.session_class import SessionClass, shown_to_rules
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import BEARER_TOKEN_CHARS
@@ -65,6 +66,22 @@ class Credential:
 def digest_of(token: str) -> str:
     """Hex SHA-256 of a token: the only form in which one is kept."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def shown_of(proven: Proven) -> frozenset[str]:
+    """What rules are shown of a session of our own domain: its roles and its class.
+
+    A proof that names a subject at an issuer makes a user; any other proof is that of a client.
+    """
+    if OPERATOR in proven.roles:
+        class_ = SessionClass.OPERATOR
+    elif not proven.credential:
+        class_ = SessionClass.ANONYMOUS
+    elif proven.credential.startswith(f"{JWT} "):
+        class_ = SessionClass.USER
+    else:
+        class_ = SessionClass.PROVED
+    return shown_to_rules(proven.roles, class_)
 
 
 @dataclass(frozen=True, slots=True)

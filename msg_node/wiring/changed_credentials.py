@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from msg_node.bus.bus import Bus
-from msg_node.kernel.credentials import Credentials
+from msg_node.kernel.credentials import Credentials, shown_of
 from msg_node.kernel.session import Session
 from msg_node.node_state import NodeState, drop_operators_subscriptions
 
@@ -36,7 +36,7 @@ def settle_sessions(state: NodeState, bus: Bus) -> None:
         state.sessions.save(session)
         port = bus.send_queues.ports.get(session.sid)
         if port is not None and not session.is_guest:
-            port.roles = roles
+            port.roles = shown_of(session.proof)
     drop_operators_subscriptions(state)
     bus.runtimes.remove(ended)
     bus.effects.store_rest()

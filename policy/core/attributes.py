@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from policy.core.model import Facts
+from policy.core.session_class import class_in, roles_in
 from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
 from protofly.remembered import remembered
@@ -245,7 +246,8 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("srcUsername", Kind.TEXT, _identity_user),
         Attribute("srcIDP", Kind.TEXT, _identity_issuer),
         Attribute("srcIDPDomain", Kind.DOMAIN, _identity_domain),
-        Attribute("session.roles", Kind.TEXTS, lambda facts: facts.session_roles),
+        Attribute("session.roles", Kind.TEXTS, lambda facts: roles_in(facts.session_roles)),
+        Attribute("session.class", Kind.WORD, lambda facts: class_in(facts.session_roles)),
         Attribute("time", Kind.TIME, _time_of_day, varies=True),
         Attribute("date", Kind.DATE, _date_ordinal, varies=True),
         Attribute("weekday", Kind.WEEKDAY, _weekday, varies=True),

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from policy.core.document import Node, walk_texts
 from policy.core.engine import CompiledPolicies
 from policy.core.model import HOOKS, Effect, Facts, Hook, LinkClass
+from policy.core.session_class import SESSION_CLASSES, asked_about
 from protofly.address import domain_of
 from protofly.codec import build
 from protofly.errors import PeerError
@@ -33,12 +34,14 @@ _KEYS: Final = {
         "user",
         "issuer",
         "roles",
+        "session_class",
         "expect",
         "rule",
     )
-} | {"viaLength": "via_length"}
+} | {"viaLength": "via_length", "sessionClass": "session_class"}
 _EXPECTED: Final = {effect.value: effect for effect in Effect}
 _LINK_CLASSES: Final[dict[str, LinkClass]] = {"node": "node", "plain": "plain"}
+_CLASSES: Final = {word: word for word in SESSION_CLASSES}
 _HOOKS: Final[dict[str, Hook]] = {hook: hook for hook in HOOKS}
 _MONDAY_NOON: Final = 1_767_614_400.0
 """5 January 2026, 12:00 UTC: when an example happens that does not say."""
@@ -111,11 +114,15 @@ def _facts(members: dict[str, Node]) -> Facts:
         identity_verified="user" in members,
         identity_user=_text(members, "user", ""),
         identity_issuer=_text(members, "issuer", ""),
-        session_roles=frozenset(node.text() for node in walk_texts(members["roles"]))
-        if "roles" in members
-        else frozenset(),
+        session_roles=_session(members),
         link_class=members["link_class"].choose(_LINK_CLASSES, "class") if "link_class" in members else "node",
     )
+
+
+def _session(members: dict[str, Node]) -> frozenset[str]:
+    """The roles of the sender's session, and its class."""
+    roles = frozenset(node.text() for node in walk_texts(members["roles"])) if "roles" in members else frozenset()
+    return asked_about(roles, members["session_class"].choose(_CLASSES, "class") if "session_class" in members else "")
 
 
 def _text(members: dict[str, Node], name: str, default: str) -> str:

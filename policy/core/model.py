@@ -167,7 +167,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         identity_verified: Whether this node itself verified the sender's assertion. Never taken from the message.
         identity_user: User name of the verified assertion, "" without one.
         identity_issuer: Identity provider of the verified assertion, "" without one.
-        session_roles: Roles of the sender's session.
+        session_roles: Roles of the sender's session, and the word of its class; see `policy.core.session_class`.
         auth: What an earlier gate of this node decided about this message: true, a rule permitted it; false, no policy
             applied; None, there was no earlier gate. Never taken from the message.
         link_class: The trust class of `link_domain`, as the settings say; without meaning on the own bus.

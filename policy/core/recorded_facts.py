@@ -17,10 +17,11 @@ from msgspec import UNSET, Raw, UnsetType
 
 from policy.core.attributes import ATTRIBUTES
 from policy.core.model import Facts, Hook
+from policy.core.session_class import SESSION_CLASSES, asked_about, class_in, roles_in
 from protofly.message import NO_PEEK, BodyPeek, Message
 from protofly.records import NO_FACTS, GateFacts
 
-MESSAGE_FACTS: Final = frozenset({"class", "resource", "msgId"})
+MESSAGE_FACTS: Final = frozenset({"class", "resource", "msgId", "session.class"})
 """Recorded only while policies read them: a rule that reads another one cannot be replayed."""
 
 ADDRESS_FACTS: Final = frozenset({"msgFrom", "msgTo", "msgType"})
@@ -59,7 +60,7 @@ def record_facts(
         via_length=facts.via_length,
         src_domain=source,
         dst_domain=target,
-        roles=tuple(sorted(facts.session_roles)),
+        roles=tuple(sorted(roles_in(facts.session_roles))),
         auth=facts.auth,
         identity_verified=facts.identity_verified,
         identity_user=facts.identity_user,
@@ -68,6 +69,7 @@ def record_facts(
         resource=resource,
         msg_id=msg_id,
         link_class=facts.link_class,
+        session_class=class_in(facts.session_roles) if "session.class" in reads else "",
     )
     recorded = _hidden(recorded, reads) if is_hashed else _bounded(recorded)
     return None if recorded == NO_FACTS else recorded
@@ -234,7 +236,7 @@ class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
             dst_domain if role == "out" else src_domain,
             Message(id_, msg_type, "", "", body, b"", peek),
             recorded,
-            frozenset(recorded.roles),
+            _shown(recorded),
             src_domain if recorded.src_domain is None else recorded.src_domain,
             dst_domain if recorded.dst_domain is None else recorded.dst_domain,
         )
@@ -259,6 +261,12 @@ class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
             recorded.auth,
             "plain" if recorded.link_class == "plain" else "node",
         )
+
+
+def _shown(recorded: GateFacts) -> frozenset[str]:
+    """Roles and class of the session, as the gate was shown them."""
+    word = recorded.session_class
+    return asked_about(frozenset(recorded.roles), word if word in SESSION_CLASSES else "")
 
 
 def _message_parts(recorded: GateFacts) -> tuple[bytes, bytes | None, BodyPeek]:

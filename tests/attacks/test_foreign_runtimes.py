@@ -251,6 +251,17 @@ async def test_the_role_of_an_operator_is_worth_nothing_to_a_guest(tmp_path: Pat
         assert code_and_reason(await bo.ask("open", SESSION)) == (403, "domain-blocked")
 
 
+async def test_a_guest_is_of_the_class_guest_whatever_its_credential_gives(tmp_path: Path) -> None:
+    ours = both(
+        test("hook", "in", "peer", "in"), test("session.class", "in", "operator", "user", "proved", "anonymous")
+    )
+    only_guests = one_policy(deny("ours", ours), permit("guests", test("session.class", "equals", "guest")))
+    async with hosted(tmp_path, policies=only_guests, peers={FOREIGN: PeerRule(default="deny")}) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        await bo.say(a_message("event", BO, ana.address, {"value": 1}))
+        assert [one["type"] for one in await wait(ana, bo)] == ["event"]
+
+
 async def test_policies_that_change_hold_for_guests_that_are_here(tmp_path: Path) -> None:
     async with hosted(tmp_path) as rig:
         bo, ana = await guest(rig), await rig.opened("ana")

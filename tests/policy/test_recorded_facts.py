@@ -23,6 +23,7 @@ from policy.core.recorded_facts import (
     record_facts,
     unrecorded,
 )
+from policy.core.session_class import SESSION_CLASSES, asked_about
 from protofly.codec import build
 from protofly.message import Message
 from protofly.records import GateFacts, hash_address
@@ -61,7 +62,9 @@ facts_of_a_gate = st.builds(
     identity_verified=st.booleans(),
     identity_user=st.sampled_from(["", "ana@idp.example"]),
     identity_issuer=st.sampled_from(["", "idp.example"]),
-    session_roles=st.frozensets(st.sampled_from(["admin", "guest"])),
+    session_roles=st.builds(
+        asked_about, st.frozensets(st.sampled_from(["admin", "guest"])), st.sampled_from(["", *SESSION_CLASSES])
+    ),
     auth=st.none() | st.booleans(),
     link_class=st.sampled_from(["node", "plain"]),
 )
@@ -158,7 +161,7 @@ def test_what_policies_do_not_read_of_a_message_is_not_written() -> None:
     )
     facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)
     assert record_facts(facts, "a.example", "b.example", EVERYTHING - MESSAGE_FACTS) is None
-    assert unrecorded(frozenset({"class", "size"})) == {"resource", "msgId"}
+    assert unrecorded(frozenset({"class", "size"})) == {"resource", "msgId", "session.class"}
 
 
 @pytest.mark.parametrize("member", ["class", "resource"])

@@ -67,7 +67,17 @@ def sessions(
     config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
 ) -> None:
     """List the sessions of runtimes, live or parked."""
-    columns = ("runtime", "state", "dialect", "roles", "silent_seconds", "addresses", "subscriptions", "queued")
+    columns = (
+        "runtime",
+        "state",
+        "class",
+        "dialect",
+        "roles",
+        "silent_seconds",
+        "addresses",
+        "subscriptions",
+        "queued",
+    )
     _list(config, "sessions", _page(where, limit, after), columns, as_json=json)
 
 

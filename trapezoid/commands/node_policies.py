@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from protofly.printable import escaped
-from trapezoid.commands.policy import read_message
+from trapezoid.commands.policy import CLASS_OPTION, read_message, session_of
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
@@ -97,15 +97,18 @@ def evaluate(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="JSON text, @FILE, or - for standard input.")],
     config: Config,
     gate: Annotated[str, typer.Option("--gate", help="peer, out, in or local. Default: the first on its way.")] = "",
-    roles: Annotated[str, typer.Option("--roles", help="Roles of the sender's session, with commas.")] = "",
+    roles: Annotated[
+        str, typer.Option("--roles", help=f"Roles of the sender's session, with commas; {CLASS_OPTION}.")
+    ] = "",
     bundle: Annotated[str, typer.Option("--bundle", help="With the policies of this bundle.")] = "",
     json: Json = False,
 ) -> None:
     """Ask whether a message would pass a gate, and why. Exits with 1 if not. Nothing is sent or counted."""
     with errors_reported(as_json=json):
         asked = read_message(message)
+        names, class_ = session_of(roles.replace(",", " ").split())
     given = {"from": asked.from_, "to": asked.to, "type": asked.type, "body": asked.body.decode()}
-    given |= {"gate": gate, "roles": roles, "bundle": bundle}
+    given |= {"gate": gate, "roles": ",".join(sorted(names)), "class": class_, "bundle": bundle}
     facts = _ask(config, "evaluate", {name: value for name, value in given.items() if value}, as_json=json)
     print_facts(facts, as_json=json)
     raise typer.Exit(0 if facts["permitted"] else FOUND_WANTING)

@@ -10,11 +10,16 @@ import typer
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from policy.core.gate import Gate
     from policy.core.model import Hook
     from protofly.message import Message
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+_CLASS = "class="
+CLASS_OPTION = "class=WORD: anonymous, proved, user, guest, operator"
 
 app = typer.Typer(help="Test policies.", no_args_is_help=True)
 
@@ -34,7 +39,9 @@ def try_policies(
     ] = None,
     message: Annotated[str, typer.Option(help="Message to judge: JSON text, @FILE, or - for standard input.")] = "",
     hook: Annotated[str, typer.Option(help="Gate that judges: peer, out, in or local.")] = "out",
-    role: Annotated[list[str] | None, typer.Option(help="Role of the sender's session. Repeatable.")] = None,
+    role: Annotated[
+        list[str] | None, typer.Option(help=f"Role of the sender's session, or {CLASS_OPTION}. Repeatable.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Run the tests in policy files; with --message, also explain how a gate decides.
@@ -50,8 +57,10 @@ def try_policies(
         import time
 
         from msg_node.admin.evaluation import explained, facts_at
+        from policy.core.session_class import asked_about
 
-        facts = facts_at(gate, read_message(message), _hook(hook), frozenset(role or ()), now=time.time())
+        roles, class_ = session_of(role or ())
+        facts = facts_at(gate, read_message(message), _hook(hook), asked_about(roles, class_), now=time.time())
         explanation = gate.explain(facts)
         print_facts(explained(explanation), as_json=json)
     raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
@@ -83,6 +92,18 @@ def _hook(text: str) -> Hook:
         if hook == text:
             return hook
     raise SettingsError(f"--hook {text}: expected one of {', '.join(HOOKS)}")
+
+
+def session_of(words: Collection[str]) -> tuple[frozenset[str], str]:
+    """Split what an operator says of a session into its roles and its class, "" without one. Raises SettingsError."""
+    from policy.core.session_class import SESSION_CLASSES
+    from protofly.errors import SettingsError
+
+    roles = {word for word in words if not word.startswith(_CLASS)}
+    classes = {word.removeprefix(_CLASS) for word in words if word.startswith(_CLASS)}
+    if len(classes) > 1 or not classes <= set(SESSION_CLASSES):
+        raise SettingsError(f"class={', '.join(sorted(classes))}: expected one of {', '.join(SESSION_CLASSES)}")
+    return frozenset(roles), "".join(classes)
 
 
 def read_message(text: str) -> Message:

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from msg_node.identity.core.local_clients import KINDS
+from policy.core.session_class import SESSION_CLASSES
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import POLICY_BUNDLE_BYTES
@@ -178,6 +179,9 @@ _TABLE: Final = (
                 choices=("peer", "out", "in", "local"),
             ),
             Argument("roles", ArgumentKind.TEXT, "Roles of the session that sends it, with commas."),
+            Argument(
+                "class", ArgumentKind.TEXT, "Class of that session; by its roles without it.", choices=SESSION_CLASSES
+            ),
             Argument("bundle", ArgumentKind.TEXT, "With the policies of this bundle, not those in force."),
         ),
     ),

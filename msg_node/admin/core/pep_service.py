@@ -83,7 +83,8 @@ def _execute(members: Members) -> _Named:
         raise PeerError(Code.BAD_BODY, "`params.message` is the message that is to be judged")
     hook, body = params.get("hook"), message.get("body")
     arguments = {name: message.get(name) for name in ("from", "to", "type")}
-    arguments |= {"gate": _HOOKS.get(str(hook), hook), "bundle": params.get("bundle"), "roles": params.get("roles")}
+    arguments["gate"] = _HOOKS.get(str(hook), hook)
+    arguments |= {name: params.get(name) for name in ("bundle", "roles", "class")}
     if body is not None:
         arguments["body"] = msgspec.json.encode(body).decode()
     return "evaluate", arguments

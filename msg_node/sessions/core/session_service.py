@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msg_node.kernel.credentials import shown_of
 from msg_node.kernel.identifiers import identifiers
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.proof import Offered, Proven
@@ -56,7 +57,7 @@ class ReconnectionError(PeerError):
 
 
 Permit = Callable[[Message, frozenset[str]], None]
-"""Asks the policies about an open or re-open by somebody with these roles. Raises PeerError when they deny it."""
+"""Asks the policies about an open or re-open; they are shown these roles. Raises PeerError when they deny it."""
 
 
 PermitGuest = Callable[[str, Message], None]
@@ -156,7 +157,7 @@ class SessionService:
         proven = self._transitions.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
-        self._permit(message, proven.roles, is_guest=is_guest)
+        self._permit(message, proven, is_guest=is_guest)
         opener = Opener(message.from_.strip(), runtime_key, connection, proven, dialect, is_guest)
         token = next(identifiers(seed))
         before = self._session_of(runtime_key)
@@ -187,8 +188,7 @@ class SessionService:
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
         proven = self._proven_again(session, _token(members), line.offered, now)
-        roles = session.proof.roles if proven is None else proven.roles
-        self._permit(message, roles, is_guest=session.is_guest)
+        self._permit(message, proven or session.proof, is_guest=session.is_guest)
         is_over = session.is_proof_over(now)
         before = self._session_of(session.runtime_key)
         result, status_changes = self._lifecycle.re_open(message.from_key, line.connection, now=now, proven=proven)
@@ -284,10 +284,10 @@ class SessionService:
 
     # Inner steps.
 
-    def _permit(self, message: Message, roles: frozenset[str], *, is_guest: bool) -> None:
-        """Ask the gate `local` about our own, and `peer` about guests, whatever their roles. Raises PeerError."""
+    def _permit(self, message: Message, proven: Proven, *, is_guest: bool) -> None:
+        """Ask the gate `local` about our own, and `peer` about guests, whatever they proved. Raises PeerError."""
         if not is_guest:
-            self._permit_own(message, roles)
+            self._permit_own(message, shown_of(proven))
         elif self._permit_guest is not None:
             self._permit_guest(domain_of(message.from_), message)
 

@@ -9,6 +9,7 @@ import pytest
 import trio
 
 from federation.link_context import Refusal
+from policy.core.session_class import SessionClass
 from protofly.errors import Code
 from protofly.message import Message
 from tests.support.runtime_rig import (
@@ -374,7 +375,7 @@ async def test_what_the_local_gate_denies_is_answered_and_goes_nowhere(rig: Runt
     assert await ana.heard() == []
     assert [one["type"] for one in await bo.heard()] == ["event"]
     assert [to for to, _ in judged][:3] == [bo.address, ALLOCATION, runtime_address("nobody")]
-    assert {roles for _, roles in judged} == {frozenset()}
+    assert {roles for _, roles in judged} == {SessionClass.ANONYMOUS.alone}
 
 
 # Other domains.

@@ -20,6 +20,7 @@ from msg_node.wiring.session_steps import LocalGate, SessionSteps
 from policy.core.gate import Gate
 from policy.core.model import Mode
 from policy.core.rates import UNLIMITED, RateLimit, TypeRate
+from policy.core.session_class import SessionClass
 from policy.files import read_policies
 from protofly.errors import Code, SettingsError
 from protofly.message import Message
@@ -205,6 +206,24 @@ async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> No
         assert refused["body"]["value"] == {"rule": "roles/viewers-only-read"}
         assert (await ana.ask("read", f"domain://msg-node.{DOMAIN}"))["body"]["code"] == 200
         assert (await bob.ask("create", ALLOCATION, {"value": {"number": 1}}))["body"]["code"] == 200
+
+
+async def test_the_class_of_a_session_decides_from_its_open_to_the_change_of_its_roles(tmp_path: Path) -> None:
+    deny_class = '{ "session.class" = { equals = "anonymous" } }'
+    (tmp_path / "class.toml").write_text(POLICY.replace(POLICY.splitlines()[-1], f"condition = {deny_class}"))
+    settings = load_settings(settings_of(tmp_path, '[policy]\nfiles = ["class.toml"]\n'))
+    credential = Credential(digest_of("secret"), runtime_address("ana"))
+    async with runtime_rig(tmp_path, credentials=[credential]) as rig:
+        gate = LocalGate(unrecorded(build_gate(settings)))
+        rig.bus.from_sessions.judge_by(SessionSteps(gate, rig.state).stack(settings))
+        ana, bob = await rig.runtime(bearer="secret"), await rig.opened("bob")
+        await ana.open("ana")
+        assert (await ana.ask("create", ALLOCATION, {"value": {"number": 1}}))["body"]["code"] == 200
+        assert code_and_reason(await bob.ask("create", ALLOCATION, {"value": {"number": 1}})) == (403, "policy")
+        assert {rig.port_of(name).roles for name in ("ana", "bob")} == {
+            SessionClass.PROVED.alone,
+            SessionClass.ANONYMOUS.alone,
+        }
 
 
 async def test_what_is_beyond_the_rate_is_refused_over_every_binding(tmp_path: Path) -> None:

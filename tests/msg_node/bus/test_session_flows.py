@@ -20,6 +20,7 @@ from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.middleware import rate
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate
+from policy.core.session_class import SessionClass
 from protofly.errors import Code
 from protofly.message import NO_PEEK
 from tests.support.flow_rig import ANA, BO, FlowRig, event, flow_rig
@@ -89,6 +90,10 @@ def refuse(rig: FlowRig) -> None:
         link.machine.refusal, link.machine.refuse_until = Code.CIRCUIT_OPEN, 1e9
 
 
+def set_class(rig: FlowRig) -> None:
+    rig.ports["ana"].roles = SessionClass.USER.alone
+
+
 def set_roles(rig: FlowRig) -> None:
     rig.ports["ana"].roles = frozenset({"operator"})
 
@@ -113,6 +118,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "the session closed": (reopen, "learned"),
     "a guest with the address of the recipient": (learn, "to the guest"),
     "other roles": (set_roles, "sent"),
+    "another class": (set_class, "sent"),
     "the node fenced": (lambda rig: rig.node.bus.from_sessions.fence(5.0), "sent"),
     "the node stops": (lambda rig: rig.node.bus.refuse_new(5.0), "sent"),
 }

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from msg_node.kernel.certificates import CertificateEntry, PeerCertificate
-from msg_node.kernel.credentials import CertificateRules, Credential, Credentials, digest_of
+from msg_node.kernel.credentials import CertificateRules, Credential, Credentials, digest_of, shown_of
 from msg_node.kernel.proof import ANONYMOUS, Offered, Proven
 from msg_node.kernel.signed_tokens import TokenRefusedError
 from protofly.errors import Code, PeerError
@@ -185,6 +185,21 @@ def test_a_token_of_the_settings_counts_until_the_last_entry_for_it_ends() -> No
     ends = [(NOW, NOW + 99), (NOW + 50, NOW + 99)]
     assert [(now, proven.expires_at) for now, _ in ends if (proven := made.introspect("ana's", now=now))] == ends
     assert made.introspect("ana's", now=NOW + 100) is None
+
+
+@pytest.mark.parametrize(
+    ("proven", "shown"),
+    [
+        (Proven(), {"session.class=anonymous"}),
+        (Proven(digest_of("x"), frozenset({"r"})), {"r", "session.class=proved"}),
+        (Proven("certificate runtime://a.example/r"), {"session.class=proved"}),
+        (Proven("jwt https://idp.example ana", frozenset({"r"})), {"r", "session.class=user"}),
+        (Proven(digest_of("x"), frozenset({"operator"})), {"operator", "session.class=operator"}),
+        (Proven("jwt i ana", frozenset({"operator", "session.class=guest"})), {"operator", "session.class=operator"}),
+    ],
+)
+def test_what_was_proven_gives_the_class_of_the_session(proven: Proven, shown: set[str]) -> None:
+    assert shown_of(proven) == shown
 
 
 def counts(made: Credentials, issuer: TokenIssuer) -> bool:

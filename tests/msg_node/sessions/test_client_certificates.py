@@ -18,6 +18,7 @@ from msg_node.kernel.certificates import read_certificate
 from msg_node.settings.load import load_settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.wiring import meaning
+from policy.core.session_class import SessionClass
 from tests.support.client_certificates import ClientCertificate, client_certificate
 from tests.support.http_runtime import http_runtime, opened_http
 from tests.support.runtime_rig import RuntimeRig, code_and_reason, runtime_address, runtime_rig
@@ -126,7 +127,7 @@ async def test_settings_name_a_certificate_and_give_it_roles(tmp_path: Path, aut
         context = client_context(authority, tmp_path, certificate)
         lab = await rig.runtime(context=context)
         assert (await lab.open("lab-1"))["body"]["code"] == 200
-        assert rig.port_of("lab-1").roles == {"operator"}
+        assert rig.port_of("lab-1").roles == {"operator"} | SessionClass.OPERATOR.alone
         other = await rig.runtime(context=context)
         assert code_and_reason(await other.open("ana")) == (401, "bad-token")
         renewed = client_certificate(authority, name="lab")

@@ -9,6 +9,7 @@ import pytest
 from msg_node.kernel.bearer_tokens import IssuerRules
 from msg_node.kernel.credentials import Credential, Credentials, digest_of
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
+from policy.core.session_class import SessionClass
 from tests.support.runtime_rig import RuntimeRig, code_and_reason, runtime_address, runtime_rig
 
 OPERATOR = frozenset({"operator"})
@@ -56,8 +57,8 @@ async def test_roles_change_for_sessions_that_are_open(tmp_path: Path) -> None:
         take_credentials_over(
             rig.state, rig.bus, Credentials([credential("ops", "secret"), credential("bob", "good", OPERATOR)])
         )
-        assert rig.port_of("ops").roles == frozenset()
-        assert rig.port_of("bob").roles == OPERATOR
+        assert rig.port_of("ops").roles == SessionClass.PROVED.alone
+        assert rig.port_of("bob").roles == OPERATOR | SessionClass.OPERATOR.alone
         roles = {one.runtime: one.proof.roles for one in rig.state.sessions}
         assert roles == {runtime_address("ops"): frozenset(), runtime_address("bob"): OPERATOR}
 
