@@ -209,7 +209,7 @@ def column(table: pa.Table | pa.RecordBatch, name: str) -> pa.Array:
         return found
     if found.num_chunks == 1:
         return found.chunk(0)
-    return (found.unify_dictionaries() if pa.types.is_dictionary(found.type) else found).combine_chunks()
+    return found.combine_chunks()
 
 
 def numbers(table: pa.Table | pa.RecordBatch, name: str, *, null: int | None = None) -> Numbers:

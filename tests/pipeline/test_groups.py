@@ -19,6 +19,7 @@ from pipeline.core.groups import (
     from_zero,
     group_numbers,
     in_order,
+    in_pieces,
     is_word,
     lengths_of,
     run_of_rows,
@@ -78,6 +79,11 @@ def test_the_last_row_with_a_key_is_found_and_none_for_others(
     assert Rows(*columns(keys)).find(*columns(wanted)).tolist() == [last.get(pair, -1) for pair in wanted]
 
 
+def test_a_key_of_one_column_is_found() -> None:
+    rows = Rows(pa.array(["b", "a", "b"]))
+    assert rows.find(pa.array(["a", "x", "b", None])).tolist() == [1, -1, 2, -1]
+
+
 def test_keys_of_too_many_words_are_refused() -> None:
     many = pa.array([f"{number}" for number in range(1 << 8)])
     with pytest.raises(OverflowError, match="too many"):
@@ -109,6 +115,14 @@ def test_keys_of_any_size_are_numbered_in_their_order(rows: list[tuple[int, ...]
         assert 0 <= found.min() <= found.max() < count <= 1 << 62
 
 
+@given(values=few_or_wide)
+def test_numbers_from_zero_are_below_their_count_and_in_the_same_order(values: list[int]) -> None:
+    found, count = from_zero(np.array(values, np.int64))
+    different = sorted(set(values))
+    assert dense(found)[0].tolist() == [different.index(value) for value in values]
+    assert all(0 <= number < count for number in found.tolist())
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -136,6 +150,13 @@ def test_a_column_of_a_batch_or_of_a_table_in_pieces_comes_in_one() -> None:
     batch = pa.record_batch({"text": ["a", None]})
     texts = pa.table({"text": pa.chunked_array([["a"], [None, "b"]])})
     coded = pa.table({"text": pa.chunked_array([pa.array(["a"]), pa.array([None, "b"])]).dictionary_encode()})
+    apart = [pa.array(["a"]).dictionary_encode(), pa.array([None, "b"]).dictionary_encode()]
     assert column(batch, "text").to_pylist() == ["a", None]
-    for table in (texts, coded):
+    for table in (texts, coded, pa.table({"text": pa.chunked_array(apart)})):
         assert column(table, "text").to_pylist() == ["a", None, "b"]
+
+
+def test_batches_are_put_together_until_they_have_so_many_rows() -> None:
+    batches = [pa.record_batch({"n": list(range(size))}) for size in (1, 1, 0, 1, 1, 1)]
+    assert [piece.num_rows for piece in in_pieces(batches, 2)] == [2, 2, 1]
+    assert [piece.num_rows for piece in in_pieces(batches[:3], 2)] == [2]

@@ -282,3 +282,60 @@ def test_what_a_sender_repeats_on_another_day_is_a_message_of_that_day() -> None
     late = {"ts_us": NOON_US + TRANSIT_US, "bucket_us": NOON_US + DAY_US, "msg_id": DERIVED[0]}
     rows = [side_row(1, "out", msg_id=DERIVED[0])], [side_row(1, "in", **late)]
     assert Messages(entries(*rows), by).classes.tolist() == ["matched"]
+
+
+BY = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000)
+
+
+def test_what_was_proved_in_time_stays_lost_however_long_ago_it_is() -> None:
+    by = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000, given_up_us=WHOLE_US)
+    messages = Messages(entries([side_row(1, "out")], []), by)
+    assert messages.classes.tolist() == ["lost"]
+    assert "unprovable" not in messages.cases().to_pylist()[0]["evidence"]
+
+
+def test_the_digest_of_the_other_side_is_never_one_of_the_senders_own_records() -> None:
+    case = case_of([{"digest": b"9" * 16}, {"digest": b"1" * 16, "seq": 2}], [{"digest": b"9" * 16}])
+    assert (case["case_class"], case["in_digest"]) == ("duplicated", b"9" * 16)
+    repeated = {"digest": b"1" * 16, "outcome": "duplicate", "seq": 2}
+    assert case_of([{"digest": b"9" * 16, "size": 1}], [{"digest": b"9" * 16}, repeated])["in_digest"] == b"9" * 16
+
+
+@pytest.mark.parametrize(
+    ("out", "in_", "expected"),
+    [
+        ([{"digest": None}], [{}], "matched"),
+        ([{}], [{"digest": None}], "matched"),
+        ([{"digest": None}], [{}, {"digest": b"x" * 16}], "duplicated"),
+        ([{}], [{}, {"digest": b"x" * 16}], "altered"),
+        ([{"size": None}], [{"size": 0}], "size"),
+        ([{"size": None}], [{"size": None}], "matched"),
+    ],
+)
+def test_what_one_side_does_not_know_of_the_content_makes_no_difference_of_digests(
+    out: list[Row], in_: list[Row], expected: str
+) -> None:
+    rows = ([side_row(1, "out", **one) for one in out], [side_row(1, "in", **one) for one in in_])
+    assert Messages(entries(*rows), BY).classes.tolist() == [expected]
+
+
+def test_a_message_that_came_with_the_digest_of_another_one_is_altered() -> None:
+    first = {"digest": b"1" * 16}
+    out = [side_row(1, "out", **first), side_row(2, "out", digest=b"2" * 16)]
+    messages = Messages(entries(out, [side_row(1, "in", **first), side_row(2, "in", **first)]), BY)
+    assert messages.classes.tolist() == ["matched", "altered"]
+
+
+def test_what_a_sender_repeats_on_the_same_day_is_the_same_message() -> None:
+    later_us = NOON_US + 60 * MINUTE_US
+    later = {"sent_us": later_us, "ts_us": later_us, "seq": 2}
+    rows = ([side_row(1, role), side_row(1, role, **later)] for role in ("out", "in"))
+    assert Messages(entries(*rows), BY).count == 1
+
+
+def test_messages_are_counted_by_side_and_by_class() -> None:
+    out = [side_row(1, "out"), side_row(2, "out"), side_row(4, "out"), side_row(5, "out", outcome="denied")]
+    in_ = [side_row(1, "in"), side_row(3, "in"), side_row(4, "in", outcome="denied")]
+    [found] = Messages(entries(out, in_), BY).counts().to_pylist()
+    expected = {"sent": 3, "received": 3, "refused": 1, "matched": 2, "lost": 1, "orphan": 1, "undelivered": 1}
+    assert {name: found[name] for name in COUNTED if found[name]} == expected

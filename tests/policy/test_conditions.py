@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import date
 from typing import Any
 
 import pytest
@@ -234,9 +235,12 @@ def test_bottomless_conditions_are_refused() -> None:
         (some_facts(a_message(resource=None)), {"resource"}),
         (some_facts(a_message(**CLASS_7)), {"class"}),
         (some_facts(identity_user="ana@idp.example"), {"identity.user", "srcUsername", "srcIDPDomain", "srcIDP"}),
-        (some_facts(identity_verified=True, identity_user="ana"), {"srcIDPDomain"}),
+        (some_facts(identity_verified=True, identity_user="ana"), {"srcIDPDomain", "srcIDP", "identity.issuer"}),
+        (some_facts(identity_verified=True, identity_issuer="idp.example"), {"identity.user", "srcUsername"}),
+        (some_facts(hook="in", link_domain=""), {"linkDomain", "linkClass"}),
         (some_facts(now=-1.0), {"time", "date", "weekday"}),
         (some_facts(now=1e300), {"time", "date", "weekday"}),
+        (some_facts(now=253_402_300_800.0), {"time", "date", "weekday"}),
         (some_facts(now=float("nan")), {"time", "date", "weekday"}),
         (some_facts(a_message(from_="no<address")), {"msgFrom", "srcScheme", "srcSPDomain"}),
     ],
@@ -248,13 +252,23 @@ def test_what_is_absent_unverified_or_of_a_wrong_type_is_missing(facts: Facts, m
 
 def test_on_the_own_bus_it_is_known_that_there_is_no_link() -> None:
     assert compile_test(check("linkDomain", "equals", "b.example"))(some_facts(hook="local")) is False
+    assert ATTRIBUTES["linkClass"].read(some_facts(hook="local")) == ""
+
+
+@pytest.mark.parametrize("now", [0.0, 0.5])
+def test_the_first_second_that_a_clock_shows_is_a_thursday_of_1970(now: float) -> None:
+    facts = some_facts(now=now)
+    first = date(1970, 1, 1).toordinal()
+    assert [ATTRIBUTES[name].read(facts) for name in ("time", "date", "weekday")] == [0, first, 4]
 
 
 @pytest.mark.parametrize(
     ("from_", "to", "expected"),
     [
         ("hyperty://a.example/h", "domain://registry.a.example", ("create", "registration")),
+        ("domain://registry.a.example", "hyperty://a.example/h", ("create", "registration")),
         ("hyperty://a.example/h", "domain://msg-node.a.example/sm", ("create", "dataSync")),
+        ("domain://msg-node.a.example/sm", "hyperty://a.example/h", ("create", "dataSync")),
         ("hyperty://a.example/h", "domain://msg-node.a.example/address-allocation", ("create", "addressAllocation")),
         ("runtime://a.example/r/idm", "hyperty://b.example/h", ("create", "identityManagement")),
         ("runtime://a.example/r/sm", "runtime://b.example/r/ua", ("create", "p2pConnection")),

@@ -467,6 +467,17 @@ def test_what_is_settled_for_many_names_is_forgotten_before_it_grows(monkeypatch
         assert len(policies._programs) <= 5
 
 
+def test_what_is_settled_without_any_rule_is_forgotten_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "POLICY_PROGRAM_STEPS", 10)
+    policies = one_policy(deny("d", check("dstSPDomain", "equals", "other.example")))
+    sizes = []
+    for number in range(25):
+        name = f"n{number}.example"
+        assert policies.decide(some_facts(to_domain=name, link_domain=name)).effect is Effect.NOT_APPLICABLE
+        sizes.append(len(policies._programs))
+    assert (sizes[9:11], sizes[19:21]) == ([10, 1], [10, 1])
+
+
 @pytest.mark.parametrize("is_policy", [False, True])
 def test_the_target_of_an_empty_set_or_policy_is_read_as_well(*, is_policy: bool) -> None:
     target = check("identity.user", "equals", "ana")

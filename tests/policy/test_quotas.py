@@ -55,6 +55,22 @@ def test_a_quota_of_types_lets_others_pass() -> None:
     assert bucket.take(1, MONDAY_NOON, "read") == 0.0
 
 
+def test_what_is_given_back_of_a_quota_of_all_types_is_there_again() -> None:
+    bucket = QuotaBucket(Quota(per="day", messages=1, bytes=100), Counted())
+    assert bucket.take(100, MONDAY_NOON, "read") == 0.0
+    bucket.give_back(100, "read")
+    assert (bucket.counted.messages, bucket.counted.bytes) == (0, 0)
+    bucket.give_back(100, "read")  # more than was taken
+    assert (bucket.counted.messages, bucket.counted.bytes) == (0, 0)
+    assert bucket.take(100, MONDAY_NOON, "create") == 0.0
+
+
+def test_at_the_end_of_a_period_what_is_refused_waits_for_a_second() -> None:
+    bucket = QuotaBucket(Quota(per="hour", messages=0), Counted())
+    waits = [bucket.take(1, MONDAY_NOON + HOUR - left) for left in (2.0, 1.0, 0.25)]
+    assert waits == [2.0, 1.0, 1.0]
+
+
 def test_an_entry_that_is_gone_takes_no_other_with_it() -> None:
     quotas = Quotas()
     for name in ("b.example", "b.example.evil", "c.example"):

@@ -135,6 +135,15 @@ def test_what_is_no_gate_is_refused(names: tuple[str, str], words: dict[str, str
         make_gate(*names, "deny", **words)
 
 
+@pytest.mark.parametrize(
+    ("name", "effect"),
+    [("a.example", "permit"), ("a.example > b.example", "maybe"), ("a.example > b.example kind=read", "deny")],
+)
+def test_what_names_no_gate_is_called_so(name: str, effect: str) -> None:
+    with pytest.raises(SettingsError, match="is no gate"):
+        temporary_gate(name, effect)
+
+
 def test_a_set_cannot_be_named_as_a_gate() -> None:
     text = 'id = "gate: x"\n[[rules]]\neffect = "deny"\n'
     with pytest.raises(SettingsError, match="gates for a time are named so"):
