@@ -156,13 +156,13 @@ def test_a_drift_is_no_drift_while_errors_of_both_ends_could_explain_it(error_us
     assert bool(beside_the_reference(course_of(*[30_000] * 3, error_us=error_us))) is is_found
 
 
-def test_a_drift_is_told_of_its_first_hour_with_the_largest_error_of_its_hours_taken_to_a_day() -> None:
+def test_a_drift_is_said_of_its_first_hour_with_the_largest_error_of_its_hours_taken_to_a_day() -> None:
     course = course_of(*[30_000] * 3, error_us=100, first=7)
     [found] = beside_the_reference(course | {10: (90_000, 700)})
     assert found == ClockFinding(B, "drift", 7 * HOUR_US, 720_000, (100 + 700) * 8, f"the clock of {A}")
 
 
-def test_what_is_found_is_told_against_those_that_were_there_at_first() -> None:
+def test_what_is_found_is_said_against_those_that_were_there_at_first() -> None:
     courses: dict[str, dict[int, tuple[int, int]]] = {name: course_of(0, 0, 0) for name in (A, C)}
     courses |= {B: course_of(30_000, 30_000, 30_000), D: course_of(0)}
     assert [one.against for one in clock_findings(measured_of(courses))] == ["the median of 4 clocks"]

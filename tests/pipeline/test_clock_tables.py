@@ -194,3 +194,97 @@ def test_clocks_travel_to_workers_without_what_was_looked_up() -> None:
     found = known.usual(*pair)
     assert pickle.dumps(known) == before
     assert [column.tolist() for column in pickle.loads(before).usual(*pair)] == [column.tolist() for column in found]
+
+
+def minutely(
+    difference_us: Callable[[float], float], minutes: Sequence[int], *, is_up: bool, transit_us: int = 10_000
+) -> list[tuple[bool, int, int]]:
+    """A message in each of these minutes, while b's clock is ahead by so much after so many hours."""
+    sign = 1 if is_up else -1
+    return [(is_up, minute * 60_000_000, transit_us + sign * round(difference_us(minute / 60))) for minute in minutes]
+
+
+def each_way(difference_us: Callable[[float], float], minutes: Sequence[int]) -> list[tuple[bool, int, int]]:
+    return [one for is_up in (True, False) for one in minutely(difference_us, minutes, is_up=is_up)]
+
+
+def drifts(found: list[dict[str, Any]]) -> dict[int, int]:
+    return {hour_us // HOUR_US: drift_ppb for hour_us, (_, _, drift_ppb) in lines(found).items()}
+
+
+def test_an_hour_in_which_a_clock_drifts_has_a_slope_of_its_own() -> None:
+    """36 ms in the sixth hour are ten parts in a million."""
+    found = drifts(measured(each_way(lambda hour: 36_000 * min(max(hour - 5, 0), 1), range(12 * 60))))
+    assert found == {hour: 10_000 if hour == 5 else 0 for hour in range(12)}
+
+
+def test_a_slope_is_the_lesser_of_what_an_hour_differs_by_from_its_neighbours() -> None:
+    """In the eighth hour nothing came in the second half, so that its own halves say nothing."""
+    minutes = [minute for minute in range(20 * 60) if not 7 * 60 + 30 <= minute < 8 * 60]
+    found = drifts(measured(each_way(lambda hour: 36_000 * min(max(hour - 6, 0), 3), minutes)))
+    assert (found[5], round(found[7], -2), found[9]) == (0, 7_500, 0)
+
+
+def test_hours_between_which_there_is_a_gap_say_nothing_of_a_drift() -> None:
+    minutes = [*range(0, 60, 6), *range(120, 180, 6)]
+    found = drifts(measured(each_way(lambda hour: 72_000 * (hour if hour < 1 else hour - 1), minutes)))
+    assert found == {0: 0, 2: 0}
+
+
+def test_what_few_messages_say_of_a_drift_is_weighed_twice() -> None:
+    """Ten messages late in the one hour and ten early in the next one; half an hour lies between their middles."""
+    minutes = [*range(40, 50), *range(70, 80)]
+    found = drifts(measured(each_way(lambda hour: 36_000 * hour, minutes)))
+    assert found == {0: 7_500, 1: 7_500}
+
+
+def test_lines_that_become_slower_both_ways_are_no_drift() -> None:
+    messages = [
+        one
+        for hour in range(2)
+        for is_up in (True, False)
+        for one in minutely(
+            lambda _: 0, range(60 * hour, 60 * hour + 60, 6), is_up=is_up, transit_us=10_000 + 20_000 * hour
+        )
+    ]
+    assert drifts(measured(messages)) == {0: 0, 1: 0}
+
+
+def low_of(messages: list[tuple[bool, int, int]]) -> dict[str, int]:
+    return {row["src_domain"]: row["low_us"] for row in measured(messages)}
+
+
+@pytest.mark.parametrize("is_up", [False, True])
+def test_the_error_grows_as_less_of_the_hour_is_covered_both_ways(*, is_up: bool) -> None:
+    whole = minutely(lambda _: 0, range(60), is_up=is_up)
+    part = minutely(lambda _: 0, range(20, 41), is_up=not is_up)
+    assert low_of(whole + part) == dict.fromkeys(("a.example", "b.example"), 30_000)
+    assert low_of(each_way(lambda _: 0, range(60))) == dict.fromkeys(("a.example", "b.example"), 10_170)
+
+
+def test_directions_that_never_share_a_quarter_of_an_hour_know_four_times_less() -> None:
+    early, late = range(6), range(50, 56)
+    messages = minutely(lambda _: 0, early, is_up=True) + minutely(lambda _: 0, late, is_up=False)
+    assert low_of(messages) == dict.fromkeys(("a.example", "b.example"), 40_000)
+    close = minutely(lambda _: 0, [0], is_up=True, transit_us=1) + minutely(
+        lambda _: 0, [50], is_up=False, transit_us=0
+    )
+    assert low_of(close) == {"a.example": 3, "b.example": 2}
+
+
+def test_the_first_rows_of_tables_are_known_like_all_others() -> None:
+    a, b = pa.array(["a.example"]), pa.array(["b.example"])
+    first_us = np.array([NOON_US - 12 * HOUR_US + HOUR_US // 2])
+    known = clocks(700, offsets=[("a.example", 0, 5), ("b.example", 40, 6)])
+    assert [column.tolist() for column in known.usual(a, b, first_us)] == [[True], [40], [11]]
+    assert [column.tolist() for column in known.usual(b, a, first_us)] == [[True], [-40], [11]]
+    assert [column.tolist() for column in clocks(700).usual(a, b, first_us)] == [[True], [700], [0]]
+
+
+@pytest.mark.parametrize(("names", "sign"), [(("a.example", "b.example"), 1), (("b.example", "a.example"), -1)])
+def test_a_drift_counts_for_the_side_whose_clock_it_is(names: tuple[str, str], sign: int) -> None:
+    """A clock that is twice as fast."""
+    known = clocks(offsets=[("a.example", 0, 0), ("b.example", 0, 9 * HOUR_US)], drift_ppb=1_000_000_000)
+    sources, targets = (pa.array([name]) for name in names)
+    found = known.usual(sources, targets, np.array([NOON_US]), spread_us=2 * HOUR_US)
+    assert (found.usual_us.tolist(), found.doubt_us.tolist()) == ([-sign * HOUR_US // 2], [7 * HOUR_US])

@@ -297,6 +297,13 @@ def test_outcomes_name_what_was_missing() -> None:
     ]
 
 
+@pytest.mark.parametrize("of_set", [Mode.ENFORCE, Mode.REPORT])
+def test_outcomes_say_which_rules_only_report(of_set: Mode) -> None:
+    rules = permit("p"), deny("d", mode=Mode.REPORT)
+    policies = compile_policies([PolicySet(id="s", policies=(Policy(id="", rules=rules),), mode=of_set)])
+    assert [outcome.mode for outcome in policies.outcomes(some_facts())] == [of_set, Mode.REPORT]
+
+
 def test_engine_needs_no_event_loop() -> None:
     program = "import sys, policy.core.engine, policy.core.rates; print('trio' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -43,6 +43,19 @@ def test_rule_can_open_for_a_domain_that_nobody_named() -> None:
     assert (verdict.rule_id, verdict.step, verdict.revision) == ("s/p", Step.POLICY, one_policy(permit("p")).revision)
 
 
+@pytest.mark.parametrize(
+    ("gate", "is_by_rule"),
+    [
+        (Gate(one_policy(permit("p"))), True),
+        (Gate(one_policy(deny("d")), NAMED), False),
+        (Gate(NOTHING, NAMED), False),
+        (Gate(NOTHING), False),
+    ],
+)
+def test_only_what_passes_because_of_a_rule_is_permitted_by_a_rule(gate: Gate, *, is_by_rule: bool) -> None:
+    assert gate.judge(some_facts()).is_permitted_by_rule is is_by_rule
+
+
 def test_denial_names_rule_and_revision() -> None:
     policies = one_policy(deny("d"))
     gate = Gate(policies, NAMED)

@@ -339,6 +339,29 @@ def test_mistakes_of_the_runtime_language_have_the_line_of_the_first_value(
     assert caught.value.detail.startswith(f"p:{line}: ")
 
 
+@pytest.mark.parametrize(
+    ("condition", "extra", "is_right"),
+    [
+        ("viaLength = { equals = 0 }", "", True),
+        ("viaLength = { equals = 0 }", "via_length = 2", False),
+        ("viaLength = { equals = 2 }", "viaLength = 2", True),
+        ('time = { equals = "22:30" }', 'at = "2026-03-02T22:30:00"', True),
+        ('time = { equals = "22:30" }', 'at = "2026-03-02T22:30:00Z"', True),
+        ('time = { equals = "20:30" }', 'at = "2026-03-02T22:30:00+02:00"', True),
+        ('time = { equals = "12:00" }', "", True),
+    ],
+)
+def test_a_test_of_a_file_has_passed_no_node_at_noon_in_utc_unless_it_says_otherwise(
+    condition: str, extra: str, *, is_right: bool
+) -> None:
+    ends = 'from = "comm://a.example/r"\nto = "comm://b.example/r"'
+    text = f'[[rules]]\neffect = "deny"\ncondition = {{ {condition} }}\n[[tests]]\n{ends}\nexpect = "deny"\n{extra}\n'
+    with (
+        contextlib.nullcontext() if is_right else pytest.raises(SettingsError, match="the policies say not-applicable")
+    ):
+        parse(text)
+
+
 def test_failing_test_of_a_file_refuses_it_and_says_what_was_decided() -> None:
     text = """
 rules = [{ id = "r", effect = "deny" }]

@@ -121,6 +121,35 @@ def test_what_was_wrong_holds_no_frame_of_the_program() -> None:
     assert fault.__traceback__ is None
 
 
+@pytest.mark.parametrize("is_in_handshake", [False, True])
+def test_nothing_that_led_to_a_fault_holds_a_frame_of_the_program(*, is_in_handshake: bool) -> None:
+    if is_in_handshake:
+        server = ServerWebSocket()
+        server.receive(b"GET / HTTP/1.1\r\nno header\r\n\r\n")
+        fault: BaseException | None = server.protocol.handshake_exc
+    else:
+        _, server = connected()
+        server.receive(frame(3, b"x"))
+        fault = server.protocol.parser_exc
+    causes = []
+    while fault is not None:
+        causes.append(fault)
+        fault = fault.__cause__ or fault.__context__
+    assert len(causes) > 1
+    assert [one.__traceback__ for one in causes] == [None] * len(causes)
+
+
+def test_a_client_that_waits_for_the_answer_may_send_right_behind_it() -> None:
+    request = ClientWebSocket("ws://a.example/ws", is_binary=False).data_to_send()
+    for cut in range(1, len(request)):
+        server = ServerWebSocket()
+        server.receive(request[:cut])
+        server.receive(request[cut:])
+        assert server.is_upgrade
+        server.accept()
+        assert server.receive(frame(1, b"x")) == [b"x"]
+
+
 def test_a_frame_without_a_mask_is_refused_when_nothing_comes_behind_its_two_bytes() -> None:
     _, server = connected()
     server.receive(frame(1, b"", masked=False))
