@@ -41,6 +41,7 @@ class Identified(NamedTuple):
     is_verified: bool = False
     user: str = ""
     issuer: str = ""
+    groups: frozenset[str] | None = None
 
 
 UNIDENTIFIED = Identified()

@@ -181,6 +181,8 @@ USER_NAMES: Final = 8  # of one record, here and abroad: one message is not to r
 
 # Identity. Source: message specification, section 13.3.
 VERDICT_SECONDS: Final = 300.0
+IDENTITY_GROUPS: Final = 64  # of one user
+GROUP_CHARS: Final = 128
 ASSERTION_VERDICTS: Final = 10_000
 ASSERTION_CHECKS_PER_SECOND: Final = 200  # of one domain: up to 60 ms of CPU
 KEYS_REFRESH_SECONDS: Final = 3600.0

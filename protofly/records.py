@@ -89,6 +89,7 @@ class GateFacts(
         "identity_verified": "identity.verified",
         "identity_user": "identity.user",
         "identity_issuer": "identity.issuer",
+        "identity_groups": "identity.groups",
         "class_": "class",
         "msg_id": "msgId",
         "link_class": "linkClass",
@@ -98,11 +99,11 @@ class GateFacts(
     """What a gate knew about a message besides the columns of its record, by the names that policies use.
 
     `src_domain` and `dst_domain` are there where an address is of another domain than the link (an alias). `class`,
-    `resource` and `msgId` stand in the message itself. They and `session.class` are there only while the policies in
-    force read them; for `class`, absence is what goes with the type, and null is a body that could not be read.
-    `partial`: something that those policies read is not here, too long or hidden with the addresses; such a decision
-    cannot be replayed. `link_class` is there unless the far end is of the class `node`, as all were before there were
-    others.
+    `resource` and `msgId` stand in the message itself. They, `session.class` and `identity.groups` are there only while
+    the policies in force read them; for `class`, absence is what goes with the type, and null is a body that could not
+    be read. `partial`: something that those policies read is not here, too long or hidden with the addresses; such a
+    decision cannot be replayed. `link_class` is there unless the far end is of the class `node`, as all
+    were before there were others.
     """
 
     via_length: int = 0
@@ -113,6 +114,7 @@ class GateFacts(
     identity_verified: bool = False
     identity_user: str = ""
     identity_issuer: str = ""
+    identity_groups: tuple[str, ...] | UnsetType = UNSET
     class_: str | UnsetType | None = UNSET
     resource: str | UnsetType = UNSET
     msg_id: str | UnsetType = UNSET

@@ -42,6 +42,7 @@ class NodeCount(Counted):
     TAP_COPIES = "copies for taps", "copies of messages that went to taps"
     TAP_COPIES_LOST = "copies lost", "copies that a tap had no room for"
     STORAGE_FAILURES = "storage failures", "changes of state that could not be written"
+    GROUPS_LEFT_OUT = "groups left out", "entries of claims with groups of users that are no names, or too many"
     BARRED_DOMAINS = "messages to barred domains", "messages to domains that policy does not talk to"
     DECISIONS_NOT_RECORDED = "decisions not recorded", "policy decisions without a record, since there were too many"
 

@@ -70,6 +70,9 @@ class ProviderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     roles_claim: Annotated[
         str, Meta(description="Claim with the roles that a login at this node gives; absent: no roles.")
     ] = ""
+    groups_claim: Annotated[
+        str, Meta(description="Claim with the groups of users, which policies see as `identity.groups`; absent: none.")
+    ] = ""
     stub_claim: Annotated[
         str,
         Meta(description="Claim with the place of the stub of the user's domain, which has to be where we get it."),

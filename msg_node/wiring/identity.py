@@ -38,6 +38,7 @@ from msg_node.identity.password_check import PasswordCheck
 from msg_node.identity.password_hash import HashCost
 from msg_node.identity.token_store import TokenStore
 from msg_node.identity.user_store import USERS_FILE, UserStore
+from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import JWT, Credential
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 from msg_node.kernel.service import Service
@@ -171,6 +172,12 @@ class IdentityServices:
     def connect(self, bus: Bus) -> None:
         """Have inquiries answered, and users found; once, before anything runs."""
         self._bus = bus
+        counters = bus.send_queues.counters
+
+        def count_groups_left_out(entries: int) -> None:
+            counters[NodeCount.GROUPS_LEFT_OUT] += entries
+
+        self._verdicts.count_groups_left_out = count_groups_left_out
         bus.inquiries.connect(ISSUER_KEYS, self._keyring.refresh)
         if self._tokens is not None and self.marks is not None:
             bus.inquiries.connect(TOKEN_MARKS, self.marks.keep)
@@ -265,7 +272,7 @@ class IdentityServices:
         if verdict.is_verified:
             if verdict.stub and domain not in self._state.domains:
                 self._check_stub(verdict, domain)
-            return Identified(True, verdict.user, verdict.issuer)
+            return Identified(True, verdict.user, verdict.issuer, verdict.groups)
         if domain in self._state.domains:
             return self._of_session(message)
         demand = self._settings.identity.demand
@@ -319,6 +326,7 @@ def _rules(provider: ProviderSettings, own_domains: tuple[str, ...]) -> Provider
         skew_seconds=provider.skew_seconds,
         user_claim=provider.user_claim,
         roles_claim=provider.roles_claim,
+        groups_claim=provider.groups_claim,
         stub_claim=provider.stub_claim,
     )
 

@@ -156,6 +156,10 @@ def _identity_issuer(facts: Facts) -> str | None:
     return facts.identity_issuer or None if facts.identity_verified else None
 
 
+def _identity_groups(facts: Facts) -> frozenset[str] | None:
+    return facts.identity_groups if facts.identity_verified else None
+
+
 def _message_types(facts: Facts) -> tuple[str, ...]:
     """Message type and, if there is one, the class that the addresses give it; documents mix the two."""
     message = facts.message
@@ -243,6 +247,7 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("identity.verified", Kind.FLAG, lambda facts: facts.identity_verified),
         Attribute("identity.user", Kind.TEXT, _identity_user),
         Attribute("identity.issuer", Kind.TEXT, _identity_issuer),
+        Attribute("identity.groups", Kind.TEXTS, _identity_groups),
         Attribute("srcUsername", Kind.TEXT, _identity_user),
         Attribute("srcIDP", Kind.TEXT, _identity_issuer),
         Attribute("srcIDPDomain", Kind.DOMAIN, _identity_domain),

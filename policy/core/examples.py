@@ -33,6 +33,7 @@ _KEYS: Final = {
         "class",
         "user",
         "issuer",
+        "groups",
         "roles",
         "session_class",
         "expect",
@@ -114,6 +115,7 @@ def _facts(members: dict[str, Node]) -> Facts:
         identity_verified="user" in members,
         identity_user=_text(members, "user", ""),
         identity_issuer=_text(members, "issuer", ""),
+        identity_groups=_texts(members, "groups") if "groups" in members else None,
         session_roles=_session(members),
         link_class=members["link_class"].choose(_LINK_CLASSES, "class") if "link_class" in members else "node",
     )
@@ -121,8 +123,14 @@ def _facts(members: dict[str, Node]) -> Facts:
 
 def _session(members: dict[str, Node]) -> frozenset[str]:
     """The roles of the sender's session, and its class."""
-    roles = frozenset(node.text() for node in walk_texts(members["roles"])) if "roles" in members else frozenset()
-    return asked_about(roles, members["session_class"].choose(_CLASSES, "class") if "session_class" in members else "")
+    return asked_about(
+        _texts(members, "roles"),
+        members["session_class"].choose(_CLASSES, "class") if "session_class" in members else "",
+    )
+
+
+def _texts(members: dict[str, Node], name: str) -> frozenset[str]:
+    return frozenset(node.text() for node in walk_texts(members[name])) if name in members else frozenset()
 
 
 def _text(members: dict[str, Node], name: str, default: str) -> str:

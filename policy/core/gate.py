@@ -359,6 +359,7 @@ class Gate:
                 identity_verified=False,  # who sends the outer message is not who wrote this one
                 identity_user="",
                 identity_issuer="",
+                identity_groups=None,
             )
             inner_verdict = self._decide(self._lanes.of_sender(inner_facts) if is_inbound else lane, inner_facts)
             if counts and inner_verdict.permitted:

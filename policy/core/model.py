@@ -167,6 +167,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         identity_verified: Whether this node itself verified the sender's assertion. Never taken from the message.
         identity_user: User name of the verified assertion, "" without one.
         identity_issuer: Identity provider of the verified assertion, "" without one.
+        identity_groups: Groups of that user, as the provider says; None when it says none, or nothing is verified.
         session_roles: Roles of the sender's session, and the word of its class; see `policy.core.session_class`.
         auth: What an earlier gate of this node decided about this message: true, a rule permitted it; false, no policy
             applied; None, there was no earlier gate. Never taken from the message.
@@ -184,6 +185,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     identity_verified: bool = False
     identity_user: str = ""
     identity_issuer: str = ""
+    identity_groups: frozenset[str] | None = None
     session_roles: frozenset[str] = frozenset()
     auth: bool | None = None
     link_class: LinkClass = "node"

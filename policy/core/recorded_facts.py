@@ -21,13 +21,15 @@ from policy.core.session_class import SESSION_CLASSES, asked_about, class_in, ro
 from protofly.message import NO_PEEK, BodyPeek, Message
 from protofly.records import NO_FACTS, GateFacts
 
-MESSAGE_FACTS: Final = frozenset({"class", "resource", "msgId", "session.class"})
+MESSAGE_FACTS: Final = frozenset({"class", "resource", "msgId", "session.class", "identity.groups"})
 """Recorded only while policies read them: a rule that reads another one cannot be replayed."""
 
 ADDRESS_FACTS: Final = frozenset({"msgFrom", "msgTo", "msgType"})
 """Made of whole addresses: not recorded where addresses are hashed."""
 
-IDENTITY_FACTS: Final = frozenset({"identity.user", "identity.issuer", "srcUsername", "srcIDP", "srcIDPDomain"})
+IDENTITY_FACTS: Final = frozenset(
+    {"identity.user", "identity.issuer", "identity.groups", "srcUsername", "srcIDP", "srcIDPDomain"}
+)
 """Name people: not recorded where addresses are hashed."""
 
 FACT_CHARS: Final = 256
@@ -65,6 +67,7 @@ def record_facts(
         identity_verified=facts.identity_verified,
         identity_user=facts.identity_user,
         identity_issuer=facts.identity_issuer,
+        identity_groups=_groups(facts) if "identity.groups" in reads else UNSET,
         class_=class_,
         resource=resource,
         msg_id=msg_id,
@@ -142,6 +145,7 @@ def _hidden(recorded: GateFacts, reads: frozenset[str]) -> GateFacts:
         recorded,
         identity_user="",
         identity_issuer="",
+        identity_groups=UNSET,
         class_=recorded.class_ if is_known_class else UNSET,
         resource=UNSET,
         msg_id=UNSET,
@@ -153,6 +157,12 @@ def _hidden(recorded: GateFacts, reads: frozenset[str]) -> GateFacts:
             or (recorded.identity_verified and not reads.isdisjoint(IDENTITY_FACTS))
         ),
     )
+
+
+def _groups(facts: Facts) -> tuple[str, ...] | UnsetType:
+    """Groups that are not known are not written."""
+    groups = facts.identity_groups if facts.identity_verified else None
+    return UNSET if groups is None else tuple(sorted(groups))
 
 
 def _resource(facts: Facts) -> str | UnsetType:
@@ -257,6 +267,7 @@ class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
             recorded.identity_verified,
             recorded.identity_user,
             recorded.identity_issuer,
+            None if recorded.identity_groups is UNSET else frozenset(recorded.identity_groups),
             self.roles,
             recorded.auth,
             "plain" if recorded.link_class == "plain" else "node",

@@ -62,6 +62,7 @@ facts_of_a_gate = st.builds(
     identity_verified=st.booleans(),
     identity_user=st.sampled_from(["", "ana@idp.example"]),
     identity_issuer=st.sampled_from(["", "idp.example"]),
+    identity_groups=st.none() | st.frozensets(st.sampled_from(["staff", "night shift"])),
     session_roles=st.builds(
         asked_about, st.frozensets(st.sampled_from(["admin", "guest"])), st.sampled_from(["", *SESSION_CLASSES])
     ),
@@ -161,7 +162,7 @@ def test_what_policies_do_not_read_of_a_message_is_not_written() -> None:
     )
     facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)
     assert record_facts(facts, "a.example", "b.example", EVERYTHING - MESSAGE_FACTS) is None
-    assert unrecorded(frozenset({"class", "size"})) == {"resource", "msgId", "session.class"}
+    assert unrecorded(frozenset({"class", "size"})) == {"resource", "msgId", "session.class", "identity.groups"}
 
 
 @pytest.mark.parametrize("member", ["class", "resource"])

@@ -31,6 +31,7 @@ from msg_node.kernel.signed_tokens import (
     text_claims,
 )
 from protofly.errors import Code, PeerError
+from protofly.limits import GROUP_CHARS, IDENTITY_GROUPS
 
 ANY_DOMAIN: Final = "*"
 
@@ -53,6 +54,7 @@ class ProviderRules:
         skew_seconds: How far its clock may differ from ours.
         user_claim: The claim that names the user to policies.
         roles_claim: The claim with the roles that a login gives, "" for none.
+        groups_claim: The claim with the groups of the user, "" for none.
         stub_claim: The claim with the place of the stub of the user's domain, "" for none.
     """
 
@@ -63,12 +65,17 @@ class ProviderRules:
     skew_seconds: float = 60.0
     user_claim: str = "sub"
     roles_claim: str = ""
+    groups_claim: str = ""
     stub_claim: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Asserted:
-    """The user that a provider vouches for. `expires_at` is when it stops counting, seconds since the Unix epoch."""
+    """The user that a provider vouches for. `expires_at` is when it stops counting, seconds since the Unix epoch.
+
+    `groups` is None where nobody asks the provider for groups; `groups_left_out` is how many entries of its claim are
+    not taken as groups.
+    """
 
     user: str
     subject: str
@@ -77,6 +84,8 @@ class Asserted:
     profile: Mapping[str, str]
     roles: frozenset[str] = frozenset()
     stub: str = ""
+    groups: frozenset[str] | None = None
+    groups_left_out: int = 0
 
 
 class AssertionRefusedError(PeerError):
@@ -141,7 +150,8 @@ def _asserted(claims: Mapping[str, object], rules: ProviderRules, now: float) ->
         for name in _PROFILE
         if isinstance(value := claims.get(name), str) and value.isprintable() and len(value) <= _PROFILE_CHARS
     }
-    return Asserted(user, subject, rules.issuer, expires_at, profile, _roles(claims, rules), _stub(claims, rules))
+    roles, stub, groups = _roles(claims, rules), _stub(claims, rules), _groups(claims, rules)
+    return Asserted(user, subject, rules.issuer, expires_at, profile, roles, stub, *groups)
 
 
 def _stub(claims: Mapping[str, object], rules: ProviderRules) -> str:
@@ -155,6 +165,17 @@ def _roles(claims: Mapping[str, object], rules: ProviderRules) -> frozenset[str]
     if not rules.roles_claim:
         return frozenset()
     return frozenset(text_claims(claim_at(claims, rules.roles_claim), is_list=True))
+
+
+def _groups(claims: Mapping[str, object], rules: ProviderRules) -> tuple[frozenset[str] | None, int]:
+    """The groups that a claim names, and how many of its entries are none: too long, unprintable, no text, too many."""
+    if not rules.groups_claim:
+        return None, 0
+    claim = claim_at(claims, rules.groups_claim)
+    entries = [] if claim is None else claim if isinstance(claim, list) else [claim]
+    names = [one for one in entries if isinstance(one, str) and one.isprintable() and 0 < len(one) <= GROUP_CHARS]
+    groups = frozenset(names[:IDENTITY_GROUPS])
+    return groups, len(entries) - len(names[:IDENTITY_GROUPS])
 
 
 def _is_name(text: str) -> bool:

@@ -31,7 +31,8 @@ _MISSING: Final = "the message carries no assertion"
 class AssertionVerdict(NamedTuple):
     """The result of checking an assertion. `user` and `issuer` are "" unless `is_verified`; else why not.
 
-    `stub` is where the user's provider says that the stub of the domain is, "" when it says nothing.
+    `stub` is where the user's provider says that the stub of the domain is, "" when it says nothing; `groups` are the
+    user's, None when nobody asks for them.
     """
 
     is_verified: bool
@@ -39,6 +40,7 @@ class AssertionVerdict(NamedTuple):
     issuer: str = ""
     detail: str = ""
     stub: str = ""
+    groups: frozenset[str] | None = None
 
 
 UNASSERTED: Final = AssertionVerdict(False, detail=_MISSING)
@@ -51,6 +53,9 @@ class Verdicts:
     Args:
         providers: The identity providers of the settings.
         wants_keys: Called with the issuer when an assertion names a key that is not known.
+
+    Attributes:
+        count_groups_left_out: Called with the number of entries of a claim with groups that were not taken, if any.
     """
 
     def __init__(
@@ -60,6 +65,7 @@ class Verdicts:
         self._wants_keys = wants_keys
         self._keys: dict[str, Sequence[VerificationKey]] = {}
         self._known: OrderedDict[bytes, tuple[AssertionVerdict, float]] = OrderedDict()
+        self.count_groups_left_out: Callable[[int], None] = lambda _: None
         self._checks: dict[str, tuple[int, int]] = {}
 
     def follow(self, providers: Iterable[ProviderRules], keys: Mapping[str, Sequence[VerificationKey]]) -> None:
@@ -115,7 +121,9 @@ class Verdicts:
             if exc.lacking_issuer:
                 return verdict  # its keys may come at any moment
         else:
-            verdict = AssertionVerdict(True, asserted.user, asserted.issuer, stub=asserted.stub)
+            verdict = AssertionVerdict(True, asserted.user, asserted.issuer, stub=asserted.stub, groups=asserted.groups)
+            if asserted.groups_left_out:
+                self.count_groups_left_out(asserted.groups_left_out)
             until = min(until, asserted.expires_at)
         self._known[name] = verdict, until
         self._known.move_to_end(name)

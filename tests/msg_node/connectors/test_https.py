@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from msg_node.kernel.credentials import Credential, digest_of
+from policy.core.session_class import roles_in
 from tests.support.http_runtime import MESSAGES, HttpRuntime, ServerEvent, http_runtime, opened_http
 from tests.support.polling import HttpLine
 from tests.support.runtime_rig import (
@@ -308,7 +309,7 @@ async def test_a_second_opener_with_a_proof_takes_over_and_the_first_is_notified
         first = await http_runtime(rig)
         answer = await first.post(a_message("open", ANA, SESSION, id_=1), Authorization="Bearer secret")
         first.token = json.loads(answer.body)["body"]["runtimeToken"]
-        assert rig.port_of("ana").roles == {"viewer"}
+        assert roles_in(rig.port_of("ana").roles) == {"viewer"}
         stream = await first.stream()
         second = await rig.runtime(bearer="secret")
         assert (await second.open("ana"))["body"]["code"] == 200

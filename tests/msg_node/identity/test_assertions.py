@@ -311,6 +311,38 @@ def test_rubbish_of_one_domain_costs_so_much_and_no_more() -> None:
     assert "speak for" in known.judge(body(token()), OTHER, now=NOW + 1).detail
 
 
+@pytest.mark.parametrize(
+    ("claim", "groups", "left_out"),
+    [
+        (["staff", "night shift"], {"staff", "night shift"}, 0),
+        ("staff", {"staff"}, 0),
+        (None, set(), 0),
+        ([], set(), 0),
+        ([["staff"], 7, None, "", "a\nb", "x" * 129, {"staff": 1}], set(), 7),
+        ({"staff": True}, set(), 1),
+        (["x" * 128], {"x" * 128}, 0),
+        ([f"g{number}" for number in range(70)], {f"g{number}" for number in range(64)}, 6),
+    ],
+)
+def test_groups_are_what_the_claim_names_within_bounds_and_the_rest_is_counted(
+    claim: object, groups: set[object], left_out: int
+) -> None:
+    rules = dataclasses.replace(RULES, groups_claim="realm.groups")
+    found = asserted(rules, realm={"groups": claim})
+    assert (set(found.groups or ()), found.groups_left_out) == (groups, left_out)
+    made, counted = Verdicts([rules]), list[int]()
+    made.set_keys(ISSUER, SIGNER.keys)
+    made.count_groups_left_out = counted.append
+    again = body(token(realm={"groups": claim}))
+    for _ in range(2):
+        assert made.judge(again, DOMAIN, now=NOW).groups == frozenset(groups)
+    assert sum(counted) == left_out
+
+
+def test_without_a_claim_in_the_settings_no_groups_are_known() -> None:
+    assert asserted(RULES, groups=["staff"]).groups is None
+
+
 @given(raw=st.binary(max_size=200) | st.text(max_size=100).map(lambda text: body(text)))
 def test_any_body_gives_a_verdict(raw: bytes) -> None:
     assert not verdicts().judge(raw, DOMAIN, now=NOW).is_verified

@@ -461,6 +461,17 @@ async def test_who_opened_a_session_with_a_provider_s_token_is_known_without_an_
             assert identify(message, DOMAIN, time.time()) == known, sender
 
 
+@pytest.mark.parametrize(
+    ("groups", "passes"), [(frozenset({"staff", "x"}), True), (frozenset({"staffer"}), False), (None, False)]
+)
+def test_rules_see_the_groups_of_who_was_verified(groups: frozenset[str] | None, *, passes: bool) -> None:
+    rules = permit("staff", condition("identity.groups", "contains", "staff")), deny("rest")
+    gate = Gate(one_policy(*rules, algorithm=Algorithm.FIRST_APPLICABLE))
+    message = parsed(a_message("create", f"hyperty://{DOMAIN}/a", f"hyperty://{DOMAIN}/b", {}, id_=1))
+    known = LocalGate(unrecorded(gate), lambda *_: Identified(True, "cy", "i", groups))
+    assert (known.judge(message, frozenset()) is None) == passes
+
+
 def test_rules_of_our_own_bus_see_who_was_verified() -> None:
     rule = permit("only-cy", condition("identity.user", "equals", "cy"))
     gate = Gate(one_policy(rule, deny("rest"), algorithm=Algorithm.FIRST_APPLICABLE))

@@ -25,6 +25,7 @@ from msg_node.settings.model import DiscoverySettings, ListenSettings, NodeSetti
 from msg_node.settings.sessions import build_credentials
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring.identity import IdentityServices
+from policy.core.session_class import roles_in
 from protofly.documents import SigningKey
 from protofly.errors import Code, HostError
 from stubkit.keys import KeyRing, make_key, save_keys
@@ -164,7 +165,7 @@ async def test_a_runtime_logs_in_and_opens_its_session_with_the_token(tmp_path: 
         renewed = await ana.open("ana", bearer(value["token"]))  # on the same connection: what it has stays
         assert code_and_reason(renewed) == (200, "")
         assert renewed["body"]["session"]["expires"] <= 3_605
-        assert at.rig.port_of("ana").roles == frozenset({"guard"})
+        assert roles_in(at.rig.port_of("ana").roles) == frozenset({"guard"})
         assert identify(message, DOMAIN, time.time()) == Identified(True, "ana@alpha.example", at.provider.issuer)
         facts = await at.ask(ana, "introspect", token=value["token"])
         assert facts["body"]["value"]["active"] is True
