@@ -82,7 +82,8 @@ def run(
         lake: Reads statements and hours; writes `invoice`.
         of: Which month.
         tariffs: As `read_tariffs` gives them.
-        out: A JSON file for the new documents, replaced as a whole.
+        out: A JSON file for the new documents, replaced as a whole; without any, those that were issued last are in it,
+            so that an issue that was cut off before it wrote its file is completed.
         key: Signs that file, which then is one of `pipeline.bill_file`.
         reprices: Bill a month again by a tariff that says something else than when it was billed.
 
@@ -118,9 +119,10 @@ def run(
     result.details["documents"] = documents
     if documents:
         result.outcome = "; ".join(map(document_line, documents))
-        if out is not None:
-            durable.replace(out, _content(of, documents, key))
-            result.details["out"] = str(out.absolute())
+    newest = documents or _issued_last(result.details["issued"])
+    if newest and out is not None:
+        durable.replace(out, _content(of, newest, key))
+        result.details["out"] = str(out.absolute())
     return result
 
 
@@ -140,7 +142,15 @@ def _content(of: Billed, documents: Sequence[Mapping[str, Any]], key: SigningKey
     if key is None:
         return msgspec.json.encode(documents, order="sorted") + b"\n"
     made = msgspec.convert(documents, tuple[BillDocument, ...])
-    return bill_bytes(Bill(domain=of.our_domain, peer=of.peer, made_us=time.time_ns() // 1000, documents=made), key)
+    # The same documents give the same bytes, also when they are written again.
+    made_us = documents[0]["issued_us"]
+    return bill_bytes(Bill(domain=of.our_domain, peer=of.peer, made_us=made_us, documents=made), key)
+
+
+def _issued_last(documents: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Those of the newest issue, which is one commit."""
+    newest_us = max((one["issued_us"] for one in documents), default=0)
+    return [one for one in documents if one["issued_us"] == newest_us]
 
 
 def _issued(lake: Lake, of: Billed) -> list[dict[str, Any]]:

@@ -270,7 +270,9 @@ class _Round:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         why = ReturnedFile(path.name, sha256, reason, harmless(detail)[:500])
         if times_returned(self.lake, self.what.settings.domain, self.partner.domain, named[0]) < RETURNS_A_DAY:
-            self._return(Return(**self._names(named[0]), made_us=time.time_ns() // 1000, file=why))
+            # Of the file, so that a round that was cut off in between returns it as the same.
+            came_us = path.stat().st_mtime_ns // 1000
+            self._return(Return(**self._names(named[0]), made_us=came_us, file=why))
         _warn(self.result, f"{self.partner.domain}: {path.name} is refused: {reason}: {detail}")
         keep(path, "refused")
 
@@ -278,6 +280,7 @@ class _Round:
         return {"domain": self.what.settings.domain, "peer": self.partner.domain, "day": day}
 
     def _return(self, what: Return) -> None:
+        """Let a return wait for the partner. Made again from the same, it has the same name, and takes its place."""
         name = f"{what.day}.return-{what.made_us}"
         self.folders.put(name, lambda path: write_return(self.lake, what, path, key=self.what.key))
 
@@ -299,7 +302,7 @@ class _Round:
             details = self.notes.newest(day, self.partner.domain, "details")
             # Details that were made before our totals answer older ones.
             if details is not None and details["entered_us"] > max(own["entered_us"], theirs["entered_us"]):
-                self._reconcile(day, f"{both} and {details['entered_us']}")
+                self._reconcile(day, f"{both} and {details['entered_us']}", details["entered_us"])
 
     def _due(self) -> dict[str, str]:
         """Days that can be exchanged, and what their totals are made of."""
@@ -333,16 +336,17 @@ class _Round:
         self._add(made[0])
         self.notes.put(step, day, input_)
 
-    def _reconcile(self, day: str, input_: str) -> None:
+    def _reconcile(self, day: str, input_: str, newest_us: int) -> None:
+        """Reconcile a day and return what is not accepted; `newest_us` is when the last of its extracts came."""
         if self.notes.of("reconciled").get(day) == input_:
             return
         try:
             done = exchange.reconcile_with(self.lake, self.of(day), tolerance=self.partner.tolerance)
         except ExtractError as exc:
             # The same files give the same again: the partner has to say something else.
-            self.notes.put("reconciled", day, input_)
             why = ReturnedFile(f"{day}.details", "0" * 64, exc.verdict.code, harmless(exc.detail)[:500])
-            self._return(Return(**self._names(day), made_us=time.time_ns() // 1000, file=why))
+            self._return(Return(**self._names(day), made_us=newest_us, file=why))
+            self.notes.put("reconciled", day, input_)
             raise
         self._add(done)
         if done.exit_code is ExitCode.FINDINGS:
@@ -350,7 +354,7 @@ class _Round:
             self.result.warnings.append(f"{self.partner.domain}, {day}: {done.outcome}")
             if self.result.exit_code is ExitCode.FINE:
                 self.result.exit_code = ExitCode.FINDINGS
-            returned = unaccepted(self.lake, self.of(day), self.partner)
+            returned = unaccepted(self.lake, self.of(day), self.partner, made_us=newest_us)
             if returned is not None:
                 self._return(returned)
         self.reconciled.append(day)

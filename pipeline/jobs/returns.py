@@ -22,10 +22,16 @@ _OF_SENDER: Final = ("lost", "altered", "duplicated", "size", "outcome", "skewed
 _OF_RECEIVER: Final = ("orphan", "altered", "duplicated", "size", "outcome", "skewed")
 
 
-def unaccepted(lake: Lake, of: PartnerDay, partner: Partner) -> Return | None:
+def unaccepted(lake: Lake, of: PartnerDay, partner: Partner, *, made_us: int) -> Return | None:
     """The records of a day that the partner has and we do not accept; None when there are none.
 
     Classes of which there are no more than was agreed on are left out.
+
+    Args:
+        lake: Reads `recon_case`.
+        of: The day.
+        partner: With what was agreed on.
+        made_us: What distinguishes it from other returns of that day: the same when it is made again from the same.
 
     Raises:
         LakeError: As the lake does.
@@ -48,7 +54,7 @@ def unaccepted(lake: Lake, of: PartnerDay, partner: Partner) -> Return | None:
         domain=of.domain,
         peer=of.peer,
         day=of.day,
-        made_us=time.time_ns() // 1000,
+        made_us=made_us,
         records=records,
         left_out=sum(counts[word] for word in named) - len(records),
     )
@@ -61,9 +67,12 @@ def write_return(lake: Lake, what: Return, path: Path, *, key: SigningKey) -> No
 
 
 def note_return(lake: Lake, what: Return, result: JobResult | None = None) -> None:
-    """Note what was returned, by us or to us. Raises LakeError."""
+    """Note what was returned, by us or to us; a return that is there already is not noted again. Raises LakeError."""
     now_us = time.time_ns() // 1000
-    both = {"domain": what.domain, "peer": what.peer, "entered_us": now_us, "dt": what.day}
+    own = {"domain": what.domain, "peer": what.peer, "made_us": what.made_us}
+    if own in lake.read_small(PEER_RETURN, tuple(own), partitions=[what.day]).to_pylist():
+        return
+    both = {**own, "entered_us": now_us, "dt": what.day}
     rows = [
         both | {"role": one.role, "msg_id": bytes.fromhex(one.msg_id), "reason": one.reason} for one in what.records
     ]

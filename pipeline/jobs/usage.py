@@ -121,10 +121,13 @@ def report_news(lake: Lake, of: Watched, *, key: SigningKey, put: Callable[[str,
 def note_named(lake: Lake, report: UsageReport, senders: Sequence[Sequence[str]], result: JobResult) -> None:
     """Note whom a report has named, for each of its users with the senders as our records have them. Raises LakeError.
 
-    A report of a partner is noted as of now, whatever time it says.
+    A report of a partner is noted as of now, whatever time it says; one that is there already is not noted again.
     """
     now_us = time.time_ns() // 1000
-    both = {"domain": report.domain, "peer": report.peer, "made_us": report.made_us, "dt": day_of(now_us)}
+    own = {"domain": report.domain, "peer": report.peer, "made_us": report.made_us}
+    if own in lake.read_small(USAGE_NAMED, tuple(own)).to_pylist():
+        return
+    both = {**own, "dt": day_of(now_us)}
     rows = [
         both
         | {"src_key": sender, "messages": user.messages, "bytes": user.bytes}

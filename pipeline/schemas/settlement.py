@@ -34,6 +34,14 @@ TRAFFIC_HOURLY = Table(
 )
 """`set_xor` and `set_sum` fold `xxhash64(msg_id, digest)` of delivered messages: equal sets have equal folds."""
 
+TRAFFIC_QUARTER_HOURLY = Table(
+    "traffic_quarter_hourly",
+    columns(quarter_us=LONG, msg_type=TEXT, **_TRAFFIC, set_xor=LONG, set_sum=LONG, dt=TEXT),
+    ("dt",),
+    ("our_domain", "src_domain", "dst_domain", "role", "msg_type", "quarter_us"),
+)
+"""The same by quarters of an hour, for those who settle in a zone whose midnight is within an hour of UTC."""
+
 STATEMENT = columns(**_TRAFFIC, p50_us=LONG, p95_us=LONG, p99_us=LONG, dt=TEXT)
 """What a daily statement says; `statement_daily` adds which version of it this is, and what proves it."""
 
@@ -166,6 +174,7 @@ PEER_RETURN = Table(
         msg_id=BYTES,
         reason=TEXT,  # verdict on the file, or class of the message
         detail=TEXT,
+        made_us=LONG,  # by the clock of the author; no two of its returns have the same
         dt=TEXT,
     ),
     ("dt",),
