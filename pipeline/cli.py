@@ -212,6 +212,10 @@ def settle(
     day: Day = "",
     restate: Annotated[bool, typer.Option(help="Write a new version of final days that have changed.")] = False,
     vouch: Vouched = None,
+    quarter_hours: Annotated[
+        bool,
+        typer.Option("--quarter-hours", help="From now on keep traffic by quarters of an hour, too: for some zones."),
+    ] = False,
 ) -> None:
     """Compute hourly traffic and daily statements per domain pair."""
     with errors_reported(as_json=spark.json):
@@ -222,7 +226,7 @@ def settle(
     def work(opened: Lake) -> JobResult:
         from pipeline.jobs import settle as job
 
-        return job.run(opened, day=day or None, restate=restate, declared=word)
+        return job.run(opened, day=day or None, restate=restate, declared=word, quarters=quarter_hours)
 
     one_job("settle", spark, work)
 

@@ -20,6 +20,7 @@ from pipeline.table_log import ConflictError, DataFile
 from pipeline.tables import Change, Lake
 
 HOURLY: Final = "settle-hourly"
+QUARTER_HOURLY: Final = "settle-quarter-hourly"
 DAILY: Final = "settle-daily"
 _ATTEMPTS: Final = 5
 
@@ -92,6 +93,6 @@ def changed_days(lake: LakeFiles, job: str, version: int, table: Table = SILVER_
     return {day: input_ for day, input_ in inputs_by_day(lake, version, table).items() if done.get(day) != input_}
 
 
-def unsettled_days(lake: LakeFiles) -> set[str]:
+def unsettled_days(lake: LakeFiles, job: str = HOURLY) -> set[str]:
     """Days whose records are others than those that were settled. Raises LakeError."""
-    return set(changed_days(lake, HOURLY, lake.version(SILVER_MDR)))
+    return set(changed_days(lake, job, lake.version(SILVER_MDR)))

@@ -1,4 +1,4 @@
-"""The days and months by which partners settle, in the zone of their business, made of hours of UTC."""
+"""The days and months by which partners settle, in the zone of their business, made of hours of UTC or of quarters."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pipeline.core.utc_days import checked_day
 from protofly.errors import SettingsError
 
 HOUR_US: Final = 3_600_000_000
+QUARTER_US: Final = HOUR_US // 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class BusinessDays:
         zone: Whose midnights separate days.
 
     Raises:
-        SettingsError: A midnight that is within an hour of UTC; traffic is kept by such hours.
+        SettingsError: A midnight that is within a quarter of an hour of UTC; traffic is kept by these at best.
     """
 
     first: str
@@ -31,12 +32,17 @@ class BusinessDays:
     zone: tzinfo
 
     def __post_init__(self) -> None:
-        odd = [day for day in self._days() if self._midnight_us(day) % HOUR_US]
+        odd = [day for day in self._days() if self._midnight_us(day) % QUARTER_US]
         if odd:
             raise SettingsError(
-                f"midnight of {odd[0]} in {self.zone} is within an hour of UTC, and traffic is kept by these hours: "
-                "choose a zone that differs from UTC by whole hours"
+                f"midnight of {odd[0]} in {self.zone} is within a quarter of an hour of UTC, and traffic is kept by "
+                "these: choose a zone that differs from UTC by whole quarters, as all do today"
             )
+
+    @property
+    def is_of_whole_hours(self) -> bool:
+        """Whether each midnight is at the begin of an hour of UTC; if not, all are at that of a quarter."""
+        return not any(self._midnight_us(day) % HOUR_US for day in self._days())
 
     @property
     def begin_us(self) -> int:
@@ -49,17 +55,17 @@ class BusinessDays:
         return self._midnight_us(date.fromisoformat(self.last) + timedelta(days=1))
 
     def utc_days(self) -> list[str]:
-        """Days of UTC that have an hour of these, in their order."""
+        """Days of UTC that have a time of these, in their order."""
         first = datetime.fromtimestamp(self.begin_us // 1_000_000, UTC).date()
         last = datetime.fromtimestamp(self.end_us // 1_000_000 - 1, UTC).date()
         return [(first + timedelta(days=number)).isoformat() for number in range((last - first).days + 1)]
 
-    def day_of(self, hours_us: Iterable[int]) -> list[str]:
-        """For each hour of UTC, by its begin, the day that it belongs to; empty for those of no day of these."""
+    def day_of(self, begins_us: Iterable[int]) -> list[str]:
+        """For each hour, or quarter, by its begin, the day that it belongs to; empty for those of no day of these."""
         begin_us, end_us = self.begin_us, self.end_us
         return [
             datetime.fromtimestamp(us // 1_000_000, self.zone).date().isoformat() if begin_us <= us < end_us else ""
-            for us in hours_us
+            for us in begins_us
         ]
 
     def _days(self) -> Iterable[date]:

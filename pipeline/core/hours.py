@@ -37,6 +37,8 @@ from protofly.log_linear import NEGATIVE
 DELIVERED: Final = "delivered"
 DENIED: Final = "denied"
 HOUR_US: Final = 3_600_000_000
+QUARTER_US: Final = HOUR_US // 4
+"""All clocks of the world differ from UTC by a multiple of this, since 1972."""
 DAY_US: Final = 24 * HOUR_US
 WORDS: Final = ("our_domain", "src_domain", "dst_domain", "role", "msg_type")
 KEY: Final = (*WORDS, "hour_us")
@@ -57,7 +59,7 @@ _COUNT_BITS: Final = 53
 _ENTRY_BYTES: Final = 8
 
 
-def hours_of(records: pa.Table) -> pa.Table:
+def hours_of(records: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
     """Records added up by hour; at most one row for each hour of a domain, pair, role and message type.
 
     Bytes count messages of every outcome. Folds and latencies are those of delivered messages only: what was delivered
@@ -65,9 +67,10 @@ def hours_of(records: pa.Table) -> pa.Table:
 
     Args:
         records: The columns `RECORD` of `silver_mdr`; texts may be dictionaries.
+        unit_us: How long an "hour" is; it divides a day.
     """
     texts = {name: words(column(records, name)) for name in WORDS}
-    first_us, hour = _hours(numbers(records, "ts_us"))
+    first_us, hour = _hours(numbers(records, "ts_us"), unit_us)
     keys = [(places, len(found)) for found, places in texts.values()]
     group, _ = group_numbers([*keys, from_zero(hour)])
     outcomes, outcome = words(column(records, "outcome"))
@@ -94,7 +97,7 @@ def hours_of(records: pa.Table) -> pa.Table:
     has_rule, has_time = is_denied[one], is_delivered[one] & (bucket[one] < BUCKETS - 1)
     return _rows(
         key={name: texts_of(found, places[rows]) for name, (found, places) in texts.items()},
-        hour_us=first_us + hour[rows] * HOUR_US,
+        hour_us=first_us + hour[rows] * unit_us,
         added={
             "messages": messages,
             "delivered": delivered,
@@ -117,10 +120,10 @@ def places_of_hours(hours: pa.Table, places: int) -> Numbers:
     return places_of(hours, KEY, numbers(hours, "hour_us") // DAY_US, places)
 
 
-def whole_hours(parts: pa.Table) -> pa.Table:
+def whole_hours(parts: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
     """Parts of hours added up to whole ones, ascending by key, with `dt`."""
     key = [words(column(parts, name)) for name in WORDS]
-    first_us, hour = _hours(numbers(parts, "hour_us"))
+    first_us, hour = _hours(numbers(parts, "hour_us"), unit_us)
     group, _ = group_numbers([*((places, len(found)) for found, places in key), from_zero(hour)])
     order, starts = runs(group)
     rows = order[starts]
@@ -134,7 +137,7 @@ def whole_hours(parts: pa.Table) -> pa.Table:
     }
     hours = _rows(
         key={name: texts_of(found, places[rows]) for name, (found, places) in zip(WORDS, key, strict=True)},
-        hour_us=first_us + hour[rows] * HOUR_US,
+        hour_us=first_us + hour[rows] * unit_us,
         added=added,
         maps=maps,
         folds={
@@ -153,10 +156,16 @@ def days_of(time_us: Numbers) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(run_of_rows(order, starts), pa.int32()), names)
 
 
-def _hours(time_us: Numbers) -> tuple[int, Numbers]:
+def whole_quarters(parts: pa.Table) -> pa.Table:
+    """Parts of quarters of an hour, which `hours_of` has made, added up to whole ones; their begin is `quarter_us`."""
+    rows = whole_hours(parts, QUARTER_US)
+    return rows.rename_columns(["quarter_us" if name == "hour_us" else name for name in rows.column_names])
+
+
+def _hours(time_us: Numbers, unit_us: int) -> tuple[int, Numbers]:
     """Where the first hour begins, and the number of each hour from there."""
-    first_us = int(time_us.min()) // HOUR_US * HOUR_US if len(time_us) else 0
-    return first_us, (time_us - first_us) // HOUR_US
+    first_us = int(time_us.min()) // unit_us * unit_us if len(time_us) else 0
+    return first_us, (time_us - first_us) // unit_us
 
 
 def _buckets(times_us: pa.Array) -> Numbers:

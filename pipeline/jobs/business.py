@@ -1,6 +1,7 @@
 """What was exchanged on the days of a business zone, and whether all of it is signed off.
 
-A day of a zone is made of hours of two days of UTC, whose statements say how far it can be relied on.
+A day of a zone is made of hours of two days of UTC, whose statements say how far it can be relied on; or of quarters
+of an hour, where its midnight is within an hour of UTC.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import pyarrow.compute as pc
 from pipeline.core.business_time import BusinessDays
 from pipeline.core.days import HOUR, days_added_up, with_quantiles
 from pipeline.core.statement_choice import DRAFT, Standing, Wanted, choose
-from pipeline.day_state import unsettled_days
+from pipeline.day_state import HOURLY, QUARTER_HOURLY, unsettled_days
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.statements import outdated, outdated_line, standings_of, totals_of
 from pipeline.lake_files import LakeFiles
-from pipeline.schemas import NODE_OWNER, STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.schemas import NODE_OWNER, STATEMENT_DAILY, TRAFFIC_HOURLY, TRAFFIC_QUARTER_HOURLY
 from pipeline.statements import partner_of, plain_statement
 
 _DAYS_SHOWN: Final = 8
@@ -57,22 +58,29 @@ def exchanged(lake: LakeFiles, of: BusinessDays, domain: str) -> Exchanged:
     later = sorted(day for day in known.days if day > utc_days[-1])
     # A domain without traffic on a day has no statement of it; one of a later day says that nothing is missing before.
     proved = utc_days[-1] if _has_signed(lake, later, domain, version) else max(signed, default="")
-    behind = unsettled_days(lake)
+    behind = unsettled_days(lake, HOURLY)
+    uncut = set() if of.is_of_whole_hours else _without_quarters(lake, set(newest))
     open_days = [
         f"{day} ({reason})"
         for day in sorted(utc_days, key=lambda day: (day not in newest, day))
-        if (reason := _reason(newest.get(day), is_proved=day <= proved, is_settled=day not in behind))
+        if (
+            reason := _reason(
+                newest.get(day), is_proved=day <= proved, is_settled=day not in behind, is_cut=day not in uncut
+            )
+        )
     ]
     return Exchanged(_days(lake, of, domain), {day: one.version for day, one in newest.items()}, open_days, changed)
 
 
-def _reason(newest: Standing | None, *, is_proved: bool, is_settled: bool) -> str:
+def _reason(newest: Standing | None, *, is_proved: bool, is_settled: bool, is_cut: bool) -> str:
     """Why a day is not finished; empty if it is."""
     if not is_settled:
         return "records came since: settle"
     if newest is None:
         return "" if is_proved else "no statements"
-    return "a draft" if newest.status == DRAFT else ""
+    if newest.status == DRAFT:
+        return "a draft"
+    return "" if is_cut else "no quarters of hours: settle --quarter-hours"
 
 
 def _has_signed(lake: LakeFiles, days: list[str], domain: str, version: int) -> bool:
@@ -83,10 +91,17 @@ def _has_signed(lake: LakeFiles, days: list[str], domain: str, version: int) -> 
     return False
 
 
+def _without_quarters(lake: LakeFiles, days: set[str]) -> set[str]:
+    """Those of these days whose traffic is not kept by quarters of an hour, or was before records came."""
+    there = {file.partition["dt"] for file in lake.files(TRAFFIC_QUARTER_HOURLY)}
+    return days - there | unsettled_days(lake, QUARTER_HOURLY)
+
+
 def _days(lake: LakeFiles, of: BusinessDays, domain: str) -> pa.Table:
-    hours = lake.read_small(TRAFFIC_HOURLY, (*HOUR, "hour_us"), partitions=of.utc_days())
+    table, begin = (TRAFFIC_HOURLY, "hour_us") if of.is_of_whole_hours else (TRAFFIC_QUARTER_HOURLY, "quarter_us")
+    hours = lake.read_small(table, (*HOUR, begin), partitions=of.utc_days())
     hours = hours.filter(pc.equal(hours.column("our_domain"), domain))
-    day = pa.array(of.day_of(hours.column("hour_us").to_pylist()), pa.string())
+    day = pa.array(of.day_of(hours.column(begin).to_pylist()), pa.string())
     hours = hours.set_column(hours.schema.get_field_index("dt"), "dt", day).select(list(HOUR))
     hours = hours.filter(pc.not_equal(hours.column("dt"), ""))
     return with_quantiles(days_added_up(hours)) if hours.num_rows else hours

@@ -9,7 +9,7 @@ is one commit that names the versions that it was made from.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -24,10 +24,10 @@ from pipeline.core.hours import RECORD
 from pipeline.core.packed import places_for
 from pipeline.core.set_digests import MEMBER, WHOSE
 from pipeline.core.utc_days import end_us, moment
-from pipeline.day_state import DAILY, HOURLY, done_inputs, inputs_by_day, note_done
+from pipeline.day_state import DAILY, HOURLY, QUARTER_HOURLY, done_inputs, inputs_by_day, note_done
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
+from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY, TRAFFIC_QUARTER_HOURLY, Table
 from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.settle import (
     FOLDS,
@@ -39,6 +39,7 @@ from pipeline.transforms.settle import (
     hashes_of_members,
     settle_daily,
     settle_hourly,
+    settle_quarters,
     statements,
 )
 from pipeline.worker_rows import PACKED, Batches, WorkerRows
@@ -75,6 +76,7 @@ def run(
     restate: bool = False,
     grace_s: int = GRACE_S,
     declared: Mapping[str, int] | None = None,
+    quarters: bool = False,
 ) -> JobResult:
     """Write the statements of one day, or of all days whose records have changed or whose proofs have grown.
 
@@ -84,6 +86,7 @@ def run(
         restate: Whether a final day that has changed gets a new version; otherwise it is a finding.
         grace_s: How far beyond midnight proofs must reach before a day is final.
         declared: Until when the operator vouches for a node that is silent, in µs.
+        quarters: Keep traffic by quarters of an hour, too; where it is kept already, it is kept on.
 
     Returns:
         Ends with FINDINGS when a final day has changed and was not restated, with INCOMPLETE when the day that was
@@ -102,16 +105,10 @@ def run(
         result.exit_code = ExitCode.INCOMPLETE
         return result
     with result.timed("hourly"):
-        settled = done_inputs(lake, HOURLY)
-        stale = {one: inputs[one] for one in days if settled.get(one) != inputs[one]}
-        if stale:
-            silver = lake.read_in_workers(SILVER_MDR, silver_version, columns=RECORD, partitions=stale)
-            meta = {"input_version": silver_version}
-            done = lake.commit(
-                settle_hourly(silver), TRAFFIC_HOURLY, Change("replace_partitions", partitions=stale, meta=meta)
-            )
-            result.wrote(done.table, done.rows, done.version)
-            note_done(lake, HOURLY, stale)
+        of_days = {one: inputs[one] for one in days}
+        _add_up(lake, result, of_days, HOURLY)
+        if quarters or lake.has(TRAFFIC_QUARTER_HOURLY):
+            _add_up(lake, result, of_days, QUARTER_HOURLY)
     with result.timed("proofs"):
         proved = proved_completeness(lake, declared=declared)
     with result.timed("daily"):
@@ -126,6 +123,27 @@ def run(
     if day is not None and result.details["draft"]:
         result.exit_code = max(result.exit_code, ExitCode.INCOMPLETE)
     return result
+
+
+_ADDED_UP: Final[dict[str, tuple[Table, Callable[[WorkerRows], WorkerRows]]]] = {
+    HOURLY: (TRAFFIC_HOURLY, settle_hourly),
+    QUARTER_HOURLY: (TRAFFIC_QUARTER_HOURLY, settle_quarters),
+}
+
+
+def _add_up(lake: Lake, result: JobResult, inputs: Mapping[str, str], job: str) -> None:
+    """Write traffic of those days whose records are others than those that it was made from."""
+    settled = done_inputs(lake, job)
+    stale = {day: input_ for day, input_ in inputs.items() if settled.get(day) != input_}
+    if not stale:
+        return
+    table, added_up = _ADDED_UP[job]
+    version = result.versions[SILVER_MDR.name]
+    silver = lake.read_in_workers(SILVER_MDR, version, columns=RECORD, partitions=stale)
+    change = Change("replace_partitions", partitions=stale, meta={"input_version": version})
+    done = lake.commit(added_up(silver), table, change)
+    result.wrote(done.table, done.rows, done.version)
+    note_done(lake, job, stale)
 
 
 def decide(standing: Standing, *, until_us: int, grace_s: int, restate: bool) -> Decision | None:

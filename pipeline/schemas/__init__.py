@@ -84,6 +84,7 @@ from pipeline.schemas.settlement import (
     STATEMENT,
     STATEMENT_DAILY,
     TRAFFIC_HOURLY,
+    TRAFFIC_QUARTER_HOURLY,
     USAGE_NAMED,
 )
 from protofly.records import Kind
@@ -150,6 +151,7 @@ __all__ = [
     "TEXT",
     "TEXTS",
     "TRAFFIC_HOURLY",
+    "TRAFFIC_QUARTER_HOURLY",
     "USAGE_NAMED",
     "Table",
     "bronze_table",
@@ -176,6 +178,7 @@ TABLES: dict[str, Table] = {
         ERASURE,
         SILVER_MDR,
         TRAFFIC_HOURLY,
+        TRAFFIC_QUARTER_HOURLY,
         STATEMENT_DAILY,
         INVOICE,
         RECON_BUCKET,

@@ -35,6 +35,7 @@ INDEXED: Final = frozenset(
     {
         *("node", "kind", "boot", "segno", "seq", "first_segno", "last_segno", "batch", "verdict", "severity"),
         *("ts_us", "min_ts_us", "max_ts_us", "opened_us", "closed_us", "manifest_mtime_us", "hour_us", "bucket_us"),
+        "quarter_us",
         *("our_domain", "peer_domain", "src_domain", "dst_domain", "domain", "role", "status", "version"),
         *("pending", "unprovable"),
     }

@@ -19,7 +19,7 @@ from pyspark.sql import DataFrame
 
 from pipeline.core.days import Version, days_added_up, folds_of, with_quantiles, written_down
 from pipeline.core.groups import Rows
-from pipeline.core.hours import hours_of, places_of_hours, whole_hours
+from pipeline.core.hours import QUARTER_US, hours_of, places_of_hours, whole_hours, whole_quarters
 from pipeline.core.packed import in_one, places_for, unpacked
 from pipeline.core.set_digests import bucket_hashes, members_of, places_of_days, places_of_members, set_digests
 from pipeline.schemas import INT, LONG, STATEMENT, TEXT
@@ -46,6 +46,13 @@ def settle_hourly(silver: WorkerRows) -> WorkerRows:
     """
     hours = silver.to_places(places_of_hours, places_for(silver.records), of=hours_of)
     return hours.of_places(whole_hours)
+
+
+def settle_quarters(silver: WorkerRows) -> WorkerRows:
+    """The same for quarters of an hour; rows of `traffic_quarter_hourly`."""
+    of_quarters = partial(hours_of, unit_us=QUARTER_US)
+    parts = silver.to_places(places_of_hours, places_for(silver.records), of=of_quarters)
+    return parts.of_places(whole_quarters)
 
 
 def daily_parts(hourly: WorkerRows, places: int) -> WorkerRows:

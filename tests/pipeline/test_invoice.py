@@ -164,6 +164,35 @@ def test_a_month_of_another_zone_has_other_hours_and_is_not_mixed_with_those_of_
         invoice.run(signed_off, of(), [TARIFF])
 
 
+@pytest.mark.parametrize(
+    ("zone", "cut_us", "counted"),
+    [
+        ("Asia/Kolkata", -22 * HOUR_US // 4, 6),  # 5:30 before midnight in UTC
+        ("Asia/Kathmandu", -23 * HOUR_US // 4, 6),
+        ("America/St_Johns", 14 * HOUR_US // 4, 1),  # 3:30 after it, and after the other messages
+    ],
+)
+def test_a_month_whose_midnight_is_within_an_hour_of_utc_is_billed_by_quarters_of_hours(
+    signed_off: Lake, spark: SparkSession, zone: str, cut_us: int, counted: int
+) -> None:
+    """Of three more messages two are before that midnight."""
+    around = [silver_row(node=NODE, ts_us=MARCH_1_US + cut_us + more_us, batch=9) for more_us in (-2, -1, 0)]
+    signed_off.commit(silver(spark, around), SILVER_MDR)
+    settle.run(signed_off, restate=True)
+    result = invoice.run(signed_off, of(zone=zone), [TARIFF])
+    assert (result.exit_code, result.details["documents"]) == (ExitCode.INCOMPLETE, [])
+    assert "no quarters of hours: settle --quarter-hours" in result.warnings[0]
+
+    settled = settle.run(signed_off, quarters=True)
+
+    assert settled.rows["traffic_quarter_hourly"] > 0
+    result = invoice.run(signed_off, of(zone=zone), [TARIFF])
+    assert amounts(result)[0][-1] == [counted]
+    whole = {name: signed_off.read_small(name) for name in ("traffic_hourly", "traffic_quarter_hourly")}
+    assert len({sum(rows.column("messages").to_pylist()) for rows in whole.values()}) == 1
+    assert "traffic_quarter_hourly" not in settle.run(signed_off).rows, "what has not changed is not made again"
+
+
 def test_prices_that_change_under_the_name_of_a_tariff_are_refused_unless_asked_for(signed_off: Lake) -> None:
     invoice.run(signed_off, of(), [TARIFF])
     dearer = msgspec.structs.replace(TARIFF, rate=(Rate("in", "delivered", "0.75"), *TARIFF.rate[1:]))
