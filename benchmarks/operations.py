@@ -80,6 +80,10 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "client enable": {"name": "bench"},
     "client remove": {"name": "bench"},
     "policy add": {"files": {"bench.toml": _POLICY}, "note": "a benchmark"},
+    "group create": {"group": "bench"},
+    "group add": {"group": "bench", "member": _NOBODY},
+    "group take": {"group": "bench", "member": _NOBODY},
+    "group remove": {"group": "bench"},
     "log level": {"level": "info", "for": 60.0},
 }
 """Arguments of operations that need some, about others than those that send."""

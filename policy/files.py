@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from policy.core.conditions import NO_LISTS, Lists
 from policy.core.document import Syntax
 from policy.core.engine import CompiledPolicies
 from policy.core.model import Mode
@@ -16,13 +17,13 @@ from protofly.limits import POLICY_FILE_BYTES
 _SYNTAX: Final[dict[str, Syntax]] = {".toml": "toml", ".json": "json"}
 
 
-def read_policies(paths: Sequence[Path], *, mode: Mode = Mode.ENFORCE) -> CompiledPolicies:
-    """Read, test and compile policy files; with none of them there are no rules.
+def read_policies(paths: Sequence[Path], *, mode: Mode = Mode.ENFORCE, groups: Lists = NO_LISTS) -> CompiledPolicies:
+    """Read, test and compile policy files; with none of them there are no rules. `groups`: see `load_policies`.
 
     Raises:
         SettingsError: A file is missing, unreadable, empty, half-written or wrong; nothing is loaded then.
     """
-    return load_policies([read_policy_text(path) for path in paths], mode=mode)
+    return load_policies([read_policy_text(path) for path in paths], mode=mode, groups=groups)
 
 
 def read_policy_text(path: Path) -> PolicyText:

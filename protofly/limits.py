@@ -181,6 +181,8 @@ USER_NAMES: Final = 8  # of one record, here and abroad: one message is not to r
 
 # Identity. Source: message specification, section 13.3.
 VERDICT_SECONDS: Final = 300.0
+POLICY_GROUPS: Final = 128
+POLICY_GROUP_MEMBERS: Final = 2_000
 IDENTITY_GROUPS: Final = 64  # of one user
 GROUP_CHARS: Final = 128
 ASSERTION_VERDICTS: Final = 10_000

@@ -306,14 +306,14 @@ class PolicyEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 
     `before` and `after` are revisions, `after` absent when the new ones were refused; `diff_sha256` names exactly this
     change: the hash of the canonical source of the old policies, a line feed, and that of the new ones. `actor` is the
-    user of the operating system as whom the node runs, of an activation or roll-back who asked for it. `files` are as
-    the settings name them, those of a bundle behind its digest.
+    user of the operating system as whom the node runs, of an activation, roll-back or change of groups who asked for
+    it. `files` are as the settings name them, those of a bundle behind its digest.
     """
 
     kind = Kind.POLICY
 
     event: Literal["deployed", "refused"]
-    cause: Literal["start", "reload", "activation", "roll-back"]
+    cause: Literal["start", "reload", "activation", "roll-back", "groups"]
     actor: str
     mode: str
     files: tuple[str, ...]

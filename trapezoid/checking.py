@@ -26,6 +26,7 @@ from msg_node.settings.sessions import build_credentials
 from msg_node.settings.traces import TracesSettings
 from msg_node.storage.file_checks import FileError, check_writable_folder, read_file
 from msg_node.storage.key_files import load_online_keys
+from msg_node.storage.policy_store import PolicyStore
 from msg_node.wiring import meaning
 from msg_node.wiring.identity import keys_in_file
 from msg_node.wiring.traces import span_target
@@ -261,7 +262,7 @@ def _check_policies(settings: Settings) -> str:
     what = f"{_counted(files, 'file')}, revision {policies.compiled.revision}{', tests passed' if files else ''}"
     if not policies.active.bundle:
         return what
-    read_policies(settings.policy.files)
+    read_policies(settings.policy.files, groups=PolicyStore(settings.node.data_dir).groups())
     return f"{policies.place}: {what}; not the files of the settings"
 
 

@@ -34,8 +34,8 @@ class AdminMessages:
             HostError: See `Administration.perform`.
         """
         session = self._sessions.get(question.number)
-        if session is None or session.is_guest or OPERATOR not in session.proof.roles:
-            raise PeerError(Code.POLICY, "the admin service is for operators")
+        if session is None or session.is_guest or session.proof.roles.isdisjoint({OPERATOR, question.role}):
+            raise PeerError(Code.POLICY, f"this is for sessions with the role {question.role}")
         if question.from_key != session.runtime_key:
             raise PeerError(Code.POLICY, f"operators ask as {session.runtime}, not in the name of what runs there")
         result = await self._administration.perform(question.request, Actor(session.runtime, "message"))

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 import trio
 
-from msg_node.admin import account_changes, changes, partner_views, policy_changes, views
+from msg_node.admin import account_changes, changes, group_changes, partner_views, policy_changes, views
 from msg_node.admin.administered import Administered
 from msg_node.admin.changes import Arguments, recorded, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
@@ -71,6 +71,11 @@ _FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
 }
 
 
+_QUESTIONS: Final = {**policy_changes.QUESTIONS, **account_changes.QUESTIONS, **group_changes.QUESTIONS}
+_OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
+_WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS}
+
+
 class Administration:
     """Performs operations on one node.
 
@@ -115,7 +120,7 @@ class Administration:
         if operation.changes:
             return await self._change(operation, request, actor)
         arguments = read_arguments(operation, request.arguments)
-        question = policy_changes.QUESTIONS.get(operation.name) or account_changes.QUESTIONS.get(operation.name)
+        question = _QUESTIONS.get(operation.name)
         if question is not None:
             return await question(self._node, arguments)
         if (facts := _FACTS.get(operation.name)) is not None:
@@ -127,7 +132,7 @@ class Administration:
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
-        if operation.name in policy_changes.PLANNERS:
+        if operation.name in _OF_POLICIES:
             async with self._node.changing:
                 return await self._planned(operation, request, actor)
         if operation.name in account_changes.PLANNERS:
@@ -140,7 +145,7 @@ class Administration:
         try:
             arguments = read_arguments(operation, request.arguments)
             by = f"{actor.name} by {actor.way}"
-            planner = policy_changes.PLANNERS.get(operation.name) or account_changes.PLANNERS.get(operation.name)
+            planner = _WAITING_PLANNERS.get(operation.name)
             if planner is not None:
                 plan = await planner(self._node, arguments, by)
             else:

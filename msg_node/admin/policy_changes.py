@@ -32,6 +32,7 @@ from msg_node.storage.policy_store import (
     compile_files,
     digest_of_files,
 )
+from policy.core.model import Mode
 from policy.core.recorded_facts import ADDRESS_FACTS, unrecorded
 from protofly.errors import Code, PeerError
 from protofly.records import MessageRecord
@@ -126,7 +127,8 @@ async def add(node: Administered, arguments: Arguments, by: str) -> Plan:
         PeerError: POLICY_INVALID, TOO_LARGE.
     """
     files = msgspec.json.decode(str(arguments["files"]), type=dict[str, str])
-    compiled = await _in_thread(compile_files, files)
+    groups = await _in_thread(node.policy_store.groups)
+    compiled = await _in_thread(compile_files, files, Mode.ENFORCE, groups)
     facts = BundleFacts(
         digest=digest_of_files(files),
         revision=compiled.revision,

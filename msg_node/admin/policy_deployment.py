@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from msg_node.settings.policy import PolicySettings
-from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, PolicyStore, compile_files
+from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, Groups, PolicyStore, compile_files
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
 from policy.core.model import Mode
@@ -29,7 +29,7 @@ logger = logging.getLogger("msg_node")
 DETAIL_CHARS = 256
 
 
-Cause = Literal["start", "reload", "activation", "roll-back"]
+Cause = Literal["start", "reload", "activation", "roll-back", "groups"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,26 +54,33 @@ class Policies:
         return f"bundle {self.active.bundle}" if self.active.bundle else "the files of the settings"
 
 
-def policies_of(settings: PolicySettings, store: PolicyStore, active: ActivePolicies) -> Policies:
+def policies_of(
+    settings: PolicySettings, store: PolicyStore, active: ActivePolicies, groups: Groups | None = None
+) -> Policies:
     """Read, test and compile policies: a bundle, or the files of the settings. Blocks.
 
     Args:
         settings: Their mode, and the files.
         store: Has the bundles.
         active: What is, or is to be, in force.
+        groups: Lists that rules may refer to; None: those that the store has.
 
     Raises:
         SettingsError: Something cannot be read or used.
         PeerError: POLICY_INVALID: a bundle that could be used when it was added cannot be any more.
     """
     mode = Mode(settings.mode)
+    groups = store.groups() if groups is None else groups
     if not active.bundle:
         return Policies(
-            read_policies(settings.files, mode=mode), active, tuple(map(str, settings.files)), settings.mode
+            read_policies(settings.files, mode=mode, groups=groups),
+            active,
+            tuple(map(str, settings.files)),
+            settings.mode,
         )
     files = store.read(active.bundle).files
     names = tuple(f"{active.bundle}/{name}" for name in files)
-    return Policies(compile_files(files, mode), active, names, settings.mode)
+    return Policies(compile_files(files, mode, groups), active, names, settings.mode)
 
 
 class PolicyDeployment:

@@ -15,7 +15,7 @@ from msg_node.addresses.core.observers import Observers
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.changes import Change
-from msg_node.kernel.credentials import OPERATOR
+from msg_node.kernel.credentials import OPERATOR, POLICY_MANAGER
 from msg_node.kernel.directories import SessionDirectory
 from msg_node.kernel.registrations import StatusChange
 from msg_node.kernel.resources import check_criteria
@@ -300,8 +300,9 @@ class Services:
         session = self._state.sessions.get(number)
         if session is None:
             return Caller(number)
-        is_operator = OPERATOR in session.proof.roles and not session.is_guest
-        return Caller(number, "", is_operator, session.is_guest, session.dialect.reads_desc)
+        roles = frozenset[str]() if session.is_guest else session.proof.roles
+        is_operator, is_manager = OPERATOR in roles, POLICY_MANAGER in roles
+        return Caller(number, "", is_operator, session.is_guest, session.dialect.reads_desc, is_manager)
 
 
 def _reply(message: Message, answer: Answer, *, has_desc: bool) -> Message:

@@ -32,6 +32,10 @@ from protofly.limits import BEARER_TOKEN_CHARS
 OPERATOR = "operator"
 """The role that may look at and release what other sessions hold."""
 
+POLICY_MANAGER = "policy-manager"
+"""The role that may manage policies, and nothing else of what operators may. Source: message specification,
+section 15.2."""
+
 JWT = "jwt"
 """First word of a credential that a token of an issuer has proved; issuer and subject follow."""
 

@@ -27,7 +27,8 @@ from protofly.message import Message
 class Caller(msgspec.Struct, frozen=True):
     """The sender of a request: a session of ours (positive number, `domain` "") or a link (negative number).
 
-    `reads_desc`: a runtime of dialect A; `is_guest`: a runtime of another domain.
+    `reads_desc`: a runtime of dialect A; `is_guest`: a runtime of another domain; `is_policy_manager`: it may manage
+    policies.
     """
 
     number: int
@@ -35,6 +36,7 @@ class Caller(msgspec.Struct, frozen=True):
     is_operator: bool = False
     is_guest: bool = False
     reads_desc: bool = False
+    is_policy_manager: bool = False
 
     @property
     def is_link(self) -> bool:

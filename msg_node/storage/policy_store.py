@@ -24,10 +24,15 @@ from stubs_cache.store import write_whole
 
 FOLDER: Final = "policies"
 ACTIVE: Final = "active.json"
+GROUPS: Final = "groups.json"
+
+Groups = Mapping[str, tuple[str, ...]]
+"""Members of each group, by its name, in the order in which they were added."""
 FILES_OF_SETTINGS: Final = "settings"
 """What operators call the files of the settings where they may name a bundle."""
 SHORTEST_NAME: Final = 8
 _NAME_CHARS: Final = 128
+_NO_GROUPS: Final[Groups] = {}
 _SUFFIX: Final = ".json"
 _SYNTAX: Final[Mapping[str, Syntax]] = {".toml": "toml", ".json": "json"}
 
@@ -122,11 +127,29 @@ class PolicyStore:
         """Name what is in force from the next start on. Raises HostError: STORAGE."""
         self._write(ACTIVE, msgspec.json.encode(active))
 
+    def groups(self) -> Groups:
+        """Read the groups that rules may refer to as lists.
+
+        Raises:
+            SettingsError: The file cannot be read.
+        """
+        path = self._folder / GROUPS
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, ...]])
+        except (FileNotFoundError, NotADirectoryError):
+            return {}
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise SettingsError(f"{path}: {exc}; bring it back from a copy, or remove it to have no groups") from exc
+
+    def set_groups(self, groups: Groups) -> None:
+        """Keep these groups and no others. Raises HostError: STORAGE."""
+        self._write(GROUPS, msgspec.json.encode(groups))
+
     def bundles(self) -> list[BundleFacts]:
         """All bundles, the newest first; what cannot be read is left out."""
         found = []
         for path in self._folder.glob(f"*{_SUFFIX}"):
-            if path.name != ACTIVE:
+            if path.name not in (ACTIVE, GROUPS):
                 try:
                     found.append(self._read(path).facts)
                 except SettingsError:
@@ -198,12 +221,13 @@ def digest_of_files(files: Mapping[str, str]) -> str:
     return hashlib.sha256(msgspec.json.encode(list(files.items()))).hexdigest()
 
 
-def compile_files(files: Mapping[str, str], mode: Mode = Mode.ENFORCE) -> CompiledPolicies:
+def compile_files(files: Mapping[str, str], mode: Mode = Mode.ENFORCE, groups: Groups = _NO_GROUPS) -> CompiledPolicies:
     """Parse policy files, run their tests, and compile them.
 
     Args:
         files: Text by name.
         mode: REPORT makes all of them report what they would decide, and decide nothing.
+        groups: Lists that the files may refer to.
 
     Raises:
         PeerError: TOO_LARGE; POLICY_INVALID with file and line: they cannot be used, or one of their tests fails.
@@ -215,7 +239,7 @@ def compile_files(files: Mapping[str, str], mode: Mode = Mode.ENFORCE) -> Compil
     if not files:
         raise PeerError(Code.POLICY_INVALID, "a bundle has at least one file")
     try:
-        return load_policies([_policy_text(name, text) for name, text in files.items()], mode=mode)
+        return load_policies([_policy_text(name, text) for name, text in files.items()], mode=mode, groups=groups)
     except SettingsError as exc:
         raise PeerError(Code.POLICY_INVALID, exc.detail) from exc
 

@@ -19,6 +19,7 @@ from protofly.errors import SettingsError
 from protofly.limits import POLICY_NESTING_LEVELS
 
 Lists = Mapping[str, tuple[Scalar, ...]]
+NO_LISTS: Final[Lists] = {}
 
 _ATTRIBUTES: Final = {name: name for name in ATTRIBUTES} | ALIASES
 _SPLIT_NAMES: Final = frozenset(name.partition(".")[0] for name in ATTRIBUTES if "." in name)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from policy.core.conditions import ConditionParser, Lists, checked
+from policy.core.conditions import NO_LISTS, ConditionParser, Lists, checked
 from policy.core.document import Node, Syntax, read_document
 from policy.core.engine import CompiledPolicies, compile_policies
 from policy.core.examples import Example, parse_examples, run_examples
@@ -109,35 +109,39 @@ class PolicyFile(NamedTuple):
     notes: tuple[str, ...]
 
 
-def load_policies(texts: Sequence[PolicyText], *, mode: Mode = Mode.ENFORCE) -> CompiledPolicies:
+def load_policies(
+    texts: Sequence[PolicyText], *, mode: Mode = Mode.ENFORCE, groups: Lists = NO_LISTS
+) -> CompiledPolicies:
     """Parse files, run the tests of each, and compile them together in their order.
 
     Args:
         texts: The files.
         mode: REPORT makes all of them report what they would decide, and decide nothing.
+        groups: Lists that each file has besides its own; its own of the same name counts.
 
     Raises:
         SettingsError: Anything wrong in any of them; nothing is loaded then.
     """
     sets: list[PolicySet] = []
     for text in texts:
-        sets.extend(parse_policy_file(text).sets)
+        sets.extend(parse_policy_file(text, groups).sets)
     if mode is Mode.REPORT:
         sets = [replace(policy_set, mode=Mode.REPORT) for policy_set in sets]
     return compile_policies(sets)
 
 
-def parse_policy_file(source: PolicyText) -> PolicyFile:
-    """Parse one file and run its tests.
+def parse_policy_file(source: PolicyText, groups: Lists = NO_LISTS) -> PolicyFile:
+    """Parse one file and run its tests; `groups` are lists that it has besides its own.
 
     Raises:
         SettingsError: What is wrong, as `file:line: message`.
     """
     document = read_document(source.text, name=source.name, syntax=source.syntax)
     if isinstance(document.value, list):
-        return _checked_file(source, document.entries(), _FileParser({}, {}), ())
+        return _checked_file(source, document.entries(), _FileParser(groups, {}), ())
     members = document.members(_FILE_KEYS)
-    parser = _FileParser(_parse_lists(members.pop("lists", None)), _parse_limits(members.pop("limits", None)))
+    lists = {**groups, **_parse_lists(members.pop("lists", None))}
+    parser = _FileParser(lists, _parse_limits(members.pop("limits", None)))
     examples = parse_examples(members.pop("tests", None))
     if "sets" not in members:
         inner = {key: value for key, value in _as_dict(document).items() if key not in ("lists", "limits", "tests")}

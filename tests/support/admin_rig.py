@@ -43,6 +43,7 @@ ADMIN_ADDRESS = f"domain://msg-node.{DOMAIN}/admin"
 PEP_ADDRESS = f"domain://msg-node.{DOMAIN}/pep"
 OPERATOR = Credential(digest_of("secret"), runtime_address("ops"), frozenset({"operator"}))
 PLAIN = Credential(digest_of("plain"), runtime_address("ops"))
+MANAGER = Credential(digest_of("manager"), runtime_address("boss"), frozenset({"policy-manager"}))
 GUEST = Credential(digest_of("guest"), f"runtime://{FOREIGN}/*", frozenset({"operator"}))
 
 
@@ -78,7 +79,7 @@ async def ask_admin(runtime: Runtime, operation: str, type_: str = "execute", **
 def _settings(folder: Path, identity: IdentitySettings) -> Settings:
     accepted = [
         CredentialSettings(runtime=one.runtime, token_sha256=one.digest, roles=tuple(one.roles))
-        for one in (OPERATOR, PLAIN, GUEST)
+        for one in (OPERATOR, PLAIN, MANAGER, GUEST)
     ]
     return Settings(
         node=NodeSettings(domain=DOMAIN, data_dir=folder),

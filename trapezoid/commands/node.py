@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trapezoid.commands import node_accounts, node_changes, node_policies
+from trapezoid.commands import node_accounts, node_changes, node_groups, node_policies
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ app.add_typer(node_changes.peer_app, name="peer")
 app.add_typer(node_changes.stub_app, name="stub")
 app.add_typer(node_changes.gate_app, name="gate")
 app.add_typer(node_policies.app, name="policy")
+app.add_typer(node_groups.app, name="group")
 app.add_typer(node_accounts.user_app, name="user")
 app.add_typer(node_accounts.client_app, name="client")
 for command in (
@@ -199,6 +200,14 @@ def gates(config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after:
     """List gates for a time, in the order in which they are asked."""
     columns = ("effect", "from", "to", "type", "scheme", "until", "since", "by", "reason")
     _list(config, "gates", _page(where, limit, after), columns, as_json=json)
+
+
+@app.command()
+def groups(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List the groups that rules refer to, with their members."""
+    _list(config, "groups", _page(where, limit, after), ("group", "count", "members"), as_json=json)
 
 
 @app.command()

@@ -78,10 +78,14 @@ def _load(files: list[Path], config: Path | None) -> Gate:
             raise SettingsError("give policy files or --config")
         return Gate(read_policies(files))
     from msg_node.settings.load import load_settings
+    from msg_node.storage.policy_store import PolicyStore
     from msg_node.wiring.meaning import build_gate
 
     settings = load_settings(config)
-    return build_gate(settings, read_policies(files, mode=Mode(settings.policy.mode)) if files else None)
+    if not files:
+        return build_gate(settings)
+    groups = PolicyStore(settings.node.data_dir).groups()
+    return build_gate(settings, read_policies(files, mode=Mode(settings.policy.mode), groups=groups))
 
 
 def _hook(text: str) -> Hook:

@@ -16,6 +16,7 @@ from typing import Final
 import msgspec
 
 from msg_node.admin.core.operations import AdminRequest, find_operation
+from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.resources import Members, object_or_refuse, text_of
 from msg_node.kernel.service import Answer, Caller, ConnectorName, Inquiry, Lane, ServiceRequest, inquire
 from protofly.errors import Code, PeerError
@@ -25,11 +26,15 @@ _TYPES: Final = frozenset({"read", "execute"})
 
 
 class AdminQuestion(msgspec.Struct, frozen=True):
-    """A request of the session with that number, sent in the name `from_key`."""
+    """A request of the session with that number, sent in the name `from_key`.
+
+    `role` is the role that it needs, unless it is that of operators.
+    """
 
     request: AdminRequest
     number: int
     from_key: str
+    role: str = OPERATOR
 
 
 ADMIN: Final[ConnectorName[AdminQuestion, object]] = ConnectorName("admin")
@@ -53,9 +58,12 @@ def admin_service(request: ServiceRequest) -> Inquiry:
     return ask(request, asked)
 
 
-def ask(request: ServiceRequest, asked: AdminRequest) -> Inquiry:
-    """Have an operation performed for the sender of a request; the answer has its result as `value`."""
-    question = AdminQuestion(asked, request.caller.number, request.message.from_key)
+def ask(request: ServiceRequest, asked: AdminRequest, role: str = OPERATOR) -> Inquiry:
+    """Have an operation performed for the sender of a request, who has to have that role, or that of operators.
+
+    The answer has its result as `value`.
+    """
+    question = AdminQuestion(asked, request.caller.number, request.message.from_key, role)
     return inquire(ADMIN, question, lambda value, _now: Answer(value=value), lane=Lane("admin"))
 
 

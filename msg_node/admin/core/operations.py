@@ -123,6 +123,10 @@ _DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_requ
 _BUNDLE: Final = (
     Argument("bundle", ArgumentKind.TEXT, "Digest or revision, or its first eight characters.", is_required=True),
 )
+_GROUP: Final = (Argument("group", ArgumentKind.TEXT, "Name of the group.", is_required=True),)
+_MEMBER: Final = Argument(
+    "member", ArgumentKind.TEXT, "A text that rules compare: a user, an address, a domain.", is_required=True
+)
 _NAME: Final = Argument(
     "name", ArgumentKind.TEXT, "Lower-case letters, digits, and `.`, `_`, `-` inside.", is_required=True
 )
@@ -187,6 +191,7 @@ _TABLE: Final = (
     ),
     Operation("policy active", "Which policies are in force, since when, and what was before."),
     Operation("policy bundles", "Bundles of policies, newest first, and the files of the settings.", _PAGED),
+    Operation("groups", "Named lists that rules refer to, with their members.", _PAGED),
     Operation("policy bundle", "One bundle with its files.", _BUNDLE),
     Operation("alarms", "Alarms that are raised, oldest first.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
@@ -270,6 +275,10 @@ _TABLE: Final = (
     _change("policy activate", "Put a bundle in force, or `settings`, the files of the settings.", _BUNDLE),
     _change("policy roll-back", "Put in force what was before."),
     _change("policy remove", "Forget a bundle that is not in force.", _BUNDLE),
+    _change("group create", "Make a group without members, to which rules refer as a list.", _GROUP),
+    _change("group add", "Add a member to a group, from the next message on.", (*_GROUP, _MEMBER)),
+    _change("group take", "Take a member out of a group, from the next message on.", (*_GROUP, _MEMBER)),
+    _change("group remove", "Remove a group to which no policies in force refer.", _GROUP),
     _change("user add", "Add a local user.", (_NAME, _NEW_PASSWORD, _ROLES)),
     _change("user change", "Give a local user other roles, from the next log-in on.", (_NAME, _ROLES)),
     _change("user password", "Change the password of a local user, and end all log-ins.", (_NAME, _NEW_PASSWORD)),

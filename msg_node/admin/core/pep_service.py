@@ -1,4 +1,4 @@
-"""`domain://msg-node.<d>/pep`: the policy manager by message, for runtimes with the role of operators.
+"""`domain://msg-node.<d>/pep`: policies by message, for runtimes with the role `policy-manager` or `operator`.
 
 Each request is an operation of the admin service under the name that the message specification gives it, so that it is
 checked, performed and recorded as on every other way in. Source: message specification, section 15.2.
@@ -11,17 +11,33 @@ from typing import Any, Final
 
 import msgspec
 
-from msg_node.admin.core.admin_service import ask, check_operator, is_dry_run
+from msg_node.admin.core.admin_service import ask, is_dry_run
 from msg_node.admin.core.operations import AdminRequest
+from msg_node.kernel.credentials import POLICY_MANAGER
 from msg_node.kernel.resources import Members, object_or_refuse, text_of
-from msg_node.kernel.service import Inquiry, ServiceRequest
+from msg_node.kernel.service import Caller, Inquiry, ServiceRequest
 from protofly.errors import Code, PeerError
 
 _BUNDLES: Final = "/bundles"
 _POLICY_FILE: Final = "policy.json"
 """Name of a policy set that comes without files."""
 _HOOKS: Final = {"domain-out": "out", "domain-in": "in"}
-_LISTS: Final = {_BUNDLES: "policy bundles", "/active": "policy active", "/decisions": "denials", "/gates": "gates"}
+_LISTS: Final = {
+    _BUNDLES: "policy bundles",
+    "/active": "policy active",
+    "/decisions": "denials",
+    "/gates": "gates",
+    "/groups": "groups",
+}
+
+_GROUP_METHODS: Final = {
+    "createGroup": "group create",
+    "deleteGroup": "group remove",
+    "removeGroup": "group remove",
+    "addToGroup": "group add",
+    "removeFromGroup": "group take",
+}
+_GROUP_WORDS: Final = {"groupName": "group", "userEmail": "member"}
 
 _Named = tuple[str, dict[str, Any]]
 """An operation and its arguments."""
@@ -31,15 +47,22 @@ def pep_service(request: ServiceRequest) -> Inquiry:
     """Serve `read`, `create`, `update`, `delete` and `execute`.
 
     Raises:
-        PeerError: POLICY for everybody but operators of this node, before anything of the body is read; BAD_TYPE,
-            BAD_BODY, TOO_LARGE, NO_SUCH_SERVICE.
+        PeerError: POLICY for everybody but policy managers and operators of this node, before anything of the body is
+            read; BAD_TYPE, BAD_BODY, TOO_LARGE, NO_SUCH_SERVICE.
     """
-    check_operator(request.caller)
+    _check_manager(request.caller)
     read = _READERS.get(request.message.type)
     if read is None:
         raise PeerError(Code.BAD_TYPE, f"this service knows {', '.join(_READERS)}")
     operation, arguments = read(request.members)
-    return ask(request, AdminRequest(operation=operation, arguments=arguments, dry_run=is_dry_run(request.members)))
+    asked = AdminRequest(operation=operation, arguments=arguments, dry_run=is_dry_run(request.members))
+    return ask(request, asked, POLICY_MANAGER)
+
+
+def _check_manager(caller: Caller) -> None:
+    """Let nobody else pass. Raises PeerError: POLICY."""
+    if not (caller.is_operator or caller.is_policy_manager) or caller.is_guest or caller.is_link:
+        raise PeerError(Code.POLICY, "policies are for sessions with the role policy-manager or operator")
 
 
 def _read(members: Members) -> _Named:
@@ -73,11 +96,16 @@ def _execute(members: Members) -> _Named:
     method = text_of(members, "method")
     if method == "roll-back":
         return "policy roll-back", {}
-    if method not in ("evaluate", "gates"):
-        raise PeerError(Code.NO_SUCH_SERVICE, "this service executes evaluate, gates and roll-back")
+    if method in ("groups", "getGroupsNames"):
+        return "groups", {}
+    if method not in ("evaluate", "gates", *_GROUP_METHODS):
+        known = ", ".join(("evaluate", "gates", "groups", "roll-back", *_GROUP_METHODS))
+        raise PeerError(Code.NO_SUCH_SERVICE, f"this service executes {known}")
     params = object_or_refuse(members, "params")
     if method == "gates":
         return _gates(params)
+    if method in _GROUP_METHODS:
+        return _GROUP_METHODS[method], _renamed(params)
     message = params.get("message")
     if not isinstance(message, dict):
         raise PeerError(Code.BAD_BODY, "`params.message` is the message that is to be judged")
@@ -96,6 +124,17 @@ def _gates(params: Members) -> _Named:
     if op not in ("set", "unset"):
         raise PeerError(Code.BAD_BODY, "`params.op` is set or unset")
     return f"gate {op}", {name: value for name, value in params.items() if name != "op"}
+
+
+def _renamed(params: Members) -> dict[str, Any]:
+    """Arguments of a change of groups, also under the names that the policy engine of runtimes gives them."""
+    renamed: dict[str, Any] = {}
+    for name, value in params.items():
+        key = _GROUP_WORDS.get(name, name)
+        if key in renamed:
+            raise PeerError(Code.BAD_BODY, f"`params` has `{key}` twice, under two names")
+        renamed[key] = value
+    return renamed
 
 
 def _bundle_of(resource: str) -> str:
