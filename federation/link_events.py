@@ -90,6 +90,11 @@ class LinkEvents:
         """The trouble that keeps us from the domain, in one line; "" when there is none."""
         return self._trouble.text(time.time())
 
+    @property
+    def is_on_the_way(self) -> bool:
+        """True if that trouble is on the way to the domain, and not in what it publishes or in its stub."""
+        return self._trouble.is_on_the_way
+
     def stalled(self, detail: str) -> None:
         """The far end is silent although it owes us something."""
         if self._log_lines.takes("stall"):

@@ -98,16 +98,20 @@ class StubSupervisor:
         return restart.at - self._link.now()
 
     def _unusable(self, exc: HostError) -> float:
-        """What the domain publishes is refused, or the stub cannot be started here: time alone does not heal it."""
-        link, is_refused = self._link, isinstance(exc, PeerError)
+        """What the domain publishes is refused, there is no way to it, or the stub cannot be started here.
+
+        Time alone does not heal it. Only what the domain publishes can fail a verification.
+        """
+        link, is_refused, is_on_the_way = self._link, isinstance(exc, PeerError), exc.code in _LINE_CODES
         if is_refused:
-            link.events.met(Side.LINE if exc.code in _LINE_CODES else Side.DOCUMENTS, str(exc))
+            link.events.met(Side.LINE if is_on_the_way else Side.DOCUMENTS, str(exc))
             link.stub.refused()
             self._interworking.withdrawn(link.domain)
         else:
             logger.error("the stub of %s cannot be started: %s", link.domain, exc, extra={"domain": link.domain})
         link.events.refused(exc.code, exc.detail)
-        pause_seconds = self._life.unusable(exc.detail or exc.code.description, is_refused=is_refused)
+        detail = exc.detail or exc.code.description
+        pause_seconds = self._life.unusable(detail, is_refused=is_refused and not is_on_the_way)
         self._answer_all(exc.code, exc.detail)
         return pause_seconds
 

@@ -130,6 +130,11 @@ class ContactTrouble:
         self._text = f"{_BEGINNINGS[side].format(domain=self._domain, text=text)}; {advice(side, text, now)}"
         return self._text if is_new else ""
 
+    @property
+    def is_on_the_way(self) -> bool:
+        """True if the domain is not reached at all: nothing is said against what it publishes, nor against its stub."""
+        return self._side is Side.LINE
+
     def over(self) -> None:
         """The domain is reached."""
         self._side, self._words, self._text = None, "", ""

@@ -19,6 +19,7 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.changes import shown
 from msg_node.admin.core.alarms import Alarm, AlarmNews, budget_spent
 from msg_node.admin.link_report import link_problem
+from msg_node.admin.partner_views import alarm_detail
 from msg_node.kernel.service import Event
 from msg_node.records.writer import RecordsStatistics, WriterState
 from protofly.errors import HostError
@@ -81,7 +82,8 @@ class AlarmWatch:
         for link in node.federation.links:
             if link.domain in named:
                 found[Alarm.PARTNER, link.domain] = float(bool(link_problem(link)))
-                found[Alarm.STUB, link.domain] = float(link.stub.state in _FAILED_STUBS)
+                is_failing = link.stub.state in _FAILED_STUBS and not link.events.is_on_the_way
+                found[Alarm.STUB, link.domain] = float(is_failing)
         for domain in named:
             window = node.traffic.window(domain, _HOUR, time.time())
             found[Alarm.BUDGET, domain] = budget_spent(window.passed, window.failed)
@@ -95,13 +97,16 @@ class AlarmWatch:
         state = "raised" if one.is_raised else "cleared"
         subject = one.subject or "the node"
         level = logging.WARNING if one.is_raised else logging.INFO
-        logger.log(level, "alarm %s of %s is %s: %s", one.alarm.word, subject, state, one.alarm.meaning)
+        detail = alarm_detail(self._node, one.alarm, one.subject) if one.is_raised else ""
+        text = f"{one.alarm.meaning} {detail}".rstrip()
+        logger.log(level, "alarm %s of %s is %s: %s", one.alarm.word, subject, state, text)
         facts = {
             "alarm": one.alarm.word,
             "subject": one.subject,
             "state": state,
             "value": round(one.value, 3),
             "meaning": one.alarm.meaning,
+            "detail": detail,
             "domain": self._node.settings().node.domain,
             "time": round(time.time(), 3),
         }
@@ -112,7 +117,7 @@ class AlarmWatch:
                 actor="the node",
                 way="node",
                 arguments=shown({"alarm": one.alarm.word, "subject": one.subject}) or "{}",
-                after=shown({"state": state, "value": facts["value"]}),
+                after=shown({"state": state, "value": facts["value"], "detail": detail}),
             )
         )
         url = self._node.bus.options.node

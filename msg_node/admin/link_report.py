@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 
 from federation.core.canary_lane import CanaryLane
+from federation.core.contact_trouble import cleaned
 from federation.core.link_counts import LinkCount
 from federation.core.link_machine import queues_of
 from federation.domain_link import DomainLink
@@ -18,6 +20,14 @@ def link_problem(link: DomainLink) -> str:
     if machine.state == "stalled":
         return f"{link.domain} is stalled: {machine.detail}"
     return "" if machine.carriers else link.events.trouble
+
+
+def failure_of(links: Iterable[DomainLink], domain: str) -> str:
+    """What fails with a domain, and what to do about it; "" if nothing is known."""
+    for link in links:
+        if link.domain == domain:
+            return link_problem(link) or f"its stub is {link.stub.state}: {cleaned(link.machine.detail)}".rstrip(": ")
+    return ""
 
 
 def link_status(link: DomainLink) -> dict[str, object]:

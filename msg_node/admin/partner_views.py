@@ -11,11 +11,12 @@ import msgspec
 
 from msg_node.admin import views
 from msg_node.admin.administered import Administered
+from msg_node.admin.core.alarms import Alarm
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.pages import Row
 from msg_node.admin.core.traffic import OTHER, Stage, Window
 from msg_node.admin.evaluation import explained, facts_at
-from msg_node.admin.link_report import link_status
+from msg_node.admin.link_report import failure_of, link_status
 from msg_node.settings.model import PeerSettings
 from policy.core.gate import Gate
 from policy.core.model import HOOKS, Hook
@@ -105,6 +106,11 @@ def denials(node: Administered, domain: str = "") -> Iterator[Row]:
         }
 
 
+def alarm_detail(node: Administered, alarm: Alarm, subject: str) -> str:
+    """What fails now, and what to do about it, of an alarm about a partner's link or stub; "" for the others."""
+    return failure_of(node.federation.links, subject) if alarm in (Alarm.PARTNER, Alarm.STUB) else ""
+
+
 def alarms(node: Administered) -> Iterator[Row]:
     """Alarms that are raised, oldest first."""
     for one in node.alarms.raised():
@@ -114,6 +120,7 @@ def alarms(node: Administered) -> Iterator[Row]:
             "since": datetime.fromtimestamp(one.since or 0.0, UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
             "value": round(one.value, 3),
             "meaning": one.alarm.meaning,
+            "detail": alarm_detail(node, one.alarm, one.subject),
         }
 
 

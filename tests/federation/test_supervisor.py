@@ -182,6 +182,9 @@ async def test_who_comes_while_a_domain_is_given_up_hears_the_same_reason_as_tho
         (answer,) = rig.pair.a.answers
         assert str(body_of(answer)["description"]).endswith(": address: no address")
         assert link.send(request(2)) == Refusal(Code.NO_SUCH_DOMAIN, detail="address: no address")
+        assert (link.stub.state, link.state) == ("deployment-failed", "failed")
+        assert link.events.is_on_the_way
+        assert link.events.trouble.endswith("check the name, and ask for their records")
         nursery.cancel_scope.cancel()
 
 

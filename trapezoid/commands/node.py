@@ -186,7 +186,7 @@ def policy_bundles(
 @app.command()
 def alarms(config: Config, json: Json = False) -> None:
     """List the alarms that are raised, oldest first."""
-    _list(config, "alarms", {}, ("alarm", "subject", "since", "value", "meaning"), as_json=json)
+    _list(config, "alarms", {}, ("alarm", "subject", "since", "value", "meaning", "detail"), as_json=json)
 
 
 @app.command()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from federation.core.contact_trouble import Side
+from federation.link_events import LinkEvents
 from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.admin.core.alarms import Alarm, AlarmNews, Alarms, Raised, budget_spent
 from msg_node.records.writer import RecordsStatistics, WriterState
@@ -139,6 +142,46 @@ def watch_of(at: AdminRig, calls: list[Any], *, is_refused: bool = False) -> Ala
         sealed_bytes=0,
     )
     return AlarmWatch(at.node, records=lambda: records, expiring=list, call=call)
+
+
+@pytest.mark.parametrize(
+    ("side", "text", "state", "raised", "says"),
+    [
+        (
+            Side.LINE,
+            "no-such-domain: address: no address",
+            "deployment-failed",
+            "partner-unreachable",
+            "check the name",
+        ),
+        (Side.LINE, "connect-failed", "deployment-failed", "partner-unreachable", "no line to"),
+        (Side.DOCUMENTS, "document-expired", "verify-failed", "stub-failing", "what beta.example publishes is refused"),
+        (None, "", "quarantined", "stub-failing", "its stub is quarantined: it trapped"),
+    ],
+)
+async def test_an_alarm_names_what_fails_and_a_domain_that_is_not_reached_has_no_failing_stub(
+    tmp_path: Path, side: Side | None, text: str, state: str, raised: str, says: str
+) -> None:
+    async with admin_rig(tmp_path) as at:
+        events, calls = LinkEvents(FOREIGN, lambda _record: None), list[Any]()
+        if side is not None:
+            events.met(side, text)
+        link = SimpleNamespace(
+            domain=FOREIGN,
+            events=events,
+            machine=SimpleNamespace(state=state, carriers=(), detail="it trapped"),
+            stub=SimpleNamespace(state=state),
+        )
+        at.node.federation.links = (link,)  # type: ignore[assignment, misc]
+        watch, now = watch_of(at, calls), time.time()
+        for seconds in range(0, 330, 30):
+            await watch.look(now + seconds)
+        found = {one["alarm"]: one["detail"] for one in calls}
+        assert says in found[raised]
+        assert ("stub-failing" in found) == (raised == "stub-failing")
+        ops = await at.operator()
+        rows = (await ask_admin(ops, "alarms", "read"))["value"]["rows"]
+        assert {row["alarm"]: row["detail"] for row in rows} == found
 
 
 @pytest.mark.parametrize("is_refused", [False, True])
