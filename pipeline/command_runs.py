@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json as json_library
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -81,11 +81,18 @@ def _report(code: str, detail: str, *, as_json: bool) -> None:
 
 
 @contextmanager
-def opened_lake(spark: SparkOptions, *, spools: Sequence[Location] | None = (), makes: bool = False) -> Iterator[Lake]:
+def opened_lake(
+    spark: SparkOptions,
+    *,
+    spools: Sequence[Location] | None = (),
+    makes: bool = False,
+    settings: Mapping[str, str] | None = None,
+) -> Iterator[Lake]:
     """The lake, in a Spark session of its own. Without the extra `pipeline`, the error says how to install it.
 
     `spools` will be read, too; None: nobody knows how much there will be. Only a command that `makes` a lake gets one
-    where there is none; for the others that is an error, which is reported before Spark is started.
+    where there is none; for the others that is an error, which is reported before Spark is started. `settings` are
+    further ones of Spark.
     """
     with errors_reported(as_json=spark.json):
         from pipeline.executor_sight import check_sight, proofs_of
@@ -97,7 +104,7 @@ def opened_lake(spark: SparkOptions, *, spools: Sequence[Location] | None = (), 
         if not makes:
             LakeFiles.of(spark.lake)
         input_bytes = None if spools is None else bytes_in([spark.lake, *spools])
-        more = {} if spark.archive is None else archive_settings(spark.archive)
+        more = {**(settings or {}), **({} if spark.archive is None else archive_settings(spark.archive))}
         session = start_session(spark.master or None, memory=spark.memory, input_bytes=input_bytes, more=more)
         try:
             lake = Lake(spark.lake, session)
