@@ -17,11 +17,14 @@ from typing import Any, Final
 
 import httpx
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.alert_mail import Mailbox
+from pipeline.core.partner_alerts import PATTERNS, of_returns, of_usage
+from pipeline.core.utc_days import day_of
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.schemas import ALERT, ALERT_SENT
+from pipeline.schemas import ALERT, ALERT_SENT, PEER_RETURN, USAGE_NAMED
 from pipeline.serve_settings import Alerts, login_of
 from pipeline.tables import Change, Lake
 
@@ -82,7 +85,8 @@ def labelled(alert: Mapping[str, Any]) -> dict[str, Any]:
     labels = {name: str(alert[name] or "") for name in ("our_domain", "peer_domain", "pattern", "subject", "severity")}
     start = _moment(alert["hour_us"])
     return {
-        "labels": {"alertname": "TrapezoidAbuse", "hour": start} | labels,
+        "labels": {"alertname": "TrapezoidPartner" if alert["pattern"] in PATTERNS else "TrapezoidAbuse", "hour": start}
+        | labels,
         "annotations": {
             "summary": f"{alert['pattern']} from {alert['peer_domain']}",
             "description": alert["explanation"] or "",
@@ -92,14 +96,15 @@ def labelled(alert: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_us: int) -> JobResult:
+def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_us: int, domain: str = "") -> JobResult:
     """Send alerts that were not sent yet.
 
     Args:
-        lake: Reads `alert`, writes `alert_sent`.
+        lake: Reads `alert`, and what partners have reported and returned; writes `alert_sent`.
         sinks: Where to.
         least: Lowest severity that is sent.
         since_us: Only alerts of hours from here on: what is old is no news to anybody.
+        domain: Ours, for what partners say; empty: that is left out.
 
     Returns:
         Ends with INCOMPLETE when some receiver did not accept them; they are sent again the next time.
@@ -108,7 +113,8 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
         LakeError: As the lake does.
     """
     result = JobResult("alerts")
-    alerts = [row for row in lake.read_small(ALERT).to_pylist() if _RANK.get(row["severity"], 0) >= _RANK[least]]
+    found = lake.read_small(ALERT).to_pylist() + (_of_partners(lake, domain, since_us) if domain else [])
+    alerts = [row for row in found if _RANK.get(row["severity"], 0) >= _RANK[least]]
     alerts = sorted((row for row in alerts if row["hour_us"] >= since_us), key=lambda row: int(row["hour_us"]))
     current = {id_of(row): row for row in alerts}
     version = max(lake.version(ALERT_SENT), 0)
@@ -134,6 +140,16 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
         result.wrote(ALERT_SENT.name, count, done.version)
     result.outcome = f"{count:,} alerts sent"
     return result
+
+
+def _of_partners(lake: Lake, domain: str, since_us: int) -> list[dict[str, Any]]:
+    """What partners have reported and returned to us since; returns are stored by the day that they are about."""
+    since = day_of(since_us)
+    days = {file.partition["dt"] for file in lake.files(USAGE_NAMED) if file.partition["dt"] >= since}
+    reports = lake.read_small(USAGE_NAMED, partitions=days).to_pylist()
+    returns = lake.read_small(PEER_RETURN)
+    news = returns.filter(pc.greater_equal(returns.column("entered_us"), since_us)).to_pylist()
+    return [*of_usage(reports, domain), *of_returns(news, domain)]
 
 
 def _moment(hour_us: int) -> str:

@@ -122,8 +122,9 @@ class Work:
 
     def _send(self) -> JobResult:
         since_us = int((time.time() - NEWS_S) * 1e6)
-        alerts = self.settings.alerts
-        return send_new(self.lake, sinks_of(alerts), least=alerts.severity, since_us=since_us)
+        alerts, exchange = self.settings.alerts, self.settings.exchange
+        domain = exchange.domain if exchange is not None else ""
+        return send_new(self.lake, sinks_of(alerts), least=alerts.severity, since_us=since_us, domain=domain)
 
     def _report_usage(self) -> JobResult:
         """Let reports of high usage wait for the partners that they are about."""
@@ -150,6 +151,7 @@ class Work:
 
 _NEXT: Final = {
     "usage": ("exchange",),
+    "exchange": ("alerts",),
     "ingest": ("refine",),
     "refine": ("abuse",),
     "settle": ("abuse",),
