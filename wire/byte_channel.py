@@ -4,6 +4,11 @@ Reading waits; writing does not: `send_nowait` hands the bytes to the kernel at 
 that the message path writes one block per destination without a task switch, with TLS as without. A drain task exists
 only while something is left over.
 
+OpenSSL keeps errors for a whole thread, and takes any of them for the reason why a call wants more bytes. An error that
+somebody has left there, such as a parser of certificates, would end the next connection that reads, whosever it is.
+Python takes an error away when it raises it. So a read that fails is made once more: what ends a connection fails
+again. Handshakes begin without old errors, and writes never want more. Source: SSL_get_error(3).
+
 Why not `trio.SSLStream`: its lock and retry loop cost 40-70 µs per lone message and it cannot write without waiting
 (performance study, section 5).
 """
@@ -162,19 +167,24 @@ class ByteChannel:
 
     def _read_tls(self) -> bytes | None:
         """Everything that can be decrypted now; None when more bytes are needed, b"" at the end."""
+        parts: list[bytes] = []
+        ended = self._decrypt(parts)
+        if ended is None:
+            ended = self._decrypt(parts) is not False
+        self._flush_tls()
+        return b"".join(parts) if parts or ended else None
+
+    def _decrypt(self, parts: list[bytes]) -> bool | None:
+        """Add what can be decrypted now: False when more bytes are needed, True at the end, None after an error."""
         assert self._tls is not None
-        parts = []
-        ended = False
         try:
             while part := self._tls.read(RECEIVE_BYTES):
                 parts.append(part)
-            ended = True
         except ssl.SSLWantReadError:
-            pass
+            return False
         except ssl.SSLError:
-            ended = True
-        self._flush_tls()
-        return b"".join(parts) if parts or ended else None
+            return None
+        return True
 
     async def _receive_raw(self) -> bytes:
         if self._may_have_more:

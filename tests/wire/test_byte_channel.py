@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
+from pathlib import Path
 
 import pytest
 import trio
@@ -417,3 +419,34 @@ async def test_a_reader_with_endless_input_lets_others_run() -> None:
         await receive_exactly(server, len(HUGE))
         assert turns > 100
         nursery.cancel_scope.cancel()
+
+
+def leave_an_error(folder: Path) -> None:
+    """Have OpenSSL keep an error for this thread, as a parser of certificates does that finds none."""
+    (folder / "empty.pem").write_text("no certificate")
+    with contextlib.suppress(ssl.SSLError):
+        ssl._ssl._test_decode_cert(str(folder / "empty.pem"))  # type: ignore[attr-defined]
+
+
+async def test_an_error_that_others_left_in_openssl_ends_no_connection(tmp_path: Path) -> None:
+    async with channel_pair(is_tls=True) as (client, server):
+        for number in range(3):
+            leave_an_error(tmp_path)
+            server.send_nowait(b"%d" % number)
+            assert await client.receive() == b"%d" % number
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_reply_after_an_error, server, tmp_path)
+                assert await client.receive() == b"reply"
+
+
+async def _reply_after_an_error(server: ByteChannel, folder: Path) -> None:
+    await trio.testing.wait_all_tasks_blocked()
+    leave_an_error(folder)
+    server.send_nowait(b"reply")
+
+
+async def test_an_error_that_others_left_in_openssl_fails_no_handshake(tmp_path: Path) -> None:
+    leave_an_error(tmp_path)
+    async with channel_pair(is_tls=True) as (client, server):
+        client.send_nowait(b"hello")
+        assert await server.receive() == b"hello"
