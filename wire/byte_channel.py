@@ -7,7 +7,7 @@ only while something is left over.
 OpenSSL keeps errors for a whole thread, and takes any of them for the reason why a call wants more bytes. An error that
 somebody has left there, such as a parser of certificates, would end the next connection that reads, whosever it is.
 Python takes an error away when it raises it. So a read that fails is made once more: what ends a connection fails
-again. Handshakes begin without old errors, and writes never want more. Source: SSL_get_error(3).
+again. Handshakes begin without old errors, and writes never want more; see SSL_get_error(3).
 
 Why not `trio.SSLStream`: its lock and retry loop cost 40-70 µs per lone message and it cannot write without waiting
 (performance study, section 5).
