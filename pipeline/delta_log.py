@@ -88,7 +88,7 @@ class DeltaLog:
             if newest is not None and newest.version == version:
                 return newest
             try:
-                table = self._read() if version is None else self._open(version)
+                table = self._read() if version is None else self._at_version(version)
             except DeltaError as exc:
                 raise LakeError(f"table {self._folder.name}: version {version} cannot be read: {exc}") from exc
             if newest is not None and newest.version == table.version():
@@ -190,6 +190,12 @@ class DeltaLog:
         else:
             self._table.update_incremental()
         return self._table
+
+    def _at_version(self, version: int) -> DeltaTable:
+        """The table at a version; what has been read already is not read again. The lock is held."""
+        if self._table is not None and self._table.version() == version:
+            return self._table
+        return self._open(version)
 
     def _open(self, version: int | None = None) -> DeltaTable:
         return DeltaTable(self._at, version=version, storage_options=storage.delta_options(self._folder))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,7 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
 from pipeline import storage
-from pipeline.delta_log import CHECKPOINT_COMMITS
+from pipeline.delta_log import CHECKPOINT_COMMITS, DeltaLog
 from pipeline.lake_files import LakeFiles
 from pipeline.lake_mark import LAKE_FORMAT, MARK_NAME
 from pipeline.local_rows import local_frame
@@ -166,6 +167,27 @@ def test_a_reader_sees_what_others_commit_after_it_has_read(lake: Lake) -> None:
     lake.commit(few(("b", 2, NEXT_DAY)), COUNTS)
     assert len(reader.files(COUNTS)) == 2
     assert reader.files(COUNTS, lake.version(COUNTS) - 1) == old
+
+
+def test_a_log_is_opened_once_however_often_its_newest_version_is_read(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(2):
+        lake.commit(few(("a", number, DAY)), COUNTS)
+    opened: list[int | None] = []
+    original = DeltaLog._open
+
+    def counted(self: DeltaLog, version: int | None = None) -> Any:
+        opened.append(version)
+        return original(self, version)
+
+    monkeypatch.setattr(DeltaLog, "_open", counted)
+    reader = LakeFiles.of(lake.folder)
+    version = reader.version(COUNTS)
+    assert [reader.files(COUNTS, version), reader.files(COUNTS)] == [reader.files(COUNTS, version)] * 2
+    assert opened == [None]
+    reader.files(COUNTS, version - 1)
+    assert opened == [None, version - 1]
 
 
 def test_logs_have_checkpoints_so_that_opening_them_does_not_grow(lake: Lake) -> None:
