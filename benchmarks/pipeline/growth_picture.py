@@ -33,7 +33,8 @@ def draw(points: Mapping[int, Mapping[str, float]], *, bar: float) -> str:
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" '
         'font-size="12"><rect width="100%" height="100%" fill="#fff"/>',
-        f'<text x="{_LEFT}" y="18">CPU time of each command, in proportion to that of the first night</text>',
+        f'<text x="{_LEFT}" y="18">CPU time of each command with the start of Python, in proportion to that of the '
+        "first night</text>",
     ]
     for step in range(int(low) - 1, int(high) + 1):
         if low <= step <= high:
