@@ -4,8 +4,9 @@ One pair sends at a steady rate from a.example to b.example. Turns without opera
 other, so that what else the machine does meets both alike. In a turn with operations the sending node is asked for all
 of them, one after the other over its socket, twenty a second: all that see, and all that change something, of a domain
 and of runtimes that have no part in the traffic. A further turn changes files before each `reload`: certificate of the
-listener and the site, peers, lists, policies. A last turn has operations that are about the very link of the pair, of
-which only loss, order and repetition are judged: they are meant to interrupt it.
+listener and the site, peers, lists, policies. Another turn has operations that are about the very link of the pair,
+of which only loss, order and repetition are judged: they are meant to interrupt it. Last of all the sending node is
+stopped under that load: what it took arrives, or its exit status and its log say how much is lost.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.drain import Drained, drain_under_load
 from benchmarks.plan import median_of
 from benchmarks.sides import Load, Run
 from benchmarks.turns import FIRST, WARM_UP
@@ -90,7 +92,7 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
 BUNDLES: Final = frozenset({"policy bundle", "policy activate", "policy roll-back", "policy remove"})
 """Operations on a bundle: they follow `policy add`, each with the bundle that it has made."""
 LEFT_OUT: Final = frozenset({"drain"})
-"""It ends the traffic by what it is; only its dry run is asked for."""
+"""It ends the traffic by what it is; beside messages only its dry run is asked for."""
 AIMED: Final = ("peer refresh", "stub drain", "peer close", "stub restart", "reload")
 """Operations about the link that carries the messages."""
 
@@ -233,6 +235,7 @@ async def measure(folder: Path, load: Load, operations: Sequence[str], rounds: i
             busy.append(await _turn(variant, load, partial(_ask_on, data, chosen, PAUSE_SECONDS), beside))
             changed.append(await _turn(variant, load, partial(_reload_on, variant), reloads))
         hit = [await _turn(variant, load, partial(_ask_on, data, about, AIMED_PAUSE_SECONDS), aimed)]
+        drained = await drain_under_load(variant, load)
         nursery.cancel_scope.cancel()
     alone = _row("without operations", quiet, Asked())
     rows = [_row("with operations", busy, beside), _row("reload of changed files", changed, reloads)]
@@ -241,7 +244,7 @@ async def measure(folder: Path, load: Load, operations: Sequence[str], rounds: i
         rows = [msgspec.structs.replace(row, p99_ratio=round((row.p99_ms or 0.0) / bar, 2)) for row in rows]
     foreign = max(run.foreign_cores for run in (*quiet, *busy))
     asked = Asked(beside.seconds, beside.refused | reloads.refused | aimed.refused)
-    return [alone, *rows, _row("about the link itself", hit, aimed)], asked, foreign
+    return [alone, *rows, _row("about the link itself", hit, aimed), _drained_row(drained)], asked, foreign
 
 
 def _row(name: str, runs: Sequence[Run], asked: Asked) -> Row:
@@ -254,6 +257,21 @@ def _row(name: str, runs: Sequence[Run], asked: Asked) -> Row:
         duplicated=sum(run.duplicated for run in runs),
         reordered=sum(run.reordered for run in runs),
         operations=sum(map(len, asked.seconds.values())),
+    )
+
+
+def _drained_row(drained: Drained) -> Row:
+    """`lost` is what is lost without exit status and log saying so."""
+    said = f"{drained.said_lost} said to be lost" if drained.said_lost else "none lost"
+    return Row(
+        name=f"stop under load: exit status {drained.exit_status}, {drained.taken:,} taken, {said}",
+        messages_per_second=None,
+        p50_ms=None,
+        p99_ms=None,
+        lost=drained.unsaid,
+        duplicated=drained.duplicated,
+        reordered=drained.reordered,
+        operations=1,
     )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from benchmarks.drain import Drained
 from benchmarks.operations import AIMED, BESIDE, BUNDLES, LEFT_OUT, measure, plan
 from benchmarks.sides import Load
 from msg_node.admin.core.operations import OPERATIONS
@@ -25,11 +27,38 @@ def test_what_would_end_the_traffic_is_only_tried() -> None:
     assert set(BESIDE) | set(AIMED) <= set(OPERATIONS)
 
 
+@pytest.mark.parametrize(
+    ("exit_status", "taken", "arrived", "said_lost", "unsaid"),
+    [
+        (0, 9, 9, 0, 0),
+        (0, 9, 7, 0, 2),
+        (3, 9, 7, 2, 0),
+        (3, 9, 7, 1, 2),
+        (3, 9, 9, 0, 1),
+        (3, 9, 9, 1, 0),
+        (-9, 9, 7, 0, 2),
+    ],
+)
+def test_a_stop_loses_nothing_or_says_how_much(
+    exit_status: int, taken: int, arrived: int, said_lost: int, unsaid: int
+) -> None:
+    drained = Drained(
+        exit_status=exit_status, taken=taken, arrived=arrived, said_lost=said_lost, duplicated=0, reordered=0
+    )
+    assert drained.unsaid == unsaid
+
+
 @pytest.mark.long
 async def test_messages_arrive_once_and_in_order_beside_operations_and_while_they_hit_the_link(tmp_path: Path) -> None:
     load = Load(count=800, rate=400.0, body_bytes=200)
     rows, asked, _ = await measure(tmp_path, load, ["sessions", "policy add", "policy activate", "reload"], 1)
-    assert [(row.lost, row.duplicated, row.reordered) for row in rows] == [(0, 0, 0)] * 4
+    assert [(row.lost, row.duplicated, row.reordered) for row in rows] == [(0, 0, 0)] * 5
+    found = re.fullmatch(
+        r"stop under load: exit status (0|3), ([\d,]+) taken, (none|\d+ said to be) lost", rows[-1].name
+    )
+    assert found is not None, rows[-1].name
+    assert (found[1] == "0") == (found[3] == "none")
+    assert 100 < int(found[2].replace(",", "")) < 60 * load.rate
     assert set(asked.seconds) == {"sessions", "policy add", "policy activate", "reload"}
     assert set(asked.refused.values()) <= {"in-use"}  # the bundle of the turn before
     assert all(row.operations for row in rows[1:])
