@@ -51,9 +51,12 @@ def print_facts(facts: Mapping[str, object], *, as_json: bool) -> None:
 
 
 def print_rows(rows: Sequence[Mapping[str, object]], *, as_json: bool) -> None:
-    """Print a list of objects that have the same members, as a table or as JSON."""
-    if as_json or not rows:
+    """Print a list of objects that have the same members, as a table or as JSON; `none` in place of an empty table."""
+    if as_json:
         print_json(rows)
+        return
+    if not rows:
+        sys.stdout.write("none\n")
         return
     head = [name.replace("_", " ") for name in rows[0]]
     _print_columns([head, *([" ".join(_lines(value)) for value in row.values()] for row in rows)], bold_row=0)
@@ -80,12 +83,24 @@ def _print_columns(
 
 
 def _lines(value: object) -> list[str]:
-    """The lines of a value; a list has one for each entry, a mapping one for each name."""
+    """The lines of a value for people; a list has one for each entry, a mapping one for each name."""
     if isinstance(value, Mapping):
-        texts: Sequence[object] = [f"{name}: {', '.join(_lines(one))}" for name, one in value.items()]
+        texts = [f"{name}: {', '.join(_lines(one))}" for name, one in value.items()]
     else:
-        texts = value if isinstance(value, list | tuple) else [value]
-    return [line for text in texts for line in escaped(str(text), keep="\n").split("\n")]
+        texts = [_word(one) for one in value] if isinstance(value, list | tuple) else [_word(value)]
+    return [line for text in texts or ["none"] for line in escaped(text, keep="\n").split("\n")]
+
+
+def _word(value: object) -> str:
+    """A single value as people write it."""
+    match value:
+        case bool():
+            return "yes" if value else "no"
+        case None:
+            return "none"
+        case Mapping() | list() | tuple():
+            return ", ".join(_lines(value))
+    return str(value)
 
 
 @contextlib.contextmanager

@@ -91,9 +91,6 @@ def publish(
         if json:
             print_facts(facts, as_json=True)
             return
-        options = facts.pop("options")
-        facts |= {"options": [f"{name}: {value}" for name, value in options.items()]}
-        facts |= {"kept": ", ".join(report.kept) or "none"}
         if facts.pop("is_new_fingerprint"):
             facts["note"] = "THE FINGERPRINT CHANGED: send it to partners that pin it, and update it in DNS (k=)"
         print_facts(facts, as_json=False)
