@@ -17,6 +17,13 @@ from policy.core.recorded_facts import record_facts
 from protofly.limits import HEADER_CHARS
 from protofly.records import DecisionRecord, GateFacts, Record
 
+CarryOut = Callable[[Facts, Verdict], None]
+"""Does what a rule wants beside its decision, for verdicts with `duties`; never blocks."""
+
+
+def carry_out_nothing(_facts: Facts, _verdict: Verdict) -> None:
+    """Nobody does what rules want beside their decisions."""
+
 
 class DecisionRecords:
     """Records the decisions of the gates `local` and `peer`.
@@ -25,16 +32,26 @@ class DecisionRecords:
         gate: Says what the policies in force read.
         record: Takes records.
         hides_addresses: True when addresses are hashed on their way to the disk.
+        carry_out: Does what rules want beside their decisions.
 
     Attributes:
         gate: The same.
+        carry_out: The same.
     """
 
-    def __init__(self, gate: Gate, record: Callable[[Record], None], *, hides_addresses: bool = False) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        record: Callable[[Record], None],
+        *,
+        hides_addresses: bool = False,
+        carry_out: CarryOut = carry_out_nothing,
+    ) -> None:
         self.gate = gate
         self._record = record
         self._hides_addresses = hides_addresses
         self._budget = DecisionBudget()
+        self.carry_out = carry_out
 
     @property
     def left_out(self) -> int:
@@ -50,6 +67,8 @@ class DecisionRecords:
             source: Who caused this: a session, an address or a domain.
         """
         verdict = self.gate.judge(facts)
+        if verdict.duties is not None:
+            self.carry_out(facts, verdict)
         if not verdict.permitted or verdict.decision.shadow:
             left_out = self._budget.take(group, source, time.monotonic())
             if left_out is not None:

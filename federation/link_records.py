@@ -19,7 +19,7 @@ from typing import Literal
 from federation.core.border import id_of_ours
 from federation.core.link_machine import Outcome
 from federation.core.outbound_queue import OutboundMessage
-from federation.decision_records import decision_record
+from federation.decision_records import CarryOut, carry_out_nothing, decision_record
 from federation.log_allowance import LogAllowance
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
@@ -44,12 +44,14 @@ class Recording:
         gate: Says which facts the policies in force read.
         record: Takes records; never blocks.
         hides_addresses: True when addresses are hashed on their way to the disk.
+        carry_out: Does what rules want beside their decisions.
     """
 
     our_domain: str
     gate: Gate
     record: Callable[[Record], None]
     hides_addresses: bool = False
+    carry_out: CarryOut = carry_out_nothing
 
 
 class LinkRecords:
@@ -71,6 +73,7 @@ class LinkRecords:
         self._gate = recording.gate
         self._recorder = FactsRecorder(our_domain, domain, is_hashed=recording.hides_addresses)
         self.record = recording.record
+        self._carry_out = recording.carry_out
         self._out = _template("out", our_domain, domain)
         self._in = _template("in", domain, our_domain)
         self.way = object()
@@ -250,7 +253,9 @@ class LinkRecords:
             )
 
     def decided(self, facts: Facts, verdict: Verdict, msg_id: bytes = b"") -> None:
-        """A gate said no, or a rule in report mode would have said something else."""
+        """A gate said no, or a rule in report mode would have said something else, or has duties for us."""
+        if verdict.duties is not None:
+            self._carry_out(facts, verdict)
         self.record(decision_record(facts, verdict, self.facts_of(facts), msg_id=msg_id))
 
 

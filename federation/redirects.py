@@ -25,7 +25,7 @@ def follow_redirects(gate: Gate, facts: Facts, verdict: Verdict) -> tuple[Facts,
     followed = set[str]()
     while verdict.instead is not None and verdict.instead.address:
         if verdict.rule_id in followed or len(followed) == POLICY_REDIRECTS:
-            return facts, replace(verdict, code=Code.LOOP, instead=None)
+            return facts, replace(verdict, code=Code.LOOP, instead=None, duties=None)
         followed.add(verdict.rule_id)
         to = verdict.instead.address
         facts = replace(facts, message=codec.with_recipient(facts.message, to), to_domain=domain_of(to))

@@ -35,12 +35,14 @@ from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.gathering import Gathering
 from msg_node.bus.gathered_looks import gather_looks
+from msg_node.bus.policy_duties import PolicyDuties
 from msg_node.connectors.listener import Listener
 from msg_node.connectors.shared_listeners import listen_shared
 from msg_node.freed_memory import return_freed_memory
 from msg_node.node import Node
 from msg_node.node_status import node_metrics, node_status, node_summary
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
+from msg_node.records.quarantine import Quarantine
 from msg_node.records.retention import SpoolRetention
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.services import VERSION
@@ -198,6 +200,7 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     if (seconds := node.settings.node.gather_seconds) > 0:
         traffic.start_soon(gather_looks, Gathering(seconds), lambda: queues.taken)
     traffic.start_soon(node.bus.sweeper.run)
+    traffic.start_soon(node.duties.run, node.bus.effects.publish_events)
     traffic.start_soon(return_freed_memory)
     traffic.start_soon(node.reloading.tls.run)
     traffic.start_soon(node.alarm_watch.run)
@@ -329,10 +332,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
     foundation = build_foundation(settings, name)
     records, site = foundation.records, foundation.site
     cache = _stubs_cache(foundation)
-    # Judging: the gates, and what records their decisions.
-    gate.cut_off(blocked_names(foundation.state.restrictions, settings.peer))
-    gate.set_temporary(gates_in_force(foundation.state.restrictions))
-    decisions = DecisionRecords(gate, records.append, hides_addresses=settings.records.hash_addresses)
+    duties, decisions = _judging(foundation, gate)
     deployment = PolicyDeployment(gate, policies, records.append)
     # Other domains: how they are found, and what is believed about them.
     discovery = build_discovery(settings, decisions, foundation.node_url)
@@ -341,10 +341,10 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
     backends = Backends(settings, foundation.state, foundation.key, name)
     inventory, cluster = StubInventory(), build_nodes(foundation, name)
     built = build_bus(foundation, decisions, backends, inventory, cluster)
-    bus, taps = built.bus, built.taps
+    bus = built.bus
     deployment.on_deployed = lambda: bus.from_sessions.judge_by(built.steps.stack(foundation.current.get()))
     backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
-    links = build_link_context(foundation, decisions, trust, bus, taps, backends.identify)
+    links = build_link_context(foundation, decisions, trust, built, backends.identify, duties.quarantine)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox)
     backends.connect_stubs(bus, trust.provider, supervision.host)
     federation = _federation(foundation, decisions, links, supervision)
@@ -358,6 +358,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
         version=VERSION,
         state=foundation.state,
         bus=bus,
+        duties=duties,
         backends=backends,
         federation=federation,
         store=foundation.store,
@@ -394,6 +395,17 @@ def _federation(
         supervise=lambda link: StubSupervisor(link, supervision).run(),
         max_links=foundation.settings.limits.links,
     )
+
+
+def _judging(foundation: Foundation, gate: Gate) -> tuple[PolicyDuties, DecisionRecords]:
+    """Make what acts on decisions of the gates, and what records them."""
+    settings, restrictions = foundation.settings, foundation.state.restrictions
+    gate.cut_off(blocked_names(restrictions, settings.peer))
+    gate.set_temporary(gates_in_force(restrictions))
+    quarantine = Quarantine(settings.node.data_dir / "quarantine", gate.names)
+    duties = PolicyDuties(foundation.node_url, settings.own_domains, quarantine)
+    hides = settings.records.hash_addresses
+    return duties, DecisionRecords(gate, foundation.records.append, hides_addresses=hides, carry_out=duties.take)
 
 
 def _listener(settings: Settings, bus: Bus, acceptor: LinkAcceptor | None) -> Listener:

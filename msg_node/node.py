@@ -22,6 +22,7 @@ from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
+from msg_node.bus.policy_duties import PolicyDuties
 from msg_node.connectors.listener import Listener
 from msg_node.node_state import NodeState
 from msg_node.records.writer import RecordsWriter
@@ -55,6 +56,7 @@ class Node:
     version: str
     state: NodeState
     bus: Bus
+    duties: PolicyDuties
     backends: Backends
     federation: Federation
     store: StateStore

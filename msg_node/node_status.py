@@ -101,7 +101,7 @@ def _counters(node: Node) -> dict[str, int]:
 
 def _counts(node: Node) -> Counters:
     counters = Counters(NodeCount)
-    for part in (node.bus.counters, node.listener.counters):
+    for part in (node.bus.counters, node.listener.counters, node.duties.counters):
         for name, count in part.items():
             counters[name] += count
     counters[NodeCount.BARRED_DOMAINS] = node.federation.barred_messages

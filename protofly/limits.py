@@ -300,6 +300,18 @@ AWAITED_ANSWERS_PER_SESSION: Final = 1_000
 DECISIONS_PER_SOURCE: Final = 60
 DECISIONS_PER_MINUTE: Final = 1_200
 
+# What rules want beside their decisions: events about them, and copies of messages for operators.
+NOTICES_PER_SOURCE: Final = 30
+"""In a minute, to one address, about one other domain or sender of our own."""
+NOTICES_PER_MINUTE: Final = 300
+"""In a minute, to one address."""
+QUARANTINE_FILES: Final = 1_000
+QUARANTINE_BYTES: Final = 32 << 20
+"""In the folder of one domain; the oldest files make room."""
+QUARANTINE_WAITING: Final = 64
+QUARANTINE_WAITING_BYTES: Final = 4 << 20
+"""Copies of one domain that wait to be written."""
+
 # Documents. Source: trust and hosts, section 3.3.
 ROOT_BYTES: Final = 64 << 10
 LIVE_BYTES: Final = 50 << 10

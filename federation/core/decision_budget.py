@@ -16,11 +16,16 @@ _MINUTE_SECONDS = 60
 class DecisionBudget:
     """The budget of one node.
 
+    Args:
+        per_minute: What one group may have in a minute.
+        per_source: What one source may have of that.
+
     Attributes:
         left_out: Decisions that were not recorded, since the start.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, per_minute: int = DECISIONS_PER_MINUTE, per_source: int = DECISIONS_PER_SOURCE) -> None:
+        self._per_minute, self._per_source = per_minute, per_source
         self.left_out = 0
         self._recorded_left_out = 0
         self._minute = -1
@@ -39,8 +44,8 @@ class DecisionBudget:
             self._of_source.clear()
             self._minute = minute
         sources = self._of_source[group]
-        is_full = self._of_group[group] >= DECISIONS_PER_MINUTE
-        if is_full or sources[source] >= DECISIONS_PER_SOURCE:
+        is_full = self._of_group[group] >= self._per_minute
+        if is_full or sources[source] >= self._per_source:
             self.left_out += 1
             return None
         self._of_group[group] += 1

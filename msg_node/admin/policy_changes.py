@@ -34,7 +34,7 @@ from msg_node.storage.policy_store import (
 )
 from policy.core.model import Mode
 from policy.core.recorded_facts import ADDRESS_FACTS, unrecorded
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, PeerError, SettingsError
 from protofly.records import MessageRecord
 
 Arguments = Mapping[str, Value]
@@ -129,6 +129,10 @@ async def add(node: Administered, arguments: Arguments, by: str) -> Plan:
     files = msgspec.json.decode(str(arguments["files"]), type=dict[str, str])
     groups = await _in_thread(node.policy_store.groups)
     compiled = await _in_thread(compile_files, files, Mode.ENFORCE, groups)
+    try:
+        node.gate_with(compiled)
+    except SettingsError as exc:
+        raise PeerError(Code.POLICY_INVALID, exc.detail) from exc
     facts = BundleFacts(
         digest=digest_of_files(files),
         revision=compiled.revision,

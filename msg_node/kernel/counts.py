@@ -45,6 +45,13 @@ class NodeCount(Counted):
     GROUPS_LEFT_OUT = "groups left out", "entries of claims with groups of users that are no names, or too many"
     BARRED_DOMAINS = "messages to barred domains", "messages to domains that policy does not talk to"
     DECISIONS_NOT_RECORDED = "decisions not recorded", "policy decisions without a record, since there were too many"
+    NOTICES = "notices of rules", "events about decisions, which rules want to be sent"
+    NOTICES_LEFT_OUT = (
+        "notices left out",
+        "the same that were not sent: too many, or about a message of the node itself",
+    )
+    COPIES = "quarantine copies", "copies of messages that rules want to be kept"
+    COPIES_LEFT_OUT = "quarantine copies left out", "the same that were not kept: too many at once, or the disk failed"
 
     # Actions that wait, and guaranteed events.
     ACTIONS_PARKED = "actions parked", "actions that were stored for a recipient that is away or busy"

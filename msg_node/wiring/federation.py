@@ -13,14 +13,13 @@ from federation.link_context import BorderRules, Identify, LinkContext, LinkObse
 from federation.link_records import Recording
 from federation.router import Federation
 from federation.stub_host import StubHost
-from msg_node.bus.bus import Bus
-from msg_node.bus.taps import Taps
 from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
 from msg_node.registries.stub_leases import StubLeases
 from msg_node.wiring import meaning
 from msg_node.wiring.allocated_addresses import AllocatedAddresses
+from msg_node.wiring.bus import BuiltBus
 from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.nodes import ClusterNode
@@ -53,11 +52,12 @@ def build_link_context(
     foundation: Foundation,
     decisions: DecisionRecords,
     trust: Trust,
-    bus: Bus,
-    taps: Taps | None,
+    built: BuiltBus,
     identify: Identify | None,
+    quarantine: Quarantine,
 ) -> LinkContext:
     """Make the parts that all links share: what they may send, where they deliver, what they report."""
+    bus, taps = built.bus, built.taps
     settings, state, node = foundation.settings, foundation.state, foundation.node_url
     leases = StubLeases(state, bus.effects.publish_statuses, then=bus.from_links.link_is_live)
     deliver, answer = bus.from_links.take, bus.refusals.answer
@@ -72,7 +72,13 @@ def build_link_context(
             max_hops=settings.limits.max_hops,
             flows=settings.debug.flows,
         ),
-        Recording(ours.domain, decisions.gate, foundation.records.append, settings.records.hash_addresses),
+        Recording(
+            ours.domain,
+            decisions.gate,
+            foundation.records.append,
+            settings.records.hash_addresses,
+            decisions.carry_out,
+        ),
         LocalBus(
             deliver=deliver if taps is None else taps.over(deliver),
             answer=answer if taps is None else taps.over_answers(answer),
@@ -84,7 +90,7 @@ def build_link_context(
             on_live=leases.came,
             on_lost=leases.went,
             on_stub_state=lambda status: bus.effects.publish_events(state_events(status, node, state.listeners)),
-            quarantine=Quarantine(settings.node.data_dir / "quarantine").keep,
+            quarantine=quarantine.keep,
         ),
         limits=meaning.queue_limits(settings),
         terms=trust.terms,

@@ -38,6 +38,7 @@ from msg_node.storage.tls_files import believe, show
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate, PeerRule
 from policy.core.model import Facts
+from policy.core.obligations import notified_addresses
 from protofly.address import domain_of
 from protofly.documents import TrustLevel
 from protofly.errors import Code, HostError, PeerError, SettingsError
@@ -64,9 +65,16 @@ def policies_in_force(settings: Settings) -> Policies:
 
 
 def build_gate(settings: Settings, policies: CompiledPolicies | None = None) -> Gate:
-    """The gates with their peers, and with `policies`, or with those in force."""
+    """The gates with their peers, and with `policies`, or with those in force.
+
+    Raises:
+        SettingsError: Entries, lists or policies cannot be used here.
+    """
     chosen = settings.policy
     policies = policies_in_force(settings).compiled if policies is None else policies
+    elsewhere = [one for one in notified_addresses(policies.sets) if domain_of(one) not in settings.own_domains]
+    if elsewhere:
+        raise SettingsError(f"notify: {min(elsewhere)} is an address of another domain; name one of our own")
     peers = {peer.domain: peer_rule(peer) for peer in settings.peer}
     return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny, own_bus=chosen.local_default)
 
@@ -105,7 +113,7 @@ def build_guests(
     domain, gate = settings.node.domain, decisions.gate
     ours = OurNames(domain, node_url, frozenset(settings.own_domains))
     rules = BorderRules(ours, gate, identify, state.interworking, max_hops=settings.limits.max_hops)
-    recording = Recording(domain, gate, record, settings.records.hash_addresses)
+    recording = Recording(domain, gate, record, settings.records.hash_addresses, decisions.carry_out)
     mains = {alias: peer.domain for peer in settings.peer for alias in peer.aliases}
     return GuestBorder(GuestContext(rules, recording, decisions, mains))
 

@@ -18,10 +18,11 @@ from federation.domain_link import DomainLink, close_link
 from federation.visitors import greeting
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
-from msg_node.admin.policy_deployment import Policies
+from msg_node.admin.policy_deployment import Policies, policies_of
 from msg_node.kernel.credentials import Credentials
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring import meaning
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
 from msg_node.wiring.identity import LoadedProviders, load_providers
@@ -29,7 +30,6 @@ from msg_node.wiring.peer_stubs import stub_choices
 from msg_node.wiring.reloadable import Reloadable, take_limits_over, take_providers_over, take_terms_over
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
 from policy.core.model import Facts
-from policy.files import read_policies
 from protofly.errors import Code, SettingsError
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ class Reloading:
             raise SettingsError(f"{reasons}; nothing was changed")
         policies = await trio.to_thread.run_sync(meaning.policies_in_force, after)
         if policies.active.bundle:  # the files wait until it is rolled back, and have to be right by then
-            await trio.to_thread.run_sync(read_policies, after.policy.files)
+            store = PolicyStore(after.node.data_dir)
+            files = await trio.to_thread.run_sync(policies_of, after.policy, store, ActivePolicies())
+            meaning.build_gate(after, files.compiled)
         meaning.build_gate(after, policies.compiled)  # it checks entries and lists
         tls = await trio.to_thread.run_sync(load_tls, after)
         credentials = await trio.to_thread.run_sync(build_credentials, after)

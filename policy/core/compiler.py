@@ -17,7 +17,7 @@ from policy.core.closures import (
     unknown,
 )
 from policy.core.model import LOGGED, Condition, Decision, Effect, Facts, Policy, PolicySet, Rule
-from policy.core.obligations import APPLIES_TO, check_obligations, instead_of, is_logged
+from policy.core.obligations import APPLIES_TO, check_obligations, instead_of, is_recorded
 from policy.core.rule_index import Guard, conjuncts, find_guard
 from protofly.errors import Code, SettingsError
 
@@ -92,7 +92,7 @@ def compile_rule(policy_set: PolicySet, policy: Policy, rule: Rule, policy_numbe
         beginning = find_beginning([rule.target, rule.condition])
     except SettingsError as exc:
         raise SettingsError(f"rule {rule_id}: {exc.detail}") from exc
-    decision = Decision(rule.effect, rule_id, reason, obligations, (LOGGED,) if is_logged(obligations) else ())
+    decision = Decision(rule.effect, rule_id, reason, obligations, (LOGGED,) if is_recorded(obligations) else ())
     asked = (policy_set.target, policy.target, rule.target, rule.condition)
     varies = any(test.attribute in _VARYING for part in asked for test in tests_of(part))
     return CompiledRule(rule_id, rule, condition, guard, beginning, decision, policy_number, varies)

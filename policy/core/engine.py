@@ -73,7 +73,7 @@ from policy.core.model import (
     ShadowOutcome,
     Test,
 )
-from policy.core.obligations import BOUNDS_READ, instead_of, limit_of
+from policy.core.obligations import BOUNDS_READ, instead_of, limit_of, mark_of
 from policy.core.rule_index import RuleIndex, conjuncts
 from policy.core.temporary import RULE_PREFIX
 from protofly.errors import Code, SettingsError
@@ -146,7 +146,7 @@ class CompiledPolicies:
         self.facts_read = frozenset(attributes_of(self.sets)) | (BOUNDS_READ if has_bounds else frozenset())
         """Every attribute that any rule or target reads."""
         self.limits = self._limits()
-        """What rules let pass at most."""
+        """What rules let pass at most, or count in."""
         self._check_size()
         self._index = RuleIndex([rule.guard for rule in self._rules])
         self._check_cost()
@@ -206,8 +206,9 @@ class CompiledPolicies:
         self._sets.append(CompiledSet(source, compile_split([source.target])))
 
     def _limits(self) -> set[Limit]:
-        """The limits of all rules. Raises SettingsError: two of one name."""
-        limits = {limit for rule in self._rules if (limit := limit_of(rule.decision.obligations)) is not None}
+        """The limits that rules keep to or count in. Raises SettingsError: two of one name."""
+        named = (of(rule.decision.obligations) for rule in self._rules for of in (limit_of, mark_of))
+        limits = {limit for limit in named if limit is not None}
         by_name = dict[str, Limit]()
         for limit in limits:
             if by_name.setdefault(limit.name, limit) is not limit:

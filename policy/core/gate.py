@@ -26,7 +26,7 @@ from policy.core.engine import (
 )
 from policy.core.limits import Limit, Limits
 from policy.core.model import LinkClass
-from policy.core.obligations import Instead, instead_of, limit_of
+from policy.core.obligations import Duties, Instead, duties_of, instead_of, limit_of, mark_of
 from policy.core.peer_entries import OWN_BUS, UNNAMED, DefaultEffect, DomainLists, PeerEntries, PeerEntry, PeerRule
 from policy.core.quotas import Quotas, QuotaWait
 from policy.core.rates import BothBuckets, Bucket
@@ -62,7 +62,8 @@ class Verdict(msgspec.Struct, frozen=True):
 
     `revision` names the policies, `decision` is what they said (with obligations and what report mode would have
     done), and `retry_after_seconds` goes with `Code.RATE` and `Code.QUOTA`. `instead` is what a rule puts in the place
-    of passing the message on, which then is not permitted. `limit` is what the rule that permits it lets pass at most.
+    of passing the message on, which then is not permitted. `limit` is what the rule that permits it lets pass at most,
+    `mark` a limit in which the message counts beside that, and `duties` is what is to be done beside the decision.
     """
 
     permitted: bool
@@ -74,6 +75,8 @@ class Verdict(msgspec.Struct, frozen=True):
     decision: Decision = _UNASKED
     instead: Instead | None = None
     limit: Limit | None = None
+    mark: Limit | None = None
+    duties: Duties | None = None
 
     @property
     def is_permitted_by_rule(self) -> bool:
@@ -298,6 +301,8 @@ class Gate:
             verdict = self._decide_carried(lane, facts, verdict, counts=True)
         if verdict.limit is not None:
             verdict = self._counted(verdict, facts)
+        if verdict.mark is not None and facts.hook != "peer":
+            self.limits.bucket(verdict.mark, facts).take(facts.size_bytes, facts.now, facts.message.type)
         if not verdict.permitted:
             self.denied += 1
         return verdict
@@ -316,6 +321,8 @@ class Gate:
             code=_code_of(wait_seconds),
             retry_after_seconds=float(wait_seconds),
             step=Step.LIMIT,
+            mark=None,  # what was decided is not what happens
+            duties=None,
         )
 
     def settle(self, facts: Facts) -> Settled | None:
@@ -325,7 +332,7 @@ class Gate:
         """
         lane = self._lanes.of_sender(facts) if facts.hook == "in" else self._lanes.of(facts.hook, facts.link_domain)
         verdict = self._decide(lane, facts)
-        if not verdict.permitted or verdict.decision.shadow or facts.message.type == FORWARD:
+        if not verdict.permitted or verdict.decision.shadow or verdict.mark or facts.message.type == FORWARD:
             return None
         if not self._policies.settles(facts):
             return None
@@ -455,19 +462,19 @@ class Gate:
         if is_silent:
             return msgspec.structs.replace(lane.default, decision=decision)
         instead = instead_of(decision.obligations)
-        if effect is Effect.PERMIT and instead is None:
-            return Verdict(
-                True,
-                None,
-                decision.rule_id,
-                self._policies.revision,
-                0.0,
-                Step.POLICY,
-                decision,
-                limit=limit_of(decision.obligations),
-            )
+        permitted = effect is Effect.PERMIT and instead is None
         return Verdict(
-            False, Code.POLICY, decision.rule_id, self._policies.revision, 0.0, Step.POLICY, decision, instead
+            permitted,
+            None if permitted else Code.POLICY,
+            decision.rule_id,
+            self._policies.revision,
+            0.0,
+            Step.POLICY,
+            decision,
+            instead,
+            limit_of(decision.obligations) if permitted else None,
+            mark_of(decision.obligations),
+            duties_of(decision.obligations),
         )
 
 

@@ -2,7 +2,8 @@
 
 A message that is redirected or answered does not go to its recipient, so the gate denies it; a caller that carries the
 obligation out does so instead of refusing. Rules with one of the two apply to requests and events between addresses,
-at the gates `local`, `out` and `in`: replies, subscriptions and look-ups of domains go their way.
+at the gates `local`, `out` and `in`: replies, subscriptions and look-ups of domains go their way. Duties stand beside a
+decision and change nothing of it: a notice, a copy in quarantine, a count.
 Source: message specification, section 15.3; data formats, section 6.2 (actions of the runtime language).
 """
 
@@ -15,7 +16,7 @@ from typing import Final
 import msgspec
 
 from policy.core.limits import Limit, parse_limit
-from policy.core.model import AllOf, Condition, Effect, Obligation, Operator, Scalar, Test
+from policy.core.model import AllOf, Condition, Effect, Obligation, Operator, PolicySet, Scalar, Test
 from protofly.address import domain_of, parse
 from protofly.errors import PeerError, SettingsError
 
@@ -51,6 +52,18 @@ class Instead(msgspec.Struct, frozen=True):
     description: str = ""
 
 
+class Duties(msgspec.Struct, frozen=True):
+    """What a node does beside its decision about a message.
+
+    Attributes:
+        notify: The address that is sent an event about the decision, "" for none.
+        quarantine: Whether a copy of the message is kept for operators.
+    """
+
+    notify: str = ""
+    quarantine: bool = False
+
+
 def instead_of(obligations: Iterable[Obligation]) -> Instead | None:
     """What obligations of a decision put in place of passing the message on; None: nothing."""
     for one in obligations:
@@ -66,9 +79,43 @@ def limit_of(obligations: Iterable[Obligation]) -> Limit | None:
     return next((parse_limit(str(one.value)) for one in obligations if one.name == "limit"), None)
 
 
-def is_logged(obligations: Iterable[Obligation]) -> bool:
-    """True if the decision is to have a record of its own."""
-    return any(one.name == "log" for one in obligations)
+def mark_of(obligations: Iterable[Obligation]) -> Limit | None:
+    """The limit in which a message counts without being held against it; None: in none."""
+    return next((parse_limit(str(one.value)) for one in obligations if one.name == "mark"), None)
+
+
+def duties_of(obligations: Iterable[Obligation]) -> Duties | None:
+    """What is to be done beside a decision; None: nothing."""
+    found = {one.name: one.value for one in obligations}
+    duties = Duties(str(found.get("notify", "")), found.get("quarantine") is True)
+    return None if duties == Duties() else duties
+
+
+def is_service(address: str) -> bool:
+    """True for addresses of services and of runtimes themselves; also for what is no address at all."""
+    try:
+        scheme, authority, _ = parse(address)
+    except PeerError:
+        return True
+    return _SERVICE_SCHEMES.fullmatch(scheme) is not None or not authority
+
+
+def notified_addresses(sets: Iterable[PolicySet]) -> frozenset[str]:
+    """Every address that some rule wants to be notified."""
+    found = list[Obligation]()
+    for policy_set in sets:
+        found += policy_set.obligations
+        for policy in policy_set.policies:
+            found += policy.obligations
+            for rule in policy.rules:
+                found += rule.obligations
+    return frozenset(str(one.value) for one in found if one.name == "notify")
+
+
+def is_recorded(obligations: Iterable[Obligation]) -> bool:
+    """True if each decision is to have a record of its own: `log` asks for it, and duties leave one."""
+    obligations = tuple(obligations)
+    return any(one.name == "log" for one in obligations) or duties_of(obligations) is not None
 
 
 def check_obligations(obligations: Iterable[Obligation]) -> None:
@@ -79,6 +126,7 @@ def check_obligations(obligations: Iterable[Obligation]) -> None:
             other. What is not carried out may stand with a denial, which it does not change.
     """
     seen = set[str]()
+    obligations = tuple(obligations)
     for one in obligations:
         check = _CHECKS.get(one.name)
         if check is None and one.on is Effect.PERMIT:
@@ -97,17 +145,27 @@ def check_obligations(obligations: Iterable[Obligation]) -> None:
         raise SettingsError("a message is redirected, answered or parked: give one of these obligations")
     if len(seen & {"redirect", "answer", "limit"}) > 1:
         raise SettingsError("a limit counts what passes: a message that is redirected or answered does not")
+    limit, mark = limit_of(obligations), mark_of(obligations)
+    if limit is not None and mark is not None and limit.name == mark.name:
+        raise SettingsError(f'the limit "{limit.name}" counts what it lets pass: a mark would count it twice')
 
 
 def _check_redirect(value: Scalar) -> None:
+    _check_address("redirect", value)
+
+
+def _check_notify(value: Scalar) -> None:
+    _check_address("notify", value)
+
+
+def _check_address(name: str, value: Scalar) -> None:
     try:
-        scheme, authority, path = parse(str(value))
+        path = parse(str(value)).path
         domain_of(str(value))
     except PeerError as exc:
-        raise SettingsError(f"redirect: {value!r} is no address: {exc.detail}") from exc
-    is_service = _SERVICE_SCHEMES.fullmatch(scheme) is not None
-    if is_service or not authority or path.endswith(_SUB_RESOURCES) or "/children/" in path:
-        raise SettingsError(f"redirect: {value!r} is not the address of a hyperty, an object or a user")
+        raise SettingsError(f"{name}: {value!r} is no address: {exc.detail}") from exc
+    if is_service(str(value)) or path.endswith(_SUB_RESOURCES) or "/children/" in path:
+        raise SettingsError(f"{name}: {value!r} is not the address of a hyperty, an object or a user")
 
 
 def _check_answer(value: Scalar) -> None:
@@ -122,9 +180,12 @@ def _check_log(value: Scalar) -> None:
         raise SettingsError(f"log: expected a text of at most {_WORD_CHARS} characters")
 
 
-def _check_park(value: Scalar) -> None:
-    if not isinstance(value, bool):
-        raise SettingsError("park: expected true or false")
+def _check_flag(name: str) -> Callable[[Scalar], None]:
+    def check(value: Scalar) -> None:
+        if not isinstance(value, bool):
+            raise SettingsError(f"{name}: expected true or false")
+
+    return check
 
 
 def _check_limit(value: Scalar) -> None:
@@ -135,6 +196,9 @@ _CHECKS: Final[Mapping[str, Callable[[Scalar], None]]] = {
     "redirect": _check_redirect,
     "answer": _check_answer,
     "log": _check_log,
-    "park": _check_park,
+    "park": _check_flag("park"),
     "limit": _check_limit,
+    "notify": _check_notify,
+    "quarantine": _check_flag("quarantine"),
+    "mark": _check_limit,
 }

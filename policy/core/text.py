@@ -350,14 +350,14 @@ def _obligations(node: Node | None, effect: Effect | None, parser: _FileParser) 
 
 
 def _obligation(effect: Effect, name: str, node: Node, parser: _FileParser) -> Obligation:
-    """One obligation; an answer may be a table with code and description, and a limit is one of the file."""
+    """One obligation; an answer may be a table with code and description, and limits are those of the file."""
     if name == "answer" and isinstance(node.value, dict):
         members = node.members({"code": "code", "description": "description"})
         if "code" not in members:
             node.fail('an answer needs a "code"')
         words = [str(members["code"].whole_number()), members["description"].text() if "description" in members else ""]
         return Obligation(on=effect, name=name, value=" ".join(filter(None, words)))
-    value = node.choose(parser.limits, "limit") if name == "limit" else node.scalar()
+    value = node.choose(parser.limits, "limit") if name in ("limit", "mark") else node.scalar()
     found = Obligation(on=effect, name=name, value=value)
     try:
         check_obligations((found,))

@@ -7,7 +7,7 @@ import pytest
 from policy.core.engine import compile_canonical
 from policy.core.gate import Gate, PeerRule, Verdict
 from policy.core.model import LOGGED, Hook
-from policy.core.obligations import Instead
+from policy.core.obligations import Duties, Instead, notified_addresses
 from policy.core.text import PolicyText, load_policies
 from protofly.errors import Code, SettingsError
 from tests.support.policies import a_message, some_facts
@@ -81,9 +81,107 @@ def test_obligations_as_short_and_as_long_as_they_may_be_are_taken(obligations: 
 
 
 def test_what_is_not_carried_out_may_stand_with_a_denial_only() -> None:
-    assert not verdict_of(gate_of('{ notify = "hyperty://a.example/ops" }', "deny")).permitted
-    with pytest.raises(SettingsError, match=r'p\.toml:7: the obligation "notify" is not carried out'):
-        gate_of('{ notify = "hyperty://a.example/ops" }', "permit")
+    assert not verdict_of(gate_of('{ encrypt = "always" }', "deny")).permitted
+    with pytest.raises(SettingsError, match=r'p\.toml:7: the obligation "encrypt" is not carried out'):
+        gate_of('{ encrypt = "always" }', "permit")
+
+
+@pytest.mark.parametrize("effect", ["permit", "deny"])
+@pytest.mark.parametrize(
+    ("obligations", "duties"),
+    [
+        (f'{{ notify = "{DESK}" }}', Duties(notify=DESK)),
+        ("{ quarantine = true }", Duties(quarantine=True)),
+        (f'{{ notify = "{DESK}", quarantine = true }}', Duties(DESK, quarantine=True)),
+    ],
+)
+def test_duties_stand_beside_a_decision_and_change_nothing_of_it(obligations: str, duties: Duties, effect: str) -> None:
+    gate = gate_of(obligations, effect)
+    verdict = verdict_of(gate)
+    assert (verdict.permitted, verdict.duties, verdict.instead) == (effect == "permit", duties, None)
+    assert verdict.decision.shadow == (LOGGED,)  # each has a record, and passes the gate by itself
+    assert gate.settle(some_facts(a_message(to=BOB))) is None
+
+
+def test_nothing_is_to_be_done_for_a_rule_that_says_no_or_that_is_on_trial() -> None:
+    assert verdict_of(gate_of("{ quarantine = false }")).duties is None
+    text = RULE.format(effect="deny", obligations="{ quarantine = true }").replace(
+        'id = "s"', 'id = "s"\nmode = "report"'
+    )
+    verdict = verdict_of(Gate(load_policies([PolicyText("p.toml", text, "toml")]), {"b.example": PeerRule()}))
+    assert (verdict.permitted, verdict.duties) == (True, None)
+
+
+def test_addresses_that_are_notified_are_known_wherever_the_obligation_stands() -> None:
+    rule = '[[policies.rules]]\nid = "r"\neffect = "deny"\nobligations = { notify = "hyperty://a.example/1" }\n'
+    text = (
+        'id = "s"\nobligations = { deny = { notify = "hyperty://a.example/2" } }\n[[policies]]\n'
+        f'obligations = {{ permit = {{ notify = "hyperty://c.example/3" }} }}\n{rule}'
+    )
+    with pytest.raises(SettingsError, match='"notify" is given twice'):
+        load_policies([PolicyText("p.toml", text, "toml")])
+    sets = load_policies([PolicyText("p.toml", text.replace("{ deny =", "{ permit ="), "toml")]).sets
+    names = {"hyperty://a.example/1", "hyperty://a.example/2", "hyperty://c.example/3"}
+    assert notified_addresses(sets) == names
+
+
+MARKS = """
+id = "s"
+[limits.strikes]
+by = "sender"
+per = "day"
+messages = 2
+[[rules]]
+id = "probe"
+effect = "deny"
+condition = { actionType = { equals = "delete" } }
+obligations = { mark = "strikes" }
+[[rules]]
+id = "calls"
+effect = "permit"
+condition = { actionType = { equals = "create" } }
+obligations = { limit = "strikes" }
+"""
+
+
+def test_a_mark_counts_in_a_limit_without_being_held_against_it() -> None:
+    gate = Gate(load_policies([PolicyText("p.toml", MARKS, "toml")]), {"b.example": PeerRule()})
+    assert [verdict_of(gate, "delete").code for _ in range(3)] == [Code.POLICY] * 3
+    assert verdict_of(gate, "create").code is Code.QUOTA
+    others = some_facts(a_message(from_="hyperty://a.example/eve", to=BOB))
+    assert [gate.judge(others).code for _ in range(3)] == [None, None, Code.QUOTA]
+
+
+def test_what_is_marked_is_never_settled_for_a_flow_and_no_question_counts() -> None:
+    text = MARKS.replace('"deny"', '"permit"')
+    gate = Gate(load_policies([PolicyText("p.toml", text, "toml")]), {"b.example": PeerRule()})
+    facts = some_facts(a_message(type_="delete", to=BOB))
+    assert gate.settle(facts) is None
+    assert gate.foresee(facts).permitted
+    assert list(gate.limits) == []
+    assert gate.judge(facts).permitted
+    assert [(one.limit.name, one.counted and one.counted.messages) for one in gate.limits] == [("strikes", 1)]
+
+
+def test_what_a_limit_refuses_has_no_duties_and_no_marks() -> None:
+    text = MARKS.replace('limit = "strikes" }', f'limit = "strikes", notify = "{DESK}" }}')
+    gate = Gate(load_policies([PolicyText("p.toml", text, "toml")]), {"b.example": PeerRule()})
+    verdicts = [verdict_of(gate) for _ in range(3)]
+    assert [one.duties for one in verdicts] == [Duties(notify=DESK), Duties(notify=DESK), None]
+
+
+@pytest.mark.parametrize(
+    ("obligations", "words"),
+    [
+        ('{ mark = "strikes", limit = "strikes" }', "would count it twice"),
+        ('{ mark = "nobody" }', "limit"),
+        ("{ mark = true }", "expected"),
+    ],
+)
+def test_marks_without_a_meaning_are_refused_when_they_are_loaded(obligations: str, words: str) -> None:
+    text = MARKS.replace('{ limit = "strikes" }', obligations)
+    with pytest.raises(SettingsError, match=words):
+        load_policies([PolicyText("p.toml", text, "toml")])
 
 
 @pytest.mark.parametrize(
@@ -117,6 +215,9 @@ def test_what_is_not_carried_out_may_stand_with_a_denial_only() -> None:
         ('{ log = "a\\u0007b" }', "log: expected"),
         ("{ log = 7 }", "log: expected"),
         ('{ park = "yes" }', "park: expected"),
+        ('{ quarantine = "yes" }', "quarantine: expected"),
+        ('{ notify = "domain://msg-node.a.example/admin" }', "notify: .* is not the address of"),
+        ('{ notify = "ops" }', "notify: .* is not the address of"),
     ],
 )
 def test_obligations_without_a_meaning_are_refused_when_they_are_loaded(obligations: str, words: str) -> None:
