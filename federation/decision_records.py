@@ -13,6 +13,7 @@ from collections.abc import Callable
 from federation.core.decision_budget import DecisionBudget
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
+from policy.core.model import Recipients
 from policy.core.recorded_facts import record_facts
 from protofly.limits import HEADER_CHARS
 from protofly.records import DecisionRecord, GateFacts, Record
@@ -33,10 +34,12 @@ class DecisionRecords:
         record: Takes records.
         hides_addresses: True when addresses are hashed on their way to the disk.
         carry_out: Does what rules want beside their decisions.
+        recipients: Knows about recipients of ours, for those who ask the gate.
 
     Attributes:
         gate: The same.
         carry_out: The same.
+        recipients: The same.
     """
 
     def __init__(
@@ -46,12 +49,14 @@ class DecisionRecords:
         *,
         hides_addresses: bool = False,
         carry_out: CarryOut = carry_out_nothing,
+        recipients: Recipients | None = None,
     ) -> None:
         self.gate = gate
         self._record = record
         self._hides_addresses = hides_addresses
         self._budget = DecisionBudget()
         self.carry_out = carry_out
+        self.recipients = recipients
 
     @property
     def left_out(self) -> int:

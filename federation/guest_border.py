@@ -156,6 +156,7 @@ class GuestBorder:
             *who,
             _GUEST,
             link_class=rules.gate.class_of(domain),
+            recipients=rules.recipients,
         )
         verdict = rules.gate.judge(facts)
         msg_id = rules.ids.next(now)

@@ -193,7 +193,17 @@ class Inbound:
             return False
         hops = border.hops_crossed
         facts = Facts(
-            "in", inner, from_domain, to_domain, link.domain, size, hops, now, *who, link_class=self.link_class
+            "in",
+            inner,
+            from_domain,
+            to_domain,
+            link.domain,
+            size,
+            hops,
+            now,
+            *who,
+            link_class=self.link_class,
+            recipients=self._rules.recipients,
         )
         verdict = self._rules.gate.judge(facts)
         digest = envelope_digest(inner.type, inner.from_, inner.to, inner.id, inner.body)

@@ -17,6 +17,7 @@ from federation.flow_table import FlowMode
 from federation.link_records import Recording
 from federation.traces import Traces
 from policy.core.gate import Gate
+from policy.core.model import Recipients
 from policy.core.obligations import Instead
 from protofly.errors import Code
 from protofly.limits import MAX_HOPS
@@ -88,6 +89,7 @@ class BorderRules:
         max_hops: Nodes that a message may pass.
         ids: Makes the ids by which both sides record a message.
         flows: Whether what messages of links have in common is decided once.
+        recipients: Knows about recipients of ours; None: nothing.
     """
 
     ours: OurNames
@@ -98,6 +100,7 @@ class BorderRules:
     max_hops: int = MAX_HOPS
     ids: MessageIds = field(default_factory=lambda: MessageIds(token_bytes(8)))
     flows: FlowMode = "on"
+    recipients: Recipients | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from msg_node.admin.policy_deployment import Policies, PolicyDeployment
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.gathering import Gathering
+from msg_node.bus.core.recipients import KnownRecipients
 from msg_node.bus.gathered_looks import gather_looks
 from msg_node.bus.policy_duties import PolicyDuties
 from msg_node.connectors.listener import Listener
@@ -286,6 +287,7 @@ def _administered(node: Node) -> Administered:
         bus=node.bus,
         federation=node.federation,
         gate=node.gate,
+        recipients=node.steps.gate.decisions.recipients,
         resolver=node.resolver,
         trust_store=node.trust.store,
         documents=node.trust.documents,
@@ -404,8 +406,13 @@ def _judging(foundation: Foundation, gate: Gate) -> tuple[PolicyDuties, Decision
     gate.set_temporary(gates_in_force(restrictions))
     quarantine = Quarantine(settings.node.data_dir / "quarantine", gate.names)
     duties = PolicyDuties(foundation.node_url, settings.own_domains, quarantine)
-    hides = settings.records.hash_addresses
-    return duties, DecisionRecords(gate, foundation.records.append, hides_addresses=hides, carry_out=duties.take)
+    return duties, DecisionRecords(
+        gate,
+        foundation.records.append,
+        hides_addresses=settings.records.hash_addresses,
+        carry_out=duties.take,
+        recipients=KnownRecipients(foundation.state, is_alone=not settings.storage.engine),
+    )
 
 
 def _listener(settings: Settings, bus: Bus, acceptor: LinkAcceptor | None) -> Listener:

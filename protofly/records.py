@@ -94,16 +94,18 @@ class GateFacts(
         "msg_id": "msgId",
         "link_class": "linkClass",
         "session_class": "session.class",
+        "dst_status": "dstStatus",
+        "dst_presence": "dstPresence",
     },
 ):
     """What a gate knew about a message besides the columns of its record, by the names that policies use.
 
     `src_domain` and `dst_domain` are there where an address is of another domain than the link (an alias). `class`,
-    `resource` and `msgId` stand in the message itself. They, `session.class` and `identity.groups` are there only while
-    the policies in force read them; for `class`, absence is what goes with the type, and null is a body that could not
-    be read. `partial`: something that those policies read is not here, too long or hidden with the addresses; such a
-    decision cannot be replayed. `link_class` is there unless the far end is of the class `node`, as all
-    were before there were others.
+    `resource` and `msgId` stand in the message itself. They, `session.class`, `identity.groups`, `dstStatus` and
+    `dstPresence` are there only while the policies in force read them; for `class`, absence is what goes with the
+    type, and null is a body that could not be read. `partial`: something that those policies read is not here, too
+    long or hidden with the addresses; such a decision cannot be replayed. `link_class` is there unless the far end is
+    of the class `node`, as all were before there were others.
     """
 
     via_length: int = 0
@@ -121,6 +123,8 @@ class GateFacts(
     partial: bool = False
     link_class: str = "node"
     session_class: str = ""
+    dst_status: str = ""
+    dst_presence: str = ""
 
 
 NO_FACTS = GateFacts()

@@ -26,6 +26,7 @@ from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.state_store import StateStore
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
+from policy.core.model import Recipients
 from protofly.records import Record
 
 
@@ -39,6 +40,7 @@ class Administered:
         bus: Its message bus.
         federation: Its links.
         gate: Its gates.
+        recipients: What its gates are told of recipients.
         resolver: Finds other domains.
         trust_store: What is stored about other domains.
         documents: What other domains publish.
@@ -67,6 +69,7 @@ class Administered:
     bus: Bus
     federation: Federation
     gate: Gate
+    recipients: Recipients | None
     resolver: Resolver
     trust_store: TrustStore
     documents: DomainDocuments

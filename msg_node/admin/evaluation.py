@@ -7,12 +7,20 @@ from collections.abc import Mapping
 import msgspec
 
 from policy.core.gate import Explanation, Gate
-from policy.core.model import Facts, Hook
+from policy.core.model import Facts, Hook, Recipients
 from protofly.address import domain_of
 from protofly.message import Message
 
 
-def facts_at(gate: Gate, message: Message, hook: Hook, roles: frozenset[str], *, now: float) -> Facts:
+def facts_at(
+    gate: Gate,
+    message: Message,
+    hook: Hook,
+    roles: frozenset[str],
+    *,
+    now: float,
+    recipients: Recipients | None = None,
+) -> Facts:
     """What a gate would be shown of a message; `roles` are what it is shown of the session that sends it."""
     from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
     links: Mapping[Hook, str] = {"peer": to_domain, "out": to_domain, "in": from_domain, "local": ""}
@@ -27,6 +35,7 @@ def facts_at(gate: Gate, message: Message, hook: Hook, roles: frozenset[str], *,
         now=now,
         session_roles=roles,
         link_class=gate.class_of(links[hook]),
+        recipients=recipients if hook in ("local", "in") else None,
     )
 
 

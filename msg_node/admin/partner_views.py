@@ -160,7 +160,8 @@ def evaluate_at(node: Administered, gate: Gate, arguments: Mapping[str, Value]) 
     hook = _hook(node, str(arguments.get("gate", "")), domain_of(message.from_), domain_of(message.to))
     roles = frozenset(str(arguments.get("roles", "")).replace(",", " ").split())
     roles = asked_about(roles, str(arguments.get("class", "")))
-    return {"gate": hook, **explained(gate.explain(facts_at(gate, message, hook, roles, now=time.time())))}
+    facts = facts_at(gate, message, hook, roles, now=time.time(), recipients=node.recipients)
+    return {"gate": hook, **explained(gate.explain(facts))}
 
 
 def _object(text: str) -> bytes:

@@ -71,7 +71,7 @@ def build_bus(
     judges = Judges(
         guests=guests,
         stack=steps.stack(settings),
-        parks=partial(meaning.parks, decisions.gate),
+        parks=partial(meaning.parks, decisions),
     )
     options = BusOptions(
         node=node,

@@ -71,6 +71,7 @@ def build_link_context(
             listed_aliases=trust.aliases.rules.listed,
             max_hops=settings.limits.max_hops,
             flows=settings.debug.flows,
+            recipients=decisions.recipients,
         ),
         Recording(
             ours.domain,

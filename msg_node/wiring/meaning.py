@@ -79,11 +79,12 @@ def build_gate(settings: Settings, policies: CompiledPolicies | None = None) -> 
     return Gate(policies, peers, allow=chosen.allow, deny=chosen.deny, own_bus=chosen.local_default)
 
 
-def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> bool:
+def parks(decisions: DecisionRecords, message: Message, roles: frozenset[str], domain: str) -> bool:
     """True if a policy has the obligation `park` for a request whose recipient is away.
 
     `roles` are those of the sender's session; `domain` is the one that it came from, "" for our own.
     """
+    gate = decisions.gate
     if not gate.policies.sets:
         return False
     facts = Facts(
@@ -96,6 +97,7 @@ def parks(gate: Gate, message: Message, roles: frozenset[str], domain: str) -> b
         0,
         time.time(),
         session_roles=roles,
+        recipients=decisions.recipients,
     )
     verdict = gate.foresee(facts)  # it was judged and counted when it came
     return verdict.permitted and any(one.name == "park" and one.value is True for one in verdict.decision.obligations)
@@ -112,7 +114,14 @@ def build_guests(
     """Make the judge of runtimes of other domains that have a session here."""
     domain, gate = settings.node.domain, decisions.gate
     ours = OurNames(domain, node_url, frozenset(settings.own_domains))
-    rules = BorderRules(ours, gate, identify, state.interworking, max_hops=settings.limits.max_hops)
+    rules = BorderRules(
+        ours,
+        gate,
+        identify,
+        state.interworking,
+        max_hops=settings.limits.max_hops,
+        recipients=decisions.recipients,
+    )
     recording = Recording(domain, gate, record, settings.records.hash_addresses, decisions.carry_out)
     mains = {alias: peer.domain for peer in settings.peer for alias in peer.aliases}
     return GuestBorder(GuestContext(rules, recording, decisions, mains))

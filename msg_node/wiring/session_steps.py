@@ -52,7 +52,8 @@ class LocalGate:
             who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
         except PeerError as exc:
             return Refusal(exc.code)
-        facts = Facts("local", message, from_domain, to_domain, "", len(message.raw), 0, now, *who, roles)
+        size, known = len(message.raw), decisions.recipients
+        facts = Facts("local", message, from_domain, to_domain, "", size, 0, now, *who, roles, recipients=known)
         verdict = decisions.judge(facts, group="sessions", source=str(sid))
         if verdict.permitted:
             if decisions.gate.has_policies:

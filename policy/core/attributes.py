@@ -160,6 +160,14 @@ def _identity_groups(facts: Facts) -> frozenset[str] | None:
     return facts.identity_groups if facts.identity_verified else None
 
 
+def _recipient_status(facts: Facts) -> str | None:
+    return None if facts.recipients is None else facts.recipients.status(facts.message.to)
+
+
+def _recipient_presence(facts: Facts) -> str | None:
+    return None if facts.recipients is None else facts.recipients.presence(facts.message.to)
+
+
 def _message_types(facts: Facts) -> tuple[str, ...]:
     """Message type and, if there is one, the class that the addresses give it; documents mix the two."""
     message = facts.message
@@ -234,6 +242,8 @@ ATTRIBUTES: Final[dict[str, Attribute]] = {
         Attribute("linkClass", Kind.WORD, _link_class),
         Attribute("srcScheme", Kind.WORD, lambda facts: _scheme(facts.message.from_)),
         Attribute("dstScheme", Kind.WORD, lambda facts: _scheme(facts.message.to)),
+        Attribute("dstStatus", Kind.WORD, _recipient_status, varies=True),
+        Attribute("dstPresence", Kind.WORD, _recipient_presence, varies=True),
         Attribute("msgFrom", Kind.ADDRESS, lambda facts: _address(facts.message.from_)),
         Attribute("msgTo", Kind.ADDRESS, lambda facts: _address(facts.message.to)),
         Attribute("actionType", Kind.WORD, lambda facts: TYPE_ALIASES.get(facts.message.type, facts.message.type)),

@@ -10,7 +10,16 @@ from typing import Final, NamedTuple
 
 from policy.core.document import Node, walk_texts
 from policy.core.engine import CompiledPolicies
-from policy.core.model import HOOKS, Effect, Facts, Hook, LinkClass
+from policy.core.model import (
+    HOOKS,
+    RECIPIENT_PRESENCES,
+    RECIPIENT_STATUSES,
+    Effect,
+    Facts,
+    Hook,
+    KnownRecipient,
+    LinkClass,
+)
 from policy.core.session_class import SESSION_CLASSES, asked_about
 from protofly.address import domain_of
 from protofly.codec import build
@@ -36,13 +45,22 @@ _KEYS: Final = {
         "groups",
         "roles",
         "session_class",
+        "dst_status",
+        "dst_presence",
         "expect",
         "rule",
     )
-} | {"viaLength": "via_length", "sessionClass": "session_class"}
+} | {
+    "viaLength": "via_length",
+    "sessionClass": "session_class",
+    "dstStatus": "dst_status",
+    "dstPresence": "dst_presence",
+}
 _EXPECTED: Final = {effect.value: effect for effect in Effect}
 _LINK_CLASSES: Final[dict[str, LinkClass]] = {"node": "node", "plain": "plain"}
 _CLASSES: Final = {word: word for word in SESSION_CLASSES}
+_STATUSES: Final = {word: word for word in RECIPIENT_STATUSES}
+_PRESENCES: Final = {word: word for word in RECIPIENT_PRESENCES}
 _HOOKS: Final[dict[str, Hook]] = {hook: hook for hook in HOOKS}
 _MONDAY_NOON: Final = 1_767_614_400.0
 """5 January 2026, 12:00 UTC: when an example happens that does not say."""
@@ -118,6 +136,10 @@ def _facts(members: dict[str, Node]) -> Facts:
         identity_groups=_texts(members, "groups") if "groups" in members else None,
         session_roles=_session(members),
         link_class=members["link_class"].choose(_LINK_CLASSES, "class") if "link_class" in members else "node",
+        recipients=KnownRecipient(
+            members["dst_status"].choose(_STATUSES, "status") if "dst_status" in members else None,
+            members["dst_presence"].choose(_PRESENCES, "presence") if "dst_presence" in members else None,
+        ),
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final, Literal
+from typing import Final, Literal, Protocol
 
 import msgspec
 
@@ -149,6 +149,38 @@ class PolicySet(msgspec.Struct, frozen=True, kw_only=True):
     obligations: tuple[Obligation, ...] = ()
 
 
+RECIPIENT_STATUSES: Final = ("live", "parked", "absent")
+"""What `dstStatus` can be: connected, away with a session that goes on, or not here."""
+RECIPIENT_PRESENCES: Final = ("created", "live", "disconnected", "dead")
+"""What `dstPresence` can be: the status of an entry of the domain registry."""
+
+
+class Recipients(Protocol):
+    """Knows the recipients of our own domains. Its answers hold for the moment in which they are given."""
+
+    def status(self, address: str, /) -> str | None:
+        """One of `RECIPIENT_STATUSES`; None for what is not of our domains, or not known here."""
+
+    def presence(self, address: str, /) -> str | None:
+        """One of `RECIPIENT_PRESENCES`; None for what is not registered here."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecipient:
+    """Recipients of which the same is known, whoever they are: for examples, and for facts out of records."""
+
+    known_status: str | None = None
+    known_presence: str | None = None
+
+    def status(self, _address: str, /) -> str | None:
+        """See `Recipients`."""
+        return self.known_status
+
+    def presence(self, _address: str, /) -> str | None:
+        """See `Recipients`."""
+        return self.known_presence
+
+
 class Facts(msgspec.Struct, frozen=True, gc=False):
     """What is known about one message at one gate. Made anew for each one: nothing of an earlier message can stay.
 
@@ -172,6 +204,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
         auth: What an earlier gate of this node decided about this message: true, a rule permitted it; false, no policy
             applied; None, there was no earlier gate. Never taken from the message.
         link_class: The trust class of `link_domain`, as the settings say; without meaning on the own bus.
+        recipients: Knows about the recipient, for the rules that ask; None where nothing is known.
     """
 
     hook: Hook
@@ -189,6 +222,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
     session_roles: frozenset[str] = frozenset()
     auth: bool | None = None
     link_class: LinkClass = "node"
+    recipients: Recipients | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,13 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from policy.core.attributes import ATTRIBUTES
-from policy.core.model import Facts, Hook
+from policy.core.model import Facts, Hook, KnownRecipient
 from policy.core.session_class import SESSION_CLASSES, asked_about, class_in, roles_in
 from protofly.message import NO_PEEK, BodyPeek, Message
 from protofly.records import NO_FACTS, GateFacts
 
-MESSAGE_FACTS: Final = frozenset({"class", "resource", "msgId", "session.class", "identity.groups"})
+_RECIPIENT: Final = ("dstStatus", "dstPresence")
+MESSAGE_FACTS: Final = frozenset({"class", "resource", "msgId", "session.class", "identity.groups", *_RECIPIENT})
 """Recorded only while policies read them: a rule that reads another one cannot be replayed."""
 
 ADDRESS_FACTS: Final = frozenset({"msgFrom", "msgTo", "msgType"})
@@ -73,6 +74,8 @@ def record_facts(
         msg_id=msg_id,
         link_class=facts.link_class,
         session_class=class_in(facts.session_roles) if "session.class" in reads else "",
+        dst_status=_word("dstStatus", facts, reads),
+        dst_presence=_word("dstPresence", facts, reads),
     )
     recorded = _hidden(recorded, reads) if is_hashed else _bounded(recorded)
     return None if recorded == NO_FACTS else recorded
@@ -100,7 +103,7 @@ class FactsRecorder:
         if reads is not self._reads:
             self._reads = reads
             self._made.clear()  # whether something is missing depends on what policies read
-            self._is_simple = "class" not in reads and "msgId" not in reads
+            self._is_simple = reads.isdisjoint(("class", "msgId", *_RECIPIENT))
             self._reads_resource = "resource" in reads
         if not self._is_simple or facts.identity_verified or (self._reads_resource and facts.message.peek.resource):
             return self._make(facts, reads)
@@ -157,6 +160,12 @@ def _hidden(recorded: GateFacts, reads: frozenset[str]) -> GateFacts:
             or (recorded.identity_verified and not reads.isdisjoint(IDENTITY_FACTS))
         ),
     )
+
+
+def _word(name: str, facts: Facts, reads: frozenset[str]) -> str:
+    """What is known of the recipient, if rules read it; what is not known is not written."""
+    value = ATTRIBUTES[name].read(facts) if name in reads else None
+    return value if isinstance(value, str) else ""
 
 
 def _groups(facts: Facts) -> tuple[str, ...] | UnsetType:
@@ -271,6 +280,7 @@ class AlikeFacts(msgspec.Struct, frozen=True, gc=False):
             self.roles,
             recorded.auth,
             "plain" if recorded.link_class == "plain" else "node",
+            KnownRecipient(recorded.dst_status or None, recorded.dst_presence or None),
         )
 
 

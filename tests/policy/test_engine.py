@@ -396,7 +396,7 @@ def test_a_target_that_reads_what_varies_settles_nothing_either() -> None:
 
 def test_what_rules_read_is_marked_for_every_attribute() -> None:
     varying = {name for name, attribute in ATTRIBUTES.items() if attribute.varies}
-    assert varying == {"msgId", "size", "time", "date", "weekday"}
+    assert varying == {"msgId", "size", "time", "date", "weekday", "dstStatus", "dstPresence"}
 
 
 HERE, THERE = "comm://b.example/here", "comm://b.example/there"

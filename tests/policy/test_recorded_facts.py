@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from policy.core.attributes import ATTRIBUTES
 from policy.core.engine import Facts
+from policy.core.model import RECIPIENT_PRESENCES, RECIPIENT_STATUSES, KnownRecipient
 from policy.core.recorded_facts import (
     ADDRESS_FACTS,
     FACT_CHARS,
@@ -68,6 +69,12 @@ facts_of_a_gate = st.builds(
     ),
     auth=st.none() | st.booleans(),
     link_class=st.sampled_from(["node", "plain"]),
+    recipients=st.none()
+    | st.builds(
+        KnownRecipient,
+        st.sampled_from([None, *RECIPIENT_STATUSES]),
+        st.sampled_from([None, *RECIPIENT_PRESENCES]),
+    ),
 )
 
 
@@ -162,7 +169,8 @@ def test_what_policies_do_not_read_of_a_message_is_not_written() -> None:
     )
     facts = Facts("out", message, "a.example", "b.example", "b.example", 100, 0, 1.7e9)
     assert record_facts(facts, "a.example", "b.example", EVERYTHING - MESSAGE_FACTS) is None
-    assert unrecorded(frozenset({"class", "size"})) == {"resource", "msgId", "session.class", "identity.groups"}
+    left_out = {"resource", "msgId", "session.class", "identity.groups", "dstStatus", "dstPresence"}
+    assert unrecorded(frozenset({"class", "size"})) == left_out
 
 
 @pytest.mark.parametrize("member", ["class", "resource"])

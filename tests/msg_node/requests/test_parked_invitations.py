@@ -8,12 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from federation.decision_records import DecisionRecords
 from msg_node.wiring import meaning
 from policy.core.gate import Gate
+from policy.core.model import KnownRecipient
 from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
 from tests.msg_node.requests.test_actions import answer_to
 from tests.msg_node.requests.test_outbox import sent
+from tests.support.policies import unrecorded
 from tests.support.runtime_rig import (
     DOMAIN,
     FOREIGN,
@@ -167,5 +170,14 @@ obligations = { park = true }
 def test_the_obligation_of_the_rule_that_permits_decides(type_: str, is_parked: bool, domain: str) -> None:
     gate = Gate(load_policies([PolicyText("p", POLICY, "toml")]))
     message = parsed(a_message(type_, f"hyperty://{domain or DOMAIN}/h-ana", BO, id_=1))
-    assert meaning.parks(gate, message, frozenset(), domain) is is_parked
-    assert not meaning.parks(Gate(), message, frozenset(), domain)
+    assert meaning.parks(unrecorded(gate), message, frozenset(), domain) is is_parked
+    assert not meaning.parks(unrecorded(Gate()), message, frozenset(), domain)
+
+
+def test_a_rule_may_park_what_is_for_a_recipient_that_is_away_only() -> None:
+    text = POLICY.replace('{ equals = "hyperty" } }', '{ equals = "hyperty" }, dstStatus = { equals = "parked" } }')
+    gate = Gate(load_policies([PolicyText("p", text, "toml")]))
+    message = parsed(a_message("create", f"hyperty://{DOMAIN}/h-ana", BO, id_=1))
+    for status in ("live", "parked", "absent"):
+        decisions = DecisionRecords(gate, lambda _record: None, recipients=KnownRecipient(status))
+        assert meaning.parks(decisions, message, frozenset(), "") is (status == "parked")
