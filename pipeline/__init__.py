@@ -16,16 +16,16 @@ __all__ = [
 
 if TYPE_CHECKING:
     from pipeline.jobs.result import ExitCode, JobResult
-    from pipeline.statements import canonical_statements
-    from pipeline.tables import Commit, Lake
+    from pipeline.lake.tables import Commit, Lake
+    from pipeline.partners.statements import canonical_statements
 else:
     __getattr__ = public_names(
         __name__,
         {
-            "Commit": "pipeline.tables",
+            "Commit": "pipeline.lake.tables",
             "ExitCode": "pipeline.jobs.result",
             "JobResult": "pipeline.jobs.result",
-            "Lake": "pipeline.tables",
-            "canonical_statements": "pipeline.statements",
+            "Lake": "pipeline.lake.tables",
+            "canonical_statements": "pipeline.partners.statements",
         },
     )

@@ -1,6 +1,6 @@
 """`python -m pipeline …`, and what `spark-submit` is given."""
 
-from pipeline.cli import app
+from pipeline.cli.program import app
 
 if __name__ == "__main__":
     app()

@@ -25,12 +25,12 @@ def reconcile_demo(state_dir: Path, *, as_json: bool = False) -> int:
         SettingsError: Spark is not installed, the folder has no nodes, or its lake cannot be used.
     """
     try:
-        from pipeline.node_keys import load_trust
-        from pipeline.session import bytes_in, start_session
-        from pipeline.table_log import LakeError
-        from pipeline.tables import Lake
-        from pipeline.terminal import Terminal
-        from pipeline.whole import WholeRun, combined, jobs
+        from pipeline.cli.terminal import Terminal
+        from pipeline.jobs.whole import WholeRun, combined, jobs
+        from pipeline.lake.table_log import LakeError
+        from pipeline.lake.tables import Lake
+        from pipeline.segments.node_keys import load_trust
+        from pipeline.spark.session import bytes_in, start_session
     except ModuleNotFoundError as exc:
         raise SettingsError(f"{exc.name} is not installed: pip install 'trapezoid[pipeline]'") from exc
     state_dir = state_dir.absolute()

@@ -13,7 +13,7 @@ import typer
 class PublishRequest:
     """The options of one run. None means: as published already, or else the default.
 
-    A group of options of the command line as well (`pipeline/option_groups.py`).
+    A group of options of the command line as well (`pipeline/cli/option_groups.py`).
     """
 
     module: Annotated[

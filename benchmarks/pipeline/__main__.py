@@ -98,8 +98,8 @@ def _work(arguments: argparse.Namespace) -> int:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     if name == _FILL:
-        from pipeline.session import start_session
-        from pipeline.tables import Lake
+        from pipeline.lake.tables import Lake
+        from pipeline.spark.session import start_session
 
         spark = start_session("local[1]", memory="1g")
         answer: Figures | Planted | int = fill_lake(Lake(Path(folder, REFINED), spark), Plan(messages=arguments.rows))

@@ -22,11 +22,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.synth.traffic import read_policy
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage
 from federation.link_records import LinkRecords, Recording
 from msg_node.records.stream import Stream
-from pipeline.synth.traffic import read_policy
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
 from protofly.codec import build

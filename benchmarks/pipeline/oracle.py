@@ -35,10 +35,15 @@ def open_oracle(
     return connection
 
 
+def statement(name: str) -> str:
+    """The text of a query beside this module."""
+    return (_SQL / f"{name}.sql").read_text(encoding="utf-8")
+
+
 def answer(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
     """Make these tables, in this order: `hourly daily messages delays classes`."""
     for name in names:
-        connection.execute((_SQL / f"{name}.sql").read_text(encoding="utf-8"))
+        connection.execute(statement(name))
 
 
 def numbers(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from duckdb import DuckDBPyConnection
 from msgspec import Struct
 from pyspark.sql import functions as F
 
-from benchmarks.pipeline.oracle import answer, numbers, open_oracle
+from benchmarks.pipeline.oracle import answer, numbers, open_oracle, statement
 from benchmarks.pipeline.spools import (
     INGESTED,
     INGESTED_LINES,
@@ -25,12 +25,12 @@ from benchmarks.pipeline.spools import (
     replay_on_spark,
 )
 from benchmarks.process_time import process_tree
-from pipeline.core.hours import RECORD
-from pipeline.core.message_classes import CASES
+from pipeline.columns.hours import RECORD
+from pipeline.core.case_classes import CASES
 from pipeline.jobs import reconcile, settle
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.session import start_session
-from pipeline.tables import Change, Lake
+from pipeline.spark.session import start_session
 from pipeline.transforms.settle import settle_hourly
 
 REFINED: Final = "lake"
@@ -161,6 +161,13 @@ def _settle_on_spark(lake: Lake) -> dict[str, int]:
     return {"statements": done.rows, "messages": sums[0], "bytes": sums[1]}
 
 
+def _settle_in_spark_sql(lake: Lake) -> dict[str, int]:
+    lake.read(SILVER_MDR).where("role = 'out'").createOrReplaceTempView("records")
+    done = lake.commit(lake.spark.sql(statement("hourly_spark")), TRAFFIC_HOURLY, Change("overwrite"))
+    sums = lake.read(TRAFFIC_HOURLY).agg(F.sum("messages"), F.sum("bytes_wire")).collect()[0]
+    return {"statements": done.rows, "messages": sums[0], "bytes": sums[1]}
+
+
 def _settle_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
     answer(connection, "hourly")
     found = numbers(connection, "SELECT count(*), sum(messages), sum(bytes_wire) FROM hourly")
@@ -197,6 +204,8 @@ def _reconcile_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
 
 SHAPES: Final = (
     Shape(name="settle-hourly", bar_cpu_s=15.0, spark=_settle_on_spark, duckdb=_settle_on_duckdb, roles=("out", "out")),
+    # The same hours in Spark's own SQL: what the kernel saves.
+    Shape(name="settle-hourly-sql", bar_cpu_s=None, spark=_settle_in_spark_sql),
     Shape(name="settle", bar_cpu_s=None, spark=_settle_job, duckdb=_settle_days_on_duckdb),
     Shape(name="reconcile", bar_cpu_s=30.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
     # Spark takes in columns, and DuckDB the same records in lines, which it can read.

@@ -11,13 +11,13 @@ from typing import Final
 import duckdb
 from pyspark.sql import functions as F
 
+from benchmarks.synth.run import KEYS_NAME, SPOOL_FOLDER, synth
+from benchmarks.synth.world import SynthOptions
+from pipeline.columns.replaying import GateSettings
 from pipeline.jobs import ingest, refine
-from pipeline.node_keys import load_trust
-from pipeline.replaying import GateSettings
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR
-from pipeline.synth.run import KEYS_NAME, SPOOL_FOLDER, synth
-from pipeline.synth.world import SynthOptions
-from pipeline.tables import Lake
+from pipeline.segments.node_keys import load_trust
 from pipeline.transforms.replay import READ, checks, flips, judged, replayed
 from policy.core.text import PolicyText, load_policies
 

@@ -16,10 +16,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.part_files import record_writer
+from pipeline.lake.stages import StagedFile
+from pipeline.lake.tables import Lake
 from pipeline.schemas import NODE_OWNER, SEGMENTS, SILVER_MDR
-from pipeline.stages import StagedFile
-from pipeline.tables import Lake
+from pipeline.segments.part_files import record_writer
 
 DAY_US: Final = 86_400_000_000
 START: Final = datetime(2026, 3, 2, tzinfo=UTC)

@@ -29,12 +29,12 @@ from benchmarks.pipeline.traffic import DAY_US, START, START_US, Maker, Plan
 from pipeline.core.findings import Verdict
 from pipeline.core.statement_choice import Wanted
 from pipeline.jobs import abuse, audit, compact, ingest, reconcile, refine, report, settle, show, statements, stubs
-from pipeline.lake_files import LakeFiles
-from pipeline.ledger import Ledger
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import BRONZE_MDR
-from pipeline.segments import Place, Segment
-from pipeline.session import start_session
-from pipeline.tables import Change, Lake
+from pipeline.segments.ledger import Ledger
+from pipeline.segments.spool import Place, Segment
+from pipeline.spark.session import start_session
 from protofly.record_segments import MANIFEST_SUFFIX, SegmentName
 from protofly.records import Kind, SegmentManifest
 

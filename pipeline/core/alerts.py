@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pipeline.core.senders import FAN_OUT_RECIPIENTS, SCAN_SHARE
+from pipeline.core.thresholds import FAN_OUT_RECIPIENTS, SCAN_SHARE
 
 SPOOFS_SEVERE: Final = 10
 _DOMAIN: Final = re.compile(r"[a-z0-9.-]{1,253}")

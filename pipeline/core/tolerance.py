@@ -6,11 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from pipeline.core.message_classes import CASES
+from pipeline.core.case_classes import BLAMELESS, CASES
 from protofly.errors import SettingsError
 
-BLAMELESS: Final = ("pending", "unprovable")
-"""Classes that blame nobody: they are never findings."""
 _DIGITS_MAX: Final = 12
 
 

@@ -11,12 +11,13 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.columns.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
+from pipeline.columns.usual import TRAFFIC
 from pipeline.core import alerts
-from pipeline.core.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
-from pipeline.core.usual import TRAFFIC
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake.tables import Change, Lake
+from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, NODE_OWNER, SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.tables import Change, Lake
 from pipeline.transforms.abuse import (
     CLAIMED,
     FIRSTS,
@@ -28,7 +29,6 @@ from pipeline.transforms.abuse import (
     suspects,
     usual_hours,
 )
-from pipeline.worker_rows import WorkerRows
 
 APP: Final = "abuse"
 _USUAL_DAYS: Final = 56

@@ -16,10 +16,10 @@ from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.core.stretches import Stretch, missing_numbers, unaccounted_records
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.stored import wrong_segments
-from pipeline.ledger import read_stretches
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SEGMENTS
-from pipeline.segment_summary import missing_line
-from pipeline.tables import Lake
+from pipeline.segments.ledger import read_stretches
+from pipeline.segments.summary import missing_line
 
 _WARNINGS_SHOWN: Final = 50
 _COLUMNS: Final = ("node", "kind", "verdict", "severity", "findings")

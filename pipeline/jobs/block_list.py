@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from pipeline import durable
 from pipeline.core.utc_days import moment
 from pipeline.jobs.result import JobResult
-from pipeline.lake_files import LakeFiles
+from pipeline.lake import durable
+from pipeline.lake.lake_files import LakeFiles
 from pipeline.schemas import ALERT
 from protofly.block_list import ENTRIES_MAX, VALID_SECONDS_MAX, BlockedDomain, BlockList, sign_block_list
 from protofly.errors import SettingsError

@@ -12,15 +12,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.columns.days import HOUR, days_added_up, with_quantiles
 from pipeline.core.business_time import BusinessDays
-from pipeline.core.days import HOUR, days_added_up, with_quantiles
 from pipeline.core.statement_choice import DRAFT, Standing, Wanted, choose
-from pipeline.day_state import HOURLY, QUARTER_HOURLY, unsettled_days
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.statements import outdated, outdated_line, standings_of, totals_of
-from pipeline.lake_files import LakeFiles
+from pipeline.lake.day_state import HOURLY, QUARTER_HOURLY, unsettled_days
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.partners.statements import partner_of, plain_statement
 from pipeline.schemas import NODE_OWNER, STATEMENT_DAILY, TRAFFIC_HOURLY, TRAFFIC_QUARTER_HOURLY
-from pipeline.statements import partner_of, plain_statement
 
 _DAYS_SHOWN: Final = 8
 

@@ -7,9 +7,9 @@ from collections.abc import Collection
 from typing import Final
 
 from pipeline.jobs.result import JobResult
+from pipeline.lake.table_log import DataFile
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import SILVER_MDR, TABLES, Table
-from pipeline.table_log import DataFile
-from pipeline.tables import Change, Lake
 
 TARGET_BYTES: Final = 128 << 20
 FILES_MIN: Final = 8

@@ -25,16 +25,16 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import storage
 from pipeline.jobs.result import JobResult
 from pipeline.jobs.retention import WRITERS_SECONDS
-from pipeline.part_files import record_writer
+from pipeline.lake import storage
+from pipeline.lake.stages import StagedFile
+from pipeline.lake.store_path import Location
+from pipeline.lake.table_log import DataFile
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ERASURE, QUARANTINE, TABLES, Table
-from pipeline.segments import find_manifests
-from pipeline.stages import StagedFile
-from pipeline.store_path import Location
-from pipeline.table_log import DataFile
-from pipeline.tables import Change, Lake
+from pipeline.segments.part_files import record_writer
+from pipeline.segments.spool import find_manifests
 from protofly.address import canonical_key
 from protofly.errors import PeerError, SettingsError
 from protofly.record_segments import SegmentName

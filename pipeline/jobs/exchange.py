@@ -25,28 +25,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import storage
-from pipeline.core.clock_course import clock_findings, finding_line, offsets_by_hour
-from pipeline.core.clock_graph import Delay
-from pipeline.core.clock_tables import ClockTables
+from pipeline.columns.clock_course import clock_findings, finding_line, offsets_by_hour
+from pipeline.columns.clock_graph import Delay
+from pipeline.columns.clock_tables import ClockTables
+from pipeline.columns.groups import column, numbers
+from pipeline.columns.side_records import ALL, BUCKET_US, DAY_US, times_of
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
-from pipeline.core.groups import column, numbers
-from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, times_of
 from pipeline.core.tolerance import Tolerance
 from pipeline.core.utc_days import moment
-from pipeline.extract_file import (
-    RAW_BYTES,
-    Entry,
-    Expected,
-    ExtractError,
-    Header,
-    Row,
-    Step,
-    Total,
-    Verdict,
-    open_extract,
-    write_extract,
-)
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.reconcile import (
     NO_TOLERANCE,
@@ -59,6 +45,24 @@ from pipeline.jobs.reconcile import (
     hold_together,
 )
 from pipeline.jobs.result import JobResult
+from pipeline.lake import storage
+from pipeline.lake.stages import StagedFile
+from pipeline.lake.store_path import Location
+from pipeline.lake.tables import Change, Lake
+from pipeline.lake.worker_rows import WorkerRows, rows_of
+from pipeline.partners.extract_file import (
+    RAW_BYTES,
+    Entry,
+    Expected,
+    ExtractError,
+    Header,
+    Row,
+    Step,
+    Total,
+    Verdict,
+    open_extract,
+    write_extract,
+)
 from pipeline.schemas import (
     CLOCK_OFFSET,
     NODE_OWNER,
@@ -70,12 +74,8 @@ from pipeline.schemas import (
     SILVER_MDR,
     Table,
 )
-from pipeline.stages import StagedFile
-from pipeline.store_path import Location
-from pipeline.tables import Change, Lake
 from pipeline.transforms.clocks import typical_delays
 from pipeline.transforms.reconcile import BUCKET, ENTRY, SIDES, compared, disputed, joined_totals, totals
-from pipeline.worker_rows import WorkerRows, rows_of
 from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 

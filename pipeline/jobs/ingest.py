@@ -47,20 +47,20 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import durable, storage
 from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.core.stretches import missing_numbers
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.lake_files import explained
-from pipeline.ledger import Ledger, read_stretches
-from pipeline.node_keys import Trust
+from pipeline.lake import durable, storage
+from pipeline.lake.lake_files import explained
+from pipeline.lake.store_path import Location
+from pipeline.lake.table_log import ConflictError, LakeError
+from pipeline.lake.tables import Change, Commit, Lake
 from pipeline.schemas import INGEST_PLAN, SEGMENTS
-from pipeline.segment_loading import ChangedError, RefusedSegmentsError, load, loaded_before
-from pipeline.segment_summary import FindingSummary, missing_line
-from pipeline.segments import Place, Segment, examine, find_manifests
-from pipeline.store_path import Location
-from pipeline.table_log import ConflictError, LakeError
-from pipeline.tables import Change, Commit, Lake
+from pipeline.segments.ledger import Ledger, read_stretches
+from pipeline.segments.loading import ChangedError, RefusedSegmentsError, load, loaded_before
+from pipeline.segments.node_keys import Trust
+from pipeline.segments.spool import Place, Segment, examine, find_manifests
+from pipeline.segments.summary import FindingSummary, missing_line
 from protofly.errors import SettingsError
 from protofly.records import Kind, SegmentManifest
 
@@ -364,7 +364,7 @@ def run(
     Args:
         lake: Gets bronze tables, `quarantine` and `segments`.
         spools: Folders with manifests in or below them.
-        trust: Whose signatures count; see `pipeline.node_keys.load_trust`.
+        trust: Whose signatures count; see `pipeline.segments.node_keys.load_trust`.
         progress: Called with a line of text after every batch.
 
     Raises:

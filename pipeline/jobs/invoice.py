@@ -18,17 +18,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import durable
-from pipeline.bill_file import Bill, BillDocument, bill_bytes
 from pipeline.core.bills import document_line
 from pipeline.core.business_time import BusinessDays, month_days
 from pipeline.core.tariffs import Charge, Item, Tariff, charges
 from pipeline.jobs.business import Exchanged, exchanged, open_line
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake import durable
+from pipeline.lake.table_log import ConflictError
+from pipeline.lake.tables import Change, Commit, Lake
+from pipeline.partners.bill_file import Bill, BillDocument, bill_bytes
+from pipeline.partners.statements import partner_of
 from pipeline.schemas import INVOICE
-from pipeline.statements import partner_of
-from pipeline.table_log import ConflictError
-from pipeline.tables import Change, Commit, Lake
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
 
@@ -84,7 +84,7 @@ def run(
         tariffs: As `read_tariffs` gives them.
         out: A JSON file for the new documents, replaced as a whole; without any, those that were issued last are in it,
             so that an issue that was cut off before it wrote its file is completed.
-        key: Signs that file, which then is one of `pipeline.bill_file`.
+        key: Signs that file, which then is one of `pipeline.partners.bill_file`.
         reprices: Bill a month again by a tariff that says something else than when it was billed.
 
     Returns:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 import time
-from enum import Enum
-from typing import Final, Protocol
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -14,32 +13,15 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.completeness import GRACE_S
 from pipeline.core.utc_days import end_us, moment
 from pipeline.jobs.result import JobResult
-from pipeline.lake_files import LakeFiles
-from pipeline.ledger import read_stretches
-from pipeline.schemas import NODE_DECLARATION, Table
-from pipeline.segments import TIME_MAX_US
-from pipeline.tables import Lake
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.lake.tables import Lake
+from pipeline.schemas import NODE_DECLARATION
+from pipeline.segments.declarations import Declaration
+from pipeline.segments.ledger import read_stretches
+from pipeline.segments.spool import TIME_MAX_US
 from protofly.errors import SettingsError
 
 _REASON_CHARS: Final = 500
-
-
-class ReadsSmall(Protocol):
-    """What is needed of a lake to read declarations."""
-
-    def read_small(self, table: Table, /) -> pa.Table:
-        """Its newest version."""
-
-
-class Declaration(Enum):
-    """What can be said about a node."""
-
-    VOUCHED = "vouched"
-    """It wrote nothing more up to the end of a day."""
-    RETIRED = "retired"
-    """It will never write anything again."""
-    WITHDRAWN = "withdrawn"
-    """What was said before does not count any more."""
 
 
 def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str = "") -> JobResult:
@@ -78,14 +60,6 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
     result.outcome = f"{node} is {declaration.value}" + (f" until the end of {day}" if day else "")
     result.details = {name: row[name] for name in ("node", "declaration", "until_us", "who", "why")}
     return result
-
-
-def declared_until(lake: ReadsSmall) -> dict[str, int]:
-    """Until when operators vouch for which node, in µs; without those about which nothing is said any more."""
-    found: dict[str, int | None] = {}
-    for row in sorted(lake.read_small(NODE_DECLARATION).to_pylist(), key=lambda row: int(row["entered_us"])):
-        found[row["node"]] = row["until_us"]
-    return {node: until_us for node, until_us in found.items() if until_us is not None}
 
 
 def listed(lake: LakeFiles) -> JobResult:

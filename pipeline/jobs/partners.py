@@ -24,20 +24,20 @@ import pyarrow.compute as pc
 from pipeline.core.completeness import GRACE_S, NOTHING
 from pipeline.core.harmless import harmless
 from pipeline.core.utc_days import end_us
-from pipeline.day_state import done_inputs, inputs_by_day, note_done
-from pipeline.extract_file import ExtractError, Verdict
 from pipeline.jobs import exchange, usage
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.returns import note_return, times_returned, unaccepted, write_return
-from pipeline.partner_folders import USAGE_FILE, PartnerFolders, day_and_step, keep
-from pipeline.partner_post import NotTakenError, hand_over
-from pipeline.partner_settings import Exchange, Partner
-from pipeline.return_file import Return, ReturnedFile, read_return
+from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
+from pipeline.lake.table_log import LakeError
+from pipeline.lake.tables import Lake
+from pipeline.partners.extract_file import ExtractError, Verdict
+from pipeline.partners.folders import USAGE_FILE, PartnerFolders, day_and_step, keep
+from pipeline.partners.post import NotTakenError, hand_over
+from pipeline.partners.return_file import Return, ReturnedFile, read_return
+from pipeline.partners.settings import Exchange, Partner
+from pipeline.partners.usage_file import read_usage
 from pipeline.schemas import PEER_EXTRACT, SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.table_log import LakeError
-from pipeline.tables import Lake
-from pipeline.usage_file import read_usage
 from protofly.errors import HostError, SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 

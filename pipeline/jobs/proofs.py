@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 from pipeline.core.completeness import Completeness, completeness_of_domain, completeness_of_nodes
-from pipeline.jobs.nodes import declared_until
-from pipeline.lake_files import LakeFiles
-from pipeline.ledger import read_stretches
+from pipeline.lake.lake_files import LakeFiles
 from pipeline.schemas import NODE_OWNER
+from pipeline.segments.declarations import declared_until
+from pipeline.segments.ledger import read_stretches
 from protofly.errors import SettingsError
 from protofly.records import Kind
 

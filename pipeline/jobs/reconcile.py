@@ -21,23 +21,27 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import storage
-from pipeline.core.clock_course import clock_findings, filled, finding_line, offsets_by_hour
-from pipeline.core.clock_graph import Delay
-from pipeline.core.clock_tables import HOUR_US, TIMES, ClockTables
+from pipeline.columns.clock_course import clock_findings, filled, finding_line, offsets_by_hour
+from pipeline.columns.clock_graph import Delay
+from pipeline.columns.clock_tables import HOUR_US, TIMES, ClockTables
+from pipeline.columns.conditions import Condition
+from pipeline.columns.groups import words
+from pipeline.columns.message_classes import Judging, Spans
+from pipeline.columns.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, entries_of, of_others
+from pipeline.columns.side_totals import BUCKET_COUNTS, PAIR
+from pipeline.core.case_classes import BLAMELESS, CASES
 from pipeline.core.completeness import GRACE_S, Completeness
-from pipeline.core.conditions import Condition
 from pipeline.core.findings import Verdict
-from pipeline.core.groups import words
-from pipeline.core.message_classes import CASES, Judging, Spans
-from pipeline.core.side_records import ALL, BUCKET_US, DAY_US, FEW, Chosen, entries_of, of_others
-from pipeline.core.side_totals import BUCKET_COUNTS, PAIR
-from pipeline.core.tolerance import BLAMELESS, Tolerance
+from pipeline.core.tolerance import Tolerance
 from pipeline.core.utc_days import end_us
-from pipeline.day_state import done_inputs, inputs_by_day, note_done
-from pipeline.file_pieces import Reading
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake import storage
+from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
+from pipeline.lake.file_pieces import Reading
+from pipeline.lake.stages import StagedFile
+from pipeline.lake.tables import Change, Lake
+from pipeline.lake.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
 from pipeline.schemas import (
     CLOCK_FINDING,
     CLOCK_OFFSET,
@@ -49,8 +53,6 @@ from pipeline.schemas import (
     SILVER_MDR,
     Table,
 )
-from pipeline.stages import StagedFile
-from pipeline.tables import Change, Lake
 from pipeline.transforms.clocks import pair_delays, sampled
 from pipeline.transforms.reconcile import (
     DIFFERENT,
@@ -64,7 +66,6 @@ from pipeline.transforms.reconcile import (
     judged,
     pair_counts,
 )
-from pipeline.worker_rows import Batches, WorkerRows, rows_in_files, rows_of
 from protofly.records import Kind
 
 APP: Final = "reconcile"

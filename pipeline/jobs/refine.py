@@ -21,15 +21,15 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import storage
-from pipeline.core.groups import lengths_of, numbers, words
-from pipeline.day_state import newest_batch
+from pipeline.columns.groups import lengths_of, numbers, words
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.jobs.retention import kept_from
+from pipeline.lake import storage
+from pipeline.lake.day_state import newest_batch
+from pipeline.lake.stages import StagedFile
+from pipeline.lake.table_log import DataFile
+from pipeline.lake.tables import Change, Commit, Lake
 from pipeline.schemas import BRONZE_MDR, NODE_OWNER, SILVER_MDR
-from pipeline.stages import StagedFile
-from pipeline.table_log import DataFile
-from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.dedupe import KEY, first_of_each, without_known
 
 APP_ID: Final = "refine"

@@ -10,12 +10,12 @@ from pyspark.sql import Row
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.columns.replaying import GateSettings, unreplayable_rules
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.replaying import GateSettings, unreplayable_rules
+from pipeline.lake.tables import Change, Lake
+from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import REPLAY_FLIP, REPLAY_RUN, SILVER_MDR
-from pipeline.tables import Change, Lake
 from pipeline.transforms.replay import READ, checks, flips, judged, replayed
-from pipeline.worker_rows import WorkerRows
 from policy.core.engine import compile_canonical
 
 APP: Final = "replay"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from pipeline import storage
 from pipeline.jobs.result import JobResult
+from pipeline.lake import storage
+from pipeline.lake.store_path import Location
+from pipeline.lake.tables import Lake
 from pipeline.report.gather import gather
 from pipeline.report.page import render
 from pipeline.report.recent import RecentDays
-from pipeline.store_path import Location
-from pipeline.tables import Lake
 
 APP: Final = "report"
 DAYS: Final = 31

@@ -12,6 +12,7 @@ from datetime import date, timedelta
 from typing import Final
 
 from pipeline.jobs.result import JobResult
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import (
     ALERT,
     BRONZE_DECISION,
@@ -27,7 +28,6 @@ from pipeline.schemas import (
     USAGE_NAMED,
     Table,
 )
-from pipeline.tables import Change, Lake
 
 PERSONAL: Final[tuple[Table, ...]] = (
     BRONZE_MDR,

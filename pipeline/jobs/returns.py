@@ -12,10 +12,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.jobs.exchange import PartnerDay
 from pipeline.jobs.result import JobResult
-from pipeline.partner_settings import Partner
-from pipeline.return_file import RECORDS_MAX, Return, ReturnedRecord, return_bytes
+from pipeline.lake.tables import Lake
+from pipeline.partners.return_file import RECORDS_MAX, Return, ReturnedRecord, return_bytes
+from pipeline.partners.settings import Partner
 from pipeline.schemas import PEER_RETURN, RECON_CASE
-from pipeline.tables import Lake
 from protofly.signatures import SigningKey
 
 _OF_SENDER: Final = ("lost", "altered", "duplicated", "size", "outcome", "skewed")

@@ -17,18 +17,19 @@ from typing import Any, Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pipeline.columns.days import HOUR, Version
+from pipeline.columns.groups import MASK
+from pipeline.columns.hours import RECORD
+from pipeline.columns.packed import places_for
+from pipeline.columns.set_digests import MEMBER, WHOSE
 from pipeline.core.completeness import GRACE_S, NOTHING, Completeness
-from pipeline.core.days import HOUR, Version
-from pipeline.core.groups import MASK
-from pipeline.core.hours import RECORD
-from pipeline.core.packed import places_for
-from pipeline.core.set_digests import MEMBER, WHOSE
 from pipeline.core.utc_days import end_us, moment
-from pipeline.day_state import DAILY, HOURLY, QUARTER_HOURLY, done_inputs, inputs_by_day, note_done
 from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake.day_state import DAILY, HOURLY, QUARTER_HOURLY, done_inputs, inputs_by_day, note_done
+from pipeline.lake.tables import Change, Commit, Lake
+from pipeline.lake.worker_rows import PACKED, Batches, WorkerRows
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY, TRAFFIC_QUARTER_HOURLY, Table
-from pipeline.tables import Change, Commit, Lake
 from pipeline.transforms.settle import (
     FOLDS,
     FOLDS_NOW,
@@ -42,7 +43,6 @@ from pipeline.transforms.settle import (
     settle_quarters,
     statements,
 )
-from pipeline.worker_rows import PACKED, Batches, WorkerRows
 
 _DRAFTS_SHOWN: Final = 10
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.lake_files import LakeFiles, partition_of
+from pipeline.lake.lake_files import LakeFiles, partition_of
 from pipeline.schemas import TABLES, Table
 from protofly.errors import SettingsError
 

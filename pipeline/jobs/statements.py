@@ -14,15 +14,15 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pipeline import durable
-from pipeline.core.days import HOUR, days_added_up, folds_of, with_quantiles
-from pipeline.core.set_digests import WHOSE
+from pipeline.columns.days import HOUR, days_added_up, folds_of, with_quantiles
+from pipeline.columns.set_digests import WHOSE
 from pipeline.core.statement_choice import DRAFT, Choice, Known, Standing, Wanted, choose, known_of
-from pipeline.day_state import unsettled_days
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.lake_files import LakeFiles
+from pipeline.lake import durable
+from pipeline.lake.day_state import unsettled_days
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.partners.statements import canonical_statements, partner_of, plain_statement
 from pipeline.schemas import NODE_OWNER, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.statements import canonical_statements, partner_of, plain_statement
 from protofly.errors import SettingsError
 
 APP: Final = "statements"

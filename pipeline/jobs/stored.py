@@ -14,17 +14,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.columns.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
+from pipeline.columns.side_records import DAY_US
 from pipeline.core.findings import Verdict
-from pipeline.core.groups import column, from_zero, group_numbers, lengths_of, numbers, runs, words
-from pipeline.core.side_records import DAY_US
 from pipeline.core.utc_days import end_us
-from pipeline.day_state import done_inputs, inputs_by_day, note_done
 from pipeline.jobs.retention import kept_from
+from pipeline.lake.day_state import done_inputs, inputs_by_day, note_done
+from pipeline.lake.tables import Lake
+from pipeline.lake.worker_rows import Batches
 from pipeline.schemas import LONG, SEGMENTS, TEXT, Table, bronze_table
 from pipeline.schemas.columns import columns
-from pipeline.segment_content import SEGMENT_DAYS_MAX
-from pipeline.tables import Lake
-from pipeline.worker_rows import Batches
+from pipeline.segments.content import SEGMENT_DAYS_MAX
 from protofly.records import Kind
 
 APP: Final = "audit"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from pipeline.core.regression import SMALLEST_EFFECT
-from pipeline.core.stub_hours import RECORD
-from pipeline.core.stub_versions import HOUR, Versions
-from pipeline.day_state import changed_days, note_done
+from pipeline.columns.regression import SMALLEST_EFFECT
+from pipeline.columns.stub_hours import RECORD
+from pipeline.columns.stub_versions import HOUR, Versions
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake.day_state import changed_days, note_done
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import BRONZE_STUB_EVENT, SILVER_MDR, STUB_HOURLY, STUB_LIFE, STUB_REGRESSION
-from pipeline.tables import Change, Lake
 from pipeline.transforms.stubs import stub_hourly, stub_life, stub_regressions
 
 APP: Final = "stubs"

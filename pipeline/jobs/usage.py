@@ -17,14 +17,14 @@ from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline import durable
+from pipeline.columns.side_records import DAY_US
 from pipeline.core.harmless import harmless
-from pipeline.core.side_records import DAY_US
 from pipeline.core.utc_days import day_of, end_us, moment
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake import durable
+from pipeline.lake.tables import Lake
+from pipeline.partners.usage_file import EVIDENCE, USERS_MAX, HighUser, UsageReport, usage_bytes
 from pipeline.schemas import SILVER_MDR, USAGE_NAMED
-from pipeline.tables import Lake
-from pipeline.usage_file import EVIDENCE, USERS_MAX, HighUser, UsageReport, usage_bytes
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
 

@@ -12,13 +12,12 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F
 
-from pipeline.core import histogram
+from pipeline.columns import histogram
+from pipeline.columns.groups import column, group_numbers, numbers, starts_of, words
+from pipeline.columns.usual import HOUR_US, alarm_level, hour_of_week
 from pipeline.core.completeness import completeness_of_nodes
-from pipeline.core.groups import column, group_numbers, numbers, starts_of, words
 from pipeline.core.stretches import in_order, stretch_of
-from pipeline.core.usual import HOUR_US, alarm_level, hour_of_week
 from pipeline.core.utc_days import moment
-from pipeline.jobs.nodes import declared_until
 from pipeline.report.facts import (
     ROWS_SHOWN,
     AlertLine,
@@ -52,6 +51,7 @@ from pipeline.schemas import (
     TRAFFIC_HOURLY,
     Table,
 )
+from pipeline.segments.declarations import declared_until
 from protofly.records import Kind
 
 PAIRS: Final = 20_000

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from pipeline.core.utc_days import end_us
+from pipeline.lake.table_log import DataFile
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY, Table
-from pipeline.table_log import DataFile
-from pipeline.tables import Lake
 
 
 class RecentDays:

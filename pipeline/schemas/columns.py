@@ -27,7 +27,7 @@ TEXTS = ArrayType(TEXT, containsNull=False)
 PAIRS = ArrayType(ArrayType(LONG, containsNull=False), containsNull=False)
 """Buckets and their counts, as stub events have them."""
 HISTOGRAM = MapType(INT, LONG, valueContainsNull=False)
-"""Counts by bucket; see `pipeline.core.histogram`."""
+"""Counts by bucket; see `pipeline.columns.histogram`."""
 COUNTS = MapType(TEXT, LONG, valueContainsNull=False)
 
 

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final
 
-from pipeline.core.packed import places_for
-from pipeline.core.senders import (
+from pipeline.columns.packed import places_for
+from pipeline.columns.senders import (
     SENDER,
     Suspect,
     claimed,
@@ -21,10 +21,10 @@ from pipeline.core.senders import (
     places_of_contacts,
     too_much,
 )
-from pipeline.core.usual import baselines, floods, hours_of_peers, places_of_peers
+from pipeline.columns.usual import baselines, floods, hours_of_peers, places_of_peers
+from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import BYTES, DOUBLE, FLAG, LONG, TEXT, TEXTS
 from pipeline.schemas.columns import columns
-from pipeline.worker_rows import WorkerRows
 
 _PLACES_OF_PEERS: Final = 64
 _NAMED: Final = dict.fromkeys(SENDER, TEXT)

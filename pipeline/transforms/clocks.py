@@ -1,4 +1,4 @@
-"""Clocks: how Spark brings the times of both sides' records together. How they are judged: `core.clock_tables`."""
+"""Clocks: how Spark brings the times of both sides' records together. Judging: `pipeline.columns.clock_tables`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from pipeline.core.clock_tables import HOUR_US, delays_of, lines_of, places_of_delays, places_of_times
-from pipeline.core.clock_tables import sampled as sampled_records
-from pipeline.core.packed import places_for
+from pipeline.columns.clock_tables import HOUR_US, delays_of, lines_of, places_of_delays, places_of_times
+from pipeline.columns.clock_tables import sampled as sampled_records
+from pipeline.columns.packed import places_for
+from pipeline.lake.worker_rows import Batches, WorkerRows
 from pipeline.schemas import PAIR_DELAY
-from pipeline.worker_rows import Batches, WorkerRows
 
 _PAIR: Final = ("src_domain", "dst_domain")
 _TIMES: Final = (*_PAIR, "msg_id", "is_out", "ts_us", "sent_us")

@@ -43,13 +43,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.clock_tables import ClockTables
-from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import COUNTED as COUNTED_MESSAGES
-from pipeline.core.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
-from pipeline.core.packed import PIECE, PLACE, packed, places_for, together, unpacked
-from pipeline.core.side_records import Buckets
-from pipeline.core.side_totals import (
+from pipeline.columns.clock_tables import ClockTables
+from pipeline.columns.message_classes import COUNTED as COUNTED_MESSAGES
+from pipeline.columns.message_classes import Judging, Messages, pair_rows, places_of_messages, places_of_pairs
+from pipeline.columns.packed import PIECE, PLACE, packed, places_for, together, unpacked
+from pipeline.columns.side_records import Buckets
+from pipeline.columns.side_totals import (
     COUNTED,
     PAIR,
     compare,
@@ -59,9 +58,10 @@ from pipeline.core.side_totals import (
     totals_of,
     whole_totals,
 )
+from pipeline.core.completeness import Completeness
+from pipeline.lake.worker_rows import PACKED, Batches, WorkerRows, pieces_by_place, rows_of
 from pipeline.schemas import FLAG, LONG, SIDE_RECORD, TEXT
 from pipeline.schemas.columns import columns, extended
-from pipeline.worker_rows import PACKED, Batches, WorkerRows, pieces_by_place, rows_of
 
 BUCKET: Final = (*PAIR, "bucket_us")
 _SIDE_BY_SIDE: Final = tuple(f"{side}_{name}" for side in ("out", "in") for name in COUNTED)

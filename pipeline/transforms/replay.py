@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructField, StructType
 
-from pipeline.core.groups import in_pieces
-from pipeline.replaying import COLUMNS, GATE_REFUSALS, Cell, GateSettings, Replayer
+from pipeline.columns.groups import in_pieces
+from pipeline.columns.replaying import COLUMNS, GATE_REFUSALS, Cell, GateSettings, Replayer
+from pipeline.lake.worker_rows import Batches, WorkerRows, rows_of
 from pipeline.schemas import LONG, REPLAY_FLIP, SILVER_MDR, TEXT, TEXTS
-from pipeline.worker_rows import Batches, WorkerRows, rows_of
 
 _CHECKS: Final = ("agreed", "differed", "other_revision", "unchecked", "not_replayable")
 _RECORDS_AT_ONCE: Final = 1 << 16

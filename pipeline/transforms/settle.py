@@ -3,8 +3,8 @@
 Everything in a statement is a sum of whole numbers, a set fold or a histogram with fixed buckets, so the same records
 give the same statement whatever their order, split or partitioning.
 
-Hours and days are added up by `core.hours` and `core.days` in Python workers, in numpy: once where rows are
-read, so that only sums are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2;
+Hours and days are added up by `columns.hours` and `columns.days` in Python workers, in numpy: once where rows are read,
+so that only sums are shuffled, and once where their parts have met. Source: pipeline study, sections 1.2 and 8.2;
 ADR 0016 and 0018.
 """
 
@@ -17,14 +17,14 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from pipeline.core.days import Version, days_added_up, folds_of, with_quantiles, written_down
-from pipeline.core.groups import Rows
-from pipeline.core.hours import QUARTER_US, hours_of, places_of_hours, whole_hours, whole_quarters
-from pipeline.core.packed import in_one, places_for, unpacked
-from pipeline.core.set_digests import bucket_hashes, members_of, places_of_days, places_of_members, set_digests
+from pipeline.columns.days import Version, days_added_up, folds_of, with_quantiles, written_down
+from pipeline.columns.groups import Rows
+from pipeline.columns.hours import QUARTER_US, hours_of, places_of_hours, whole_hours, whole_quarters
+from pipeline.columns.packed import in_one, places_for, unpacked
+from pipeline.columns.set_digests import bucket_hashes, members_of, places_of_days, places_of_members, set_digests
+from pipeline.lake.worker_rows import Batches, WorkerRows, pieces_by_place
 from pipeline.schemas import INT, LONG, STATEMENT, TEXT
 from pipeline.schemas.columns import columns
-from pipeline.worker_rows import Batches, WorkerRows, pieces_by_place
 
 SAID: Final = (*STATEMENT.names, "version", "status", "complete_until_us")
 """Columns of `statement_daily` that show whether anything has changed."""
@@ -91,8 +91,8 @@ def folds_now(statements: WorkerRows) -> WorkerRows:
 def hashes_of_members(silver: WorkerRows, signed_off: Collection[tuple[str, str]], places: int) -> WorkerRows:
     """What SHA-256 is made over of each pair, role and day, on its way to where the day is; pieces for `statements`.
 
-    See `core.set_digests`. A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second that
-    is some 20 MB.
+    See `columns.set_digests`. A worker holds the messages of some pairs in 5 minutes: of one with 1,000 a second
+    that is some 20 MB.
 
     Args:
         silver: The columns `MEMBER` of `silver_mdr`.

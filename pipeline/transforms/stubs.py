@@ -14,12 +14,12 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.packed import places_for
-from pipeline.core.stub_hours import places_of_stub_hours, stub_hours_of, whole_stub_hours
-from pipeline.core.stub_versions import Versions, places_of_peers, regressions
-from pipeline.core.usual import HOUR_US
+from pipeline.columns.packed import places_for
+from pipeline.columns.stub_hours import places_of_stub_hours, stub_hours_of, whole_stub_hours
+from pipeline.columns.stub_versions import Versions, places_of_peers, regressions
+from pipeline.columns.usual import HOUR_US
+from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import STUB_LIFE, STUB_REGRESSION
-from pipeline.worker_rows import WorkerRows
 
 _HOURS_AT_ONCE: Final = 1 << 16
 _PLACES_OF_PEERS: Final = 64

@@ -209,10 +209,10 @@ _OWN_TEXT = {
     "trapezoid/serving.py": {"msgspec", "facts"},  # names and addresses of this node
     "interop/demo.py": {"msgspec", "summary"},  # of the demo
     "interop/hostile/trial.py": {"wrong"},  # an argument
-    "pipeline/analyst_commands.py": {"sql", "out", "found", "count", "where"},  # our tables, paths, counts
-    "pipeline/cli.py": {"out", "files", "table"},  # an argument, a count, whether one was given
-    "pipeline/command_runs.py": {"code"},  # a word of ours
-    "pipeline/partner_commands.py": {"documents", "one"},  # each line is escaped as a whole
+    "pipeline/cli/analysts.py": {"sql", "out", "found", "count", "where"},  # our tables, paths, counts
+    "pipeline/cli/program.py": {"out", "files", "table"},  # an argument, a count, whether one was given
+    "pipeline/cli/runs.py": {"code"},  # a word of ours
+    "pipeline/cli/partners.py": {"documents", "one"},  # each line is escaped as a whole
 }
 """Names in what is written without being escaped, by file, with the reason why nobody else has written them."""
 

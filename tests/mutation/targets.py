@@ -137,9 +137,10 @@ _GROUPS: Final = (
         folders=("msg_node/kernel", "msg_node/*/core"),
     ),
     Group(
-        "pipeline/core",
+        "pipeline",
         0.93,
         ("pipeline/test_*.py",),
+        folders=("pipeline/core", "pipeline/columns"),
         preloaded=("numpy", "pandas", "pyarrow", "pyspark.sql", "pyspark.testing", "deltalake"),
     ),
 )

@@ -27,11 +27,9 @@ from pyspark import SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from pipeline import durable
-from pipeline.bill_file import read_bill
+from pipeline.cli.zones import zone_of
 from pipeline.core.statement_choice import Wanted
 from pipeline.core.tariffs import Tariff
-from pipeline.delta_log import DeltaLog
 from pipeline.jobs import (
     abuse,
     audit,
@@ -48,13 +46,15 @@ from pipeline.jobs import (
 )
 from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, import_extract
 from pipeline.jobs.partners import Exchanging
-from pipeline.lake_files import LakeFiles
-from pipeline.partner_folders import PartnerFolders
-from pipeline.partner_settings import Exchange, Partner
-from pipeline.return_file import Return, ReturnedRecord, return_bytes
+from pipeline.lake import durable
+from pipeline.lake.delta_log import DeltaLog
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.lake.tables import Change, Lake
+from pipeline.partners.bill_file import read_bill
+from pipeline.partners.folders import PartnerFolders
+from pipeline.partners.return_file import Return, ReturnedRecord, return_bytes
+from pipeline.partners.settings import Exchange, Partner
 from pipeline.schemas import DAY_STATE, SILVER_MDR, TABLES, TRAFFIC_HOURLY
-from pipeline.tables import Change, Lake
-from pipeline.zones import zone_of
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 from tests.pipeline.spools import SECOND_US, START_US, SegmentWriter, message
 from tests.pipeline.test_exchange import DAY, KEYS, A, B, lakes

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.session import start_session
-from pipeline.tables import Lake
+from pipeline.lake.tables import Lake
+from pipeline.spark.session import start_session
 from tests.pipeline.object_store import ObjectStore, environment, object_store, reserved
 
 SETTINGS = {

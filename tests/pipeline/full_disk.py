@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 
 from pipeline.jobs import ingest
+from pipeline.lake.table_log import LakeError
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_MDR, SEGMENTS
-from pipeline.session import start_session
-from pipeline.table_log import LakeError
-from pipeline.tables import Lake
+from pipeline.spark.session import start_session
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, message
 

@@ -24,16 +24,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from pipeline import durable, segment_loading, storage
-from pipeline.delta_log import DeltaLog
 from pipeline.jobs import ingest, refine
-from pipeline.lake_files import LakeFiles
-from pipeline.ledger import Ledger
-from pipeline.node_keys import Trust
+from pipeline.lake import durable, storage
+from pipeline.lake.delta_log import DeltaLog
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.lake.store_path import Location, StorePath, location
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, QUARANTINE, SEGMENTS, SILVER_MDR, Table
-from pipeline.session import start_session
-from pipeline.store_path import Location, StorePath, location
-from pipeline.tables import Lake
+from pipeline.segments import loading as segment_loading
+from pipeline.segments.ledger import Ledger
+from pipeline.segments.node_keys import Trust
+from pipeline.spark.session import start_session
 from protofly.records import Kind
 from tests.pipeline.object_store import ObjectStore, environment, object_store, reserved
 from tests.pipeline.spools import KEY, NODE, SegmentWriter, link_event, message

@@ -21,7 +21,7 @@ from urllib.request import urlopen
 
 import pyarrow.fs as arrow_fs
 
-from pipeline.store_path import StorePath
+from pipeline.lake.store_path import StorePath
 
 KEY_ID = "AKIATESTTESTTESTTEST"
 SECRET = "tests+only/never-in-any-output-0123456789"

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pipeline.store_path import Location
+from pipeline.lake.store_path import Location
 
 
 def on_disk(location: Location) -> Path:

@@ -11,9 +11,9 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.local_rows import local_frame
+from pipeline.lake.local_rows import local_frame
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import NODE_OWNER, SEGMENTS, SILVER_MDR
-from pipeline.tables import Change, Lake
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from pipeline.core.clock_tables import ClockTables
+from pipeline.columns.clock_tables import ClockTables
+from pipeline.columns.side_records import BUCKET_US
 from pipeline.core.completeness import Completeness
-from pipeline.core.side_records import BUCKET_US
 from pipeline.schemas import CLOCK_OFFSET, PAIR_DELAY
 from pipeline.transforms.reconcile import ENTRY
 from tests.pipeline.rows import MONDAY_US, day_of

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 
+from benchmarks.synth.truth import CASES_NAME, TRUTH_NAME, Case, Truth
 from interop.lab.spool import lines_of
-from pipeline.synth.truth import CASES_NAME, TRUTH_NAME, Case, Truth
 from protofly.record_segments import sealed_suffix
 from protofly.records import RECORD_TYPES, Kind, Record, SegmentManifest, decode_manifest
 

@@ -6,14 +6,15 @@ from typing import Any, TypeAlias
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from pipeline.core import senders, usual
+from pipeline.columns import senders, usual
+from pipeline.columns.usual import HOURS_PER_WEEK
 from pipeline.core.alerts import SPOOFS_SEVERE
-from pipeline.core.usual import HOURS_PER_WEEK
+from pipeline.core.thresholds import FAN_OUT_RECIPIENTS
 from pipeline.jobs import abuse
-from pipeline.local_rows import local_frame
+from pipeline.lake.local_rows import local_frame
+from pipeline.lake.worker_rows import WorkerRows, rows_of
 from pipeline.schemas import BRONZE_LINK_EVENT, DOMAIN_BASELINE, TRAFFIC_HOURLY
 from pipeline.transforms.abuse import usual_hours
-from pipeline.worker_rows import WorkerRows, rows_of
 from policy.core.engine import CompiledPolicies, Effect, Facts
 from policy.core.text import PolicyText, load_policies
 from protofly.message import Message
@@ -53,20 +54,19 @@ UNKNOWN = {"outcome": "undeliverable", "outcome_code": "no-route"}
 HOSTILE = ('x" }\neffect = "permit"', "0" * 24, "hyperty://hostile.example/" + "h" * 600)
 
 MESSAGES: Alerts = {
-    "fan-out": to_many(senders.FAN_OUT_RECIPIENTS),
-    "one recipient fewer": to_many(senders.FAN_OUT_RECIPIENTS - 1),
-    "answers": to_many(senders.FAN_OUT_RECIPIENTS, msg_type="response"),
-    "slowly": to_many(senders.FAN_OUT_RECIPIENTS // 2)
-    + to_many(senders.FAN_OUT_RECIPIENTS // 2, ts_us=MONDAY_US + FIVE_MINUTES_US),
-    "always the same recipient": [silver_row() for _ in range(senders.FAN_OUT_RECIPIENTS)],
+    "fan-out": to_many(FAN_OUT_RECIPIENTS),
+    "one recipient fewer": to_many(FAN_OUT_RECIPIENTS - 1),
+    "answers": to_many(FAN_OUT_RECIPIENTS, msg_type="response"),
+    "slowly": to_many(FAN_OUT_RECIPIENTS // 2) + to_many(FAN_OUT_RECIPIENTS // 2, ts_us=MONDAY_US + FIVE_MINUTES_US),
+    "always the same recipient": [silver_row() for _ in range(FAN_OUT_RECIPIENTS)],
     "scan": to_many(40, **UNKNOWN),
     "known but away": to_many(40, outcome="undeliverable", outcome_code="not-connected"),
     "mostly known": to_many(30, **UNKNOWN) + [silver_row() for _ in range(40)],
     "one dead address": [silver_row(**UNKNOWN) for _ in range(40)],
-    "hostile sender 0": to_many(senders.FAN_OUT_RECIPIENTS, src_key=HOSTILE[0]),
-    "hostile sender 1": to_many(senders.FAN_OUT_RECIPIENTS, src_key=HOSTILE[1]),
-    "hostile sender 2": to_many(senders.FAN_OUT_RECIPIENTS, src_key=HOSTILE[2]),
-    "next day": to_many(senders.FAN_OUT_RECIPIENTS, ts_us=MONDAY_US + DAY_US),
+    "hostile sender 0": to_many(FAN_OUT_RECIPIENTS, src_key=HOSTILE[0]),
+    "hostile sender 1": to_many(FAN_OUT_RECIPIENTS, src_key=HOSTILE[1]),
+    "hostile sender 2": to_many(FAN_OUT_RECIPIENTS, src_key=HOSTILE[2]),
+    "next day": to_many(FAN_OUT_RECIPIENTS, ts_us=MONDAY_US + DAY_US),
 }
 SPOOFS = {"one spoof": 1, "many spoofs": SPOOFS_SEVERE}
 COUNTS: dict[str, list[tuple[int, int]]] = {
@@ -108,7 +108,7 @@ def alerts(spark: SparkSession, traffic: WorkerRows) -> Alerts:
         for case, messages in MESSAGES.items()
         for row in messages
     ]
-    rows += to_many(senders.FAN_OUT_RECIPIENTS, role="out", src_domain="a.example", dst_domain="our-own.example")
+    rows += to_many(FAN_OUT_RECIPIENTS, role="out", src_domain="a.example", dst_domain="our-own.example")
     records = silver(spark, rows)
     events = rows_of(link_events(spark), senders.EVENT)
     found: Alerts = {}
@@ -126,7 +126,7 @@ def test_sender_who_writes_to_very_many_within_five_minutes_is_reported_with_evi
 ) -> None:
     [alert] = alerts[peer_of("fan-out")]
     assert (alert["pattern"], alert["subject"]) == ("fan-out", "hyperty://b.example/h-1")
-    assert alert["observed"] == alert["threshold"] == senders.FAN_OUT_RECIPIENTS
+    assert alert["observed"] == alert["threshold"] == FAN_OUT_RECIPIENTS
     assert len(alert["evidence"]) == senders.EVIDENCE
     assert all(len(evidence) == 32 for evidence in alert["evidence"])
 

@@ -13,14 +13,15 @@ from typing import Any
 import duckdb
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
 
-from benchmarks.pipeline.oracle import answer, open_oracle
+from benchmarks.pipeline.oracle import answer, open_oracle, statement
 from benchmarks.pipeline.traffic import Plan, Planted, fill_lake
-from pipeline.core.histogram import quantile
+from pipeline.columns.histogram import quantile
 from pipeline.jobs import reconcile, settle
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake.tables import Lake
 from pipeline.schemas import CLOCK_OFFSET, RECON_CASE, SILVER_MDR, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.tables import Lake
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.xxhash import MASK, plain_xxhash64
 
@@ -144,3 +145,10 @@ def test_clocks_are_found_within_their_bounds_the_wrong_one_too(settled: Settled
     assert all(wrong <= row.error_us for wrong, row in zip(wrong_us, offsets, strict=True))
     assert max(wrong_us) < 10_000
     assert max(abs(row.offset_us) for row in offsets) > 2_000_000
+
+
+def test_hours_in_sparks_own_sql_are_those_of_the_kernel_row_for_row(settled: Settled, spark: SparkSession) -> None:
+    """The statement that the benchmark measures beside the kernel."""
+    settled.lake.read(SILVER_MDR).createOrReplaceTempView("records")
+    in_sql = spark.sql(statement("hourly_spark")).select(TRAFFIC_HOURLY.schema.names)
+    assertDataFrameEqual(in_sql, settled.lake.read(TRAFFIC_HOURLY))

@@ -16,11 +16,11 @@ import trustme
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, Envelope
 
-from pipeline.alert_mail import letter
-from pipeline.alert_sinks import send_new, sinks_of
 from pipeline.jobs.result import ExitCode
-from pipeline.serve_settings import Alerts, Email, read_settings
-from pipeline.tables import Lake
+from pipeline.lake.tables import Lake
+from pipeline.serving.alert_mail import letter
+from pipeline.serving.alert_sinks import send_new, sinks_of
+from pipeline.serving.settings import Alerts, Email, read_settings
 from protofly.errors import SettingsError
 from tests.pipeline.object_store import reserved
 from tests.pipeline.test_serve_parts import MINIMAL, alert, commit

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from pipeline.core.alerts import evidence_of, flood, of_senders, spoofing
-from pipeline.core.senders import FAN_OUT_RECIPIENTS
+from pipeline.core.thresholds import FAN_OUT_RECIPIENTS
 
 HOUR_US = 1_795_219_200_000_000
 SENDER: dict[str, Any] = {

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from pipeline.bill_file import MAGIC, Bill, BillDocument, bill_bytes, read_bill
-from pipeline.cli import app
+from pipeline.cli.program import app
+from pipeline.partners.bill_file import MAGIC, Bill, BillDocument, bill_bytes, read_bill
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey, base64url
 

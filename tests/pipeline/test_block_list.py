@@ -12,10 +12,10 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner
 
-from pipeline.cli import app
+from pipeline.cli.program import app
 from pipeline.jobs import block_list
+from pipeline.lake.tables import Lake
 from pipeline.schemas import ALERT
-from pipeline.tables import Lake
 from protofly.block_list import read_block_list
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey

@@ -15,14 +15,14 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline import segment_rows
-from pipeline.claims import Source
-from pipeline.core import words
+from pipeline.columns import words
 from pipeline.core.findings import Finding
-from pipeline.node_keys import Trust
-from pipeline.segment_content import ContentError
-from pipeline.segment_rows import SegmentReader
-from pipeline.segments import examine, find_manifests
+from pipeline.segments import rows as segment_rows
+from pipeline.segments.claims import Source
+from pipeline.segments.content import ContentError
+from pipeline.segments.node_keys import Trust
+from pipeline.segments.rows import SegmentReader
+from pipeline.segments.spool import examine, find_manifests
 from protofly.block_encoding import encode_blocks
 from protofly.record_blocks import BLOCK_MAGIC, BLOCK_RECORDS_MAX, read_block
 from protofly.record_segments import frame_compressor

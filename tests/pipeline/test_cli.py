@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from pipeline.cli import app
+from pipeline.cli.program import app
 from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIX
 from tests.pipeline.spools import KEY, NODE, SegmentWriter, message
 
@@ -36,7 +36,7 @@ class Borrowed:
 @pytest.fixture
 def borrowed(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands use the session of all tests."""
-    monkeypatch.setattr("pipeline.session.start_session", lambda *_, **__: Borrowed(spark))
+    monkeypatch.setattr("pipeline.spark.session.start_session", lambda *_, **__: Borrowed(spark))
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("pipeline.session.start_session", start)
+    monkeypatch.setattr("pipeline.spark.session.start_session", start)
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_nodes_are_declared_listed_and_refused_by_the_command_line(tmp_path: Pat
 def test_the_package_is_a_program() -> None:
     done = subprocess.run([sys.executable, "-m", "pipeline", "--help"], capture_output=True, text=True, cwd=REPOSITORY)
     assert done.returncode == 0
-    jobs = ("synth", "run", "ingest", "refine", "settle", "reconcile", "export", "import", "replay", "stubs", "abuse")
+    jobs = ("run", "ingest", "refine", "settle", "reconcile", "export", "import", "replay", "stubs", "abuse")
     for job in (*jobs, "statements", "audit", "compact", "retention", "report"):
         assert job in done.stdout
 
@@ -262,7 +262,7 @@ class Missing:
         if name.partition(".")[0] == "pyspark":
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Missing())
-from pipeline.cli import app
+from pipeline.cli.program import app
 app(sys.argv[1:])
 """
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from pipeline.core.clock_course import ClockFinding, clock_findings, filled, finding_line, offsets_by_hour
-from pipeline.core.clock_graph import Delay, Offset
-from pipeline.core.clock_tables import HOUR_US
+from pipeline.columns.clock_course import ClockFinding, clock_findings, filled, finding_line, offsets_by_hour
+from pipeline.columns.clock_graph import Delay, Offset
+from pipeline.columns.clock_tables import HOUR_US
 
 A, B, C, D = "a.example", "b.example", "c.example", "d.example"
 PAIRS = ((A, B), (B, C), (A, C), (C, D))

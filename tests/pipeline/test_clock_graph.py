@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.clock_graph import Delay, Offset, solve_offsets
+from pipeline.columns.clock_graph import Delay, Offset, solve_offsets
 
 A, B, C, D = "a.example", "b.example", "c.example", "d.example"
 

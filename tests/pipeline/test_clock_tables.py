@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.clock_tables import HOUR_US, delays_of, lines_of, sampled
-from pipeline.core.side_records import DAY_US
+from pipeline.columns.clock_tables import HOUR_US, delays_of, lines_of, sampled
+from pipeline.columns.side_records import DAY_US
 from tests.pipeline.side_rows import NOON_US, clocks
 
 TIMES = pa.schema(

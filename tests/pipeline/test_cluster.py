@@ -18,12 +18,12 @@ from types import MappingProxyType
 import pytest
 
 import pipeline.__main__
-from pipeline.lake_files import LakeFiles
-from pipeline.pack import pack
+from benchmarks.synth.run import synth
+from benchmarks.synth.world import SynthOptions
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.lake.store_path import Location
 from pipeline.schemas import TABLES
-from pipeline.store_path import Location
-from pipeline.synth.run import synth
-from pipeline.synth.world import SynthOptions
+from pipeline.spark.pack import pack
 from tests.pipeline.clusters import HOME, cluster
 from tests.pipeline.object_store import ObjectStore
 

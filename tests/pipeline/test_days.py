@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.days import HOUR, Version, days_added_up, folds_of, with_quantiles, written_down
-from pipeline.core.histogram import quantile
-from pipeline.core.packed import packed, together
-from pipeline.core.set_digests import STATEMENT_KEY, places_of_days
+from pipeline.columns.days import HOUR, Version, days_added_up, folds_of, with_quantiles, written_down
+from pipeline.columns.histogram import quantile
+from pipeline.columns.packed import packed, together
+from pipeline.columns.set_digests import STATEMENT_KEY, places_of_days
 from pipeline.schemas import STATEMENT, STATEMENT_DAILY, TRAFFIC_HOURLY
 
 SUMS = ("messages", "delivered", "denied", "failed", "bytes_in", "bytes_wire")

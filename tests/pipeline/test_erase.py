@@ -8,8 +8,8 @@ import pytest
 
 from pipeline.jobs import audit, erase, ingest, reconcile, refine, settle
 from pipeline.jobs.erase import NO_FACTS
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_DECISION, BRONZE_MDR, ERASURE, QUARANTINE, SILVER_MDR, STATEMENT_DAILY
-from pipeline.tables import Lake
 from protofly.errors import SettingsError
 from protofly.records import Kind, MessageRecord
 from tests.pipeline.on_disk import on_disk

@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.extract_file import (
+from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, import_extract, reconcile_with
+from pipeline.jobs.result import ExitCode
+from pipeline.lake.tables import Lake
+from pipeline.partners.extract_file import (
     Entry,
     Expected,
     ExtractError,
@@ -20,10 +23,7 @@ from pipeline.extract_file import (
     open_extract,
     write_extract,
 )
-from pipeline.jobs.exchange import PartnerDay, export_details, export_totals, import_extract, reconcile_with
-from pipeline.jobs.result import ExitCode
 from pipeline.schemas import PEER_RECORD, RECON_CASE, RECON_PAIR, SILVER_MDR
-from pipeline.tables import Lake
 from protofly.signatures import SigningKey
 from tests.pipeline.rows import commit_ledger, silver, silver_row
 from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, uuid7

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.executor_sight import Proof, check_sight, proofs_of, unseen
-from pipeline.table_log import LakeError
+from pipeline.lake.table_log import LakeError
+from pipeline.spark.executor_sight import Proof, check_sight, proofs_of, unseen
 from tests.pipeline.spools import SegmentWriter, message
 
 

@@ -13,7 +13,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.extract_file import (
+from pipeline.partners.extract_file import (
     BODY_BYTES,
     MAGIC,
     Entry,

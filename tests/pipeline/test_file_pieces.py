@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline import file_pieces
-from pipeline.core.conditions import Condition, held
-from pipeline.file_pieces import FilePiece, Reading, read_piece, read_tasks, tasks_of, write_files
+from pipeline.columns.conditions import Condition, held
+from pipeline.lake import file_pieces
+from pipeline.lake.file_pieces import FilePiece, Reading, read_piece, read_tasks, tasks_of, write_files
 
 COLUMNS = pa.schema({"name": pa.string(), "n": pa.int64(), "id": pa.binary(), "day": pa.string(), "more": pa.string()})
 ROWS = [{"name": word, "n": number, "id": bytes([number])} for number, word in enumerate("abcabcabca")]

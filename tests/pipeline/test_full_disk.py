@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline import durable
-from pipeline.delta_log import DeltaLog
+from pipeline.lake import durable
+from pipeline.lake.delta_log import DeltaLog
+from pipeline.lake.stages import Stages
+from pipeline.lake.table_log import LakeError
+from pipeline.lake.tables import Lake
 from pipeline.schemas import REPLAY_RUN, STUB_REGRESSION
-from pipeline.stages import Stages
-from pipeline.table_log import LakeError
-from pipeline.tables import Lake
 from tests.pipeline.full_disk import RECORDS
 from tests.pipeline.on_disk import on_disk
 

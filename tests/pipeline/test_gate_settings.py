@@ -8,7 +8,7 @@ import pytest
 from msg_node.settings.model import PeerSettings
 from msg_node.settings.rates import TypeRateSettings
 from msg_node.wiring.meaning import peer_rule
-from pipeline.gate_settings import from_node_settings, from_policy_files
+from pipeline.cli.gate_settings import from_node_settings, from_policy_files
 from policy.core.engine import compile_canonical
 from protofly.errors import SettingsError
 
@@ -74,7 +74,7 @@ def test_a_rate_of_one_type_is_a_rate(node: Path) -> None:
 
 @pytest.mark.parametrize("kind", [PeerSettings, TypeRateSettings])
 def test_default_burst_is_that_of_the_node(kind: type[msgspec.Struct]) -> None:
-    from pipeline.gate_settings import BURST_SECONDS
+    from pipeline.cli.gate_settings import BURST_SECONDS
 
     defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
     assert defaults["burst_seconds"] == BURST_SECONDS

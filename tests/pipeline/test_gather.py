@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.utc_days import end_us
+from pipeline.lake.tables import Lake
 from pipeline.report.gather import gather
 from pipeline.report.recent import RecentDays
 from pipeline.schemas import (
@@ -26,7 +27,6 @@ from pipeline.schemas import (
     TRAFFIC_HOURLY,
     Table,
 )
-from pipeline.tables import Lake
 from tests.pipeline.rows import HOUR_US, MONDAY_US
 
 

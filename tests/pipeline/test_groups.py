@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from pipeline.core.groups import (
+from pipeline.columns.groups import (
     MASK,
     Rows,
     column,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.hashing import SEED, xxhash64
+from pipeline.columns.hashing import SEED, xxhash64
 from tests.pipeline.xxhash import MASK, plain_xxhash64
 
 rows = st.tuples(

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core import histogram
-from pipeline.core.count_maps import quantiles
+from pipeline.columns import histogram
+from pipeline.columns.count_maps import quantiles
 from protofly.log_linear import bucket_of
 from tests.pipeline.histograms import histogram_of
 

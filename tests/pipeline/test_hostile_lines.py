@@ -10,8 +10,8 @@ import pytest
 
 from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS
-from pipeline.tables import Lake
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter
 
 pytestmark = pytest.mark.spark

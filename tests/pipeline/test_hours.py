@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.groups import MASK, group_numbers, in_pieces, sums, words
-from pipeline.core.hours import HOUR_US, KEY, RECORD, WORDS, hours_of, places_of_hours, whole_hours
-from pipeline.core.packed import packed, unpacked
+from pipeline.columns.groups import MASK, group_numbers, in_pieces, sums, words
+from pipeline.columns.hours import HOUR_US, KEY, RECORD, WORDS, hours_of, places_of_hours, whole_hours
+from pipeline.columns.packed import packed, unpacked
 from protofly.log_linear import bucket_of
 from tests.pipeline.rows import MONDAY_US, day_of
 from tests.pipeline.xxhash import plain_xxhash64

@@ -7,10 +7,10 @@ import pytest
 
 from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
-from pipeline.node_keys import Trust
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_DECISION, BRONZE_LINK_EVENT, BRONZE_MDR, BRONZE_STUB_EVENT, QUARANTINE, SEGMENTS
-from pipeline.segments import find_manifests
-from pipeline.tables import Lake
+from pipeline.segments.node_keys import Trust
+from pipeline.segments.spool import find_manifests
 from protofly.record_segments import sign_manifest
 from protofly.records import Kind, decode_manifest
 from tests.pipeline.on_disk import on_disk

@@ -12,14 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
-from pipeline import segment_loading
 from pipeline.jobs import ingest
 from pipeline.jobs.ingest import Ingest
 from pipeline.jobs.result import ExitCode
-from pipeline.ledger import Ledger
+from pipeline.lake.table_log import LakeError
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_LINK_EVENT, BRONZE_MDR, SEGMENTS
-from pipeline.table_log import LakeError
-from pipeline.tables import Lake
+from pipeline.segments import loading as segment_loading
+from pipeline.segments.ledger import Ledger
 from protofly.records import Kind
 from tests.pipeline.spools import SegmentWriter, link_event, message
 

@@ -12,16 +12,16 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from pipeline.bill_file import read_bill
-from pipeline.cli import app
+from pipeline.cli.program import app
+from pipeline.cli.zones import zone_of
 from pipeline.core.business_time import BusinessDays
 from pipeline.core.tariffs import Rate, Tariff
 from pipeline.jobs import business, invoice, settle
 from pipeline.jobs.result import ExitCode
+from pipeline.lake.table_log import ConflictError
+from pipeline.lake.tables import Change, Lake
+from pipeline.partners.bill_file import read_bill
 from pipeline.schemas import INVOICE, SILVER_MDR
-from pipeline.table_log import ConflictError
-from pipeline.tables import Change, Lake
-from pipeline.zones import zone_of
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, commit_ledger, silver, silver_row

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs.retention import PERSONAL
-from pipeline.tables import Lake
+from pipeline.lake.tables import Lake
 from tests.pipeline.commit_kills import JOBS, Begin, found_in, run_child
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(3600)]

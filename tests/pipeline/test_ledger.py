@@ -11,12 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.core.findings import Finding, Verdict
-from pipeline.ledger import REJECTED, Ledger, read_stretches
-from pipeline.node_keys import Trust
+from pipeline.lake.table_log import LakeError
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import SEGMENT_STRETCH, SEGMENTS
-from pipeline.segments import Place, Segment, examine, find_manifests
-from pipeline.table_log import LakeError
-from pipeline.tables import Change, Lake
+from pipeline.segments.ledger import REJECTED, Ledger, read_stretches
+from pipeline.segments.node_keys import Trust
+from pipeline.segments.spool import Place, Segment, examine, find_manifests
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, message
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.columns.message_classes import CLASSES, COUNTED, Judging, Messages, Spans, pair_rows
+from pipeline.columns.side_records import ALL, Buckets, entries_of
+from pipeline.columns.side_totals import compare, equal_counts, side_by_side, totals_of, whole_totals
 from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import CLASSES, COUNTED, Judging, Messages, Spans, pair_rows
-from pipeline.core.side_records import ALL, Buckets, entries_of
-from pipeline.core.side_totals import compare, equal_counts, side_by_side, totals_of, whole_totals
 from pipeline.schemas import RECON_PAIR, SILVER_MDR
 from tests.pipeline.rows import DAY_US, day_of, silver_row
 from tests.pipeline.side_rows import MINUTE_US, NOON_US, TRANSIT_US, clocks, completeness, entries, side_row, uuid7

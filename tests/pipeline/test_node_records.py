@@ -20,9 +20,9 @@ from federation.decision_records import DecisionRecords
 from federation.guest_border import GuestBorder, GuestContext
 from federation.link_context import BorderRules, OurNames
 from federation.link_records import Recording
+from pipeline.columns.message_classes import Judging, Messages
+from pipeline.columns.side_records import ALL, entries_of
 from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import Judging, Messages
-from pipeline.core.side_records import ALL, entries_of
 from pipeline.core.utc_days import moment
 from pipeline.schemas import SILVER_MDR
 from policy.core.gate import Gate

@@ -8,10 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.core.utc_days import end_us
-from pipeline.jobs.nodes import Declaration, declared_until, enter, listed
+from pipeline.jobs.nodes import enter, listed
 from pipeline.jobs.proofs import proved_completeness
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR
-from pipeline.tables import Lake
+from pipeline.segments.declarations import Declaration, declared_until
 from protofly.errors import SettingsError
 from tests.pipeline.rows import HOUR_US, MONDAY_US, commit_ledger, note_owners, silver, silver_row
 

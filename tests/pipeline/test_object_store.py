@@ -11,16 +11,16 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from pipeline import storage
-from pipeline.cli import app
+from pipeline.cli.program import app
 from pipeline.jobs import compact, ingest, refine, report, retention, settle
 from pipeline.jobs.ingest import Ingest
-from pipeline.lease import Lease
-from pipeline.ledger import Ledger
+from pipeline.lake import storage
+from pipeline.lake.store_path import Location, StorePath
+from pipeline.lake.table_log import LakeError
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_MDR, LEASE, SEGMENTS, SILVER_MDR, STATEMENT_DAILY
-from pipeline.store_path import Location, StorePath
-from pipeline.table_log import LakeError
-from pipeline.tables import Lake
+from pipeline.segments.ledger import Ledger
+from pipeline.serving.lease import Lease
 from protofly.errors import SettingsError
 from tests.pipeline.object_store import SECRET, ObjectStore
 from tests.pipeline.spools import SegmentWriter, message

@@ -10,8 +10,8 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from pipeline import pack
-from pipeline.table_log import LakeError
+from pipeline.lake.table_log import LakeError
+from pipeline.spark import pack
 
 _IMPORT_ALL = """
 import pkgutil, sys, pipeline
@@ -51,7 +51,8 @@ def test_the_same_environment_gives_the_same_archive(tmp_path: Path, monkeypatch
     with tarfile.open(tmp_path / "one.tar.gz") as archive:
         names = archive.getnames()
     assert counts == {len(names)}
-    assert {"pipeline/storage.py", "pipeline/report/page.html.j2", "policy/__init__.py", "idna/core.py"} <= set(names)
+    wanted = {"pipeline/lake/storage.py", "pipeline/report/page.html.j2", "policy/__init__.py", "idna/core.py"}
+    assert wanted <= set(names)
     assert pack.archive_settings(tmp_path / "one.tar.gz")["spark.archives"] == f"{tmp_path}/one.tar.gz#trapezoid"
 
 

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.alert_sinks import send_new, sinks_of
 from pipeline.core.partner_alerts import of_returns, of_usage
 from pipeline.core.utc_days import day_of, end_us
 from pipeline.jobs.result import JobResult
 from pipeline.jobs.returns import note_return
 from pipeline.jobs.usage import note_named
-from pipeline.return_file import Return, ReturnedFile, ReturnedRecord
-from pipeline.serve_settings import Alerts
-from pipeline.tables import Lake
-from pipeline.usage_file import HighUser, UsageReport
+from pipeline.lake.tables import Lake
+from pipeline.partners.return_file import Return, ReturnedFile, ReturnedRecord
+from pipeline.partners.usage_file import HighUser, UsageReport
+from pipeline.serving.alert_sinks import send_new, sinks_of
+from pipeline.serving.settings import Alerts
 from tests.pipeline.receivers import receiver
 
 A, B = "a.example", "b.example"

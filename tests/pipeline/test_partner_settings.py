@@ -8,10 +8,10 @@ from typing import cast
 import pytest
 from pyspark.sql import SparkSession
 
-from pipeline.exchanging import exchange_of, publish_list
-from pipeline.partner_folders import KEPT_MAX, PartnerFolders, day_and_step, keep
-from pipeline.serve_settings import periods, read_settings
-from pipeline.tables import Lake
+from pipeline.lake.tables import Lake
+from pipeline.partners.folders import KEPT_MAX, PartnerFolders, day_and_step, keep
+from pipeline.serving.exchanging import exchange_of, publish_list
+from pipeline.serving.settings import periods, read_settings
 from protofly.block_list import read_block_list
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey

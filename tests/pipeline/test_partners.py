@@ -23,13 +23,13 @@ from msg_node.settings.exchange import ExchangePartner, ExchangeSettings
 from msg_node.settings.model import SiteSettings
 from msg_node.site.partner_inbox import PartnerInbox
 from msg_node.site.site import Site
-from pipeline.exchanging import report_usage
 from pipeline.jobs import partners
 from pipeline.jobs.partners import Exchanging
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.partner_settings import Exchange, Partner, UsageReports
+from pipeline.lake.tables import Lake
+from pipeline.partners.settings import Exchange, Partner, UsageReports
 from pipeline.schemas import PEER_EXTRACT, PEER_RETURN, RECON_CASE, TRAFFIC_HOURLY, USAGE_NAMED
-from pipeline.tables import Lake
+from pipeline.serving.exchanging import report_usage
 from protofly.signatures import SigningKey
 from tests.pipeline.rows import DAY_US
 from tests.pipeline.test_exchange import ALTERED, DAY, KEYS, LOST, A, B, lakes

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 
 from pipeline.core.findings import Finding
-from pipeline.extract_file import Verdict
-from pipeline.quality import reasons
+from pipeline.partners.extract_file import Verdict
 from pipeline.schemas import TABLES
+from pipeline.segments.quality import reasons
 from protofly.records import Kind
 
 PAGE_FOLDER = Path(__file__).parents[2] / "docs"

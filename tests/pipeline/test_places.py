@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from pipeline.core import (
+from pipeline.columns import (
     clock_tables,
     hours,
     message_classes,
@@ -20,8 +20,8 @@ from pipeline.core import (
     stub_versions,
     usual,
 )
-from pipeline.core.groups import Numbers
-from pipeline.core.packed import RECORDS_IN_PLACE, places_for
+from pipeline.columns.groups import Numbers
+from pipeline.columns.packed import RECORDS_IN_PLACE, places_for
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, day_of
 
 PlacesOf = Callable[[pa.Table, int], Numbers]

@@ -11,14 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline.core.clock_tables import ClockTables
+from pipeline.columns.clock_tables import ClockTables
+from pipeline.columns.message_classes import Judging, Messages, Spans
+from pipeline.columns.side_totals import BUCKET_COUNTS
+from pipeline.core.case_classes import CASES
 from pipeline.core.completeness import Completeness
-from pipeline.core.message_classes import CASES, Judging, Messages, Spans
-from pipeline.core.side_totals import BUCKET_COUNTS
+from pipeline.lake.worker_rows import WorkerRows, rows_of
 from pipeline.schemas import FLAG, RECON_BUCKET, RECON_CASE, RECON_PAIR, SIDE_TOTAL
 from pipeline.schemas.columns import extended
 from pipeline.transforms import reconcile
-from pipeline.worker_rows import WorkerRows, rows_of
 from tests.pipeline.rows import DAY_US, day_of, worked_out
 from tests.pipeline.side_rows import (
     MINUTE_US,

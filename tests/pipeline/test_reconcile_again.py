@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs import reconcile
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR
-from pipeline.tables import Lake
 from tests.pipeline.rows import HOUR_US, MONDAY_US, commit_ledger, silver, silver_row
 
 pytestmark = pytest.mark.spark

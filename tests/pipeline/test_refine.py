@@ -9,9 +9,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from pipeline.jobs import ingest, refine
 from pipeline.jobs.result import ExitCode
-from pipeline.local_rows import local_frame
+from pipeline.lake.local_rows import local_frame
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_MDR, SILVER_MDR
-from pipeline.tables import Lake
 from pipeline.transforms.dedupe import first_of_each, without_known
 from protofly.records import MessageRecord
 from tests.pipeline.on_disk import on_disk

@@ -10,17 +10,20 @@ from typing import Any, Self
 import pytest
 import zstandard
 
-from pipeline import segment_content, segment_loading, segment_rows, segments
 from pipeline.core.findings import Finding
 from pipeline.jobs import ingest
 from pipeline.jobs.result import ExitCode
-from pipeline.node_keys import Trust
-from pipeline.record_lines import LineDecoder, Piece
+from pipeline.lake.tables import Lake
 from pipeline.schemas import BRONZE_MDR, QUARANTINE, SEGMENTS
-from pipeline.segment_content import SEGMENT_DAYS_MAX, pieces_of
-from pipeline.segment_tasks import Loading, Report, Work, load_share
-from pipeline.segments import examine, find_manifests
-from pipeline.tables import Lake
+from pipeline.segments import content as segment_content
+from pipeline.segments import loading as segment_loading
+from pipeline.segments import rows as segment_rows
+from pipeline.segments import spool as segments
+from pipeline.segments.content import SEGMENT_DAYS_MAX, pieces_of
+from pipeline.segments.node_keys import Trust
+from pipeline.segments.record_lines import LineDecoder, Piece
+from pipeline.segments.spool import examine, find_manifests
+from pipeline.segments.tasks import Loading, Report, Work, load_share
 from protofly.records import Kind, decode_manifest
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import SegmentWriter, link_event, message

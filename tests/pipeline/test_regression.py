@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.core.regression import LEAST_HOURS, LEAST_MESSAGES, Comparison, HourOfStub, compare
+from pipeline.columns.regression import LEAST_HOURS, LEAST_MESSAGES, Comparison, HourOfStub, compare
 from protofly.log_linear import bucket_of
 from tests.pipeline.histograms import histogram_of
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.columns.replaying import COLUMNS, SAMPLES, Cell, GateSettings, Replayer, Tally, unreplayable_rules
 from pipeline.jobs import replay
 from pipeline.jobs.result import ExitCode
-from pipeline.replaying import COLUMNS, SAMPLES, Cell, GateSettings, Replayer, Tally, unreplayable_rules
+from pipeline.lake.tables import Lake
 from pipeline.schemas import REPLAY_FLIP, REPLAY_RUN, SILVER_MDR
-from pipeline.tables import Lake
 from policy.core.engine import compile_canonical
 from policy.core.gate import PeerRule
 from policy.core.rates import RateLimit

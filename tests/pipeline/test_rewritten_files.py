@@ -8,6 +8,7 @@ import pytest
 from deltalake import DeltaTable
 
 from pipeline.jobs import audit, ingest, reconcile, refine, settle, stubs
+from pipeline.lake.tables import Lake
 from pipeline.schemas import (
     BRONZE_MDR,
     RECON_PAIR,
@@ -18,7 +19,6 @@ from pipeline.schemas import (
     TABLES,
     TRAFFIC_HOURLY,
 )
-from pipeline.tables import Lake
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import START_US, SegmentWriter, message
 

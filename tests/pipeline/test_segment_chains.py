@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pipeline.core.findings import Finding, Verdict
 from pipeline.core.stretches import Accepted, Stretch, missing_numbers
-from pipeline.segment_chains import SegmentChains
-from pipeline.segments import Place, Segment
+from pipeline.segments.chains import SegmentChains
+from pipeline.segments.spool import Place, Segment
 from protofly.record_segments import SegmentName
 from protofly.records import Kind, SegmentManifest
 from tests.pipeline.spools import NODE, SECOND_US, START_US

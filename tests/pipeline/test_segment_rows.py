@@ -16,16 +16,18 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipeline import record_lines, segment_content, segment_rows
-from pipeline.claims import Source
-from pipeline.core import words
-from pipeline.part_files import PartFiles
-from pipeline.record_lines import LineDecoder
+from pipeline.columns import words
 from pipeline.schemas import BRONZE_DECISION
-from pipeline.segment_content import ContentError
-from pipeline.segment_rows import Rows, SegmentReader
-from pipeline.segment_tasks import Loading, Work, load_share
-from pipeline.segments import Place, find_manifests
+from pipeline.segments import content as segment_content
+from pipeline.segments import record_lines
+from pipeline.segments import rows as segment_rows
+from pipeline.segments.claims import Source
+from pipeline.segments.content import ContentError
+from pipeline.segments.part_files import PartFiles
+from pipeline.segments.record_lines import LineDecoder
+from pipeline.segments.rows import Rows, SegmentReader
+from pipeline.segments.spool import Place, find_manifests
+from pipeline.segments.tasks import Loading, Work, load_share
 from protofly.records import RECORD_TYPES, Kind, SegmentManifest, decode_manifest
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, decision, link_event, message, stub_event

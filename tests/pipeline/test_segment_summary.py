@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from pipeline.core.findings import Finding, Severity, Verdict
-from pipeline.segment_summary import LINES, FindingSummary, missing_line
-from pipeline.segments import Place, Segment
+from pipeline.segments.spool import Place, Segment
+from pipeline.segments.summary import LINES, FindingSummary, missing_line
 
 
 def segment(number: int, finding: Finding | None = None, remark: str = "", node: str = "mn-1.a.example") -> Segment:

@@ -19,10 +19,10 @@ from msg_node.records.recovery import note_run
 from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions
 from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Severity, Verdict
-from pipeline.node_keys import Trust, load_trust
-from pipeline.segment_chains import SegmentChains
-from pipeline.segment_content import LINE_BYTES_MAX, ContentError
-from pipeline.segments import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
+from pipeline.segments.chains import SegmentChains
+from pipeline.segments.content import LINE_BYTES_MAX, ContentError
+from pipeline.segments.node_keys import Trust, load_trust
+from pipeline.segments.spool import MANIFEST_BYTES_MAX, Place, Segment, examine, find_manifests, verified_content
 from protofly.errors import SettingsError
 from protofly.record_segments import SegmentName, Signer, sign_manifest
 from protofly.records import Kind, SegmentManifest, decode_manifest, frame_end

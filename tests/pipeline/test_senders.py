@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core import senders
+from pipeline.columns import senders
+from pipeline.columns.groups import Numbers
+from pipeline.columns.packed import packed, together
+from pipeline.columns.senders import SENDER, Suspect
 from pipeline.core.alerts import evidence_of
-from pipeline.core.groups import Numbers
-from pipeline.core.packed import packed, together
-from pipeline.core.senders import SENDER, Suspect
 from pipeline.schemas import BRONZE_LINK_EVENT, SILVER_MDR
 from tests.pipeline.rows import HOUR_US, MONDAY_US
 

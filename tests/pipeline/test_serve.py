@@ -15,7 +15,7 @@ from typing import TypeVar
 import httpx
 import pytest
 
-from pipeline.lake_files import LakeFiles
+from pipeline.lake.lake_files import LakeFiles
 from pipeline.schemas import ALERT, SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY
 from tests.pipeline.receivers import receiver
 from tests.pipeline.spools import SegmentWriter, message

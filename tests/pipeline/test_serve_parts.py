@@ -11,13 +11,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.alert_sinks import send_new, sinks_of
 from pipeline.jobs.result import ExitCode
-from pipeline.lease import MARGIN_S, Lease
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ALERT, RECON_PAIR, STATEMENT_DAILY
-from pipeline.serve_metrics import Metrics, MetricsServer, measure
-from pipeline.serve_settings import Alerts, periods, read_settings, store_environment
-from pipeline.tables import Change, Lake
+from pipeline.serving.alert_sinks import send_new, sinks_of
+from pipeline.serving.lease import MARGIN_S, Lease
+from pipeline.serving.metrics import Metrics, MetricsServer, measure
+from pipeline.serving.settings import Alerts, periods, read_settings, store_environment
 from protofly.errors import SettingsError
 from tests.pipeline.receivers import receiver
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US

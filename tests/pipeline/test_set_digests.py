@@ -12,9 +12,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.groups import Rows
-from pipeline.core.packed import packed, together
-from pipeline.core.set_digests import (
+from pipeline.columns.groups import Rows
+from pipeline.columns.packed import packed, together
+from pipeline.columns.set_digests import (
     STATEMENT_KEY,
     bucket_hashes,
     members_of,
@@ -22,7 +22,7 @@ from pipeline.core.set_digests import (
     places_of_members,
     set_digests,
 )
-from pipeline.core.side_records import BUCKET_US
+from pipeline.columns.side_records import BUCKET_US
 
 SCHEMA = pa.schema(
     {

@@ -8,14 +8,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.core.days import HOUR, Version
-from pipeline.core.hours import RECORD
-from pipeline.core.set_digests import MEMBER
+from pipeline.columns.days import HOUR, Version
+from pipeline.columns.hours import RECORD
+from pipeline.columns.set_digests import MEMBER
+from pipeline.lake.worker_rows import PACKED, rows_of
+from pipeline.partners.statements import canonical_statements
 from pipeline.schemas import STATEMENT, STATEMENT_DAILY, TRAFFIC_HOURLY
-from pipeline.statements import canonical_statements
 from pipeline.transforms.settle import daily_parts, hashes_of_members, settle_daily, settle_hourly
 from pipeline.transforms.settle import statements as written_down
-from pipeline.worker_rows import PACKED, rows_of
 from protofly.log_linear import bucket_of
 from protofly.records import MessageRecord
 from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row, worked_out

@@ -10,8 +10,8 @@ from pipeline.core.statement_choice import Wanted
 from pipeline.jobs import statements
 from pipeline.jobs.result import ExitCode
 from pipeline.jobs.settle import Standing, decide, run
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR, STATEMENT_DAILY
-from pipeline.tables import Lake
 from protofly.errors import SettingsError
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.rows import DAY_US, MONDAY_US, commit_ledger, silver, silver_row

@@ -12,11 +12,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner, Result
 
-from pipeline.cli import app
-from pipeline.row_text import rows_text, tables_text
+from pipeline.cli.program import app
+from pipeline.cli.row_text import rows_text, tables_text
+from pipeline.lake.store_path import Location
+from pipeline.lake.tables import Lake
 from pipeline.schemas import RECON_CASE, SEGMENTS, TRAFFIC_HOURLY
-from pipeline.store_path import Location
-from pipeline.tables import Lake
 from tests.pipeline.rows import MONDAY_US
 
 Show = Callable[..., Result]
@@ -45,7 +45,7 @@ def show(small_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Show:
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("pipeline.session.start_session", start)
+    monkeypatch.setattr("pipeline.spark.session.start_session", start)
 
     def run(*arguments: object, lake: Location = small_lake.folder) -> Result:
         return CliRunner().invoke(app, ["show", "--lake", str(lake), *(str(argument) for argument in arguments)])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.side_records import (
+from pipeline.columns.side_records import (
     ALL,
     BUCKET_US,
     DAY_US,

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.groups import MASK
-from pipeline.core.side_records import BUCKET_US
-from pipeline.core.side_totals import (
+from pipeline.columns.groups import MASK
+from pipeline.columns.side_records import BUCKET_US
+from pipeline.columns.side_totals import (
     BUCKET_COUNTS,
     COUNTED,
     KEY,

@@ -17,10 +17,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from pipeline.jobs import settle
+from pipeline.lake.sql_views import SqlViews
+from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.sql_server import may_change, token_of
-from pipeline.sql_views import SqlViews
-from pipeline.tables import Lake
+from pipeline.spark.sql_server import may_change, token_of
 from protofly.errors import SettingsError
 from tests.pipeline.rows import MONDAY_US, commit_ledger, silver, silver_row
 

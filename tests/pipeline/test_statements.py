@@ -9,8 +9,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.statement_text import statements_text
-from pipeline.statements import canonical_statements, plain_statement
+from pipeline.cli.statement_text import statements_text
+from pipeline.partners.statements import canonical_statements, plain_statement
 
 COUNTS = st.integers(0, 2**63 - 1)
 WORDS = st.text(max_size=8)

@@ -17,12 +17,12 @@ import pytest
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner, Result
 
-from pipeline.cli import app
+from pipeline.cli.program import app
 from pipeline.jobs import statements as job
 from pipeline.jobs.settle import run as settle
+from pipeline.lake.store_path import Location
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.store_path import Location
-from pipeline.tables import Change, Lake
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.rows import DAY_US, MONDAY_US, commit_ledger, silver, silver_row
 
@@ -81,7 +81,7 @@ def statements(small_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> Statements:
     def start(*_: object, **__: object) -> None:
         pytest.fail("Spark was started")
 
-    monkeypatch.setattr("pipeline.session.start_session", start)
+    monkeypatch.setattr("pipeline.spark.session.start_session", start)
 
     def run(*arguments: object, lake: Location = small_lake.folder) -> Result:
         return CliRunner().invoke(app, ["statements", "--lake", str(lake), *(str(argument) for argument in arguments)])

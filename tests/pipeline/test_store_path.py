@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.store_path import StorePath, location, parsed
+from pipeline.lake.store_path import StorePath, location, parsed
 from protofly.errors import SettingsError
 
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core.packed import packed, together
-from pipeline.core.regression import SMALLEST_EFFECT
-from pipeline.core.stub_hours import KEY, RECORD, places_of_stub_hours, stub_hours_of, whole_stub_hours
-from pipeline.core.stub_versions import HOUR, Versions, regressions
+from pipeline.columns.packed import packed, together
+from pipeline.columns.regression import SMALLEST_EFFECT
+from pipeline.columns.stub_hours import KEY, RECORD, places_of_stub_hours, stub_hours_of, whole_stub_hours
+from pipeline.columns.stub_versions import HOUR, Versions, regressions
 from pipeline.schemas import SILVER_MDR, STUB_HOURLY
 from protofly.log_linear import bucket_of
 from tests.pipeline.histograms import histogram_of

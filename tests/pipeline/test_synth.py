@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
-from pipeline.synth.run import synth
-from pipeline.synth.truth import Truth
-from pipeline.synth.world import SynthOptions
+from benchmarks.synth.run import synth
+from benchmarks.synth.truth import Truth
+from benchmarks.synth.world import SynthOptions
 from policy.core.engine import Effect
 from policy.files import read_policies
 from protofly.errors import SettingsError

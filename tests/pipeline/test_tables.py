@@ -12,16 +12,16 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 from pyspark.testing import assertDataFrameEqual
 
-from pipeline import storage
-from pipeline.delta_log import CHECKPOINT_COMMITS, DeltaLog
-from pipeline.lake_files import LakeFiles
-from pipeline.lake_mark import LAKE_FORMAT, MARK_NAME
-from pipeline.local_rows import local_frame
+from pipeline.lake import storage
+from pipeline.lake.delta_log import CHECKPOINT_COMMITS, DeltaLog
+from pipeline.lake.lake_files import LakeFiles
+from pipeline.lake.lake_mark import LAKE_FORMAT, MARK_NAME
+from pipeline.lake.local_rows import local_frame
+from pipeline.lake.stages import STAGE_NAME, StagedFile
+from pipeline.lake.table_log import ConflictError, LakeError
+from pipeline.lake.tables import Change, Lake
+from pipeline.lake.worker_rows import rows_of as in_workers
 from pipeline.schemas import Table
-from pipeline.stages import STAGE_NAME, StagedFile
-from pipeline.table_log import ConflictError, LakeError
-from pipeline.tables import Change, Lake
-from pipeline.worker_rows import rows_of as in_workers
 from tests.pipeline.on_disk import on_disk
 
 pytestmark = pytest.mark.spark

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.tariffs import Charge, Item, amount_of, amount_text, charges, read_tariffs, tariff_of
-from pipeline.tariff_file import TARIFFS_BYTES, load_tariffs
+from pipeline.partners.tariff_file import TARIFFS_BYTES, load_tariffs
 from protofly.errors import SettingsError
 
 TARIFFS = """

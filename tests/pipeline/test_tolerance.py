@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeline.core.message_classes import CASES
+from pipeline.core.case_classes import CASES
 from pipeline.core.tolerance import Tolerance, read_tolerance
 from protofly.errors import SettingsError
 

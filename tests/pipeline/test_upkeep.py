@@ -10,6 +10,7 @@ import pytest
 
 from pipeline.jobs import audit, compact, ingest, refine, retention, settle
 from pipeline.jobs.result import ExitCode
+from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import (
     BRONZE_MDR,
     DAY_STATE,
@@ -20,7 +21,6 @@ from pipeline.schemas import (
     TABLES,
     TRAFFIC_HOURLY,
 )
-from pipeline.tables import Change, Lake
 from tests.pipeline.on_disk import on_disk
 from tests.pipeline.spools import NODE, SECOND_US, START_US, SegmentWriter, message
 

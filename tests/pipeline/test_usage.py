@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from pipeline.jobs import usage
 from pipeline.jobs.result import ExitCode
+from pipeline.lake.tables import Lake
+from pipeline.partners.usage_file import EVIDENCE, FILE_BYTES, MAGIC, HighUser, UsageReport, read_usage, usage_bytes
 from pipeline.schemas import SILVER_MDR
-from pipeline.tables import Lake
-from pipeline.usage_file import EVIDENCE, FILE_BYTES, MAGIC, HighUser, UsageReport, read_usage, usage_bytes
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey, base64url
 from tests.pipeline.receivers import receiver

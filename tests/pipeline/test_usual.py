@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.core import usual
-from pipeline.core.usual import HOURS_PER_WEEK, alarm_level, hour_of_week
+from pipeline.columns import usual
+from pipeline.columns.usual import HOURS_PER_WEEK, alarm_level, hour_of_week
 from pipeline.schemas import TRAFFIC_HOURLY
 from tests.pipeline.rows import HOUR_US, MONDAY_US
 

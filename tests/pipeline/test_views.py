@@ -15,11 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from typer.testing import CliRunner
 
-from pipeline.cli import app
-from pipeline.contracts import json_schemas
+from pipeline.cli.program import app
+from pipeline.lake.tables import Change, Lake
+from pipeline.lake.views import dictionary, lake_type, view_type
+from pipeline.partners.contracts import json_schemas
 from pipeline.schemas import NODE_OWNER, PEER_EXTRACT, RECON_CASE, STUB_HOURLY, TABLES, Table
-from pipeline.tables import Change, Lake
-from pipeline.views import dictionary, lake_type, view_type
 from protofly.records import MessageRecord
 from tests.pipeline.rows import MONDAY_US
 

@@ -10,10 +10,14 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from pipeline.gate_settings import from_policy_files
+from benchmarks.synth.run import synth
+from benchmarks.synth.truth import Flip, SegmentFault, Truth
+from benchmarks.synth.world import SynthOptions
+from pipeline.cli.gate_settings import from_policy_files
 from pipeline.jobs import reconcile
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.node_keys import load_trust
+from pipeline.jobs.whole import WholeRun, combined, jobs
+from pipeline.lake.tables import Lake
 from pipeline.schemas import (
     ALERT,
     CLOCK_OFFSET,
@@ -26,11 +30,7 @@ from pipeline.schemas import (
     STUB_REGRESSION,
     Table,
 )
-from pipeline.synth.run import synth
-from pipeline.synth.truth import Flip, SegmentFault, Truth
-from pipeline.synth.world import SynthOptions
-from pipeline.tables import Lake
-from pipeline.whole import WholeRun, combined, jobs
+from pipeline.segments.node_keys import load_trust
 from protofly.record_segments import SEALED_SUFFIXES
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]

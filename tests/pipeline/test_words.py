@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.words import (
+from pipeline.columns.words import (
     WORD_CHARS_MAX,
     WORDS_MAX,
     TooManyWordsError,

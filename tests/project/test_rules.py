@@ -46,6 +46,7 @@ PURE = (
     "interop/lab/core",
     "interop/partner/core",
     "msg_node/kernel",
+    "pipeline/columns",
     *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "msg_node").glob("*/core")),
 )
 EFFECTS = frozenset(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from interop.conformance.model import Dialect, Profile
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from trapezoid.commands import matrix_runs, partner_cases
 from trapezoid.commands.matrix_runs import MatrixOptions
 from trapezoid.output import FOUND_WANTING, errors_reported, print_json

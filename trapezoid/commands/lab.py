@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from trapezoid.output import CANNOT, FOUND_WANTING, errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from trapezoid.commands.node_changes import change_node
 from trapezoid.output import errors_reported
 

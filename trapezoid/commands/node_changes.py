@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from trapezoid.output import errors_reported, print_facts, print_json
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from trapezoid.output import errors_reported, print_facts, print_rows
 from trapezoid.peer_entry import EntryOptions
 

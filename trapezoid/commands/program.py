@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli import app as pipeline_app
+from pipeline.cli.program import app as pipeline_app
 from trapezoid.commands import (
     conformance,
     guid,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
 from trapezoid.publish_request import PublishRequest
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from protofly.printable import escaped, escaped_json
 from trapezoid.output import FOUND_WANTING, errors_reported, print_json, print_rows
 

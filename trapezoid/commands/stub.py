@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.option_groups import grouped
+from pipeline.cli.option_groups import grouped
 from protofly.errors import SettingsError
 from trapezoid.commands import stub_recordings, stub_run, stub_tests
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_rows
@@ -87,7 +87,7 @@ def check(
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptOptions:
-    """How a script is packed. A group of options of the command line (`pipeline/option_groups.py`)."""
+    """How a script is packed. A group of options of the command line (`pipeline/cli/option_groups.py`)."""
 
     name: Annotated[str, typer.Option(help="Name of the stub. Default: that of the file.")] = ""
     version: Annotated[str, typer.Option(help="Version of the stub.")] = "1.0.0"

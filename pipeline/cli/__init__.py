@@ -1,0 +1,1 @@
+"""`trapezoid pipeline …`: commands, their options, and what a terminal shows."""

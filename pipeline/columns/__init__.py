@@ -1,0 +1,1 @@
+"""The kernel: sums and judgements over whole columns, in numpy and Arrow. See docs/pipeline-kernel.md."""

@@ -1,0 +1,1 @@
+"""What is exchanged with other operators: forms of the files, keys, settings, and the post between us."""
