@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from policy.core.conditions import NO_LISTS, Lists
 from policy.core.document import Syntax
@@ -14,6 +17,8 @@ from policy.core.text import PolicyText, load_policies
 from protofly.errors import SettingsError
 from protofly.limits import POLICY_FILE_BYTES
 
+SIGNATURE_SUFFIX: Final = ".sig"
+"""Ends the names of files that sign a bundle."""
 _SYNTAX: Final[dict[str, Syntax]] = {".toml": "toml", ".json": "json"}
 
 
@@ -24,6 +29,23 @@ def read_policies(paths: Sequence[Path], *, mode: Mode = Mode.ENFORCE, groups: L
         SettingsError: A file is missing, unreadable, empty, half-written or wrong; nothing is loaded then.
     """
     return load_policies([read_policy_text(path) for path in paths], mode=mode, groups=groups)
+
+
+def read_bundle(paths: Sequence[Path]) -> dict[str, str]:
+    """Read the files of a bundle: text by name, in order.
+
+    Raises:
+        SettingsError: As `read_policy_text`; or two of them have the same name.
+    """
+    texts = {path.name: read_policy_text(path).text for path in paths}
+    if len(texts) < len(paths):
+        raise SettingsError("two of the files have the same name")
+    return texts
+
+
+def digest_of_files(files: Mapping[str, str]) -> str:
+    """SHA-256 of policy files, their names and their order."""
+    return hashlib.sha256(msgspec.json.encode(list(files.items()))).hexdigest()
 
 
 def read_policy_text(path: Path) -> PolicyText:

@@ -24,7 +24,7 @@ from protofly.errors import SettingsError
 
 ROLES: Final = ("root", "live", "pkg", "node")
 """Those that every domain has."""
-ALL_ROLES: Final = (*ROLES, "token")
+ALL_ROLES: Final = (*ROLES, "token", "policy")
 SEED_BYTES: Final = 32
 KEY_ID_DIGITS: Final = 12
 SECRET_FILE_MODE: Final = 0o600
@@ -40,6 +40,7 @@ class KeyRing:
     pkg: tuple[SigningKey, ...] = ()
     node: tuple[SigningKey, ...] = ()
     token: tuple[SigningKey, ...] = ()
+    policy: tuple[SigningKey, ...] = ()
 
     def all_keys(self) -> list[SigningKey]:
         """Every key, in the order of the roles."""

@@ -12,7 +12,7 @@ import trio
 from starlette.requests import Request
 
 from msg_node.admin.admin_token import AdminToken
-from msg_node.admin.administration import Actor
+from msg_node.admin.administration import HOLDER, Actor
 from msg_node.connectors.http_line import remote_of
 from msg_node.kernel.keyed_rates import KeyedRates
 from msg_node.site.site import is_forwarded
@@ -65,7 +65,7 @@ class AdminAccess:
         """Find who gives a token with a request. Raises PeerError BAD_TOKEN or RATE."""
         remote = remote_of(request.scope)
         if self.token.is_right(given):
-            return Actor(f"holder of the admin token at {remote}", "https")
+            return Actor(f"holder of the admin token at {remote}", "https", HOLDER)
         wait_seconds = self._failures.take(address_group(remote), trio.current_time())
         if wait_seconds > 0.0:
             raise PeerError(Code.RATE, f"too many wrong tokens; wait {wait_seconds:.0f} s")

@@ -38,7 +38,8 @@ class AdminMessages:
             raise PeerError(Code.POLICY, f"this is for sessions with the role {question.role}")
         if question.from_key != session.runtime_key:
             raise PeerError(Code.POLICY, f"operators ask as {session.runtime}, not in the name of what runs there")
-        result = await self._administration.perform(question.request, Actor(session.runtime, "message"))
+        actor = Actor(session.runtime, "message", session.proof.credential)
+        result = await self._administration.perform(question.request, actor)
         raw = msgspec.json.encode(result)
         if len(raw) > self._most_bytes:
             detail = f"the reply has {len(raw)} bytes, more than a message may have; ask for fewer rows with `limit`"

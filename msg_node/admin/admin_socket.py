@@ -117,7 +117,7 @@ def _actor_of(stream: trio.SocketStream) -> Actor | None:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:  # a user without a name, as in many containers
         name = str(uid)
-    return Actor(name, "socket")
+    return Actor(name, "socket", f"user {uid}")
 
 
 @contextlib.contextmanager

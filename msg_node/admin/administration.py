@@ -38,13 +38,19 @@ _DETAIL_CHARS: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token."""
+    """Who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token.
+
+    `credential` is what proved it, the same on each way in and at each address.
+    """
 
     name: str
     way: Literal["socket", "message", "https", "node"]
+    credential: str
 
 
-THE_NODE: Final = Actor("the node", "node")
+HOLDER: Final = "holder"
+"""The credential of everybody who gives the token of `[admin]`, in requests or to the console."""
+THE_NODE: Final = Actor("the node", "node", "")
 
 _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "sessions": views.sessions,
@@ -74,6 +80,7 @@ _FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
 _QUESTIONS: Final = {**policy_changes.QUESTIONS, **account_changes.QUESTIONS, **group_changes.QUESTIONS}
 _OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
 _WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS}
+_BY_CREDENTIAL: Final = policy_changes.PLANNERS_BY_CREDENTIAL
 
 
 class Administration:
@@ -132,7 +139,7 @@ class Administration:
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
-        if operation.name in _OF_POLICIES:
+        if operation.name in _OF_POLICIES or operation.name in _BY_CREDENTIAL:
             async with self._node.changing:
                 return await self._planned(operation, request, actor)
         if operation.name in account_changes.PLANNERS:
@@ -145,9 +152,10 @@ class Administration:
         try:
             arguments = read_arguments(operation, request.arguments)
             by = f"{actor.name} by {actor.way}"
-            planner = _WAITING_PLANNERS.get(operation.name)
-            if planner is not None:
+            if (planner := _WAITING_PLANNERS.get(operation.name)) is not None:
                 plan = await planner(self._node, arguments, by)
+            elif (bound := _BY_CREDENTIAL.get(operation.name)) is not None:
+                plan = await bound(self._node, arguments, by, actor.credential)
             else:
                 plan = changes.PLANNERS[operation.name](self._node, arguments, by)
             if plan.store is not None and not request.dry_run:

@@ -9,7 +9,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from msg_node.admin.administration import Actor, Administration
+from msg_node.admin.administration import HOLDER, Actor, Administration
 from msg_node.admin.core.console_sessions import LogIn
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.connectors.http_line import remote_of
@@ -65,7 +65,7 @@ class ConsoleContext:
         self, request: Request, operation: str, arguments: Arguments = _NONE, *, is_dry_run: bool = False
     ) -> Any:
         """Perform an operation. Raises HostError."""
-        actor = Actor(f"console at {remote_of(request.scope)}", "https")
+        actor = Actor(f"console at {remote_of(request.scope)}", "https", HOLDER)
         asked = AdminRequest(operation=operation, arguments=dict(arguments), dry_run=is_dry_run)
         return await self._administration.perform(asked, actor)
 

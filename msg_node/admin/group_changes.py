@@ -111,9 +111,9 @@ async def _planned(node: Administered, now: Groups, after: Groups, name: str, by
 
 
 def _policies_with(node: Administered, groups: Groups) -> Policies:
-    active = node.policies.in_force.active
+    settings, active = node.settings(), node.policies.in_force.active
     try:
-        return policies_of(node.settings().policy, node.policy_store, active, groups)
+        return policies_of(settings.policy, settings.node.domain, node.policy_store, active, groups)
     except SettingsError as exc:
         raise PeerError(Code.POLICY_INVALID, exc.detail) from exc
 

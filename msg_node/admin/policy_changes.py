@@ -30,10 +30,11 @@ from msg_node.storage.policy_store import (
     Bundle,
     BundleFacts,
     compile_files,
-    digest_of_files,
 )
 from policy.core.model import Mode
 from policy.core.recorded_facts import ADDRESS_FACTS, unrecorded
+from policy.core.signed_bundle import check_signature
+from policy.files import digest_of_files
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.records import MessageRecord
 
@@ -120,13 +121,17 @@ async def evaluate(node: Administered, arguments: Arguments) -> dict[str, object
 # Changes.
 
 
-async def add(node: Administered, arguments: Arguments, by: str) -> Plan:
+async def add(node: Administered, arguments: Arguments, by: str, credential: str) -> Plan:
     """Keep a bundle; it is not in force by that. One that is there already gets the newer note.
 
     Raises:
-        PeerError: POLICY_INVALID, TOO_LARGE.
+        PeerError: POLICY_UNSIGNED, before anything in the files is read; POLICY_INVALID, TOO_LARGE.
     """
     files = msgspec.json.decode(str(arguments["files"]), type=dict[str, str])
+    signature, settings = str(arguments.get("signature", "")), node.settings()
+    if settings.policy.keys:
+        domain, digest = settings.node.domain, digest_of_files(files)
+        check_signature(signature.encode(), keys=settings.policy.keys, domain=domain, digest=digest)
     groups = await _in_thread(node.policy_store.groups)
     compiled = await _in_thread(compile_files, files, Mode.ENFORCE, groups)
     try:
@@ -140,22 +145,30 @@ async def add(node: Administered, arguments: Arguments, by: str) -> Plan:
         by=by,
         at=time.time(),
         note=str(arguments.get("note", "")),
+        credential=node.pseudonym(credential),
     )
     after = {"bundle": facts.digest, "revision": facts.revision, "rules": facts.rules, "files": list(files)}
-    return Plan(None, after, _nothing, partial(node.policy_store.add, Bundle(facts=facts, files=files)))
+    return Plan(
+        None, after, _nothing, partial(node.policy_store.add, Bundle(facts=facts, files=files, signature=signature))
+    )
 
 
-async def activate(node: Administered, arguments: Arguments, by: str) -> Plan:
+async def activate(node: Administered, arguments: Arguments, by: str, credential: str) -> Plan:
     """Put a bundle in force, or the files of the settings.
 
     Raises:
-        PeerError: NO_SUCH_BUNDLE; IN_USE: it is in force; POLICY_INVALID.
+        PeerError: NO_SUCH_BUNDLE; IN_USE: it is in force; SECOND_PERSON; POLICY_INVALID; POLICY_UNSIGNED.
         SettingsError: The files of the settings cannot be used.
     """
     digest = await _in_thread(_digest_named, node, str(arguments["bundle"]))
     now = node.policies.in_force.active
     if digest == now.bundle:
         raise PeerError(Code.IN_USE, f"{node.policies.in_force.place} is in force already")
+    if digest and node.settings().policy.two_persons:
+        added = (await _in_thread(node.policy_store.read, digest)).facts
+        if added.credential in ("", node.pseudonym(credential)):
+            text = "`policy.two_persons` is set: a bundle is activated with another credential than it was added with"
+            raise PeerError(Code.SECOND_PERSON, text)
     newest = Activation(bundle=digest, by=by, at=time.time())
     return await _switch(node, now.with_newest(newest), "activation", by)
 
@@ -170,8 +183,8 @@ async def roll_back(node: Administered, _arguments: Arguments, by: str) -> Plan:
 
 async def _switch(node: Administered, active: ActivePolicies, cause: Cause, by: str) -> Plan:
     """Plan to put other policies in force, and try them on the last decisions."""
-    settings, store, in_force = node.settings().policy, node.policy_store, node.policies.in_force
-    policies = await _in_thread(policies_of, settings, store, active)
+    settings, store, in_force = node.settings(), node.policy_store, node.policies.in_force
+    policies = await _in_thread(policies_of, settings.policy, settings.node.domain, store, active)
     missing = unrecorded(in_force.compiled.facts_read, is_hashed=node.settings().records.hash_addresses) - ADDRESS_FACTS
     trial = await _in_thread(try_policies, node.gate_with(policies.compiled), list(node.traffic.decisions), missing)
     after = {
@@ -234,7 +247,8 @@ def _digest_named(node: Administered, name: str) -> str:
 
 def _policies_named(node: Administered, name: str) -> Policies:
     named = ActivePolicies((Activation(bundle=_digest_named(node, name), by="", at=0.0),))
-    return policies_of(node.settings().policy, node.policy_store, named)
+    settings = node.settings()
+    return policies_of(settings.policy, settings.node.domain, node.policy_store, named)
 
 
 def _utc(seconds: float) -> str:
@@ -250,10 +264,14 @@ QUESTIONS: Final[Mapping[str, Callable[[Administered, Arguments], Awaitable[obje
 """What is answered after reading from the disk, by the name of its operation."""
 
 PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Awaitable[Plan]]]] = {
-    "policy add": add,
-    "policy activate": activate,
     "policy roll-back": roll_back,
     "policy remove": remove,
     "reload": reload,
 }
 """What is planned in another thread, by the name of its operation; one at a time."""
+
+PLANNERS_BY_CREDENTIAL: Final[Mapping[str, Callable[[Administered, Arguments, str, str], Awaitable[Plan]]]] = {
+    "policy add": add,
+    "policy activate": activate,
+}
+"""The same for what depends on the credential of who asks."""

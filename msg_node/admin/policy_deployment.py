@@ -19,6 +19,7 @@ from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, Gro
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
 from policy.core.model import Mode
+from policy.core.signed_bundle import check_signature
 from policy.core.temporary import TemporaryGate
 from policy.files import read_policies
 from protofly.errors import SettingsError
@@ -55,19 +56,20 @@ class Policies:
 
 
 def policies_of(
-    settings: PolicySettings, store: PolicyStore, active: ActivePolicies, groups: Groups | None = None
+    settings: PolicySettings, domain: str, store: PolicyStore, active: ActivePolicies, groups: Groups | None = None
 ) -> Policies:
     """Read, test and compile policies: a bundle, or the files of the settings. Blocks.
 
     Args:
-        settings: Their mode, and the files.
+        settings: Their mode, the files, and whose signatures count.
+        domain: Ours.
         store: Has the bundles.
         active: What is, or is to be, in force.
         groups: Lists that rules may refer to; None: those that the store has.
 
     Raises:
         SettingsError: Something cannot be read or used.
-        PeerError: POLICY_INVALID: a bundle that could be used when it was added cannot be any more.
+        PeerError: POLICY_INVALID: a bundle that could be used when it was added cannot be any more; POLICY_UNSIGNED.
     """
     mode = Mode(settings.mode)
     groups = store.groups() if groups is None else groups
@@ -78,7 +80,11 @@ def policies_of(
             tuple(map(str, settings.files)),
             settings.mode,
         )
-    files = store.read(active.bundle).files
+    bundle = store.read(active.bundle)
+    files = bundle.files
+    if settings.keys:
+        signature = bundle.signature.encode()
+        check_signature(signature, keys=settings.keys, domain=domain, digest=active.bundle)
     names = tuple(f"{active.bundle}/{name}" for name in files)
     return Policies(compile_files(files, mode, groups), active, names, settings.mode)
 

@@ -50,6 +50,7 @@ from protofly.address import valid_domain
 from protofly.documents import is_fingerprint
 from protofly.errors import PeerError, SettingsError
 from protofly.plain_words import without_types
+from protofly.signatures import KeyRecord, is_usable
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _ERROR_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
@@ -310,6 +311,8 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from backend_problems("global_registry", settings.global_registry)
     yield from backend_problems("alarms.webhook", settings.alarms.webhook)
     yield from block_list_problems(settings.block_list)
+    if not all(is_usable(KeyRecord(alg="ed25519", pub=pub)) for pub in settings.policy.keys):
+        yield ("policy", "keys"), "a key is malformed or weak"
     yield from exchange_problems(settings.exchange)
     if settings.exchange is not None and settings.site is None:
         yield ("exchange",), "files are handed in at the site: add a `[site]`"

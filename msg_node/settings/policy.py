@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from msg_node.settings.block_lists import PublicKey
+
 
 class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Policy files, and domains that pass or do not pass regardless of them."""
@@ -19,6 +21,16 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         Literal["permit", "deny"],
         Meta(description="On the own bus, where no rule says anything: with `deny`, `open` needs a rule as well."),
     ] = "permit"
+    keys: Annotated[
+        tuple[PublicKey, ...],
+        Meta(
+            max_length=8,
+            description="Public Ed25519 keys, base64url; a bundle is refused unless one has signed it.",
+        ),
+    ] = ()
+    two_persons: Annotated[
+        bool, Meta(description="A bundle is activated with another credential than it was added with.")
+    ] = False
     allow: Annotated[
         tuple[str, ...] | None,
         Meta(description="If given, no other domains pass, whatever rules and peers say; `[]`: nobody. `*.b.example`."),

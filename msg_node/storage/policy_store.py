@@ -7,7 +7,6 @@ the settings are in force. Blocking; what a call has changed is on disk when it 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path, PurePath
 from typing import Final
@@ -18,6 +17,7 @@ from policy.core.document import Syntax
 from policy.core.engine import CompiledPolicies
 from policy.core.model import Mode
 from policy.core.text import PolicyText, load_policies
+from policy.files import digest_of_files
 from protofly.errors import Code, HostError, PeerError, SettingsError
 from protofly.limits import POLICY_BUNDLE_BYTES, POLICY_BUNDLE_FILES, POLICY_BUNDLES, POLICY_ROLL_BACKS
 from stubs_cache.store import write_whole
@@ -47,6 +47,7 @@ class BundleFacts(msgspec.Struct, frozen=True, kw_only=True):
         by: Who added it.
         at: When, in seconds since the Unix epoch.
         note: Why, in the words of whom added it.
+        credential: Keyed hash of the credential with which it was added.
     """
 
     digest: str
@@ -55,13 +56,15 @@ class BundleFacts(msgspec.Struct, frozen=True, kw_only=True):
     by: str
     at: float
     note: str = ""
+    credential: str = ""
 
 
 class Bundle(msgspec.Struct, frozen=True, kw_only=True):
-    """A bundle with its files: text by name, in order."""
+    """A bundle with its files: text by name, in order; and their signature, "" without one."""
 
     facts: BundleFacts
     files: dict[str, str]
+    signature: str = ""
 
 
 class Activation(msgspec.Struct, frozen=True, kw_only=True):
@@ -214,11 +217,6 @@ class PolicyStore:
             write_whole(path, content)
         except OSError as exc:
             raise _storage_error(path, exc) from exc
-
-
-def digest_of_files(files: Mapping[str, str]) -> str:
-    """SHA-256 of policy files, their names and their order."""
-    return hashlib.sha256(msgspec.json.encode(list(files.items()))).hexdigest()
 
 
 def compile_files(files: Mapping[str, str], mode: Mode = Mode.ENFORCE, groups: Groups = _NO_GROUPS) -> CompiledPolicies:

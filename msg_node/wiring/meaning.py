@@ -56,7 +56,7 @@ def policies_in_force(settings: Settings) -> Policies:
     store = PolicyStore(settings.node.data_dir)
     active = store.active()
     try:
-        return policies_of(settings.policy, store, active)
+        return policies_of(settings.policy, settings.node.domain, store, active)
     except HostError as exc:
         if not active.bundle:
             raise

@@ -108,7 +108,8 @@ class Reloading:
         policies = await trio.to_thread.run_sync(meaning.policies_in_force, after)
         if policies.active.bundle:  # the files wait until it is rolled back, and have to be right by then
             store = PolicyStore(after.node.data_dir)
-            files = await trio.to_thread.run_sync(policies_of, after.policy, store, ActivePolicies())
+            domain = after.node.domain
+            files = await trio.to_thread.run_sync(policies_of, after.policy, domain, store, ActivePolicies())
             meaning.build_gate(after, files.compiled)
         meaning.build_gate(after, policies.compiled)  # it checks entries and lists
         tls = await trio.to_thread.run_sync(load_tls, after)

@@ -31,6 +31,7 @@ from msg_node.node_state import NodeState
 from msg_node.settings.admin import AdminSettings
 from msg_node.settings.identity import IdentitySettings
 from msg_node.settings.model import CredentialSettings, NodeSettings, SessionSettings, Settings
+from msg_node.settings.policy import PolicySettings
 from msg_node.settings.sessions import build_credentials
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring.identity import IdentityServices
@@ -76,7 +77,7 @@ async def ask_admin(runtime: Runtime, operation: str, type_: str = "execute", **
     return answer
 
 
-def _settings(folder: Path, identity: IdentitySettings) -> Settings:
+def _settings(folder: Path, identity: IdentitySettings, policy: PolicySettings) -> Settings:
     accepted = [
         CredentialSettings(runtime=one.runtime, token_sha256=one.digest, roles=tuple(one.roles))
         for one in (OPERATOR, PLAIN, MANAGER, GUEST)
@@ -85,6 +86,7 @@ def _settings(folder: Path, identity: IdentitySettings) -> Settings:
         node=NodeSettings(domain=DOMAIN, data_dir=folder),
         sessions=SessionSettings(anonymous=True, credential=tuple(accepted)),
         identity=identity,
+        policy=policy,
     )
 
 
@@ -95,9 +97,10 @@ async def admin_rig(
     frame_bytes: int = 1 << 20,
     interworking: Interworking | None = None,
     identity: IdentitySettings = IdentitySettings(),  # noqa: B008 - frozen
+    policy: PolicySettings = PolicySettings(),  # noqa: B008 - frozen
 ) -> AsyncIterator[AdminRig]:
     """Run it; `frame_bytes` is the longest reply by message."""
-    settings = _settings(folder, identity)
+    settings = _settings(folder, identity, policy)
     credentials = build_credentials(settings)
     credentials.manage(stored_credentials(folder))
     made_identity: list[IdentityServices] = []

@@ -61,6 +61,13 @@ def token(
 
 
 @app.command()
+def policy(keys: Keys, json: Json = False) -> None:
+    """Create a key that signs policy bundles (policy.keys). Keep it where the node is not."""
+    with errors_reported(as_json=json):
+        _add("policy", keys, "ed25519", as_json=json)
+
+
+@app.command()
 def state(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The file, for storage.key_file.")], json: Json = False
 ) -> None:

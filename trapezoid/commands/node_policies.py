@@ -48,7 +48,10 @@ def show(bundle: BundleName, config: Config, json: Json = False) -> None:
 
 @app.command()
 def add(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Policy files, TOML or JSON, in order.")],
+    files: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE...", help="Policy files, TOML or JSON, in order; a .sig file signs them."),
+    ],
     config: Config,
     note: Annotated[str, typer.Option("--note", help="What is new in it.")] = "",
     activate: Annotated[bool, typer.Option("--activate", help="Put it in force at once.")] = False,
@@ -57,15 +60,28 @@ def add(
 ) -> None:
     """Add a bundle of policy files, after their tests have passed. It is not in force before it is activated."""
     with errors_reported(as_json=json):
-        from policy.files import read_policy_text
-        from protofly.errors import SettingsError
+        from policy.files import SIGNATURE_SUFFIX, read_bundle
 
-        texts = {path.name: read_policy_text(path).text for path in files}
-        if len(texts) < len(files):
-            raise SettingsError("two of the files have the same name")
-    added = _change(config, "policy add", {"files": texts, "note": note}, dry_run=dry_run, as_json=json)
+        texts = read_bundle([path for path in files if path.suffix != SIGNATURE_SUFFIX])
+        signature = "".join(_signature(path) for path in files if path.suffix == SIGNATURE_SUFFIX)
+        arguments: dict[str, Any] = {"files": texts, "note": note, "signature": signature}
+    added = _change(config, "policy add", arguments, dry_run=dry_run, as_json=json)
     if activate and not dry_run:
         _change(config, "policy activate", {"bundle": added["after"]["bundle"]}, dry_run=False, as_json=json)
+
+
+def _signature(path: Path) -> str:
+    """The text of a signature. Raises SettingsError."""
+    from protofly.errors import SettingsError
+    from protofly.limits import POLICY_SIGNATURE_BYTES
+
+    try:
+        with path.open("rb") as file:
+            return file.read(POLICY_SIGNATURE_BYTES + 1).decode()
+    except OSError as exc:
+        raise SettingsError(f"{path}: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise SettingsError(f"{path}: no signature") from exc
 
 
 @app.command("activate")

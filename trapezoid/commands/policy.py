@@ -66,6 +66,36 @@ def try_policies(
     raise typer.Exit(0 if explanation.verdict.permitted else FOUND_WANTING)
 
 
+@app.command()
+def sign(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Policy files of the bundle, in order.")],
+    keys: Annotated[Path, typer.Option("--keys", metavar="DIR", help="Folder with the key of `keys policy`.")],
+    domain: Annotated[str, typer.Option("--domain", help="Domain whose nodes may use the bundle.")],
+    output: Annotated[Path, typer.Option("--output", metavar="FILE", help="Where the signature goes, a .sig file.")],
+    json: Json = False,
+) -> None:
+    """Sign a bundle of policy files, for `node policy add`. The files stay as they are."""
+    with errors_reported(as_json=json):
+        from policy.core.signed_bundle import sign_bundle
+        from policy.files import SIGNATURE_SUFFIX, digest_of_files, read_bundle
+        from protofly.address import valid_domain
+        from protofly.errors import SettingsError
+        from stubkit.keys import load_keys
+
+        if output.suffix != SIGNATURE_SUFFIX:
+            raise SettingsError(f"{output}: the name of a signature ends in {SIGNATURE_SUFFIX}")
+        ring = load_keys(keys).policy
+        if not ring:
+            raise SettingsError(f"{keys}: no key of the role policy; make one with `trapezoid keys policy`")
+        digest = digest_of_files(read_bundle(files))
+        try:
+            output.write_bytes(sign_bundle(valid_domain(domain), digest, ring))
+        except OSError as exc:
+            raise SettingsError(f"{output}: {exc.strerror}") from exc
+        public = [key.record().pub for key in ring]
+        print_facts({"bundle": digest, "domain": domain, "keys": public, "file": str(output)}, as_json=json)
+
+
 def _load(files: list[Path], config: Path | None) -> Gate:
     """Build the gates of the settings, with the policies of `files` if there are any. Raises SettingsError."""
     from policy.core.gate import Gate

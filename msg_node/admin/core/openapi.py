@@ -20,6 +20,7 @@ from msg_node.admin.core.operations import (
     Operation,
 )
 from msg_node.admin.core.pages import DEFAULT_ROWS, MOST_ROWS
+from protofly.limits import POLICY_SIGNATURE_BYTES
 
 Schema = dict[str, Any]
 
@@ -42,6 +43,7 @@ _KINDS: Final[dict[ArgumentKind, Schema]] = {
         "anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}],
         "examples": [1_772_388_000, "2026-03-01T18:00:00Z"],
     },
+    ArgumentKind.SIGNATURE: {"type": "string", "maxLength": POLICY_SIGNATURE_BYTES},
     ArgumentKind.FILES: {"type": "object", "additionalProperties": {"type": "string"}},
 }
 _COMMON: Final[dict[str, Schema]] = {

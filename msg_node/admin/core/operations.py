@@ -21,7 +21,7 @@ from msg_node.identity.core.local_clients import KINDS
 from policy.core.session_class import SESSION_CLASSES
 from protofly.address import valid_domain
 from protofly.errors import Code, HostError, PeerError
-from protofly.limits import POLICY_BUNDLE_BYTES
+from protofly.limits import POLICY_BUNDLE_BYTES, POLICY_SIGNATURE_BYTES
 
 Value: TypeAlias = str | int | float | bool
 """The value of an argument, after it was read."""
@@ -50,6 +50,8 @@ class ArgumentKind(Enum):
     """Seconds since the Unix epoch, or a text such as `2026-03-01T18:00:00Z`; UTC where it does not say."""
     FILES = "policy files"
     """An object: the texts of files by their names. Read as its JSON."""
+    SIGNATURE = "signature"
+    """The text of a DSSE envelope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +272,7 @@ _TABLE: Final = (
         (
             Argument("files", ArgumentKind.FILES, "Texts of TOML or JSON files by name, in order.", is_required=True),
             Argument("note", ArgumentKind.TEXT, "What is new in it."),
+            Argument("signature", ArgumentKind.SIGNATURE, "What `trapezoid policy sign` has made of the same files."),
         ),
     ),
     _change("policy activate", "Put a bundle in force, or `settings`, the files of the settings.", _BUNDLE),
@@ -409,6 +412,10 @@ def _files(value: object) -> str | None:
     return msgspec.json.encode(value).decode() if is_files else None
 
 
+def _signature(value: object) -> str | None:
+    return value if isinstance(value, str) and len(value) <= POLICY_SIGNATURE_BYTES else None
+
+
 def _moment(value: object) -> float | None:
     """Read a moment; None when it is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
@@ -440,5 +447,6 @@ _READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {
     ArgumentKind.DOMAIN: _domain,
     ArgumentKind.PATTERN: _pattern,
     ArgumentKind.FILES: _files,
+    ArgumentKind.SIGNATURE: _signature,
 }
 """How each kind of value is read; None for what is no such value."""

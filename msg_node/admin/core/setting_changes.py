@@ -38,7 +38,7 @@ _LIMITS: Final = (
 _RELOADABLE: Final = re.compile(
     "|".join(
         (
-            r"policy\.(files|mode|allow|deny|local_default)",
+            r"policy\.(files|mode|allow|deny|local_default|keys|two_persons)",
             r"sessions\.(anonymous|anonymous_runtimes|credential|certificate|issuer)",
             r"sessions\.((take_over_)?grace|lease|ping)_seconds",
             r"compat\.(return_by_address|take_over)",

@@ -29,6 +29,7 @@ SAMPLES: Final[dict[ArgumentKind, Any]] = {
     ArgumentKind.PATTERN: "*.c.example",
     ArgumentKind.MOMENT: "2026-03-01T18:00:00Z",
     ArgumentKind.FILES: {"a.toml": "text"},
+    ArgumentKind.SIGNATURE: "{}",
 }
 TRIED: Final[tuple[Any, ...]] = (
     *SAMPLES.values(),

@@ -28,7 +28,7 @@ class Rig:
         self.policies = PolicyDeployment(self.gate, policies, self.records.append)
 
     def read(self) -> Policies:
-        return policies_of(PolicySettings(files=(self.file,)), self.store, self.store.active())
+        return policies_of(PolicySettings(files=(self.file,)), "a.example", self.store, self.store.active())
 
     @property
     def last(self) -> PolicyEvent:

@@ -14,8 +14,8 @@ from msg_node.storage.policy_store import (
     BundleFacts,
     PolicyStore,
     compile_files,
-    digest_of_files,
 )
+from policy.files import digest_of_files
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.limits import POLICY_BUNDLE_BYTES, POLICY_BUNDLE_FILES, POLICY_ROLL_BACKS
 

@@ -141,6 +141,8 @@ EFFECTS: dict[str, Effect] = {
     "policy.files": Effect(["FOLDER/p.toml"], steps),
     "policy.mode": Effect("report", lambda node: node.policies.facts()["mode"], {"policy": POLICY}),
     "policy.local_default": Effect("deny", steps),
+    "policy.keys": Effect(["11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"], lambda node: node.current.get().policy.keys),
+    "policy.two_persons": Effect(True, lambda node: node.current.get().policy.two_persons),
     "policy.allow": Effect(["c.example"], talks_to("b.example")),
     "policy.deny": Effect(["b.example"], talks_to("b.example")),
     "records.keep_days": Effect({"mdr": 90.0}, lambda node: dict(node.current.get().records.keep_days)),
