@@ -13,14 +13,17 @@ nobody can say which of them it is; then it is said of the one that is not the r
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median, median_low
 from typing import Final
 
-from pipeline.columns.clock_graph import Delay, Offset, solve_offsets
+import pyarrow as pa
+
+from pipeline.columns.clock_graph import ClockGraph, Delay, Offset
 from pipeline.columns.clock_tables import HOUR_US
+from pipeline.columns.groups import column
 
 DRIFT_DAY_US: Final = 50_000
 """A clock that follows others (NTP) does not go wrong by as much in a day."""
@@ -54,6 +57,13 @@ class ClockFinding:
     against: str
 
 
+def delays_by_hour(delays: pa.Table) -> Iterator[tuple[int, Delay]]:
+    """Rows of `schemas.PAIR_DELAY` as what `offsets_by_hour` takes."""
+    names = ("src_domain", "dst_domain", "low_us", "messages", "drift_ppb")
+    columns = (column(delays, name).to_pylist() for name in names)
+    return zip(column(delays, "hour_us").to_pylist(), map(Delay, *columns), strict=True)
+
+
 def offsets_by_hour(delays: Iterable[tuple[int, Delay]]) -> dict[int, list[Offset]]:
     """Offsets of the hours of one day, as far as they can be said against one reference; hours ascend.
 
@@ -66,27 +76,30 @@ def offsets_by_hour(delays: Iterable[tuple[int, Delay]]) -> dict[int, list[Offse
     of_hour = defaultdict[int, list[Delay]](list)
     for hour_us, delay in delays:
         of_hour[hour_us].append(delay)
-    seen = {hour_us: solve_offsets(of_hour[hour_us]) for hour_us in sorted(of_hour)}
-    references = _references(seen.values())
+    graphs = {hour_us: ClockGraph(of_hour[hour_us]) for hour_us in sorted(of_hour)}
+    references = _references([graph.components for graph in graphs.values()])
     found: dict[int, list[Offset]] = {}
-    for hour_us in seen:
-        offsets = solve_offsets(of_hour[hour_us], references)
+    for hour_us, graph in graphs.items():
         found[hour_us] = [
-            replace(one, component=references.index(one.reference)) for one in offsets if one.reference in references
+            replace(one, component=references.index(one.reference))
+            for one in graph.offsets(references)
+            if one.reference in references
         ]
     return found
 
 
-def _references(hours: Iterable[Sequence[Offset]]) -> list[str]:
-    """A reference for each set of domains that are connected in any hours."""
+def _references(hours: Iterable[Iterable[set[str]]]) -> list[str]:
+    """A reference for each set of domains that are connected in any hours.
+
+    Args:
+        hours: The components of each.
+    """
     parts: list[set[str]] = []
     coverage = Counter[str]()
-    for offsets in hours:
-        coverage.update(one.domain for one in offsets)
-        for component in {one.component for one in offsets}:
-            joined = {one.domain for one in offsets if one.component == component}
-            apart = [part for part in parts if part.isdisjoint(joined)]
-            parts = [*apart, joined.union(*(part for part in parts if not part.isdisjoint(joined)))]
+    for joined in (component for components in hours for component in components):
+        coverage.update(joined)
+        apart = [part for part in parts if part.isdisjoint(joined)]
+        parts = [*apart, joined.union(*(part for part in parts if not part.isdisjoint(joined)))]
     return sorted(
         min(domain for domain in part if coverage[domain] >= _NEARLY * max(coverage[one] for one in part))
         for part in parts

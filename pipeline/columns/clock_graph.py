@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,8 +55,7 @@ class Offset:
     reference: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Equation:
+class _Equation(NamedTuple):
     low: str
     high: str
     difference_us: float
@@ -65,23 +65,33 @@ class _Equation:
     drift_ppb: float
 
 
-def solve_offsets(delays: Iterable[Delay], references: Collection[str] = ()) -> list[Offset]:
-    """Offsets of all domains that have traffic both ways with another one; by component, then by domain.
+class ClockGraph:
+    """Domains that have traffic both ways with another one, in components of those that are connected.
 
-    Components are numbered from 0 in the order of their first domain. The reference of each is the first of those named
-    that it has, or else its first domain.
+    Args:
+        delays: Of ordered pairs, each at most once.
     """
-    equations = _equations({(delay.src_domain, delay.dst_domain): delay for delay in delays})
-    groups = _components(equations)
-    component_of = {domain: number for number, domains in enumerate(groups) for domain in domains}
-    members: list[list[_Equation]] = [[] for _ in groups]
-    for one in equations:
-        members[component_of[one.low]].append(one)
-    return [
-        offset
-        for number, domains in enumerate(groups)
-        for offset in _solve(number, sorted(domains), members[number], references)
-    ]
+
+    def __init__(self, delays: Iterable[Delay]) -> None:
+        self._equations = _equations({(delay.src_domain, delay.dst_domain): delay for delay in delays})
+        self.components = _components(self._equations)
+        """Sets of domains, by their first one."""
+
+    def offsets(self, references: Collection[str] = ()) -> list[Offset]:
+        """Offsets of all domains; by component, then by domain.
+
+        Components are numbered from 0 in the order of their first domain. The reference of each is the first of those
+        named that it has, or else its first domain.
+        """
+        component_of = {domain: number for number, domains in enumerate(self.components) for domain in domains}
+        members: list[list[_Equation]] = [[] for _ in self.components]
+        for one in self._equations:
+            members[component_of[one.low]].append(one)
+        return [
+            offset
+            for number, domains in enumerate(self.components)
+            for offset in _solve(number, sorted(domains), members[number], references)
+        ]
 
 
 def _equations(delays: Mapping[tuple[str, str], Delay]) -> list[_Equation]:

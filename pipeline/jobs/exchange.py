@@ -25,8 +25,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.columns.clock_course import clock_findings, finding_line, offsets_by_hour
-from pipeline.columns.clock_graph import Delay
+from pipeline.columns.clock_course import clock_findings, delays_by_hour, finding_line, offsets_by_hour
 from pipeline.columns.clock_tables import ClockTables
 from pipeline.columns.groups import column, numbers
 from pipeline.columns.side_records import ALL, BUCKET_US, DAY_US, times_of
@@ -240,7 +239,7 @@ def reconcile_with(
     hold_together(lake, result, Comparison(compared_sides, clocks, [of.day], bounds, [domain, peer]), meta)
     buckets.unpersist()
     conclude(result, day=of.day, tolerance=tolerance)
-    hours = offsets_by_hour((row.pop("hour_us"), Delay(**row)) for row in clocks.delays.to_pylist())
+    hours = offsets_by_hour(delays_by_hour(clocks.delays))
     if any(hours.values()):
         by_hour = [{one.domain: one for one in offsets} for offsets in hours.values() if offsets]
         ahead_us = [one[peer].offset_us - one[domain].offset_us for one in by_hour]

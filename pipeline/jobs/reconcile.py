@@ -9,10 +9,10 @@ something else is proved about it than before, and when the time has come to giv
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import Final
 
@@ -21,8 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.columns.clock_course import clock_findings, filled, finding_line, offsets_by_hour
-from pipeline.columns.clock_graph import Delay
+from pipeline.columns.clock_course import clock_findings, delays_by_hour, filled, finding_line, offsets_by_hour
+from pipeline.columns.clock_graph import Delay, Offset
 from pipeline.columns.clock_tables import HOUR_US, TIMES, ClockTables
 from pipeline.columns.conditions import Condition
 from pipeline.columns.groups import words
@@ -296,27 +296,36 @@ def clocks_of_days(
         The clocks, and rows of `clock_offset` and `clock_finding`.
     """
     of_day: dict[str, list[tuple[int, Delay]]] = {day: [] for day in sorted(days)}
-    for row in delays.to_pylist():
-        hour_us = row.pop("hour_us")
-        day = _day_of(hour_us)
-        if day in of_day:
-            of_day[day].append((hour_us, Delay(**row)))
-    offsets, known, findings = [], [], []
+    day_of = cache(_day_of)
+    for hour_us, delay in delays_by_hour(delays):
+        if day_of(hour_us) in of_day:
+            of_day[day_of(hour_us)].append((hour_us, delay))
+    offsets: list[tuple[int, Offset]] = []
+    known: list[tuple[int, Offset]] = []
+    findings = []
     for day, hours in of_day.items():
         measured = offsets_by_hour(hours)
         begin_us = _micros(_midnight(day))
-        offsets += [asdict(one) | {"hour_us": hour_us, "dt": day} for hour_us in measured for one in measured[hour_us]]
-        course = filled(measured, begin_us, begin_us + DAY_US - HOUR_US)
-        known += [asdict(one) | {"hour_us": hour_us, "dt": day} for hour_us, one in course]
+        offsets += [(hour_us, one) for hour_us in measured for one in measured[hour_us]]
+        known += filled(measured, begin_us, begin_us + DAY_US - HOUR_US)
         found = clock_findings(measured)
         findings += [asdict(one) | {"dt": day} for one in found]
         result.warnings += [finding_line(one, day) for one in found]
     result.details["clocks"] = findings
-    written = tuple(
-        (table, pa.Table.from_pylist(rows, schema=to_arrow_schema(table.schema)))
-        for table, rows in ((CLOCK_OFFSET, offsets), (CLOCK_FINDING, findings))
+    found_rows = pa.Table.from_pylist(findings, schema=to_arrow_schema(CLOCK_FINDING.schema))
+    return ClockTables(delays, _offset_rows(known)), (
+        (CLOCK_OFFSET, _offset_rows(offsets)),
+        (CLOCK_FINDING, found_rows),
     )
-    return ClockTables(delays, pa.Table.from_pylist(known, schema=to_arrow_schema(CLOCK_OFFSET.schema))), written
+
+
+def _offset_rows(hours: Sequence[tuple[int, Offset]]) -> pa.Table:
+    """Rows of `clock_offset`, out of offsets and their hours."""
+    day_of = cache(_day_of)
+    known = {field.name: [getattr(one, field.name) for _, one in hours] for field in fields(Offset)}
+    known |= {"hour_us": [hour_us for hour_us, _ in hours], "dt": [day_of(hour_us) for hour_us, _ in hours]}
+    schema = to_arrow_schema(CLOCK_OFFSET.schema)
+    return pa.table({name: known[name] for name in schema.names}, schema=schema)
 
 
 def conclude(result: JobResult, *, day: str | None, tolerance: Tolerance) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.columns.clock_graph import Delay, Offset, solve_offsets
+from pipeline.columns.clock_graph import ClockGraph, Delay, Offset
 
 A, B, C, D = "a.example", "b.example", "c.example", "d.example"
 
@@ -19,7 +19,7 @@ def both_ways(
 
 
 def found(delays: list[Delay]) -> dict[str, Offset]:
-    return {offset.domain: offset for offset in solve_offsets(delays)}
+    return {offset.domain: offset for offset in ClockGraph(delays).offsets()}
 
 
 def test_a_clock_that_is_two_and_a_half_seconds_ahead_is_found() -> None:
@@ -49,7 +49,7 @@ def test_the_reference_is_the_domain_that_is_named_or_else_the_first() -> None:
     chain = [(B, C), (C, A), (A, D)]
     delays = [delay for pair in chain for delay in both_ways(clocks, *pair, there_us=9_000, back_us=9_000)]
     for references, expected in ((["x.example", C], {A: 20, B: -20, C: 0, D: 40}), ([], {A: 0, B: -40, C: -20, D: 20})):
-        offsets = {one.domain: one for one in solve_offsets(delays, references)}
+        offsets = {one.domain: one for one in ClockGraph(delays).offsets(references)}
         assert {domain: one.offset_us for domain, one in offsets.items()} == expected
         [reference] = [domain for domain, one in offsets.items() if not one.error_us]
         assert {one.reference for one in offsets.values()} == {reference}
@@ -59,7 +59,7 @@ def test_the_reference_is_the_domain_that_is_named_or_else_the_first() -> None:
 def test_drifts_are_relative_to_the_reference_too() -> None:
     delays = both_ways({A: 0, B: 0}, A, B, there_us=9, back_us=9)
     drifting = [replace(delays[0], drift_ppb=46_000), replace(delays[1], drift_ppb=-46_000)]
-    assert [one.drift_ppb for one in solve_offsets(drifting)] == [0, 46_000]
+    assert [one.drift_ppb for one in ClockGraph(drifting).offsets()] == [0, 46_000]
 
 
 def test_a_domain_that_only_listens_has_no_offset() -> None:
@@ -69,7 +69,7 @@ def test_a_domain_that_only_listens_has_no_offset() -> None:
 
 def test_what_a_domain_sends_itself_says_nothing_about_its_clock() -> None:
     both = both_ways({A: 0, B: 3}, A, B, there_us=9, back_us=9)
-    assert solve_offsets([*both, Delay(A, A, 40, 9_000), Delay(C, C, 0, 1)]) == solve_offsets(both)
+    assert ClockGraph([*both, Delay(A, A, 40, 9_000), Delay(C, C, 0, 1)]).offsets() == ClockGraph(both).offsets()
 
 
 def test_domains_without_a_way_to_each_other_are_components_of_their_own() -> None:
@@ -82,8 +82,8 @@ def test_domains_without_a_way_to_each_other_are_components_of_their_own() -> No
 
 def test_records_that_came_as_soon_as_they_left_leave_no_doubt_and_sooner_ones_say_nothing() -> None:
     delays = both_ways({A: 0, B: 30}, A, B, there_us=4, back_us=-4)
-    assert [(one.offset_us, one.error_us) for one in solve_offsets(delays)] == [(0, 0), (34, 0)]
-    assert solve_offsets(both_ways({A: 0, B: 30}, A, B, there_us=4, back_us=-5)) == []
+    assert [(one.offset_us, one.error_us) for one in ClockGraph(delays).offsets()] == [(0, 0), (34, 0)]
+    assert ClockGraph(both_ways({A: 0, B: 30}, A, B, there_us=4, back_us=-5)).offsets() == []
 
 
 def test_pairs_and_messages_are_counted_in_both_directions() -> None:
@@ -95,7 +95,7 @@ def test_pairs_and_messages_are_counted_in_both_directions() -> None:
 
 
 def test_no_traffic_gives_no_offsets() -> None:
-    assert solve_offsets([]) == []
+    assert ClockGraph([]).offsets() == []
 
 
 line_us = st.integers(0, 200_000)
@@ -117,7 +117,7 @@ def test_the_true_offset_is_never_farther_away_than_the_bound(
         if first < second < len(names):
             pair = both_ways(true, names[first], names[second], there_us=there_us, back_us=back_us, messages=messages)
             delays |= {(delay.src_domain, delay.dst_domain): delay for delay in pair}
-    offsets = solve_offsets(delays.values())
+    offsets = ClockGraph(delays.values()).offsets()
     for one in offsets:
         [zero] = [other for other in offsets if other.component == one.component and other.error_us == 0][:1]
         wrong_us = abs((one.offset_us - zero.offset_us) - (true[one.domain] - true[zero.domain]))
