@@ -55,7 +55,7 @@ def binary_rows(column: pa.Array) -> Iterator[tuple[slice | NDArray[np.intp], ND
         return
     offsets = np.frombuffer(offset_buffer, np.int32, len(column) + 1, column.offset * 4)
     lengths = np.diff(offsets)
-    content = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    content = np.frombuffer(b"" if data is None else data, np.uint8)
     if not column.null_count and lengths.min() == lengths.max():
         length = int(lengths[0])
         yield slice(None), content[offsets[0] : offsets[0] + length * len(lengths)].reshape(len(lengths), length)

@@ -76,7 +76,7 @@ def buckets_of(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """Buckets of an array of values."""
     # Rounding to a double may reach the next power of two. What comes out for zero and below is not looked at.
     exponent = np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
-    exponent -= (exponent > 62) | (values >> np.minimum(exponent, 62) == 0)
+    exponent -= values >> exponent == 0
     small = values << np.maximum(MANTISSA_BITS - exponent, 0)
     large = values >> np.maximum(exponent - MANTISSA_BITS, 0)
     mantissa = np.where(exponent < MANTISSA_BITS, small, large) & (PARTS - 1)

@@ -70,13 +70,13 @@ def hours_of(records: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
         unit_us: How long an "hour" is; it divides a day.
     """
     texts = {name: words(column(records, name)) for name in WORDS}
-    first_us, hour = _hours(numbers(records, "ts_us"), unit_us)
+    hour = numbers(records, "ts_us") // unit_us
     keys = [(places, len(found)) for found, places in texts.values()]
     group, _ = group_numbers([*keys, from_zero(hour)])
     outcomes, outcome = words(column(records, "outcome"))
-    is_delivered, is_denied = (outcome == _place(outcomes, word) for word in (DELIVERED, DENIED))
+    is_delivered, is_denied = (np.array([one == word for one in outcomes])[outcome] for word in (DELIVERED, DENIED))
     rules, rule = words(column(records, "rule_id").fill_null(""))
-    rule = np.where(is_denied, rule, len(rules) - 1)
+    rule = rule * is_denied  # that of others is not looked at
 
     # Of each hour the records of one outcome, rule and bucket stand together: a part.
     bucket = np.where(is_delivered, _buckets(column(records, "d_total_us")), 0)
@@ -97,7 +97,7 @@ def hours_of(records: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
     has_rule, has_time = is_denied[one], is_delivered[one] & (bucket[one] < BUCKETS - 1)
     return _rows(
         key={name: texts_of(found, places[rows]) for name, (found, places) in texts.items()},
-        hour_us=first_us + hour[rows] * unit_us,
+        hour_us=hour[rows] * unit_us,
         added={
             "messages": messages,
             "delivered": delivered,
@@ -123,7 +123,7 @@ def places_of_hours(hours: pa.Table, places: int) -> Numbers:
 def whole_hours(parts: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
     """Parts of hours added up to whole ones, ascending by key, with `dt`."""
     key = [words(column(parts, name)) for name in WORDS]
-    first_us, hour = _hours(numbers(parts, "hour_us"), unit_us)
+    hour = numbers(parts, "hour_us") // unit_us
     group, _ = group_numbers([*((places, len(found)) for found, places in key), from_zero(hour)])
     order, starts = runs(group)
     rows = order[starts]
@@ -137,7 +137,7 @@ def whole_hours(parts: pa.Table, unit_us: int = HOUR_US) -> pa.Table:
     }
     hours = _rows(
         key={name: texts_of(found, places[rows]) for name, (found, places) in zip(WORDS, key, strict=True)},
-        hour_us=first_us + hour[rows] * unit_us,
+        hour_us=hour[rows] * unit_us,
         added=added,
         maps=maps,
         folds={
@@ -162,20 +162,10 @@ def whole_quarters(parts: pa.Table) -> pa.Table:
     return rows.rename_columns(["quarter_us" if name == "hour_us" else name for name in rows.column_names])
 
 
-def _hours(time_us: Numbers, unit_us: int) -> tuple[int, Numbers]:
-    """Where the first hour begins, and the number of each hour from there."""
-    first_us = int(time_us.min()) // unit_us * unit_us if len(time_us) else 0
-    return first_us, (time_us - first_us) // unit_us
-
-
 def _buckets(times_us: pa.Array) -> Numbers:
     """Buckets counted from 0, those without a time behind all others."""
     known = buckets_of(np.asarray(times_us.fill_null(0))) - NEGATIVE
     return np.where(np.asarray(times_us.is_null()), BUCKETS - 1, known)
-
-
-def _place(found: list[str | None], word: str) -> int:
-    return found.index(word) if word in found else -1
 
 
 def _outcomes(index: Numbers, others: pa.MapArray, added: dict[str, Numbers]) -> pa.MapArray:

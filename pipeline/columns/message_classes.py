@@ -22,6 +22,7 @@ from pipeline.columns.groups import (
     dense,
     from_zero,
     group_numbers,
+    is_word,
     numbers,
     runs,
     starts_of,
@@ -197,8 +198,8 @@ class Messages:
         self._by = by
         pairs = [codes(column(entries, name)) for name in PAIR]
         ids = _codes_of_bytes(column(entries, "msg_id"))
-        outcomes, outcome = words(column(entries, "outcome"))
-        is_delivered, is_copy = (outcome == _place(outcomes, word) for word in (DELIVERED, DUPLICATE))
+        outcome = column(entries, "outcome")
+        is_delivered, is_copy, is_denied = (is_word(outcome, word) for word in (DELIVERED, DUPLICATE, _DENIED))
         is_out = np.asarray(column(entries, "is_out"))
         crossed = np.where(is_out, is_delivered, ~is_copy)
         message, _ = group_numbers([*((places, len(found)) for found, places in pairs), from_zero(ids)])
@@ -218,7 +219,7 @@ class Messages:
             self.copies[side] = np.bincount(message[crossed & is_side], minlength=self.count)
         self._contents = _Contents(entries, message, crossed, self.count)
 
-        self._outcome = {word: outcome == _place(outcomes, word) for word in (DELIVERED, _DENIED)}
+        self._outcome = {DELIVERED: is_delivered, _DENIED: is_denied}
         self._any = np.where(self._best["out"] >= 0, self._best["out"], self._best["in"])
         self.sent_us = numbers(entries, "sent_us")[self._any]
         self.dt = days_of(self.sent_us)
@@ -399,7 +400,3 @@ def _codes_of_bytes(values: pa.Array) -> Numbers:
     indices = values.dictionary_encode().indices
     found: Numbers = np.asarray(indices.fill_null(-1) if indices.null_count else indices).astype(np.int64)
     return found
-
-
-def _place(found: list[str | None], word: str) -> int:
-    return found.index(word) if word in found else -1

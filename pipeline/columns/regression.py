@@ -97,6 +97,13 @@ def compare(
     ]
 
 
+def interval_of(draws: NDArray[np.float64]) -> tuple[float, float]:
+    """The middle of so many draws as `CONFIDENCE` says: equally many are below it and above it."""
+    tail = (1 - CONFIDENCE) / 2
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return float(low), float(high)
+
+
 class _Judge:
     """Two versions, the strata they share, and the weight of each."""
 
@@ -189,8 +196,7 @@ class _Judge:
     def _comparison(
         self, name: str, old: float, new: float, ratios: NDArray[np.float64], *, middle: float
     ) -> Comparison:
-        tail = 50 * (1 - CONFIDENCE)
-        low, high = (float(edge) for edge in np.percentile(ratios, [tail, 100 - tail]))
+        low, high = interval_of(ratios)
         return Comparison(
             measure=name,
             baseline_value=old,

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from pipeline.columns.groups import (
     Numbers,
     column,
+    from_zero,
     group_numbers,
     is_word,
     lengths_of,
@@ -75,10 +76,8 @@ def hours_of_peers(traffic: pa.Table) -> pa.Table:
     """Messages that each peer sent us, hour by hour; the columns `TRAFFIC`, so that parts can be added up once more."""
     traffic = traffic.filter(pa.array(is_word(column(traffic, "role"), "in")))
     keys = [words(column(traffic, name)) for name in _PAIR]
-    hour = numbers(traffic, "hour_us") // HOUR_US
-    first = int(hour.min()) if len(hour) else 0
-    most = int(hour.max()) - first + 1 if len(hour) else 1
-    group, _ = group_numbers([*((places, len(found)) for found, places in keys), (hour - first, most)])
+    hour = from_zero(numbers(traffic, "hour_us") // HOUR_US)
+    group, _ = group_numbers([*((places, len(found)) for found, places in keys), hour])
     order, starts = runs(group)
     added = sums(numbers(traffic, "messages")[order], starts)
     rows = traffic.select([*_PAIR, "role", "hour_us"]).take(pa.array(order[starts]))

@@ -130,8 +130,8 @@ def _is_doubtful(one: Stretch, behind: Stretch | None) -> bool:
 
 
 def _follows(last: Accepted, one: Accepted) -> bool:
-    is_next = one.segno == last.segno + 1 if one.boot == last.boot else one.segno == 1
-    return is_next and one.prev_sha256 == last.sha256
+    """Whether a stretch begins where another one ended: only with the next start, or both would be one."""
+    return one.segno == 1 and one.prev_sha256 == last.sha256
 
 
 def _of_chain(node: str, stretches: Sequence[Stretch]) -> Completeness:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 
@@ -72,16 +72,17 @@ class Stretch:
     kind: str
     first: Accepted
     last: Accepted
+    _: KW_ONLY
     before_last_closed_us: int | None = None
     segments: int = 1
     is_disputed: bool = False
-    lost_records: int = 0
-    quarantined_rows: int = 0
+    lost_records: int
+    quarantined_rows: int
     unaccounted_records: int = 0
-    unchecked_segments: int = 0
-    newest_closed_us: int = 0
-    first_uncertain_us: Period = (0, 0)
-    holes: tuple[Period, ...] = ()
+    unchecked_segments: int
+    newest_closed_us: int
+    first_uncertain_us: Period
+    holes: tuple[Period, ...]
     crashes: tuple[Period, ...] = ()
 
     @property

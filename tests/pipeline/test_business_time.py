@@ -92,6 +92,21 @@ def test_a_month_of_a_zone_begins_and_ends_within_an_hour_of_utc(name: str, begi
     assert march.is_of_whole_hours is (name == "Australia/Lord_Howe")
 
 
+def test_the_midnight_after_the_last_day_may_alone_be_within_an_hour_of_utc() -> None:
+    """Lord Howe puts its clocks back by half an hour in the night before its midnight of 6 April."""
+    zone = ZoneInfo("Australia/Lord_Howe")
+    assert BusinessDays("2026-04-04", "2026-04-04", zone).is_of_whole_hours
+    assert not BusinessDays("2026-04-05", "2026-04-05", zone).is_of_whole_hours
+
+
+@pytest.mark.parametrize(("minutes", "utc_days"), [(-15, ["2026-03-01", "2026-03-02"]), (0, ["2026-03-01"])])
+def test_a_day_that_ends_a_quarter_after_midnight_of_utc_has_a_time_of_the_next_day(
+    minutes: int, utc_days: list[str]
+) -> None:
+    days = BusinessDays("2026-03-01", "2026-03-01", timezone(timedelta(minutes=minutes)))
+    assert days.utc_days() == utc_days
+
+
 def test_the_month_with_half_an_hour_of_summer_time_ends_has_that_half_hour_more() -> None:
     april = BusinessDays("2026-04-01", "2026-04-30", ZoneInfo("Australia/Lord_Howe"))
     assert (april.end_us - april.begin_us) // QUARTER_US == 30 * 24 * 4 + 2

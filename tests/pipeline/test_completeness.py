@@ -128,6 +128,13 @@ def test_a_restart_that_lost_its_chain_proves_nothing_new() -> None:
     assert of_node(before + chain(2, boot=8)).until_us == before[-1].closed_us
 
 
+def test_a_restart_whose_first_segment_is_missing_proves_nothing_new_whatever_the_second_names() -> None:
+    before = chain(3)
+    proved = of_node(before + chain(2, boot=8, first=2, prev=before[-1].sha256))
+    assert proved.until_us == before[-1].closed_us
+    assert "boot 8 segment 2 does not follow it" in proved.proof
+
+
 def test_a_chain_whose_beginning_is_not_known_proves_nothing_about_the_time_before() -> None:
     facts = chain(3, first=40, prev="known to somebody else")
     assert of_node(facts).from_us == facts[0].opened_us
@@ -156,6 +163,10 @@ def test_the_word_of_the_operator_counts_where_it_goes_further_and_is_reported()
     assert of_node(facts, n1=later).until_us == later
     assert of_node(facts, n1=later).proof.endswith("by the operator's word")
     assert of_node(facts, n1=1).until_us == facts[-1].closed_us
+    assert of_node(facts, n1=facts[-1].closed_us) == of_node(facts)
+    assert of_node(facts, n1=facts[-1].closed_us).proof == "node n1 boot 7 segment 2"
+    silent = completeness_of_nodes(facts, {"silent": later})["silent"]
+    assert (silent.from_us, silent.until_us, silent.proof) == (0, later, "no segments, then by the operator's word")
 
 
 def test_a_domain_is_as_complete_as_the_least_complete_of_its_nodes() -> None:

@@ -15,7 +15,9 @@ rows = st.tuples(
     st.none() | st.binary(max_size=70),
     st.none() | st.binary(min_size=16, max_size=16),
     st.integers(-(2**63), 2**63 - 1),
+    st.none() | st.integers(-(2**31), 2**31 - 1),
 )
+Row = tuple[bytes | None, bytes | None, int, int | None]
 
 
 @pytest.mark.parametrize(
@@ -32,14 +34,15 @@ def test_the_hash_is_the_published_one(data: bytes, expected: int) -> None:
 
 
 @given(found=st.lists(rows, max_size=20), cut=st.integers(0, 20))
-def test_hashes_of_columns_are_those_of_each_row(found: list[tuple[bytes | None, bytes | None, int]], cut: int) -> None:
-    columns = [list(column) for column in zip(*found, strict=True)] or [[], [], []]
+def test_hashes_of_columns_are_those_of_each_row_and_pass_over_nulls(found: list[Row], cut: int) -> None:
+    columns: list[list[object]] = [list(column) for column in zip(*found, strict=True)] or [[], [], [], []]
     first, second = (pa.array(column, pa.binary()).slice(cut) for column in columns[:2])
-    hashes = xxhash64(first, second, np.array(columns[2][cut:], np.int64))
+    hashes = xxhash64(first, second, np.array(columns[2][cut:], np.int64), pa.array(columns[3], pa.int32()).slice(cut))
     expected = []
-    for *texts, number in found[cut:]:
+    for *texts, number, other in found[cut:]:
         hashed = SEED
-        for part in (*texts, number.to_bytes(8, "little", signed=True)):
+        numbers = (None if one is None else one.to_bytes(8, "little", signed=True) for one in (number, other))
+        for part in (*texts, *numbers):
             hashed = hashed if part is None else plain_xxhash64(part, hashed)
         expected.append(hashed)
     assert [value & MASK for value in hashes.tolist()] == expected
@@ -51,5 +54,8 @@ def test_texts_of_every_length_around_the_stripes_have_their_hash() -> None:
     for column in (pa.array(texts, pa.binary()), pa.array(texts * 2, pa.binary()).slice(140)):
         hashes = xxhash64(column)
         assert [value & MASK for value in hashes.tolist()] == [plain_xxhash64(text, SEED) for text in texts]
+    for column in (pa.array([b"12345678", b"abcdefgh", b"ABCDEFGH"]).slice(1, 1), pa.array([None, None], pa.binary())):
+        expected = [SEED if text is None else plain_xxhash64(text, SEED) for text in column.to_pylist()]
+        assert [value & MASK for value in xxhash64(column).tolist()] == expected
     alike = pa.array([text for text in texts if len(text) == 96] * 3, pa.binary())
     assert {value & MASK for value in xxhash64(alike).tolist()} == {plain_xxhash64(texts[96], SEED)}

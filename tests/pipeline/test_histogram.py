@@ -93,6 +93,8 @@ def test_quantiles_of_arrays_are_those_of_plain_python(per_mille: int) -> None:
     assert quantiles(column, per_mille).to_pylist() == expected
     assert quantiles(column.slice(5, 100), per_mille).to_pylist() == expected[5:105]
     assert quantiles(column.slice(0, 0), per_mille).to_pylist() == []
+    assert quantiles(column.slice(len(EDGES) - 1, 2), per_mille).to_pylist() == [expected[len(EDGES) - 1], None]
+    assert quantiles(column.slice(len(EDGES), 1), per_mille).to_pylist() == [None]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.columns.groups import MASK, group_numbers, in_pieces, sums, words
-from pipeline.columns.hours import HOUR_US, KEY, RECORD, WORDS, hours_of, places_of_hours, whole_hours
+from pipeline.columns.hours import HOUR_US, KEY, RECORD, WORDS, days_of, hours_of, places_of_hours, whole_hours
 from pipeline.columns.packed import packed, unpacked
 from protofly.log_linear import bucket_of
 from tests.pipeline.rows import MONDAY_US, day_of
@@ -145,6 +145,13 @@ def test_a_sum_beyond_64_bits_is_an_error_and_not_a_small_number() -> None:
         hours_of(table([row | {"size_in": 2**62}] * 2))
     [one] = hours_of(table([row | {"size_in": 2**62}] * 1)).to_pylist()
     assert one["bytes_in"] == 2**62
+
+
+def test_each_day_is_named_once_however_many_times_are_of_it() -> None:
+    times_us = [MONDAY_US + hours * HOUR_US for hours in (30, 0, 23, 24, 1, -1)]
+    found = days_of(np.array(times_us, np.int64))
+    assert found.to_pylist() == [day_of(time_us) for time_us in times_us]
+    assert sorted(found.dictionary.to_pylist()) == sorted(set(found.to_pylist()))
 
 
 def test_large_numbers_in_different_groups_are_no_error() -> None:

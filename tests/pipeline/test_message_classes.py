@@ -177,13 +177,17 @@ def test_a_message_is_skewed_beyond_the_skew_the_doubt_and_the_time_its_sender_w
     by = Judging({day_of(NOON_US)}, clocks(offsets=offsets), completeness(), 2 * MINUTE_US, 1_000_000)
     earliest_us = NOON_US + usual_us - 1_000_000 - doubt_us
     latest_us = NOON_US + usual_us + 2 * TRANSIT_US + 1_000_000 + doubt_us
-    for ts_us, is_skewed in (
-        (earliest_us - 1, True),
-        (earliest_us, False),
-        (latest_us, False),
-        (latest_us + 1, True),
+    not_measured_us = latest_us - 2 * TRANSIT_US
+    for ts_us, waited_us, is_skewed in (
+        (earliest_us - 1, 2 * TRANSIT_US, True),
+        (earliest_us, 2 * TRANSIT_US, False),
+        (latest_us, 2 * TRANSIT_US, False),
+        (latest_us + 1, 2 * TRANSIT_US, True),
+        (not_measured_us, None, False),
+        (not_measured_us + 1, None, True),
     ):
-        messages = Messages(entries([side_row(1, "out")], [side_row(1, "in", ts_us=ts_us)]), by)
+        sent = side_row(1, "out", span_us=waited_us)
+        messages = Messages(entries([sent], [side_row(1, "in", ts_us=ts_us)]), by)
         assert messages.classes.tolist() == ["skewed" if is_skewed else "matched"]
 
 
@@ -282,6 +286,9 @@ def test_what_a_sender_repeats_on_another_day_is_a_message_of_that_day() -> None
     late = {"ts_us": NOON_US + TRANSIT_US, "bucket_us": NOON_US + DAY_US, "msg_id": DERIVED[0]}
     rows = [side_row(1, "out", msg_id=DERIVED[0])], [side_row(1, "in", **late)]
     assert Messages(entries(*rows), by).classes.tolist() == ["matched"]
+    # So it is if all that came was ignored.
+    ignored = [side_row(1, "in", outcome="duplicate", **late)]
+    assert Messages(entries(rows[0], ignored), by).classes.tolist() == ["outcome"]
 
 
 BY = Judging({day_of(NOON_US)}, clocks(), completeness(), 2 * MINUTE_US, 1_000_000)

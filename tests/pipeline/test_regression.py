@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.columns.regression import LEAST_HOURS, LEAST_MESSAGES, Comparison, HourOfStub, compare
+from pipeline.columns.regression import LEAST_HOURS, LEAST_MESSAGES, Comparison, HourOfStub, compare, interval_of
 from protofly.log_linear import bucket_of
 from tests.pipeline.histograms import histogram_of
 
@@ -128,6 +128,11 @@ def test_an_interval_that_reaches_beyond_the_smallest_effect_on_one_side_says_to
     assert traps.verdict == "too-little"
 
 
+def test_an_interval_leaves_out_one_draw_of_two_hundred_at_either_end() -> None:
+    draws = np.random.default_rng(1).permutation(np.arange(1.0, 202.0))
+    assert interval_of(draws) == pytest.approx((2, 200))
+
+
 def test_hours_of_a_third_version_change_nothing() -> None:
     rows = [*hours(OLD), *hours(NEW, seed=2)]
     other = hours("c" * 64, count=20, trap_rate=0.5, seed=3)
@@ -215,6 +220,41 @@ def test_a_quantile_within_a_step_lies_between_two_values_in_proportion_of_their
     found = verdicts(*(plain_hours((1_000, {2: 400, 8: 200, 15: 400}), version=version) for version in (OLD, NEW)))
     assert found["latency_p50"].baseline_value == pytest.approx(4)
     assert (found["latency_p50"].low, found["latency_p50"].high) == (1, 1)
+
+
+def test_a_quantile_in_a_later_step_begins_at_the_value_before_it() -> None:
+    parts = (plain_hours((1_000, {2: 100, 4: 300, 8: 200, 15: 400}), version=version) for version in (OLD, NEW))
+    assert verdicts(*parts)["latency_p50"].baseline_value == pytest.approx(4 * 2**0.5)
+
+
+@pytest.mark.parametrize("value", [0, 1])
+def test_what_took_no_time_counts_like_the_shortest_that_can_be_measured(value: int) -> None:
+    old, new = plain_hours((1_000, {value: 1_000}), version=OLD), plain_hours((1_000, {4: 1_000}), version=NEW)
+    found = verdicts(old, new)["latency_p50"]
+    assert [found.baseline_value, found.candidate_value] == pytest.approx([1, 2])
+    assert [found.ratio, found.low, found.high] == pytest.approx([2, 2, 2])
+    assert found.verdict == "worse"
+
+
+def test_a_stratum_of_one_message_counts_and_one_of_none_has_no_failures() -> None:
+    old = plain_hours((300, {2: 300}), (0, {}), version=OLD, failed=0)
+    new = plain_hours((299, {2: 299}), (1, {8: 1}), version=NEW, failed=1)
+    found = verdicts(old, new)
+    assert found["failures"].baseline_value == 0
+    assert found["failures"].candidate_value == pytest.approx(599 / 600 / 299 + 1 / 600)
+    assert found["latency_p99"].candidate_value == pytest.approx(2)
+    only = {
+        one.measure: one
+        for one in compare(
+            [
+                *plain_hours((100, {}), (1, {8: 1}), version=OLD),
+                *plain_hours((100, {2: 1}), (1, {8: 1}), version=NEW),
+            ],
+            OLD,
+            NEW,
+        )
+    }
+    assert only["latency_p50"].baseline_value == pytest.approx(4)
 
 
 def test_strata_count_by_the_messages_of_both_versions() -> None:

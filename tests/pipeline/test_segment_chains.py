@@ -166,7 +166,15 @@ def entry(boot: int, segno: int, prev: str | None = None) -> Stretch:
     made = manifest(segno, boot=boot, prev=prev)
     numbers = (boot, segno, made.first_seq, made.last_seq)
     only = Accepted(*numbers, made.sha256, made.prev_sha256, made.opened_us, made.closed_us)
-    return Stretch("n1", "mdr", only, only)
+    return Stretch(
+        *("n1", "mdr", only, only),
+        lost_records=0,
+        quarantined_rows=0,
+        unchecked_segments=0,
+        newest_closed_us=made.closed_us,
+        first_uncertain_us=(0, 0),
+        holes=(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -137,3 +137,23 @@ def test_message_type_and_size_class_make_a_stratum() -> None:
     ]
     found = list(regressions(pa.Table.from_pylist(rows, HOURS), Versions("", "", SMALLEST_EFFECT)))
     assert {(row["strata"], row["messages"]) for row in found} == {(6, 4_800)}
+    # Without a size, or of none, is one class.
+    unsized = [row | {"size_class": row["size_class"] and row["size_class"] - 7} for row in rows]
+    found = list(regressions(pa.Table.from_pylist(unsized, HOURS), Versions("", "", SMALLEST_EFFECT)))
+    assert {(row["strata"], row["messages"]) for row in found} == {(4, 4_800)}
+
+
+@pytest.mark.parametrize(("measure", "values"), [("latency", {"latency_p50", "latency_p99"}), ("fuel", {"fuel_p50"})])
+def test_each_histogram_of_the_hours_has_its_quantiles(measure: str, values: set[str]) -> None:
+    rows = [
+        {"our_domain": "a.example", "peer_domain": "b.example", "stub_ver": version, "hour_us": MONDAY_US + number}
+        | {"msg_type": "create", "size_class": 7, "dt": day_of(MONDAY_US), "messages": 400, "failed": 0, "traps": 0}
+        | {"latency": None, "fuel": None}
+        | {measure: [(bucket_of(9), 400)]}
+        for number in range(6)
+        for version in ("old", "new")
+    ]
+    found = list(regressions(pa.Table.from_pylist(rows, HOURS), Versions("new", "old", SMALLEST_EFFECT)))
+    quantiles = {row["measure"]: row["ratio"] for row in found if row["measure"] not in {"traps", "failures"}}
+    assert {name for name, ratio in quantiles.items() if ratio == 1} == values
+    assert {name for name, ratio in quantiles.items() if ratio is None} == quantiles.keys() - values

@@ -117,6 +117,13 @@ def test_files_that_say_something_else_are_refused_and_name_it(tmp_path: Path, o
     assert caught.value.detail.startswith(str(path))
 
 
+def test_a_tariff_may_be_valid_for_one_day() -> None:
+    text = TARIFFS.replace("valid_until = 2026-03-15", "valid_until = 2026-01-01")
+    tariffs = read_tariffs(tomllib.loads(text))
+    found = [tariff_of(tariffs, "b.example", on) for on in ("2026-01-01", "2026-01-02")]
+    assert [one.id if one else None for one in found] == ["b-2026", "others"]
+
+
 @pytest.mark.parametrize("content", [b"\xff", b"[[tariff", b"#" * (TARIFFS_BYTES + 1)])
 def test_what_is_no_file_of_tariffs_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "x").write_bytes(content)

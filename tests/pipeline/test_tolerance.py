@@ -38,7 +38,14 @@ def test_every_class_that_blames_somebody_can_be_tolerated() -> None:
     assert read_tolerance(0, [f"{word}=1" for word in words]) == Tolerance(0, dict.fromkeys(words, 1))
 
 
-@pytest.mark.parametrize("word", ["", "lost", "lost=", "lost=-1", "lost=1.5", "lost=²", "pending=3", "matched=3", "=4"])
+@pytest.mark.parametrize(
+    "word",
+    ["", "lost", "lost=", "lost=-1", "lost=1.5", "lost=²", "lost=٣", f"lost={10**12}", "pending=3", "matched=3", "=4"],
+)
 def test_what_is_no_class_or_no_number_is_refused_by_name(word: str) -> None:
     with pytest.raises(SettingsError, match="--tolerate"):
         read_tolerance(0, [word])
+
+
+def test_a_number_of_twelve_digits_can_be_tolerated() -> None:
+    assert read_tolerance(0, [f"lost={'9' * 12}"]).by_class == {"lost": 999_999_999_999}

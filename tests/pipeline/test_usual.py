@@ -105,6 +105,16 @@ def test_baselines_are_medians_of_all_hours_the_silent_ones_too(counts: list[Cou
     assert {(row["our_domain"], row["measure"]) for row in found} <= {("a.example", "messages")}
 
 
+def test_each_peer_is_held_against_itself_for_every_hour_of_the_week() -> None:
+    counts = [(peer, hour, many) for peer, many in (("b.example", 10), ("c.example", 200)) for hour in range(4 * 168)]
+    found = usual.baselines(hours_table(*counts)).to_pylist()
+    assert {(row["peer_domain"], row["median"], row["mad"], row["hours"]) for row in found} == {
+        ("b.example", 10, 0, 4),
+        ("c.example", 200, 0, 4),
+    }
+    assert len(found) == 2 * 168
+
+
 @given(
     counts=st.lists(
         st.tuples(peers, st.integers(0, 80), st.sampled_from([0, 3, 40, 99, 100, 101, 150, 400, 5_000])), max_size=60

@@ -99,6 +99,30 @@ def test_a_full_table_of_those_who_wait_for_us_still_makes_room() -> None:
     assert pending.enter(HONEST, "new")[1] is entries[0]
 
 
+def test_of_the_greediest_address_those_that_wait_for_us_stay_longest() -> None:
+    pending = table()
+    waiting, other, *_ = entered(pending, *["10.0.0.1"] * 4, *["10.0.0.2"] * 3, HONEST)
+    waiting.waits_for_us = True
+    assert pending.enter("198.51.100.1", "new")[1] is other
+
+
+def test_bounds_that_change_count_for_those_that_come_from_then_on() -> None:
+    pending = table(8, 2)
+    entered(pending, HONEST, "10.0.0.1", "10.0.0.1")
+    assert pending.enter("10.0.0.1", "third") == (None, None)
+    pending.bound(most=6, most_per_address=4)
+    _, second, *_ = entered(pending, "10.0.0.1", "10.0.0.1", HONEST)
+    assert pending.enter("10.0.0.1", "fifth") == (None, None)
+    _, displaced = pending.enter("10.0.0.2", "new")
+    assert displaced is not None
+    assert (displaced.address, pending.count_of("10.0.0.1"), len(pending)) == ("10.0.0.1", 3, 6)
+    pending.bound(most=6, most_per_address=1)
+    assert pending.enter(HONEST, "third") == (None, None)
+    pending.leave(second)
+    assert pending.enter("10.0.0.1", "third") == (None, None)
+    assert pending.count_of("10.0.0.1") == 2
+
+
 def test_leaving_twice_counts_once() -> None:
     pending = table()
     one, _ = entered(pending, "10.0.0.1", "10.0.0.1")

@@ -108,7 +108,7 @@ class HttpServing:
         if is_last or self._protocol.their_state is not h11.DONE:
             whole.append(("Connection", "close"))
         self._send(h11.Response(status_code=status, headers=whole, reason=_REASONS.get(status, b"")))
-        if body and self._wants_body:
+        if self._wants_body:
             self._send(h11.Data(data=body))
         self._send(h11.EndOfMessage())
         self._wants_body = True  # the next answer may be one to something that is no request

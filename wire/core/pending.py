@@ -56,7 +56,7 @@ class PendingTable(Generic[T]):
         self._replaces_own = replaces_own
         self._entries: dict[str, dict[Pending[T], None]] = {}
         self._count = 0
-        self._levels: list[dict[str, None]] = [{} for _ in range(most_per_address + 1)]
+        self._levels: list[dict[str, None]] = [{}]
         self._networks: Counter[str] = Counter()
         self._network_of: dict[str, str] = {}
 
@@ -66,7 +66,6 @@ class PendingTable(Generic[T]):
     def bound(self, *, most: int, most_per_address: int) -> None:
         """Let other bounds count for connections that come from now on."""
         self._most, self._most_per_address = most, most_per_address
-        self._levels += [{} for _ in range(most_per_address + 1 - len(self._levels))]
 
     def count_of(self, address: str) -> int:
         """How many entries an address has."""
@@ -97,6 +96,8 @@ class PendingTable(Generic[T]):
         self._count += 1
         self._networks[self._network_of[address]] += 1
         self._levels[len(entries) - 1].pop(address, None)
+        if len(entries) == len(self._levels):
+            self._levels.append({})
         self._levels[len(entries)][address] = None
         return entry, displaced
 
@@ -136,4 +137,4 @@ def _wider(address: str) -> str:
     except ValueError:
         return address
     bits = _WIDER_BITS[parsed.version]
-    return str(parsed.supernet(new_prefix=bits)) if parsed.prefixlen > bits else address
+    return str(parsed.supernet(new_prefix=min(bits, parsed.prefixlen)))

@@ -47,7 +47,7 @@ def header_bytes(first: bytes) -> int | None:
         PeerError: PROXY_HEADER: it is none, or too long.
     """
     if first.startswith(SIGNATURE):
-        length = FIXED_BYTES if len(first) < FIXED_BYTES else FIXED_BYTES + int.from_bytes(first[14:16], "big")
+        length = FIXED_BYTES if len(first) < FIXED_BYTES else FIXED_BYTES + int.from_bytes(first[14:FIXED_BYTES], "big")
         if length > FIXED_BYTES + V2_BYTES:
             raise _refused(f"the header has {length} bytes")
         return length
