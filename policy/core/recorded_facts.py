@@ -95,16 +95,18 @@ class FactsRecorder:
         self._domain = domain
         self._is_hashed = is_hashed
         self._made: dict[tuple[str, int, str, str, frozenset[str], bool | None, str], GateFacts | None] = {}
-        self._reads: frozenset[str] | None = None
-        self._is_simple = self._reads_resource = False
+        self._take_up(frozenset())
+
+    def _take_up(self, reads: frozenset[str]) -> None:
+        self._reads = reads
+        self._made.clear()  # whether something is missing depends on what policies read
+        self._is_simple = reads.isdisjoint(("class", "msgId", *_RECIPIENT))
+        self._reads_resource = "resource" in reads
 
     def record(self, facts: Facts, reads: frozenset[str]) -> GateFacts | None:
         """See `record_facts`."""
         if reads is not self._reads:
-            self._reads = reads
-            self._made.clear()  # whether something is missing depends on what policies read
-            self._is_simple = reads.isdisjoint(("class", "msgId", *_RECIPIENT))
-            self._reads_resource = "resource" in reads
+            self._take_up(reads)
         if not self._is_simple or facts.identity_verified or (self._reads_resource and facts.message.peek.resource):
             return self._make(facts, reads)
         key = (

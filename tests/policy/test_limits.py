@@ -174,6 +174,30 @@ def test_places_are_given_away_when_their_time_is_over_and_flows_are_asked_again
     assert len(gate.quotas.counted()) == 10
 
 
+def test_our_own_runtimes_have_half_of_all_places_and_strangers_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES", 6)
+    gate = gate_of('{ by = "sender", per = "day", messages = 1 }')
+    own = [f"hyperty://a.example/n{number}" for number in range(5)]
+    for sender in own:
+        gate.judge(some_facts(a_message(from_=sender, to="hyperty://a.example/ana"), hook="local"))
+    assert {one.key for one in gate.limits} == {*own[:3], "* "}
+    strangers = [f"hyperty://{domain}.example/n" for domain in "bcd"]
+    for sender in strangers:
+        gate.judge(some_facts(a_message(from_=sender, to="hyperty://a.example/ana"), hook="in"))
+    assert {one.key for one in gate.limits} == {*own[:3], "* ", *strangers[:2], "*"}
+
+
+def test_room_for_further_counts_is_made_at_most_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES_PER_DOMAIN", 1)
+    gate = gate_of('{ by = "sender", messages_per_second = 10, burst_seconds = 0.1 }')
+    keys = []
+    for number, seconds in enumerate((0.0, 0.0, 0.5, 1.0, 1.5)):
+        gate.judge(asked(f"n{number}", hook="in", now=MONDAY_NOON + seconds))
+        keys.append({one.key.removeprefix("hyperty://b.example/") for one in gate.limits})
+    shared = "* b.example"
+    assert keys == [{"n0"}, {"n0", shared}, {"n0", shared}, {"n3"}, {"n3", shared}]
+
+
 @given(st.lists(st.tuples(st.integers(0, 40), st.sampled_from("bcd"), st.integers(0, 100)), max_size=200))
 def test_no_stranger_takes_more_than_its_places_and_nobody_gets_more_than_the_limit(
     sent: list[tuple[int, str, int]],
