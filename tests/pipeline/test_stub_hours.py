@@ -127,7 +127,7 @@ def test_versions_of_each_peer_are_judged_apart_in_the_order_in_which_they_were_
 
 def test_message_type_and_size_class_make_a_stratum() -> None:
     counts = {"messages": 400, "failed": 0, "traps": 0, "latency": [(bucket_of(900), 400)], "fuel": None}
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"our_domain": "a.example", "peer_domain": "b.example", "stub_ver": version, "hour_us": MONDAY_US + number}
         | {"msg_type": msg_type, "size_class": size_class, "dt": day_of(MONDAY_US)}
         | counts

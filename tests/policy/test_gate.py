@@ -416,6 +416,9 @@ def test_forward_that_is_denied_itself_is_foreseen_so_whatever_it_carries() -> N
     for judge in (gate.foresee, gate.judge):
         verdict = judge(some_facts(forwarded()))
         assert (verdict.permitted, verdict.rule_id) == (False, "s/d")
+    all_denied = Gate(one_policy(deny("d", check("actionType", "equals", "forward")), deny("c")), NAMED)
+    assert all_denied.foresee(some_facts(forwarded())).rule_id == all_denied.judge(some_facts(forwarded())).rule_id
+    assert all_denied.foresee(some_facts(forwarded())).rule_id == "s/d"
 
 
 @pytest.mark.parametrize("levels", [1, 2])

@@ -150,6 +150,14 @@ def test_a_domain_of_many_names_gets_one_count_for_those_too_many(monkeypatch: p
     assert "* b.example" in {one.key for one in gate.limits}
 
 
+def test_those_who_share_a_count_share_its_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES_PER_DOMAIN", 1)
+    gate = gate_of('{ by = "sender", messages_per_second = 1, burst_seconds = 2 }')
+    passed = [gate.judge(asked(f"n{number}", hook="in")).permitted for number in range(6)]
+    assert passed == [True] * 3 + [False] * 3
+    assert len(list(gate.limits)) == 2
+
+
 def test_all_places_are_had_by_strangers_before_any_of_them_share(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "LIMIT_PLACES", 6)
     gate = gate_of('{ by = "sender", per = "day", messages = 1 }')
@@ -289,6 +297,13 @@ def test_any_other_text_is_refused_and_nothing_else_happens(text: str) -> None:
     except SettingsError:
         return
     assert "=" in text
+
+
+@pytest.mark.parametrize("text", ["", "x", "a/b per=day messages=1", f"{'n' * 65} per=day messages=1", "x per day=1"])
+def test_a_limit_is_a_name_and_then_members_with_values(text: str) -> None:
+    with pytest.raises(SettingsError, match="limit"):
+        parse_limit(text)
+    assert parse_limit(f"{'n' * 64} per=day messages=1").name == "n" * 64
 
 
 def test_a_start_takes_over_no_more_counts_than_there_are_places(monkeypatch: pytest.MonkeyPatch) -> None:
