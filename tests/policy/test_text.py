@@ -132,10 +132,13 @@ def test_logic_of_the_runtime_language(condition: object, expected: str) -> None
     assert decide(json.dumps({"key": "k", "rules": rules}), "json")[0] == expected
 
 
-@pytest.mark.parametrize(
-    "condition",
-    [["not"], ["not", CREATE, READ], {}, *({name: CREATE[name] for name in CREATE if name != left} for left in CREATE)],
-)
+def test_a_condition_of_the_runtime_language_without_params_is_refused() -> None:
+    condition = {"attribute": "actionType", "operator": "equals"}
+    with pytest.raises(SettingsError, match="has attribute, operator and params"):
+        decide(json.dumps({"key": "k", "rules": [{"condition": condition, "decision": False}]}), "json")
+
+
+@pytest.mark.parametrize("condition", [["not"], ["not", CREATE, READ]])
 def test_not_takes_one_condition(condition: object) -> None:
     with pytest.raises(SettingsError, match='"not" takes one condition'):
         decide(json.dumps({"key": "k", "rules": [{"condition": condition, "decision": False}]}), "json")
