@@ -67,10 +67,12 @@ def stored_aliases(main: TrustState, load: Callable[[str], TrustState | None]) -
         PeerError: What is stored of one of them cannot be read.
     """
     believed = _stored(main)
-    for name in believed.root.aliases if believed is not None else ():
+    if believed is None:
+        return
+    for name in believed.root.aliases:
         found = load(name)
         alias = None if found is None else _stored(found)
-        if alias is not None and believed is not None and not why_no_alias(alias, believed):
+        if alias is not None and not why_no_alias(alias, believed):
             yield name
 
 

@@ -97,8 +97,9 @@ def may_go_on(state: TrustState, name: str) -> str:
 def predecessor(state: TrustState, name: str) -> str:
     """Digest of the manifest before that of a version on trial; "" when the accepted one is proved or has failed."""
     mark = state.stubs.get(name)
-    is_on_trial = mark is not None and not mark.is_proved and mark.module_sha256 not in state.failed_modules
-    return mark.previous_sha256 if mark is not None and is_on_trial else ""
+    if mark is None or mark.is_proved or mark.module_sha256 in state.failed_modules:
+        return ""
+    return mark.previous_sha256
 
 
 def failed(state: TrustState, name: str, manifest_sha256: str, why: FailedModule) -> TrustState:

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from catalogue_client.core.state import FailedModule, StubMark, TrustState
-from catalogue_client.core.updates import FAILED_MODULES_KEPT, UpdateMode, UpdateRule, failed, held_update, proved
+from catalogue_client.core.updates import (
+    FAILED_MODULES_KEPT,
+    UpdateMode,
+    UpdateRule,
+    failed,
+    following_mark,
+    held_update,
+    predecessor,
+    proved,
+)
 from catalogue_client.core.verify import PermissionsPolicy, held_permissions
 from protofly.documents import Permissions, Revoked, TrustLevel
 from protofly.errors import Code, HostError, PeerError
@@ -263,6 +273,43 @@ def test_a_new_name_is_compared_with_accepted_stubs_only() -> None:
     for serial, held in ((1, ["auth"]), (0, [])):
         state = state_with(msgspec.structs.replace(SOME, serial=serial))
         assert held_permissions(manifest, "x", state, PermissionsPolicy()) == held
+
+
+def test_what_was_accepted_under_other_keys_is_no_predecessor_whether_it_failed_or_not() -> None:
+    manifest = PublishedDomain("b.example").manifest
+    before = msgspec.structs.replace(SOME, serial=0, manifest_sha256="", approved=["m9"])  # as `trust` leaves it
+    for failed_modules in ({}, {SOME.module_sha256: WHY}):
+        state = msgspec.structs.replace(state_with(before), failed_modules=failed_modules)
+        state = msgspec.structs.replace(state, stubs={manifest.name: before})
+        mark = following_mark(state, manifest, "m5")
+        assert (mark.manifest_sha256, mark.previous_sha256, mark.is_proved, mark.approved) == ("m5", "", True, ["m9"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "failed_modules", "expected"),
+    [
+        ({}, {}, "m1"),
+        ({"is_proved": True}, {}, ""),
+        ({}, {"c2": WHY}, ""),
+        ({}, {"c1": WHY}, "m1"),
+    ],
+    ids=["on trial", "proved", "failed", "another failed"],
+)
+def test_only_a_version_on_trial_has_its_predecessor_beside_it(
+    changes: dict[str, bool], failed_modules: dict[str, FailedModule], expected: str
+) -> None:
+    state = state_with(msgspec.structs.replace(SOME, **changes))
+    state = msgspec.structs.replace(state, failed_modules=failed_modules)
+    assert predecessor(state, "s") == expected
+    assert predecessor(state, "unknown") == ""
+
+
+async def test_the_cache_gets_the_newest_four_manifests_of_a_domain(node: Node) -> None:
+    trust = await node.world.refresh()
+    known = tuple((f"m{number}", b"") for number in range(3))
+    assert list(replace(trust, manifests=known).bundle().manifests) == ["m0", "m1", "m2"]
+    more = (*known, ("m3", b""), ("m4", b""))
+    assert list(replace(trust, manifests=more).bundle().manifests) == ["m1", "m2", "m3", "m4"]
 
 
 def test_failures_and_proofs_count_for_the_accepted_version_only() -> None:

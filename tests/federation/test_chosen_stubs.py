@@ -49,6 +49,16 @@ def test_a_stub_of_the_operator_asks_for_no_tokens_unless_that_is_said() -> None
     assert make_operator_stub("p.example", MODULE, said, auth=True).manifest.permissions.auth
 
 
+@pytest.mark.parametrize(
+    ("module", "code"),
+    [(b"\0asm\x0d\0\1\0", Code.MODULE_MALFORMED), (b"", Code.MODULE_MALFORMED)],
+    ids=["component", "empty"],
+)
+def test_what_is_no_core_module_is_no_stub_of_the_operator(module: bytes, code: Code) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        make_operator_stub("p.example", module, ModuleStatement(name="s", version="1"))
+
+
 async def test_digest_is_pinned_at_first_use_and_another_module_refused_until_it_is_approved(tmp_path: Path) -> None:
     chosen = Chosen(tmp_path)
     first = await chosen.stubs.load("p.example")
