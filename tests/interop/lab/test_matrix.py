@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from interop.lab.core.matrix import Cell
+from interop.lab.core.matrix import MOST_CELLS, Cell, Matrix, MatrixFault, MatrixNode, cells, check_matrix
 from interop.lab.matrix import (
     MatrixReport,
     Result,
@@ -100,6 +100,38 @@ def test_what_is_wrong_with_a_matrix_is_named(file: Path, old: str, new: str, pr
     file.write_text(MATRIX.replace(old, new, 1))
     with pytest.raises(SettingsError, match=problem):
         load_matrix(str(file))
+
+
+def matrix_of(nodes: int, faults: int) -> Matrix:
+    """So many makes of our kind, and so many times no fault."""
+    return Matrix(
+        title="sizes",
+        node=tuple(MatrixNode(name=f"n{number}", kind="ours") for number in range(nodes)),
+        scene=("pair",),
+        fault=tuple(MatrixFault(name=f"f{number}") for number in range(faults)),
+    )
+
+
+def test_a_matrix_has_at_most_a_thousand_cells(file: Path) -> None:
+    [scene] = {id(cell.played): cell.played for cell in load_matrix(str(file))[1][:1]}.values()
+    largest = matrix_of(4, 100)  # ten pairs
+    check_matrix(largest, {"pair": scene}, "sizes")
+    assert len(cells(largest, {"pair": scene})) == MOST_CELLS == 1_000
+    with pytest.raises(SettingsError, match=r"1,010 cells; at most 1,000"):
+        check_matrix(matrix_of(4, 101), {"pair": scene}, "sizes")
+
+
+def test_each_side_plays_its_own_make_with_the_policy_that_the_scene_has_for_it(file: Path) -> None:
+    [base, *_] = [cell.played for cell in load_matrix(str(file))[1]]
+    domains = tuple(msgspec.structs.replace(one, policy=f"of {one.name}") for one in base.domain)
+    scene = msgspec.structs.replace(base, domain=domains)
+    matrix, _ = load_matrix(str(file))
+    for cell in cells(matrix, {"pair": scene}):
+        kinds = {node.name: node.kind for node in matrix.node}
+        assert [(one.name, one.kind, one.policy) for one in cell.played.domain] == [
+            ("a.example", kinds[cell.left], "of a.example"),
+            ("b.example", kinds[cell.right], "of b.example"),
+        ]
 
 
 async def test_a_second_run_takes_results_of_the_first_and_nothing_that_has_changed(file: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interop.lab.core.operations import NOBODY, Operation, unexplained
+from interop.lab.core.operations import NOBODY, Claims, Operation, Subscriptions, is_explained, unexplained
 
 RUNTIMES = ("anna", "bruno", "carla")
 
@@ -133,6 +133,28 @@ def test_operations_that_overlap_may_have_happened_in_either_order() -> None:
     assert unexplained([step("x", "claim", 0, 5), step("y", "claim", 1, 4, "refused")]) == []
     assert unexplained([step("x", "claim", 0, 5, "refused"), step("y", "claim", 1, 4)]) == []
     assert unexplained([step("x", "claim", 0, 1), step("y", "claim", 2, 3, "refused")]) == []
+
+
+def test_an_operation_is_shown_with_its_time_its_value_and_its_result() -> None:
+    whole = Operation(runtime="x", kind="hear", object="y>x", value=7, result="ok", began=1, ended=2.5)
+    assert str(whole) == "[1.000–2.500] x hear y>x 7: ok"
+    unseen = replace(whole, value=None, result="", ended=math.inf)
+    assert str(unseen) == "[1.000–?] x hear y>x: unknown"
+
+
+def test_a_search_that_needs_more_states_than_it_may_try_alarms_nobody() -> None:
+    impossible = [
+        step("x", "claim", 0, 1),
+        step("y", "claim", 2, 3),
+    ]  # two states are tried: at first, and when x has it
+    assert not is_explained(impossible, Claims(), 2)
+    assert is_explained(impossible, Claims(), 1)
+
+
+def test_what_was_published_without_an_answer_may_have_been_heard_or_not() -> None:
+    unseen = replace(step("bruno", "publish", 4, 5), result="")
+    for history in ([unseen], [step("anna", "subscribe", 0, 1), unseen]):
+        assert is_explained(history, Subscriptions())
 
 
 def test_a_claim_whose_answer_was_lost_explains_both_its_success_and_its_failure() -> None:

@@ -254,6 +254,112 @@ def test_what_the_documents_allow_is_explained_and_counted(name: str) -> None:
     assert (judged.state, judged.broken, judged.excused) == (State.KEPT, 0, 1)
 
 
+A, B, C = (f"{name}.example" for name in "abc")
+PAUSE = span("pause", 9, 11, A)  # holds what anna sends until 13, with the two seconds of recovery
+
+
+@pytest.mark.parametrize(
+    ("faults", "is_explained"),
+    [
+        ([], False),
+        ([span("kill", 12, 14)], True),
+        ([span("kill", 12.01, 14)], False),
+        ([span("kill", 4, 5)], True),
+        ([span("kill", 4, 4.99)], False),
+        ([span("kill", 9, 11, C)], False),
+        ([span("cut", 9, 11)], False),
+        ([PAUSE, span("kill", 15, 16)], True),
+        ([PAUSE, span("kill", 15.01, 16)], False),
+        ([span("pause", 9, 11, C), span("kill", 15, 16)], False),
+        ([span("pause", 9, 11, B), span("kill", 15, 16)], True),
+        ([span("pause", 7, 8, A), span("kill", 12, 16)], True),
+        ([span("pause", 7, 8, A), span("kill", 12.01, 16)], False),
+        ([span("pause", 6, 7.99, A), span("kill", 12.01, 16)], False),
+        ([PAUSE, span("pause", 13, 15, A), span("kill", 19, 20)], True),
+        ([PAUSE, span("pause", 13.01, 15, A), span("kill", 15.01, 16)], False),
+        ([span("pause", 11, 20, A), span("kill", 13, 14)], False),
+    ],
+)
+def test_a_lost_event_is_explained_by_a_fault_within_its_time(faults: list[FaultSpan], is_explained: bool) -> None:
+    judged = of(seen([sent(1, at=10)], [], faults=faults), "kept")
+    assert (judged.excused, judged.broken) == (is_explained, not is_explained)
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "is_explained"), [(12, 14, True), (13, 14, False), (8, 10, True), (8, 9, False)]
+)
+@pytest.mark.parametrize(("runtime", "is_meant"), [("anna", True), ("bruno", True), ("carla", False)])
+def test_a_lost_event_is_explained_by_the_absence_of_one_of_both(
+    runtime: str, is_meant: bool, began: float, ended: float, is_explained: bool
+) -> None:
+    judged = of(seen([sent(1, at=10)], [], away=[Away(runtime=runtime, began=began, ended=ended)]), "kept")
+    assert judged.excused == (is_explained and is_meant)
+
+
+@pytest.mark.parametrize(
+    ("silent", "began", "ended", "is_explained"),
+    [
+        ("", 9, 11, False),
+        (C, 9, 11, False),
+        (A, 9, 11, True),
+        (B, 12, 14, True),
+        (B, 12.01, 14, False),
+        (B, 7, 8, True),
+        (B, 7, 7.99, False),
+    ],
+)
+def test_what_a_node_that_acknowledges_nothing_loses_is_explained_by_a_fault_about_then(
+    silent: str, began: float, ended: float, is_explained: bool
+) -> None:
+    for domain, hits in ((B, True), (C, False)):
+        for kind, promise in (("event", "kept"), ("request", "answered")):
+            faults = [span("cut", began, ended, domain)]
+            judged = of(seen([sent(1, kind=kind, at=10)], [], faults=faults, silent=frozenset({silent})), promise)  # type: ignore[arg-type]
+            assert (judged.excused, judged.broken) == (is_explained and hits, not (is_explained and hits))
+
+
+@pytest.mark.parametrize(("code", "cases"), [(0, 0), (199, 0), (200, 1), (299, 1), (300, 0), (404, 0)])
+def test_a_request_has_to_arrive_only_if_it_was_answered_with_success(code: int, cases: int) -> None:
+    judged = of(seen([sent(1, kind="request")], [], answered=answers((2, code))), "kept")
+    assert (judged.cases, judged.broken) == (cases, cases)
+
+
+@pytest.mark.parametrize(("after_seconds", "is_early"), [(2.9, True), (3, False)])
+def test_a_request_is_given_up_too_early_by_the_time_since_it_was_sent(after_seconds: float, is_early: bool) -> None:
+    what = seen([sent(1, kind="request", at=100)], [], answered=answers((100 + after_seconds, 504)))
+    assert (of(what, "answered").state is State.BROKEN) is is_early
+
+
+@pytest.mark.parametrize(
+    ("runtime", "ended", "is_explained"), [("anna", 10, True), ("anna", 9.9, False), ("bruno", 12, False)]
+)
+def test_a_request_without_an_answer_is_explained_by_the_end_of_its_senders_session(
+    runtime: str, ended: float, is_explained: bool
+) -> None:
+    what = seen([sent(1, kind="request", at=10)], [], away=[Away(runtime=runtime, began=5, ended=ended)])
+    assert of(what, "answered").excused == is_explained
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_explained"),
+    [
+        (span("kill", 10.5, 11), True),
+        (span("restart", 12, 13), True),
+        (span("kill", 12.01, 13), False),
+        (span("kill", 8, 8.1), True),
+        (span("kill", 7.99, 9), False),
+        (span("kill", 10.5, 11, C), False),
+        (span("pause", 10.5, 11), False),
+    ],
+)
+def test_a_second_arrival_is_explained_by_an_end_of_a_node_between_sending_and_then(
+    fault: FaultSpan, is_explained: bool
+) -> None:
+    what = seen([sent(1, at=10)], [arrived(1, at=10.1), arrived(1, at=12)], faults=[fault])
+    judged = of(what, "once")
+    assert (judged.excused, judged.broken) == (is_explained, not is_explained)
+
+
 def test_a_history_without_an_explanation_breaks_its_promise() -> None:
     claims = [
         Operation(runtime=name, kind="claim", object="thing", result="ok", began=at, ended=at + 1)
