@@ -190,9 +190,9 @@ def make_bus(
     destinations = Destinations(send_queues, effects, parked_actions, foreign, users, requests, nodes)
     admission = Admission(state, here.learned, counters, node=node, max_hops=options.max_hops)
     delivery = SessionDelivery(state, destinations, judges.stack, node=node)
-    moves = None if options.nodes is None else options.nodes.moves
+    moves, runs = (None, None) if options.nodes is None else (options.nodes.moves, options.nodes.runs)
     runtimes = Runtimes(state, services.sessions, effects, own, refusals, moves)
-    flows = FLOWS[options.flows](state, router, judges.stack, refusals)
+    flows = FLOWS[options.flows](state, router, judges.stack, refusals, runs)
     checks = Checks(admission, judges.guests, services.observers)
     from_nodes = None
     if options.nodes is not None:
@@ -204,7 +204,7 @@ def make_bus(
         options=options,
         runtimes=runtimes,
         from_sessions=SessionTraffic(checks, flows, delivery, refusals, runtimes, effects),
-        from_links=LinkTraffic(state, services.observers, router, destinations, own),
+        from_links=LinkTraffic(state, services.observers, router, destinations, own, runs),
         from_nodes=from_nodes,
         send_queues=send_queues,
         refusals=refusals,

@@ -26,8 +26,10 @@ from msg_node.bus.core.router import (
     ToDomain,
 )
 from msg_node.bus.core.tables import BusTables
+from msg_node.bus.node_runs import RunsToNodes
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.session_traffic import Destinations
+from msg_node.kernel.links import is_node
 from msg_node.registries.core.foreign_registry import REGISTRIES, as_found
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -43,13 +45,20 @@ class LinkTraffic:
     Args:
         observers: Follows who may observe what.
         own: Sends what services reply: over the link again.
+        runs: To other nodes; None: there are none.
 
     Attributes:
         on_live: Called with a domain whose link is up (again).
     """
 
     def __init__(
-        self, state: BusTables, observers: Observers, router: Decisions, destinations: Destinations, own: OwnMessages
+        self,
+        state: BusTables,
+        observers: Observers,
+        router: Decisions,
+        destinations: Destinations,
+        own: OwnMessages,
+        runs: RunsToNodes | None = None,
     ) -> None:
         self._links = state.links
         self._guests = state.guests
@@ -57,6 +66,7 @@ class LinkTraffic:
         self._observers = observers
         self._router = router
         self._own = own
+        self._runs = runs
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
         self._parked_actions = destinations.parked_actions
@@ -122,7 +132,14 @@ class LinkTraffic:
             return 0
         sids = self._guests.without_transit(to, decision.numbers)
         blockers = self._send_queues.link_blockers
-        return self._send_queues.run_to_listener(sids[0], run, blockers) if len(sids) == 1 else 0
+        if len(sids) != 1:
+            return 0
+        if self._runs is None or not is_node(sids[0]):
+            return self._send_queues.run_to_listener(sids[0], run, blockers)
+        taken = self._runs.send(sids[0], run) if all(one.takes_members for one in run) else 0
+        if taken and (blocker := self._runs.blocker(sids[0])) is not None:
+            blockers.add(blocker)
+        return taken
 
     def link_is_live(self, domain: str) -> None:
         """A link is up (again): renew what we listen to there, hand over what waits for it."""

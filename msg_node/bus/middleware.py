@@ -33,6 +33,9 @@ JudgeLocal = Callable[[Message, frozenset[str], int], Refusal | None]
 Step = Callable[[Message, int, frozenset[str], str, float], Refusal | None]
 """Judges a message of session `sid` with roles, for a foreign domain ("": none), at a time (Unix epoch, seconds)."""
 
+AUTHORISATION: Final = "authorisation"
+"""The step that asks the gate on our own bus."""
+
 
 def let_pass(_message: Message, _roles: frozenset[str], _sid: int) -> Refusal | None:
     """No gate on our own bus."""
@@ -57,7 +60,7 @@ class Stack(NamedTuple):
 
 def make_stack(steps: Sequence[tuple[str, Step]], judge_local: JudgeLocal = let_pass) -> Stack:
     """Put steps together, in this order."""
-    abroad = [step for name, step in steps if name != "authorisation"]  # the gate of its domain judges what leaves
+    abroad = [step for name, step in steps if name != AUTHORISATION]  # the gate of its domain judges what leaves
     return Stack(_chain([step for _, step in steps]), judge_local, tuple(name for name, _ in steps), _chain(abroad))
 
 

@@ -26,6 +26,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
+from msg_node.bus.node_runs import RunsOfNodes, RunsToNodes
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.session_traffic import Destinations
@@ -45,6 +46,7 @@ from msg_node.cluster.core.node_contents import (
     key_content,
     key_of,
 )
+from msg_node.cluster.core.runs import RUN
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.links import is_node
 from msg_node.kernel.resources import Shape, shape_of
@@ -140,6 +142,7 @@ class NodeParts:
         questions: To other nodes, and of theirs.
         work: Parked requests and reports that follow their recipients.
         places: Which node has the link to which other domain.
+        runs: Messages of flows to other nodes.
     """
 
     routing: NodeRouting
@@ -148,10 +151,12 @@ class NodeParts:
     questions: NodeQuestions
     work: WorkMoves
     places: LinkPlaces
+    runs: RunsToNodes
 
     def connect(self, bus: NodeBus) -> None:
         """Set where other nodes are reached; once, before anything runs."""
         self.routing.bus = self.interest.bus = self.questions.bus = self.work.bus = self.places.moves.bus = bus
+        self.runs.bus = bus
 
 
 class NodeTraffic:
@@ -184,7 +189,7 @@ class NodeTraffic:
         self._link_moves = parts.places.moves
         self._observers = observers
         self._router = router
-        self._pending = state.owners.pending
+        self._runs = RunsOfNodes(state, router, destinations.send_queues, self._route)
         self._refusals = refusals
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
@@ -193,6 +198,7 @@ class NodeTraffic:
         self._requests = destinations.requests
         self.links: ClusterLinks
         parts.interest.on_unheard = self._foreign.heard_elsewhere
+        parts.runs.send_queues = destinations.send_queues
 
     def met(self, node: str, *, is_new: bool) -> None:
         """See `NodeBusUser`."""
@@ -209,20 +215,21 @@ class NodeTraffic:
                     self._take(node, number, content, now)
                 except PeerError as exc:
                     logger.warning("cluster: content of node %s is refused: %s", node, exc)
-        self._send_queues.wake()
+        self._send_queues.end_turn(now, len(contents))
 
     def returned(self, node: str, contents: Sequence[bytes]) -> None:
         """See `NodeBusUser`."""
         for content in contents:
             if content[:1] in (QUESTION, ANSWER) or self._link_returned(node, content):
                 continue  # who asked waits no longer than a moment
-            if content[:1] not in (MESSAGE, ACTION, ABROAD):
+            if content[:1] not in (MESSAGE, ACTION, ABROAD, RUN):
                 self._interest.lost_word(node)
                 continue
-            message = decode_passed(content).message
-            self.links.requests.returned(message)
-            self._routing.forget(message.to_key)
-            self._refusals.undelivered(message, Code.NOT_CONNECTED)
+            is_run = content[:1] == RUN
+            for message in self._runs.read(content) if is_run else [decode_passed(content).message]:
+                self.links.requests.returned(message)
+                self._routing.forget(message.to_key)
+                self._refusals.undelivered(message, Code.NOT_CONNECTED)
         self._send_queues.wake()
 
     def _link_returned(self, node: str, content: bytes) -> bool:
@@ -239,7 +246,9 @@ class NodeTraffic:
 
     def _take(self, node: str, number: int, content: bytes, now: float) -> None:
         kind = content[:1]
-        if kind == MESSAGE:
+        if kind == RUN:
+            self._runs.take(number, content, now)
+        elif kind == MESSAGE:
             self._route(decode_passed(content), number, now)
         elif kind == ACTION:
             self._take_action(decode_passed(content), number, now)
@@ -270,7 +279,8 @@ class NodeTraffic:
                 return
         try:
             self._follow(message, number)
-            if self._pending and is_below_any(message.to_key, self._pending):
+            pending = self._state.owners.pending
+            if pending and is_below_any(message.to_key, pending):
                 code = self._wait_for_claim(passed, number)
             else:
                 code = self._to_here(passed, self._router.decide(message, number, now, may_park=False), number, now)

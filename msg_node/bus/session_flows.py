@@ -1,4 +1,4 @@
-"""Flows of sessions to other domains: what their messages have in common is decided once, and not for each of them.
+"""Flows of sessions to other domains and nodes: what their messages have in common is decided once, not for each.
 
 A session mostly sends messages of one type from one address to one other. When such a message has gone the whole way
 for the second time, what was decided about it is kept with the connection. The next ones need only what differs, and a
@@ -16,14 +16,18 @@ import logging
 from typing import Final, NamedTuple
 
 from federation.flow_table import FlowMode
+from federation.link_context import Refusal
 from msg_node.addresses.core.observers import SUBSCRIPTION
-from msg_node.bus.core.router import Decisions, ToDomain
+from msg_node.bus.core.router import Decision, Decisions, Deliver, ToDomain
 from msg_node.bus.core.tables import BusTables
-from msg_node.bus.middleware import Stack
+from msg_node.bus.middleware import AUTHORISATION, Stack
+from msg_node.bus.node_runs import NodeWay, RunsToNodes, goes_in_runs
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
-from msg_node.bus.session_flow import SessionFlow
+from msg_node.bus.session_flow import Outward, SessionFlow
+from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.directories import OWN
+from msg_node.kernel.links import NODES
 from protofly import codec
 from protofly.errors import Code
 from protofly.header_text import header_text
@@ -43,20 +47,34 @@ class SessionFlows:
     Args:
         stack: What each message passes before it leaves.
         refusals: Answers what is refused.
+        runs: To other nodes; None: there are none.
 
     Attributes:
         router: Decides about each message on the whole way.
-        judge: What each message passes before it leaves; None: nothing.
+        noted: The kinds of decisions of which flows may follow.
     """
 
-    def __init__(self, state: BusTables, router: Decisions, stack: Stack, refusals: Refusals) -> None:
+    def __init__(
+        self, state: BusTables, router: Decisions, stack: Stack, refusals: Refusals, runs: RunsToNodes | None = None
+    ) -> None:
         self.router: Decisions = router
         self._twin = state.twin
         self._source_of = state.senders.source_of
-        self.judge = stack.judge_abroad
+        self._runs = runs
+        self.noted: frozenset[type] = frozenset({ToDomain} if runs is None else {ToDomain, Deliver})
+        self.judge_by(stack)
         self._refuse = refusals.refuse
         self._send_queues = refusals.send_queues
         self._turn = 0
+
+    def judge_by(self, stack: Stack) -> None:
+        """Have each message pass these steps before it leaves.
+
+        A gate on our own bus judges each message with all its facts, and may send it elsewhere: then what stays in our
+        domain goes the whole way.
+        """
+        self._judge = stack.judge_abroad
+        self._has_own_gate = AUTHORISATION in stack.names
 
     def begin_turn(self) -> None:
         """Something else may have happened: each flow is looked at anew."""
@@ -72,13 +90,13 @@ class SessionFlows:
         if message is None or flow is None:
             return 0
         run, decode = [message], flow.text.decode
-        if self.judge is None:
+        if self._judge is None:
             for index in range(start + 1, min(start + RUN_MESSAGES, len(frames))):
                 message = decode(frames[index])
                 if message is None:
                     break
                 run.append(message)
-        elif (refusal := self.judge(message, flow.sid, flow.roles, flow.decision.domain, now)) is not None:
+        elif (refusal := self._judge(message, flow.sid, flow.roles, flow.domain, now)) is not None:
             self._refuse(port, message, refusal)
             return 1
         return self._send(port, flow, run, now)
@@ -110,37 +128,61 @@ class SessionFlows:
             return False
         if self._source_of(sid, like.from_key) is not OWN or not flow.outward.is_current:
             return False
+        if self._has_own_gate and not flow.domain:
+            return False
         decision = self.router.decide(like, sid, now)
-        return type(decision) is ToDomain and decision == flow.decision
+        return type(decision) is type(flow.decision) and decision == flow.decision
 
     def _send(self, port: RuntimePort, flow: SessionFlow, run: list[Message], now: float) -> int:
-        """Give messages to the link; what its flow does not take the link judges like any other."""
-        links, domain = self._send_queues.links, flow.decision.domain
+        """Give messages to the way of their flow; what that does not take is judged like any other."""
         taken = flow.outward.send(run, now)
         port.flows.used(flow, taken)
         port.broken_in_a_row = 0
-        if not taken:
-            taken, refusal = 1, links.send(domain, run[0], flow.roles)
-            if refusal is not None:
-                self._refuse(port, run[0], refusal)
-                return taken
-        link = links.congested_link(domain)
-        if link is not None:
-            port.blockers.add(link)
-        return taken
+        refusal = None if taken else self._send_one(port, flow, run[0])
+        if refusal is not None:
+            self._refuse(port, run[0], refusal)
+        elif (blocker := self._blocker(flow)) is not None:
+            port.blockers.add(blocker)
+        return taken or 1
 
-    def notice(self, port: RuntimePort, message: Message, decision: ToDomain) -> None:
-        """A message of a session of ours has gone the whole way to another domain, and was taken."""
-        if decision.numbers or not port.flows.wants(message):
+    def _blocker(self, flow: SessionFlow) -> Congestible | None:
+        decision = flow.decision
+        if type(decision) is ToDomain:
+            return self._send_queues.links.congested_link(decision.domain)
+        return None if self._runs is None else self._runs.blocker(decision.numbers[0])
+
+    def _send_one(self, port: RuntimePort, flow: SessionFlow, message: Message) -> Refusal | None:
+        """Do what the whole way does last."""
+        decision = flow.decision
+        if type(decision) is ToDomain:
+            return self._send_queues.links.send(decision.domain, message, flow.roles)
+        code = self._send_queues.to_listeners(decision.numbers, message, port.blockers, flow.roles)
+        return None if code is None else Refusal(code)
+
+    def notice(self, port: RuntimePort, message: Message, decision: Decision) -> None:
+        """A message of a session of ours has gone the whole way, and was taken; what was decided is one of `noted`."""
+        if type(decision) is Deliver:
+            if len(decision.numbers) > 1 or decision.numbers[0] > NODES or self._has_own_gate:
+                return
+        elif type(decision) is not ToDomain or decision.numbers:
             return
         sid, to = port.sid, message.to
-        if sid is None or message.type in _ELSEWHERE or SUBSCRIPTION in to or to.startswith("domain://"):
+        if sid is None or not port.flows.wants(message):
+            return
+        if message.type in _ELSEWHERE or SUBSCRIPTION in to or to.startswith("domain://"):
             return
         text = header_text(message)
-        outward = None if text is None else self._send_queues.links.flow(decision.domain, message, port.roles)
+        outward = None if text is None else self._outward(port, message, decision)
         if text is not None and outward is not None:
             like = Message(message.id, message.type, message.from_, to, b"", b"")
             port.flows.keep(SessionFlow(text, like, sid, port.roles, decision, outward), like)
+
+    def _outward(self, port: RuntimePort, message: Message, decision: ToDomain | Deliver) -> Outward | None:
+        if type(decision) is ToDomain:
+            return self._send_queues.links.flow(decision.domain, message, port.roles)
+        if self._runs is None or not goes_in_runs(message.type, message.to):
+            return None
+        return NodeWay(self._runs, decision.numbers[0], port.roles)
 
 
 class _Expected(NamedTuple):
@@ -188,7 +230,7 @@ class NoFlows(SessionFlows):
         """See `SessionFlows.take`: none is taken."""
         return 0
 
-    def notice(self, port: RuntimePort, message: Message, decision: ToDomain) -> None:
+    def notice(self, port: RuntimePort, message: Message, decision: Decision) -> None:
         """See `SessionFlows.notice`: nothing is kept."""
 
 

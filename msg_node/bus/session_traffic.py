@@ -239,7 +239,8 @@ class SessionTraffic:
 
     def judge_by(self, stack: Stack) -> None:
         """Have other steps asked from the next message on."""
-        self._delivery.judge, self._flows.judge = stack.judge, stack.judge_abroad
+        self._delivery.judge = stack.judge
+        self._flows.judge_by(stack)
 
     def fence(self, retry_seconds: float | None) -> None:
         """Refuse what promises anything; with None, go on."""
@@ -306,7 +307,7 @@ class SessionTraffic:
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
                     self._not_taken(port, admitted, refusal, now)
-                elif type(decision) is ToDomain:
+                elif type(decision) in self._flows.noted:
                     self._flows.notice(port, admitted, decision)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))

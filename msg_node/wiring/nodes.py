@@ -26,6 +26,7 @@ from msg_node.bus.core.moved_session import Asked, MovedSession, may_have
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
+from msg_node.bus.node_runs import RunsToNodes
 from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.work_moves import WorkMoves
@@ -317,7 +318,7 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     work = WorkMoves(node, state, directory, lambda table: name.shared.read(table.value), places)
     name.notices.follow(name.shared.channel, work.heard)
     return ClusterNode(
-        parts=NodeParts(routing, Interest(state), moves, questions, work, places),
+        parts=NodeParts(routing, Interest(state), moves, questions, work, places, RunsToNodes(state)),
         claims=claims,
         directory=directory,
         membership=membership,

@@ -16,6 +16,7 @@ from msg_node.bus.core.moved_session import Asked, MovedSession
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
+from msg_node.bus.node_runs import RunsToNodes
 from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.session_moves import SessionMoves
@@ -93,7 +94,8 @@ class ClusterNode:
         routing = NodeRouting(name, self.directory, state)
         self.places = LinkPlaces(name, self.directory, self.dead.__contains__, questions)
         self.work = WorkMoves(name, state, self.directory, lambda table: dict(shared[table]), self.places)
-        self.parts = NodeParts(routing, Interest(state), moves, questions, self.work, self.places)
+        runs = RunsToNodes(state)
+        self.parts = NodeParts(routing, Interest(state), moves, questions, self.work, self.places, runs)
         self.bus: MemoryNodeBus
         self.links: ClusterLinks
 
@@ -102,12 +104,9 @@ class ClusterNode:
             raise HostError(Code.NOT_CONNECTED, "that node may be alive")
         return self.stored.get(asked.runtime_key)
 
-    async def run(self, rig: RuntimeRig, *, task_status: trio.TaskStatus[None]) -> None:
+    def join(self, rig: RuntimeRig) -> ClusterLinks:
+        """Meet the other nodes."""
         assert rig.bus.from_nodes is not None
-        rig.bus.inquiries.connect(REGISTRIES_OF_NODES, self.registries.ask)
-        rig.bus.inquiries.connect(TWINS_OF_NODES, self.twins.ask)
-        self.claims.restored(list(rig.state.sessions))
-        await self.claims.restart([])
         self.bus = MemoryNodeBus(self.name, self.buses, rig.bus.from_nodes, connects=self.parts.connect)
         self.places.moves.links = rig.domains
         self.links = links = ClusterLinks(
@@ -115,6 +114,14 @@ class ClusterNode:
         )
         rig.bus.send_queues.links = rig.bus.from_nodes.links = links
         rig.bus.from_links.on_live = links.announce
+        return links
+
+    async def run(self, rig: RuntimeRig, *, task_status: trio.TaskStatus[None]) -> None:
+        rig.bus.inquiries.connect(REGISTRIES_OF_NODES, self.registries.ask)
+        rig.bus.inquiries.connect(TWINS_OF_NODES, self.twins.ask)
+        self.claims.restored(list(rig.state.sessions))
+        await self.claims.restart([])
+        links = self.join(rig)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.claims.run)
             nursery.start_soon(self.parts.moves.run)

@@ -348,7 +348,9 @@ class RuntimeRig:
         gate: Gate | None = None,
         nodes: NodesOf | None = None,
         flows: FlowMode = "on",
+        has_own_gate: bool = True,
     ) -> None:
+        self._has_own_gate = has_own_gate
         journal = Journal()
         accepted = credentials if isinstance(credentials, Credentials) else Credentials(credentials)
         session_rules = SessionRules(max_sessions=max_sessions, returns_by_address=returns_by_address)
@@ -421,7 +423,7 @@ class RuntimeRig:
             SendQueues(self.state, guests=self.guests, records=self.records),
             Judges(
                 guests=self.guests,
-                stack=make_stack([*steps, last], judge),
+                stack=make_stack([*steps, last] if self._has_own_gate else steps, judge),
                 parks=lambda message, roles, domain: self.parks(message, roles, domain),
             ),
         )

@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
 from msg_node.cluster.core.handshake import Hello
@@ -144,8 +145,8 @@ class NodeLink:
             parts.append(count_frame(FrameKind.GOES_ON, self._written))
         behind = self._written - self._first
         if behind < len(self._kept):
-            fresh = list(self._kept)[behind:] if behind else self._kept
-            parts += [frame(FrameKind.CONTENT, content) for content in fresh]
+            fresh = list(islice(reversed(self._kept), len(self._kept) - behind))  # from the end, which is near
+            parts += [frame(FrameKind.CONTENT, content) for content in reversed(fresh)]
             self._written = self._first + len(self._kept)
         if self._received - self._acknowledged >= ACKNOWLEDGE_FRAMES or (parts and self._received > self._acknowledged):
             parts.append(self._acknowledgement())

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.flow_table import FLOWS_PER_SESSION, FlowMode
+from federation.outward_flow import OutwardFlow
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.middleware import rate
 from policy.core.gate import Gate, PeerRule
@@ -246,6 +247,7 @@ async def test_a_difference_is_reported_and_the_whole_way_counts(
         assert not caplog.records
         flow = rig.ports["ana"].flows.last
         assert flow is not None
+        assert isinstance(flow.outward, OutwardFlow)
         flow.outward._revision = "something else"
         rig.say("ana", event(4))
         [record] = caplog.records

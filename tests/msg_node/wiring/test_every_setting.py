@@ -71,7 +71,7 @@ def talks_to(domain: str) -> Callable[[Node], bool]:
 
 def steps(node: Node) -> object:
     """The steps of messages of sessions, and where they are asked."""
-    return node.bus.from_sessions._delivery.judge, node.bus.from_sessions._flows.judge
+    return node.bus.from_sessions._delivery.judge, node.bus.from_sessions._flows._judge
 
 
 def step(name: str) -> Callable[[Node], object]:
