@@ -418,9 +418,9 @@ def _signature(value: object) -> str | None:
 
 def _moment(value: object) -> float | None:
     """Read a moment; None when it is none."""
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value) if math.isfinite(value) else None
     try:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value) if math.isfinite(value) else None
         moment = dt.datetime.fromisoformat(str(value)[:_SHOWN_CHARS])
         return (moment if moment.tzinfo else moment.replace(tzinfo=dt.UTC)).timestamp()
     except (ValueError, OverflowError):
@@ -429,13 +429,12 @@ def _moment(value: object) -> float | None:
 
 def _seconds(value: object) -> float | None:
     """Read a duration; None when it is none."""
-    if isinstance(value, bool):
-        return None
-    seconds = float(value) if isinstance(value, int | float) else -1.0
     if isinstance(value, str):
         match = _DURATION.fullmatch(value)
-        seconds = float(match[1]) * _UNITS[match[2]] if match is not None else -1.0
-    return seconds if math.isfinite(seconds) and 0 < seconds <= MOST_SECONDS else None
+        value = None if match is None else float(match[1]) * _UNITS[match[2]]
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    return float(value) if 0 < value <= MOST_SECONDS else None
 
 
 _READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {

@@ -59,7 +59,8 @@ def test_values_are_read_by_their_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("30s", 30), ("1.5m", 90), ("2h", 7200), ("1d", 86_400), ("90", 90), (90, 90), (0.5, 0.5)]
+    ("text", "seconds"),
+    [("30s", 30), ("1.5m", 90), ("2h", 7200), ("1d", 86_400), ("90", 90), (0.5, 0.5), ("3660d", 316_224_000)],
 )
 def test_durations_have_a_unit_or_are_seconds(text: object, seconds: float) -> None:
     assert read_arguments(EVERYTHING, {"peer": "b.example", "for": text})["for"] == seconds
@@ -92,7 +93,11 @@ def test_what_is_null_is_not_given() -> None:
         {"peer": 7},
         {"peer": "b.example", "forever": True},
         *({"peer": "b.example", "for": one} for one in ["", "2w", "-1s", 0, -3, True, "1e9d", [], float("nan")]),
-        *({"peer": "b.example", "until": one} for one in [True, False, "noon", "", [], float("inf"), float("nan")]),
+        *({"peer": "b.example", "for": one} for one in ["3661d", float("inf"), 10**400, f"1{'0' * 400}", False]),
+        *(
+            {"peer": "b.example", "until": one}
+            for one in [True, False, "noon", "", [], float("inf"), float("nan"), 10**400]
+        ),
         *({"peer": "b.example", "times": one} for one in [-1, "3", 1.5, True]),
         *({"peer": "b.example", "loudly": one} for one in [1, "yes"]),
         *({"peer": "b.example", "mode": one} for one in ["loud", 3, "x" * 1000]),
@@ -101,6 +106,13 @@ def test_what_is_null_is_not_given() -> None:
 def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
         read_arguments(EVERYTHING, wrong)
+
+
+@pytest.mark.parametrize(("operation", "known"), [(EVERYTHING, "peer, for, times"), (Operation("x", "No."), "none")])
+def test_an_unknown_argument_is_refused_with_those_that_there_are(operation: Operation, known: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        read_arguments(operation, {"colour": 1})
+    assert f"'colour'; it knows: {known}" in caught.value.detail
 
 
 @pytest.mark.parametrize("name", ["*", "*.", "b", "*.*.example", "b.example.", "B.EXAMPLE", "-x.example"])
