@@ -326,7 +326,7 @@ class SessionTransitions:
 
 def _takes_over(rules: SessionRules, session: Session, opener: Opener) -> bool:
     """True when the address of a runtime alone gives its session to a second opener, even while it is live."""
-    if not rules.second_open_takes_over or session.proof.credential or opener.proven.credential:
+    if not rules.second_open_takes_over or session.proof.credential:
         return False
     return session.dialect.is_of_old_nodes and opener.dialect.is_of_old_nodes
 

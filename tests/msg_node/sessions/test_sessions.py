@@ -595,6 +595,25 @@ def test_a_session_that_proved_something_is_never_taken_over_by_address(journal:
     assert transitions.sessions.by_runtime(ANA) == sid
 
 
+@pytest.mark.parametrize("is_in_full", [True, False])
+@pytest.mark.parametrize("is_lost", [True, False])
+@pytest.mark.parametrize("takes_over", [True, False])
+@pytest.mark.parametrize("dialect", Dialect)
+def test_a_proof_brings_back_what_was_opened_without_one_whether_or_not_second_opens_take_over(
+    journal: Journal, dialect: Dialect, takes_over: bool, is_lost: bool, is_in_full: bool
+) -> None:
+    rules = SessionRules(second_open_takes_over=takes_over)
+    transitions = SessionTransitions(journal, Credentials([Credential(TOKEN_OF_ANA, ANA)]), rules)
+    sid = opened(transitions.open(replace(opener(1), dialect=dialect), "t1", now=0)).sid
+    if is_lost:
+        transitions.lost(1, now=10)
+    proven = Proven(TOKEN_OF_ANA, is_in_full=is_in_full)
+    result = opened(transitions.open(replace(opener(2), proven=proven), "t2", now=20))
+    assert (result.sid, result.is_resumed, result.replaced) == (sid, True, None if is_lost else 1)
+    refused = transitions.open(opener(3), "t3", now=30)
+    assert isinstance(refused, OpenRefused), "the session has a proof now, so its address alone takes nothing"
+
+
 @pytest.mark.parametrize("dialect", [Dialect.HTTPS, Dialect.MQTT])
 def test_sessions_of_newer_bindings_are_not_taken_over(journal: Journal, dialect: Dialect) -> None:
     transitions = taking_over(journal)
