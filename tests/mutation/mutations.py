@@ -232,10 +232,11 @@ class _Expressions(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> None:
-        """Each operand left out, and each operator turned into the other one."""
+        """Each operand left out, unless it is a number as good as that (`x or 0`); each operator the other one."""
         is_and = isinstance(node.op, ast.And)
         for operand in node.values:
-            self._changes.replace(operand, str(is_and), "condition dropped")
+            if not (isinstance(operand, ast.Constant) and operand.value == is_and):
+                self._changes.replace(operand, str(is_and), "condition dropped")
         words = ("and", "or") if is_and else ("or", "and")
         for left, right in pairwise(node.values):
             self._changes.replace_between(left, right, words, "and/or")

@@ -30,6 +30,8 @@ def lines_after(source: str) -> list[str]:
         ("a not in b", {"a in b"}),
         ("a and b", {"True and b", "a and True", "a or b"}),
         ("a or (b)", {"False or (b)", "a or (False)", "a and (b)"}),
+        ("a or 0", {"False or 0", "a and 0", "a or 1"}),
+        ("a or ''", {"False or ''", "a or False", "a and ''"}),
         ("not a", {"a"}),
         ("a + b", {"a - b"}),
         ("a >> b", {"a << b"}),
