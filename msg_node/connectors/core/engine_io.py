@@ -168,7 +168,7 @@ def _is_text(packet: bytes) -> bool:
 def _plain_length(data: bytes, position: int) -> tuple[int, int]:
     """Return where the packet behind `<length>:` begins, and its length."""
     colon = data.find(b":", position, position + _LENGTH_DIGITS + 1)
-    digits = data[position:colon] if colon > position else b""
+    digits = data[position:colon] if colon != -1 else b""
     if not digits.isdigit():
         raise PeerError(Code.PROTOCOL_ERROR, "a packet without a length")
     return colon + 1, int(digits)
@@ -177,7 +177,7 @@ def _plain_length(data: bytes, position: int) -> tuple[int, int]:
 def _marked_length(data: bytes, position: int) -> tuple[int, int]:
     """The same behind `<0 for text, 1 for bytes><digits, each a byte><255>`; a packet of bytes gets a `b` in front."""
     end = data.find(_LENGTH_END, position, position + _LENGTH_DIGITS + 2)
-    digits = data[position + 1 : end] if end > position + 1 else b""
+    digits = data[position + 1 : end] if end != -1 else b""
     if not digits or max(digits) > 9:
         raise PeerError(Code.PROTOCOL_ERROR, "a packet without a length")
     if data[position] != _TEXT_MARK:

@@ -51,6 +51,24 @@ def test_span_of_the_receiver_is_below_that_of_the_sender() -> None:
     assert (sent.name, received.name) == ("send update", "receive update")
 
 
+def test_nodes_of_all_versions_derive_the_same_ids() -> None:
+    sent, queue, *_ = spans_of(crossed()[0])
+    received = next(spans_of(crossed()[1]))
+    assert [f"{one.span_id:016x}" for one in (sent, queue, received)] == [
+        "1b5eebf9438411b6",
+        "57f56c3e98234609",
+        "db8a469641113f72",
+    ]
+
+
+@pytest.mark.parametrize("share", [0.25, 0.5, 0.75])
+def test_messages_are_chosen_by_the_low_bits_of_their_ids_alone(share: float) -> None:
+    first = int((1.0 - share) * 2**56)
+    assert is_sampled(record(msg_id=f"{first:032x}"), share)
+    assert not is_sampled(record(msg_id=f"{first - 1:032x}"), share)
+    assert not is_sampled(record(msg_id=f"{2**128 - 2**56 + first - 1:032x}"), share)
+
+
 def test_stages_lie_in_the_time_of_the_whole() -> None:
     whole, *stages = spans_of(crossed()[0])
     times = {one.name: ((one.begin_ns - whole.begin_ns) // 1000, (one.end_ns - one.begin_ns) // 1000) for one in stages}

@@ -80,6 +80,22 @@ def test_exact_names_win_over_those_that_differ() -> None:
     assert (exact and exact.path, other and other.path) == ("backends.registry.url", "backends.registry.*")
 
 
+@pytest.mark.parametrize(
+    ("leaf", "path"),
+    [
+        ("backends.connectors.discovery.a.example.state", "backends.connectors.*.state"),
+        ("backends.connectors.discovery.state", "backends.connectors.*.state"),
+        ("backends.connectors.state.state", "backends.connectors.*.state"),
+        ("backends.connectors.state", None),
+        ("counters.frames in", "counters.*"),
+        ("counters", None),
+    ],
+)
+def test_a_star_stands_for_one_word_or_more(leaf: str, path: str | None) -> None:
+    found = member_of(leaf)
+    assert (found and found.path) == path
+
+
 def test_a_list_of_texts_is_one_value_and_other_lists_are_looked_into() -> None:
     assert set(leaves({"insecure": ["a"], "expiries": [{"kind": "root"}], "links": []})) == {
         "insecure",

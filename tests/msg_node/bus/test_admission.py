@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core.admission import Admission, check_named_source, check_passable, is_refusal_sent
 from msg_node.bus.core.router import Learned
 from msg_node.kernel.counts import NodeCount
@@ -146,6 +147,70 @@ def test_a_guest_speaks_in_a_name_that_it_was_asked_as_only_to_answer(type_: str
         return
     with pytest.raises(PeerError, check=lambda error: error.code is code):
         admission.check_guest(message, number, FOREIGN, EverythingAsked(), now=rig.now)
+
+
+def admission_of(rig: StateRig, learned: Learned | None = None, *, max_hops: int = 20) -> Admission:
+    counters = Counters(NodeCount)
+    return Admission(rig.state, learned or Learned(), counters, node=f"runtime://{DOMAIN}/mn", max_hops=max_hops)
+
+
+@pytest.mark.parametrize(
+    ("type_", "from_", "is_learned"),
+    [
+        ("read", f"hyperty://{DOMAIN}/free", True),
+        ("response", f"hyperty://{DOMAIN}/free", True),
+        ("read", OWN, False),
+        ("read", f"{OWN}/below", False),
+        ("read", "plain-name", False),
+        ("response", f"{ROOM}/changes", False),
+    ],
+)
+def test_only_an_address_that_nobody_owns_is_learned(type_: str, from_: str, is_learned: bool) -> None:
+    rig, learned = StateRig(), Learned()
+    sid, _ = rig.open("rt", 1)
+    rig.state.owners.claim(sid, OWN)
+    rig.state.listeners.add(sid, [Subscription(f"{ROOM}/changes", f"{ROOM}/changes", "")])
+    admission_of(rig, learned).admit(parsed(a_message(type_, from_, SM, id_=1)), sid, NothingAsked(), rig.now)
+    assert learned.find(from_, rig.now) == (sid if is_learned else None)
+
+
+@pytest.mark.parametrize(("type_", "code"), [("read", Code.SPOOFED_SOURCE), ("response", None)])
+def test_the_source_of_a_request_is_checked_and_that_of_a_response_is_its_own_affair(
+    type_: str, code: Code | None
+) -> None:
+    rig = StateRig()
+    ana, _ = rig.open("ana", 1)
+    bo, _ = rig.open("bo", 2)
+    rig.state.owners.claim(ana, OWN)
+    rig.state.owners.claim(bo, THEIRS)
+    message = parsed(a_message(type_, OWN, SM, {"source": THEIRS}, id_=1))
+    if code is None:
+        assert admission_of(rig).admit(message, ana, NothingAsked(), rig.now) is message
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        admission_of(rig).admit(message, ana, NothingAsked(), rig.now)
+
+
+@pytest.mark.parametrize(
+    ("via", "code"),
+    [
+        ([], None),
+        (["runtime://beta.example/mn", "runtime://gamma.example/mn"], None),
+        ([f"runtime://{DOMAIN}/mn"], Code.LOOP),
+        (["runtime://beta.example/mn", f"runtime://{DOMAIN}/mn"], Code.LOOP),
+        ([f"runtime://{name}.example/mn" for name in ("beta", "gamma", "delta")], Code.HOP_LIMIT),
+    ],
+)
+def test_a_message_that_was_here_before_or_passed_too_many_nodes_is_refused(via: list[str], code: Code | None) -> None:
+    rig = StateRig()
+    sid, _ = rig.open("rt", 1)
+    message = parsed(a_message("read", f"runtime://{DOMAIN}/rt", SM, {"via": via}, id_=1))
+    admission = admission_of(rig, max_hops=2)
+    if code is None:
+        assert admission.admit(message, sid, NothingAsked(), rig.now) is message
+        return
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        admission.admit(message, sid, NothingAsked(), rig.now)
 
 
 @pytest.mark.parametrize("flags", [{}, {"auth": True}, {"sessionToken": "x"}, {"auth": False, "sessionToken": "x"}])

@@ -11,6 +11,7 @@ from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.rules import Rules
 from msg_node.node_state import StateParts, make_state
 from protofly.errors import Code
+from protofly.message import Message
 from tests.msg_node.bus.test_fenced_router import NOW, Always
 from tests.support.runtime_rig import DOMAIN, FOREIGN, a_message, parsed
 
@@ -45,6 +46,25 @@ def test_what_is_nowhere_here_goes_where_it_is_or_waits_for_the_directory(decisi
     assert decide(decision, -7) == (Deliver((-7,)), [HERE])
     assert decide(decision, 0) == (decision, [HERE])
     assert decide(decision, None) == (FIND_NODE, [HERE])
+
+
+class Noting(Always):
+    """Notes whether it was let park."""
+
+    def decide(self, message: Message, origin: int, now: float, *, may_park: bool = True) -> Decision:
+        self.may_park = may_park
+        return super().decide(message, origin, now, may_park=may_park)
+
+
+def test_actions_are_parked_unless_it_is_said_that_they_are_not() -> None:
+    state = make_state(OwnNames.of({DOMAIN}, ()), StateParts(rules=Rules()))
+    inner, places = Noting(SERVE), Places(None)
+    router = ClusterRouter(inner, places, places, state)
+    message = parsed(a_message("read", f"hyperty://{DOMAIN}/ana", HERE, id_=1))
+    router.decide(message, 1, NOW)
+    assert inner.may_park
+    router.decide(message, 1, NOW, may_park=False)
+    assert not inner.may_park
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,23 @@ def test_a_session_that_proved_nothing_is_found_by_its_runtime(plain: NodeState)
 
 
 @pytest.mark.parametrize(
+    ("name", "runtimes", "keys"),
+    [
+        (STRANGER, {STRANGER}, {STRANGER}),
+        (OTHER, set(), {OTHER}),
+        (f"user://{DOMAIN}/someone", set(), {f"user://{DOMAIN}/someone"}),
+        (f"someone@{DOMAIN}", set(), set()),
+        ("login someone", set(), set()),
+    ],
+)
+def test_who_has_no_session_is_named_by_one_address_at_most(
+    plain: NodeState, name: str, runtimes: set[str], keys: set[str]
+) -> None:
+    person = find_person(plain, name)
+    assert (set(person.runtimes), set(person.keys), set(person.sids)) == (runtimes, keys, set())
+
+
+@pytest.mark.parametrize(
     ("credential", "name", "is_hers"),
     [
         ("jwt https://login vera@a.example", "vera@a.example", True),

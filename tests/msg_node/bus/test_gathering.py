@@ -175,6 +175,67 @@ def test_looks_while_tasks_are_ready_are_no_reason_to_stop_waiting() -> None:
     assert gathering.is_on
 
 
+_WINDOW = 0.25
+"""A window whose bounds are exact numbers: 250 messages, 125 looks, 35 % of its time."""
+
+
+@pytest.mark.parametrize(
+    ("lacking", "is_on"), [("", True), ("messages", False), ("looks", False), ("work", False), ("time", False)]
+)
+def test_waiting_begins_after_a_window_that_has_just_enough_of_everything(lacking: str, is_on: bool) -> None:
+    gathering, began = Gathering(SECONDS), 128.0
+    gathering.looks(began, 0.0, 0)
+    gathering._next_trial = began + _WINDOW + (SECONDS if lacking == "time" else 0.0)
+    looks = 125 - (lacking == "looks")
+    work_seconds = 0.35 * _WINDOW - (SECONDS if lacking == "work" else 0.0)
+    for _ in range(looks):
+        gathering.found(began, 1.0)
+    gathering.found(began + _WINDOW - work_seconds, 0.0)
+    gathering.looks(began + _WINDOW, 0.0, 250 - (lacking == "messages"))
+    assert gathering.is_on is is_on
+
+
+@pytest.mark.parametrize(
+    ("waits", "messages", "rate_before", "stays_on", "pauses"),
+    [
+        (16, 24, None, True, False),
+        (15, 24, None, False, True),
+        (16, 23, None, False, True),
+        (16, 100, 400 / 0.85, True, False),
+        (16, 100, 404 / 0.85, False, True),
+    ],
+)
+def test_waiting_goes_on_while_it_brings_company_and_keeps_the_rate(
+    waits: int, messages: int, rate_before: float | None, stays_on: bool, pauses: bool
+) -> None:
+    gathering, began = Gathering(2.0**-10), 128.0
+    gathering.looks(began, 0.0, 0)
+    gathering.is_on, gathering._rate_before = True, rate_before
+    gathering._next_trial = began + TRIAL_SECONDS
+    for _ in range(waits):
+        gathering.found(began, 1.0)
+        assert gathering.looks(began, 1.0, 0) == 2.0**-10
+    gathering.looks(began + _WINDOW, 0.0, messages)
+    assert gathering.is_on is stays_on
+    assert (gathering._next_trial == began + _WINDOW + 1.0) is pauses
+    assert gathering._rate_before is None, "the window before is compared with once"
+
+
+@pytest.mark.parametrize(("trial_in", "stays_on"), [(_WINDOW, False), (_WINDOW + SECONDS, True)])
+def test_waiting_that_is_worth_it_stops_at_the_time_of_the_next_trial_and_may_begin_again_at_once(
+    trial_in: float, stays_on: bool
+) -> None:
+    gathering, began = Gathering(2.0**-10), 128.0
+    gathering.looks(began, 0.0, 0)
+    gathering.is_on, gathering._next_trial = True, began + trial_in
+    for _ in range(16):
+        gathering.found(began, 1.0)
+        gathering.looks(began, 1.0, 0)
+    gathering.looks(began + _WINDOW, 0.0, 1_000)
+    assert gathering.is_on is stays_on
+    assert gathering._next_trial == began + trial_in, "no pause follows"
+
+
 async def test_loop_that_is_held_back_runs_every_task_and_meets_deadlines() -> None:
     class Always(Gathering):
         """Puts every look off that may be."""

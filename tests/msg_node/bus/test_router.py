@@ -360,6 +360,21 @@ def test_requests_about_a_thing_without_observers_are_for_its_agent_and_events_f
     assert rig.router.decide(message, ana, NOW) == DROP
 
 
+@pytest.mark.parametrize("class_", ["event", "rpc"])
+def test_a_thing_of_another_domain_speaks_to_its_observers_here_and_nobody_else_does(rig: Rig, class_: str) -> None:
+    ana, bo = rig.session("ana"), rig.session("bo")
+    link = rig.state.links.number("beta.example")
+    motion = "thing://beta.example/agent/lamp/events/motion"
+    rig.listen(bo, motion)
+
+    def decision(origin: int, from_: str) -> Decision:
+        return rig.router.decide(parsed(a_message("update", from_, motion, {"class": class_})), origin, NOW)
+
+    assert decision(link, "thing://beta.example/agent") == to_sessions(bo)
+    from_us = Refuse(Code.NOT_OWNER) if class_ == "event" else ToDomain("beta.example")
+    assert [decision(origin, "plain") for origin in (ana, bo)] == [from_us, from_us]
+
+
 # What goes abroad.
 
 
@@ -505,6 +520,15 @@ def test_who_speaks_in_very_many_names_pushes_out_its_own() -> None:
     assert learned.find("10", NOW) is None
     assert learned.find("11", NOW) == 1
     assert len(learned._known) == LEARNED_PER_SESSION + 1
+
+
+def test_the_name_that_a_session_used_longest_ago_makes_room_first() -> None:
+    learned = Learned()
+    for number in range(LEARNED_PER_SESSION):
+        learned.learn(str(number), 1, NOW)
+    learned.learn("0", 1, NOW)
+    learned.learn("one too many", 1, NOW)
+    assert [learned.find(name, NOW) for name in ("0", "1", "2", "one too many")] == [1, None, 1, 1]
 
 
 # Whatever is asked.

@@ -77,6 +77,7 @@ def test_payloads_of_both_framings_are_taken_apart(body: bytes, is_binary: bool,
         b"",
         b":",
         b"4",
+        b"2x",  # no end of the length
         b"5:4",
         b"-1:4",
         b"+1:4",
@@ -108,6 +109,7 @@ def test_a_payload_that_is_none_is_refused(body: bytes) -> None:
         b"\x00",
         b"\x00\xff",
         b"\x00\x01",
+        b"\x00\x03x",  # no end of the length
         b"\x00\x0a\xff4",
         b"\x00\x02\xff4",
         b"\x01\x02\xff4x",
@@ -125,6 +127,19 @@ def test_a_payload_that_is_none_is_refused(body: bytes) -> None:
 def test_a_payload_in_the_framing_for_bytes_that_is_none_is_refused(body: bytes) -> None:
     with pytest.raises(PeerError):
         decode_payload(body, is_binary=True)
+
+
+@pytest.mark.parametrize(
+    ("mark", "said"), [(0, ""), (1, "binary packets are not carried"), (2, "a packet of an unknown kind")]
+)
+def test_only_packets_of_text_are_carried_and_others_are_named(mark: int, said: str) -> None:
+    body = bytes([mark, 1, 255]) + b"6"
+    if not said:
+        assert decode_payload(body, is_binary=True) == [b"6"]
+        return
+    with pytest.raises(PeerError) as caught:
+        decode_payload(body, is_binary=True)
+    assert caught.value.detail == said
 
 
 @given(packets)

@@ -256,6 +256,7 @@ def test_what_was_verified_is_reported_and_nothing_of_what_was_claimed() -> None
     refused = verdicts().judge(body(token(aud="x")), DOMAIN, now=NOW)
     assert (refused.is_verified, refused.user, refused.issuer) == (False, "", "")
     assert verdicts().judge(b'{"auth":true,"assertedIdentity":"ana"}', DOMAIN, now=NOW) == UNASSERTED
+    assert (UNASSERTED.is_verified, UNASSERTED.user, UNASSERTED.issuer) == (False, "", "")
 
 
 def test_a_verdict_is_remembered_for_five_minutes_and_not_beyond_the_assertion() -> None:
@@ -281,6 +282,36 @@ def test_new_keys_make_old_verdicts_void() -> None:
     assert known.judge(body(token()), DOMAIN, now=NOW).is_verified
     known.set_keys(ISSUER, TokenIssuer(ISSUER, key_id="k2").keys)
     assert not known.judge(body(token()), DOMAIN, now=NOW).is_verified
+
+
+def test_other_settings_make_old_verdicts_void() -> None:
+    known = verdicts()
+    assert known.judge(body(token()), DOMAIN, now=NOW).is_verified
+    known.follow([], {ISSUER: SIGNER.keys})
+    assert not known.judge(body(token()), DOMAIN, now=NOW).is_verified
+    known.follow([RULES], {ISSUER: SIGNER.keys})
+    assert known.judge(body(token()), DOMAIN, now=NOW).is_verified
+    known.follow([RULES], {})
+    assert not known.judge(body(token()), DOMAIN, now=NOW).is_verified
+
+
+def test_the_verdict_that_was_given_longest_ago_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msg_node.identity.core.verdicts.ASSERTION_VERDICTS", 2)
+    known, later = verdicts(), NOW + VERDICT_SECONDS
+    first, second, third = (body(token(sub=name, exp=NOW + 3_600)) for name in ("ana", "bo", "cleo"))
+    for one, now in ((first, NOW), (second, NOW + 1), (first, later), (third, later)):
+        assert known.judge(one, DOMAIN, now=now).is_verified
+    known._keys.clear()  # from here on only what is remembered is good
+    verified = [known.judge(one, DOMAIN, now=later).is_verified for one in (first, third, second)]
+    assert verified == [True, True, False]
+
+
+def test_checks_are_counted_for_a_bounded_number_of_domains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("msg_node.identity.core.verdicts.ASSERTION_VERDICTS", 2)
+    known = verdicts()
+    for number in range(20):
+        known.judge(body(token()), f"d{number}.example", now=NOW)
+        assert len(known._checks) <= 3
 
 
 def test_an_unknown_key_is_wanted_and_the_verdict_is_not_remembered() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from msg_node.identity.core.assertions import Asserted
-from msg_node.identity.core.issued_tokens import IssuedTokens
+from msg_node.identity.core.issued_tokens import IssuedTokens, TokenMark
 from msg_node.identity.core.login_service import LoginService
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, own_rules
 from msg_node.kernel.credentials import Credential, digest_of
@@ -122,6 +122,18 @@ def test_a_token_that_is_refreshed_twice_ends_its_login_and_counts_as_that(login
     value: Any = logins.run("refresh", {"token": token}).value
     assert code_of(logins.run, "refresh", {"token": token}) is Code.BAD_TOKEN
     assert code_of(logins.run, "refresh", {"token": value["token"]}) is Code.BAD_TOKEN
+    assert logins.service.counters == {"logins": 1, "refreshed": 1, "renewed twice": 1}
+
+
+def test_a_token_that_another_node_renewed_too_ends_its_login_and_counts_as_that(logins: Logins) -> None:
+    token = logins.logged_in()
+    step = logins.service.execute("refresh", logins.request(Caller(logins.ana)), {"token": token})
+    assert isinstance(step, Inquiry)
+    renewed: Any = step.conclude(None, logins.rig.now)
+    assert isinstance(step.question, TokenMark)
+    error = logins.service.renewed_elsewhere(step.question, logins.rig.now)
+    assert (error.code, error.mark.login, error.mark.is_revoked) == (Code.BAD_TOKEN, step.question.login, True)
+    assert code_of(logins.run, "refresh", {"token": renewed.value["token"]}) is Code.BAD_TOKEN
     assert logins.service.counters == {"logins": 1, "refreshed": 1, "renewed twice": 1}
 
 

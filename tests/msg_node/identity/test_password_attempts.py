@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -11,7 +12,6 @@ from msg_node.identity.core.password_attempts import (
     FORGOTTEN_SECONDS,
     FREE_ATTEMPTS,
     NETWORK_ATTEMPTS,
-    NETWORK_SECONDS,
     USER_ATTEMPTS,
     Bound,
     PasswordAttempts,
@@ -71,10 +71,11 @@ def test_a_network_that_never_gives_up_does_not_use_up_what_a_user_has_elsewhere
 def test_one_network_tries_one_password_for_many_users_at_a_rate() -> None:
     attempts = PasswordAttempts()
     bounds = [bound_at(attempts, f"user {number}", "evil") for number in range(100)]
-    assert bounds.index(Bound.NETWORK) == NETWORK_ATTEMPTS
+    assert bounds.index(Bound.NETWORK) == NETWORK_ATTEMPTS == 30
     assert bound_at(attempts, "user 99", "home") is None
-    assert bound_at(attempts, "another", "evil", NOW + NETWORK_SECONDS) is None
-    assert bound_at(attempts, "one more", "evil", NOW + NETWORK_SECONDS) is Bound.NETWORK
+    assert bound_at(attempts, "too soon", "evil", NOW + 9.0) is Bound.NETWORK
+    assert bound_at(attempts, "another", "evil", NOW + 10.0) is None
+    assert bound_at(attempts, "one more", "evil", NOW + 10.0) is Bound.NETWORK
 
 
 def test_guesses_from_many_networks_are_bounded_for_a_user_but_where_the_user_was_before() -> None:
@@ -91,6 +92,33 @@ def test_guesses_from_many_networks_are_bounded_for_a_user_but_where_the_user_wa
     guess_everywhere(other, "bob")
     assert other.admit("ana", "bot 1000", NOW) is None, "the right one was taken back"
     assert bound_at(other, "ana", "home") is Bound.USER, "too long ago"
+
+
+def test_a_user_has_a_hundred_guesses_from_new_networks_and_one_more_each_minute() -> None:
+    attempts = PasswordAttempts()
+    bounds = [bound_at(attempts, "ana", f"bot {number}") for number in range(USER_ATTEMPTS + 1)]
+    assert bounds.index(Bound.USER) == 100
+    assert bound_at(attempts, "ana", "too soon", NOW + 59.0) is Bound.USER
+    assert bound_at(attempts, "ana", "another", NOW + 60.0) is None
+    assert bound_at(attempts, "ana", "one more", NOW + 60.0) is Bound.USER
+
+
+@pytest.mark.parametrize(("pause", "is_forgotten"), [(3_600.0, False), (3_601.0, True)])
+def test_wrong_passwords_are_forgotten_after_an_hour_without_attempts(pause: float, is_forgotten: bool) -> None:
+    attempts = PasswordAttempts()
+    for _ in range(5):
+        assert attempts.admit("ana", "home", NOW) is None
+    assert attempts.admit("ana", "home", NOW + pause) is None
+    assert (bound_at(attempts, "ana", "home", NOW + pause) is None) is is_forgotten
+
+
+@pytest.mark.parametrize(("days", "bound"), [(30, None), (30.1, Bound.USER)])
+def test_a_network_is_familiar_for_thirty_days(days: float, bound: Bound | None) -> None:
+    attempts = PasswordAttempts()
+    assert attempts.admit("ana", "home", NOW - days * DAY) is None
+    attempts.succeeded("ana", "home", NOW - days * DAY)
+    guess_everywhere(attempts, "ana")
+    assert bound_at(attempts, "ana", "home") is bound
 
 
 def test_what_waits_for_the_bound_of_a_user_costs_its_network_nothing() -> None:
