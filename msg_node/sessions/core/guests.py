@@ -63,9 +63,8 @@ class Guests:
         Guests hear what is said to addresses of ours, and nothing that is for another domain.
         """
         if not self._domains or domain_of(to) in self._our_domains:
-            return (
-                numbers if min(numbers, default=0) > 0 else tuple([one for one in numbers if one > 0 or is_node(one)])
-            )
+            is_all_here = min(numbers, default=0) > 0
+            return numbers if is_all_here else tuple([one for one in numbers if one > 0 or is_node(one)])
         return tuple([one for one in numbers if (one > 0 and one not in self._domains) or is_node(one)])
 
     def check_quota(self, sid: int, number: int) -> None:

@@ -133,9 +133,9 @@ class SessionTransitions:
         session = sessions.by_session_address(session_address)
         if session is None or sessions.by_connection(connection) not in (None, session.sid):
             return None
-        is_proven_anew = proven is not None and self.may_take(session, proven, now)
-        if proven is not None and is_proven_anew:
-            sessions.prove(session, proven)
+        anew = proven if proven is not None and self.may_take(session, proven, now) else None
+        if anew is not None:
+            sessions.prove(session, anew)
         elif session.is_proof_over(now) or not self.credentials.is_valid(session.proof.credential, session.runtime_key):
             return None
         is_renewed = session.connection == connection
@@ -149,7 +149,7 @@ class SessionTransitions:
             sessions.reinstate(session)
             sessions.save(session)
         self._attach(session, connection, now=now)
-        if is_proven_anew:
+        if anew is not None:
             sessions.save(session)
         return Opened(session.sid, is_resumed=True, replaced=replaced, ended=ended, is_renewed=is_renewed)
 
@@ -288,7 +288,6 @@ class SessionTransitions:
             self._remove(lost)
             ended = (lost.sid,)
         self._park(session, now=now)
-        session.contested_at = None
         self.sessions.displace(session)
         self.sessions.save(session)
         return self._start(opener, token, now=now, replaced=replaced, ended=ended)

@@ -120,6 +120,12 @@ def test_below_any_of_some_addresses_is_below_one_of_them(key: str, bases: list[
     assert is_below_any(f"comm://d/{key}", frozenset(full)) == any(is_below(f"comm://d/{key}", base) for base in full)
 
 
+def test_names_are_the_first_that_follow_from_the_seed() -> None:
+    block = Block("comm", DOMAIN, 3, "", bytes(32))
+    names = [url.rpartition("/")[2] for url in Owners(Journal()).allocate(1, block)]
+    assert names == list(itertools.islice(identifiers(bytes(32)), 3))
+
+
 def test_used_name_is_not_given_out_again() -> None:
     owners = Owners(Journal())
     block = Block("hyperty", DOMAIN, 1, "", b"s" * 32)
@@ -373,6 +379,23 @@ def test_release_of_the_unknown_is_fine(rig: StateRig, resource: str) -> None:
     assert "value" not in reply
 
 
+@given(
+    urls=st.lists(st.lists(st.sampled_from(["a", "b", "a-", "a0"]), min_size=1, max_size=3), max_size=12),
+    released=st.lists(st.sampled_from(["a", "b", "a-"]), min_size=1, max_size=2),
+)
+def test_release_takes_what_is_at_or_below_an_address_and_nothing_else(
+    urls: list[list[str]], released: list[str]
+) -> None:
+    owners = Owners(Journal())
+    base = f"comm://{DOMAIN}/{'/'.join(released)}"
+    claimed = dict.fromkeys([*(f"comm://{DOMAIN}/{'/'.join(path)}" for path in urls), base])
+    for url in claimed:
+        assert owners.claim(1, url)
+    gone = [url for url in claimed if is_below(url, base)]
+    assert sorted(owners.release({1}, base) or ()) == sorted(gone)
+    assert [row.url for row in owners.owned(1)] == [url for url in claimed if url not in gone]
+
+
 def test_release_takes_what_is_below_and_no_look_alike() -> None:
     owners = Owners(Journal())
     base = f"comm://{DOMAIN}/o"
@@ -414,6 +437,16 @@ def test_release_takes_what_is_below_after_a_restart_too(rig: StateRig) -> None:
     again = rig.restarted()
     assert again.state.owners.release({sid}, room) == [room, below[0], below[2]]
     assert [again.state.owners.owner(url) for url in (room, *below)] == [None] * 4
+
+
+def test_a_block_is_released_by_its_key_after_a_restart_too(rig: StateRig) -> None:
+    sid, _ = rig.open("rt-ana", 1)
+    block, kept = allocate(rig, sid, 3, key="mine"), allocate(rig, sid, 1, key="other")
+    rig.keep(rig.state.take_changes())
+    owners = rig.restarted().state.owners
+    assert owners.block(sid, "mine") == sorted(block)
+    assert owners.release_block([sid], "mine") == sorted(block)
+    assert [owners.owner(url) for url in (*block, *kept)] == [None] * 3 + [sid]
 
 
 def test_nobody_releases_what_belongs_to_another(rig: StateRig) -> None:

@@ -155,6 +155,42 @@ def test_a_session_asks_for_no_more_at_once_than_it_may_listen_to(
     assert not remote._asked_by
 
 
+def test_what_is_not_to_be_had_counts_among_what_a_session_asks_for(
+    remote: RemoteSubscriptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_subscriptions, "SUBSCRIPTIONS_PER_SESSION", 4)
+    (request,) = wish(remote, CHANGES, ROOM, f"{ROOM}/subscription").upstream
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        wish(remote, f"{ROOM}1/changes", f"{ROOM}2/changes")
+    assert wish(remote, f"{ROOM}1/changes").upstream
+    remote.answered(reply(request), FOREIGN)
+    assert wish(remote, *(f"{ROOM}{number}/changes" for number in (2, 3, 4))).upstream
+    remote.expired(REQUEST_TTL_SECONDS + 2)
+    assert not remote._asked_by
+
+
+def test_what_is_forgotten_is_asked_for_with_the_next_wish(remote: RemoteSubscriptions) -> None:
+    remote.restore([CHANGES, f"{ROOM}/status"])
+    remote.forget(CHANGES)
+    remote.forget("comm://gamma.example/never/changes")
+    assert [remote.has_key(key) for key in (CHANGES, f"{ROOM}/status")] == [False, True]
+    (request,) = wish(remote, CHANGES, f"{ROOM}/status").upstream
+    assert codec.body_members(request.body)["resources"] == [CHANGES]
+    assert remote.nobody_listens([CHANGES], 0.0) == []
+
+
+@pytest.mark.parametrize(("spare", "requests"), [(0, 2), (-1, 4)])
+def test_addresses_are_named_together_up_to_the_length_of_a_request(
+    remote: RemoteSubscriptions, monkeypatch: pytest.MonkeyPatch, spare: int, requests: int
+) -> None:
+    held = [f"{ROOM}{number}/changes" for number in range(4)]
+    monkeypatch.setattr(remote_subscriptions, "_REQUEST_CHARS", 2 * len(held[0]) + spare)
+    remote.restore(held)
+    named = [texts_of(codec.body_members(one.body), "resources") for one in remote.renew(FOREIGN, 0.0)]
+    assert [url for urls in named for url in urls] == held
+    assert len(named) == requests
+
+
 def test_of_a_wish_that_waits_no_more_is_kept_than_its_answer_needs(remote: RemoteSubscriptions) -> None:
     tracemalloc.start()
     for number in range(50):

@@ -116,6 +116,15 @@ class TestChanges:
         may = [rights(rig).may_change(one, object_key, "hyperty://beta.example/h") for one in (ana, visitor, link)]
         assert may == [by_runtime, by_guest, by_link]
 
+    @pytest.mark.parametrize("is_owned", [True, False])
+    def test_an_object_abroad_that_somebody_here_owns_is_changed_by_nobody_there(self, is_owned: bool) -> None:
+        rig = Rig()
+        visitor, link = rig.session("v", domain="beta.example"), rig.state.links.number("beta.example")
+        if is_owned:
+            rig.state.owners.claim(visitor, FAR_ROOM)
+        assert rights(rig).may_change(visitor, FAR_ROOM, FAR_ROOM)
+        assert rights(rig).may_change(link, FAR_ROOM, FAR_ROOM) is not is_owned
+
     def test_an_object_abroad_that_somebody_here_reports_is_changed_by_no_other_guest(
         self,
     ) -> None:
