@@ -165,7 +165,7 @@ class QosService:
         object_key = key_or_refuse(object_text) if object_text else ""
         if object_key and self._state.owners.owner(object_key) is None:
             raise PeerError(Code.BAD_BODY, "value.object is no object of this domain that somebody has")
-        seconds = min(_seconds(value.get("ttl", QOS_LEASE_SECONDS)), self._max_lease_seconds)
+        seconds = _seconds(value.get("ttl", QOS_LEASE_SECONDS), self._max_lease_seconds)
         sid = request.caller.number
         self._state.leases.check_room(sid)
 
@@ -351,10 +351,10 @@ def _amount(value: object) -> int:
     return value
 
 
-def _seconds(ttl: object) -> float:
+def _seconds(ttl: object, most: float) -> float:
     if isinstance(ttl, bool) or not isinstance(ttl, int | float) or not ttl >= 1:
         raise PeerError(Code.BAD_BODY, "ttl is a number of seconds, at least 1")
-    return float(ttl)
+    return float(min(ttl, most))
 
 
 def _failed(error: HostError, _: float) -> Answer:

@@ -7,13 +7,16 @@ stays when the agent goes, since that is when it is needed. Source: message spec
 from __future__ import annotations
 
 from collections.abc import KeysView, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from protofly.errors import Code, PeerError
 from protofly.limits import AGENT_QUEUES, AGENT_UNANSWERED
+
+_MOST_SECONDS: Final = 1e9
+"""Longer than any operator lets a request wait."""
 
 
 class QueueRules(NamedTuple):
@@ -83,10 +86,8 @@ class AgentQueues:
         if not isinstance(queue, Mapping):
             raise PeerError(Code.BAD_BODY, "queue must be an object")
         row = QueueRow(
-            expires_seconds=_number(queue.get("expires"), "queue.expires must be seconds, more than 0"),
-            unanswered=min(
-                int(_number(queue.get("max"), "queue.max must be a number of at least 1")), AGENT_UNANSWERED
-            ),
+            expires_seconds=_number(queue.get("expires"), _MOST_SECONDS, "queue.expires must be seconds, more than 0"),
+            unanswered=int(_number(queue.get("max"), AGENT_UNANSWERED, "queue.max must be a number of at least 1")),
         )
         if agent not in self._rows and len(self._rows) >= self._max_agents:
             raise PeerError(Code.QUOTA, "too many agents have queues of their own")
@@ -108,10 +109,10 @@ class AgentQueues:
             self._rows[key] = decode_row(raw, QueueRow, table=Table.AGENT_QUEUES, key=key)
 
 
-def _number(value: object, detail: str) -> float:
-    """A number of at least 1 (or a positive one below it, which counts as 1); 0.0 when it is missing."""
+def _number(value: object, most: float, detail: str) -> float:
+    """A number from 1 to `most` (positive ones beyond count as these); 0.0 when it is missing."""
     if value is None:
         return 0.0
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise PeerError(Code.BAD_BODY, detail)
-    return max(1.0, float(value))
+    return float(max(1, min(value, most)))

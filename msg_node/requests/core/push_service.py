@@ -78,9 +78,9 @@ class PushService:
         if _origin(endpoint) not in self._origins:
             raise PeerError(Code.POLICY, "this node does not talk to that push service")
         ends = value.get("expirationTime")  # milliseconds, as browsers say it
-        latest = request.now + PUSH_MAX_SECONDS
-        is_time = isinstance(ends, int | float) and not isinstance(ends, bool)
-        expires_at = min(float(ends) / 1000, latest) if is_time and isinstance(ends, int | float) else latest
+        expires_at = request.now + PUSH_MAX_SECONDS
+        if isinstance(ends, int | float) and not isinstance(ends, bool):
+            expires_at = min(max(ends, 0), expires_at * 1000) / 1000  # first bounded: any integer may come
         if expires_at <= request.now:
             raise PeerError(Code.BAD_BODY, "this push subscription has expired")
         for key in keys:

@@ -44,6 +44,7 @@ def test_things_belong_to_the_agent_that_their_address_names(key: str, agent: st
         ({"expires": 60}, QueueRules(60.0, 32)),
         ({"max": 1}, QueueRules(600.0, 1)),
         ({"expires": 10**9, "max": 10**9}, QueueRules(7200.0, 1000)),
+        ({"expires": 10**400, "max": 10**400}, QueueRules(7200.0, 1000)),
         ({"expires": 0.5, "max": 0.5}, QueueRules(1.0, 1)),
         ({"other": 1}, DEFAULTS),
     ],
@@ -56,7 +57,11 @@ def test_an_announcement_counts_within_the_operators_bounds(announced: object, r
 
 
 @pytest.mark.parametrize(
-    "announced", [7, "x", [1], {"expires": "60"}, {"expires": -1}, {"max": True}, {"max": 0}, {"expires": float("inf")}]
+    "announced",
+    [
+        *(7, "x", [1], {"expires": "60"}, {"expires": -1}, {"expires": float("inf")}),
+        *({"max": True}, {"max": 0}, {"max": -(10**400)}),
+    ],
 )
 def test_what_is_no_announcement_is_refused_and_changes_nothing(announced: object) -> None:
     journal = Journal()

@@ -135,7 +135,9 @@ def test_what_is_no_endpoint_of_an_allowed_push_service_is_refused(rig: Rig, end
         (1_000_001_000, 1.0),
         (1_000_001_500.5, 1.5005),  # swept at the next whole second
         (1e300, PUSH_MAX_SECONDS),
+        (10**400, PUSH_MAX_SECONDS),
         (1_000_000_000, None),
+        (-(10**400), None),
         (0, None),
         (-5, None),
     ],
