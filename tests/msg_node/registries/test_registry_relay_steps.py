@@ -130,6 +130,12 @@ def test_a_write_that_names_no_entry_is_refused_without_a_call(
     assert relay.refused(type_, body) == (code, 0)
 
 
+def test_an_update_without_an_address_is_refused_as_such(relay: Relay) -> None:
+    with pytest.raises(PeerError) as refused:
+        relay.ask("update", {"attribute": "status", "value": "live"})
+    assert (refused.value.code, refused.value.detail) == (Code.BAD_BODY, "no entry is named")
+
+
 def test_a_write_of_members_without_an_address_is_refused_without_a_call(relay: Relay) -> None:
     nameless = {name: value for name, value in hyperty().items() if name != "url"}
     assert relay.refused("create", {"value": nameless}) == (Code.BAD_BODY, 0)

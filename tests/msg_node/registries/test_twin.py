@@ -6,12 +6,13 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
 from msg_node.kernel.changes import Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
-from msg_node.registries.core.twin import Slot, Twin, is_thing, slot_of
+from msg_node.registries.core.twin import Slot, ThingRow, Twin, is_thing, slot_of
 from msg_node.registries.core.twin_service import keep_value
 from protofly.errors import Code, PeerError
 from protofly.limits import TWIN_DESCRIPTION_BYTES, TWIN_THINGS_PER_AGENT, TWIN_VALUE_BYTES, TWIN_VALUES_PER_THING
@@ -401,6 +402,47 @@ def test_a_full_twin_takes_a_changed_description_of_as_many_bytes() -> None:
         twin.describe("", f"{AGENT}/other", b"", now=0.0)
     assert twin.statistics()["size_bytes"] == 7
     assert (twin.remove(LAMP), twin.remove(LAMP), twin.statistics()["size_bytes"]) == (True, False, 0)
+
+
+def thing(description: bytes, modified_at: float) -> ThingRow:
+    return ThingRow(url=LAMP, description=msgspec.Raw(description), version=1, modified_at=modified_at)
+
+
+@pytest.mark.parametrize(
+    ("key", "row", "is_taken", "size_bytes"),
+    [
+        (LAMP, thing(b'{"b":1}', 2.0), True, 7),
+        (LAMP, thing(b'{"b":12}', 2.0), True, 8),
+        (LAMP, thing(b'{"b":123}', 2.0), False, 7),
+        (LAMP, thing(b"{}", 2.0), True, 2),
+        (LAMP, thing(b'{"b":1}', 1.0), False, 7),
+        (f"{AGENT}/other", thing(b"1", 2.0), False, 7),
+    ],
+)
+def test_a_newer_thing_is_taken_over_from_another_node_where_there_is_room(
+    key: str, row: ThingRow, is_taken: bool, size_bytes: int
+) -> None:
+    journal = Journal()
+    twin = Twin(journal, max_things=1, max_bytes=8)
+    twin.describe(LAMP, LAMP, b'{"a":1}', now=1.0)
+    journal.take()
+    assert twin.adopt(key, row) is is_taken
+    assert twin.statistics()["size_bytes"] == size_bytes
+    assert journal.take() == [], "it is not stored yet"
+
+
+def test_a_twin_watches_while_it_keeps_a_thing_or_an_object() -> None:
+    twin, objects = Twin(Journal()), Twin(Journal(), objects=[f"comm://{DOMAIN}/*"])
+    assert (twin.watches, objects.watches) == (False, True)
+    for one in (twin, objects):
+        for key in (LAMP, f"{AGENT}/other"):
+            one.describe(key, key, b"{}", now=0.0)
+        one.remove(LAMP)
+        assert one.watches
+        assert [key for key, _ in one.things(AGENT)] == [f"{AGENT}/other"]
+        one.remove(f"{AGENT}/other")
+        assert list(one.things(AGENT)) == list(one.things()) == []
+    assert (twin.watches, objects.watches) == (False, True)
 
 
 def test_a_twin_takes_so_many_things_values_and_bytes_and_no_more() -> None:

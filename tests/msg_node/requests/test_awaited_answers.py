@@ -117,6 +117,40 @@ def test_a_full_table_costs_those_who_filled_it(monkeypatch: pytest.MonkeyPatch)
     assert (len(awaited), awaited.came(reply(request(1000)), 0.0)) == (100, Answered.IN_TIME)
 
 
+def late_ones(awaited: AwaitedAnswers, numbers: range, sid: int) -> list[int]:
+    """Those whose answers are known to be late."""
+    return [one for one in numbers if awaited.came(reply(request(one, from_=f"{ANA}-{sid}")), 2.0) is Answered.LATE]
+
+
+def overdue(awaited: AwaitedAnswers, number: int, sid: int) -> None:
+    awaited.began(request(number, from_=f"{ANA}-{sid}"), sid, 1.0, 0.0)
+    assert len(awaited.expired(1.0)) == 1
+
+
+def test_a_session_s_late_answers_are_known_for_so_many_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(awaited_answers, "AWAITED_ANSWERS_PER_SESSION", 3)
+    awaited = AwaitedAnswers()
+    overdue(awaited, 0, 2)
+    for number in range(5):
+        overdue(awaited, number, 1)
+    assert late_ones(awaited, range(5), 1) == [2, 3, 4]
+    assert late_ones(awaited, range(1), 2) == [0], "others lose nothing"
+
+
+@pytest.mark.parametrize(("by", "left"), [("many", (range(1, 21), range(2))), ("few", (range(1, 20), range(3)))])
+def test_in_all_late_answers_are_known_for_so_many_and_who_has_many_makes_room_among_its_own(
+    monkeypatch: pytest.MonkeyPatch, by: str, left: tuple[range, range]
+) -> None:
+    monkeypatch.setattr(awaited_answers, "AWAITED_ANSWERS", 22)
+    awaited = AwaitedAnswers()
+    for number in range(20):
+        overdue(awaited, number, 1)
+    for number in range(2):
+        overdue(awaited, number, 2)
+    overdue(awaited, 20, 1) if by == "many" else overdue(awaited, 2, 2)
+    assert (late_ones(awaited, range(21), 1), late_ones(awaited, range(3), 2)) == (list(left[0]), list(left[1]))
+
+
 class OneAnswerEach(RuleBasedStateMachine):
     """Whatever happens: of a request either the recipient's final answer counts or the node's, never both."""
 

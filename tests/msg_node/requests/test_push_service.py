@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal
@@ -70,6 +71,20 @@ def test_a_subscription_is_for_the_runtime_or_for_the_addresses_that_are_named(r
     assert rig.kept(OWN) == [(OWN, f"{ENDPOINT}d")]
     rig.ask("delete", {"resource": OWN})
     assert (rig.kept(OWN), rig.kept()) == ([], [(ANA, ENDPOINT)])
+
+
+def test_subscriptions_are_there_after_a_restart_and_count_and_end_as_before() -> None:
+    journal = Journal()
+    before = PushTargets(journal)
+    for number in range(2):
+        before.add(PushTarget(ANA, f"{ENDPOINT}{number}", ANA, 100.0))
+    again = PushTargets(Journal())
+    again.restore({change.key: msgspec.json.encode(change.row) for change in journal.take()})
+    assert again.of(ANA) == before.of(ANA)
+    again.gone(f"{ENDPOINT}0")
+    assert [one.endpoint for one in again.of(ANA)] == [f"{ENDPOINT}1"]
+    again.sweep(now=101.0)
+    assert list(again) == list(again.of(ANA)) == []
 
 
 @pytest.mark.parametrize("type_", ["read", "create", "delete"])
