@@ -37,15 +37,19 @@ from msg_node.bus.core.gathering import Gathering
 from msg_node.bus.core.recipients import KnownRecipients
 from msg_node.bus.gathered_looks import gather_looks
 from msg_node.bus.policy_duties import PolicyDuties
+from msg_node.cluster.followed_tables import FollowedTable, FollowedTables
 from msg_node.connectors.listener import Listener
 from msg_node.connectors.shared_listeners import listen_shared
 from msg_node.freed_memory import return_freed_memory
+from msg_node.kernel.changes import Table
+from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.node import Node
 from msg_node.node_status import node_metrics, node_status, node_summary
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.records.quarantine import Quarantine
 from msg_node.records.retention import SpoolRetention
 from msg_node.registries.core.stub_inventory import StubInventory
+from msg_node.registries.engine_guids import GUIDS
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
 from msg_node.settings.weakenings import insecure_switches
@@ -53,6 +57,7 @@ from msg_node.site.site import AskOthers
 from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.quota_keeper import QuotaKeeper
 from msg_node.wiring import meaning
+from msg_node.wiring.accounts import forget_guid
 from msg_node.wiring.alarms import build_alarms
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.block_lists import build_block_lists
@@ -128,6 +133,12 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
     if node.name is not None:
         node.restrictions = SharedRestrictions(administered, node.name.shared.read)
         node.name.notices.follow(node.name.shared.channel, node.restrictions.heard)
+        tables: dict[Table, FollowedTable] = {
+            Table.AGENT_QUEUES: node.state.delivery.queues,
+            Table.PUSH_TARGETS: node.state.push,
+        }
+        node.followed_tables = FollowedTables(tables, node.name.records)
+        node.name.notices.follow(RECORDS_CHANNEL, node.followed_tables.heard)
         node.shared_trust = node.name.trust(node.trust.store)
     node.alarm_watch = build_alarms(administered, records=node.records, expiries=node.expiries)
     node.block_lists = build_block_lists(administered)
@@ -208,8 +219,9 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     if node.block_lists is not None:
         traffic.start_soon(node.block_lists.run)
     await traffic.start(node.administration.run)
-    if node.name is not None and node.restrictions is not None:
+    if node.name is not None and node.restrictions is not None and node.followed_tables is not None:
         traffic.start_soon(node.restrictions.run)
+        traffic.start_soon(node.followed_tables.run)
         await traffic.start(node.name.notices.run)
     await traffic.start(AdminSocket(node.settings.node.data_dir, node.administration).run)
     most_bytes = node.settings.limits.frame_bytes // 2  # there is more to a message than its value
@@ -307,8 +319,15 @@ def _administered(node: Node) -> Administered:
         policy_store=PolicyStore(node.settings.node.data_dir),
         clients=node.backends.identity.clients,
         passwords=node.backends.identity.passwords,
+        forget_guid=partial(_forget_guid, node),
         gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
     )
+
+
+def _forget_guid(node: Node, guid: str) -> None:
+    """Drop what is stored of a GUID, and what is in memory of it. Blocks. Raises HostError."""
+    forget_guid(node.settings.node.data_dir, None if node.name is None else node.name.records, guid)
+    node.backends.identity.heard([announcement(GUIDS, guid)])
 
 
 def _ready(node: Node, listeners: list[trio.SocketListener]) -> dict[str, object]:

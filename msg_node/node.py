@@ -23,6 +23,7 @@ from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.bus.policy_duties import PolicyDuties
+from msg_node.cluster.followed_tables import FollowedTables
 from msg_node.connectors.listener import Listener
 from msg_node.node_state import NodeState
 from msg_node.records.writer import RecordsWriter
@@ -89,6 +90,7 @@ class Node:
     alarms: Alarms = field(default_factory=Alarms)
     admin_site: AdminSite | None = None
     restrictions: SharedRestrictions | None = None
+    followed_tables: FollowedTables | None = None
     shared_trust: SharedTrust | None = None
 
     def problems(self) -> list[str]:

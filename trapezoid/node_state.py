@@ -19,13 +19,13 @@ from typing import Final
 
 import msgspec
 
-from msg_node.admin.erasing import forget_guid
 from msg_node.bus.core.erasure import end_requests_for, erase, erase_registrations, find_person, find_traces
 from msg_node.kernel.changes import NewRow, Table
 from msg_node.running import running_alone
 from msg_node.settings.model import Settings
 from msg_node.settings.storage import state_keys
 from msg_node.storage.state_file import StateFile
+from msg_node.wiring.accounts import forget_guid
 from msg_node.wiring.foundation import restored_state
 from protofly.errors import SettingsError
 from stubs_cache.store import load_secret
@@ -120,7 +120,7 @@ def erase_person(settings: Settings, data_dir: Path, name: str, *, keeps_bans: b
     finally:
         file.close()
     if person.guid:
-        forget_guid(data_dir, person.guid)
+        forget_guid(data_dir, None, person.guid)
     return found
 
 

@@ -2,6 +2,7 @@
 
 Lists have the rows of all, each with its `process`; a page has as many of each as one process gives. Changes are made
 at all: at least one has to know what is named. Facts are those of the first, and with `processes` those of each.
+Users and clients are those of the domain: the first process that runs is asked, and the others follow.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from trapezoid.process_environment import folder_of, process_folders
 
 _OF_EACH: Final = frozenset({"status", "summary"})
 _OTHERS_SECONDS: Final = 2.0
+_OF_DOMAIN: Final = frozenset({"users", "user", "clients", "client"})
+"""First words of operations that any process does for all."""
 _UNKNOWN_THERE: Final = frozenset({Code.NOT_REGISTERED})
 """What a process may answer to a change that concerns another one."""
 
@@ -38,6 +41,8 @@ def ask_processes(data_dir: Path, operation: str, arguments: dict[str, Any], *, 
     others = {number: one for number, one in process_folders(data_dir).items() if (one / SOCKET_NAME).exists()}
     if others.keys() <= {1}:
         return ask_node(data_dir, operation, arguments, dry_run=dry_run)
+    if operation.partition(" ")[0] in _OF_DOMAIN:
+        return ask_node(others[min(others)], operation, arguments, dry_run=dry_run)
     answers: dict[int, Any] = {}
     errors: dict[int, HostError] = {}
     for number, folder in others.items():

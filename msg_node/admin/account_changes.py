@@ -29,7 +29,7 @@ from msg_node.identity.core.local_clients import (
     read_roles,
 )
 from msg_node.identity.core.password_login import is_acceptable, is_user_name
-from msg_node.identity.local_clients import LocalClients, known, new_token
+from msg_node.identity.local_clients import known, new_token
 from msg_node.identity.password_hash import HashCost
 from msg_node.identity.user_store import LocalUser
 from msg_node.kernel.credentials import digest_of
@@ -41,7 +41,7 @@ _HASHES_AT_ONCE: Final = trio.CapacityLimiter(1)
 
 def held(node: Administered) -> AbstractAsyncContextManager[object]:
     """What keeps others from changing accounts meanwhile."""
-    return node.changing if node.clients is None else node.clients.changing
+    return node.clients.changing
 
 
 # Users.
@@ -69,7 +69,8 @@ async def add_user(node: Administered, arguments: Arguments, _by: str) -> Plan:
     roles = read_roles(str(arguments.get("roles", "")))
     hashed = await _hash(cost, arguments)
     ended_at = 0.0 if before is None else before.ended_at
-    return _put_user(node, None, LocalUser(name=name, hash=hashed, roles=roles, ended_at=ended_at))
+    user = LocalUser(name=name, hash=hashed, roles=roles, ended_at=ended_at)
+    return _put_user(node, before, user)
 
 
 async def change_user(node: Administered, arguments: Arguments, _by: str) -> Plan:
@@ -125,10 +126,10 @@ def _cost_of(node: Administered) -> HashCost:
 
 def _put_user(node: Administered, before: LocalUser | None, user: LocalUser) -> Plan:
     return Plan(
-        None if before is None else _shown_user(before),
+        None if before is None or not before.hash else _shown_user(before),
         _shown_user(user) if user.hash else None,
         partial(node.passwords.end_changed, [user]),
-        partial(node.passwords.users.put, user),
+        partial(node.passwords.users.replace, before, user),
     )
 
 
@@ -137,7 +138,7 @@ def _put_user(node: Administered, before: LocalUser | None, user: LocalUser) -> 
 
 async def clients(node: Administered, arguments: Arguments) -> Page:
     """All clients, by name."""
-    return page_of([_shown_client(one) for one in _clients(node)], arguments)
+    return page_of([_shown_client(one) for one in node.clients], arguments)
 
 
 def _shown_client(client: LocalClient) -> dict[str, object]:
@@ -181,7 +182,7 @@ async def enrol_client(node: Administered, arguments: Arguments, _by: str) -> Pl
 
 async def change_client(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Give a client other roles or runtimes; sessions of runtimes that are not its any more end."""
-    before = known(_clients(node), str(arguments["name"]))
+    before = known(node.clients, str(arguments["name"]))
     roles = read_roles(str(arguments["roles"])) if "roles" in arguments else before.roles
     runtime = str(arguments.get("runtime", before.runtime))
     checked = new_client(before.name, before.kind, runtime, roles, node.settings().own_domains)
@@ -190,40 +191,33 @@ async def change_client(node: Administered, arguments: Arguments, _by: str) -> P
 
 async def give_token(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Give a client another token."""
-    before, token = known(_clients(node), str(arguments["name"])), new_token()
+    before, token = known(node.clients, str(arguments["name"])), new_token()
     client = replace(before, digest=digest_of(token), ends_at=_end(arguments, "for"), code="", code_ends_at=0.0)
     return _put_client(node, before, client, {"token": token})
 
 
 async def disable_client(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let a client open no session."""
-    before = known(_clients(node), str(arguments["name"]))
+    before = known(node.clients, str(arguments["name"]))
     return _put_client(node, before, replace(before, is_disabled=True))
 
 
 async def enable_client(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let a disabled client open sessions again."""
-    before = known(_clients(node), str(arguments["name"]))
+    before = known(node.clients, str(arguments["name"]))
     return _put_client(node, before, replace(before, is_disabled=False))
 
 
 async def remove_client(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Remove a client."""
-    before = known(_clients(node), str(arguments["name"]))
-    all_clients = _clients(node)
-    apply, store = partial(all_clients.apply, before.name, None), partial(all_clients.store, before.name, None)
+    before = known(node.clients, str(arguments["name"]))
+    apply, store = partial(node.clients.apply, before.name, None), partial(node.clients.store, before, None)
     return Plan(_shown_client(before), None, apply, store)
-
-
-def _clients(node: Administered) -> LocalClients:
-    if node.clients is None:
-        raise PeerError(Code.CONNECTOR_OFF, "nodes that share an engine have no clients of their own")
-    return node.clients
 
 
 def _new(node: Administered, arguments: Arguments) -> LocalClient:
     """A client of a name that is free."""
-    all_clients, name = _clients(node), str(arguments["name"])
+    all_clients, name = node.clients, str(arguments["name"])
     if all_clients.find(name) is not None:
         raise PeerError(Code.DUPLICATE, f"there is a client {name} already")
     if len(all_clients) >= CLIENTS:
@@ -241,12 +235,12 @@ def _end(arguments: Arguments, name: str) -> float | None:
 def _put_client(
     node: Administered, before: LocalClient | None, client: LocalClient, answer: Mapping[str, str] | None = None
 ) -> Plan:
-    all_clients, changed = _clients(node), replace(client, changed_at=time.time())
+    all_clients, changed = node.clients, replace(client, changed_at=time.time())
     return Plan(
         None if before is None else _shown_client(before),
         _shown_client(changed),
         partial(all_clients.apply, changed.name, changed),
-        partial(all_clients.store, changed.name, changed),
+        partial(all_clients.store, before, changed),
         answer=answer or {},
     )
 

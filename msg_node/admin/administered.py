@@ -59,8 +59,9 @@ class Administered:
         policies: Which policies are in force.
         policy_store: Bundles of policies.
         gate_with: Makes a gate like this one, with other policies, to be asked what it would say. Raises SettingsError.
-        clients: Clients that operators manage; None where nodes share an engine.
+        clients: Clients that operators manage.
         passwords: Local users, and their passwords.
+        forget_guid: Drops what is remembered of a GUID, and not how far it had come. Blocks. Raises HostError.
         stop: The node is to stop.
     """
 
@@ -88,6 +89,7 @@ class Administered:
     policies: PolicyDeployment
     policy_store: PolicyStore
     gate_with: Callable[[CompiledPolicies], Gate]
-    clients: LocalClients | None
+    clients: LocalClients
     passwords: PasswordCheck
+    forget_guid: Callable[[str], None]
     stop: trio.Event = field(default_factory=trio.Event)

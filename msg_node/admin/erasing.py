@@ -6,15 +6,11 @@ import dataclasses
 import time
 from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
 
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.plan import Plan
 from msg_node.bus.core.erasure import GONE, erase, erase_registrations, find_person, find_traces
-from msg_node.registries.guid_store import GuidStore
-
-GUIDS = "guids.sqlite"
 
 
 def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -> Plan:
@@ -44,17 +40,5 @@ def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -
         erase(node.state, dataclasses.replace(traces, reports=reports), now=time.time())
         node.store.scrub()
 
-    forget = partial(forget_guid, node.settings().node.data_dir, person.guid) if person.guid else None
+    forget = partial(node.forget_guid, person.guid) if person.guid else None
     return Plan({table: count for table, count in counts.items() if count}, None, apply, forget, finish)
-
-
-def forget_guid(data_dir: Path, guid: str) -> None:
-    """Drop the record of a GUID, and not how far it had come.
-
-    Raises:
-        HostError: STORAGE.
-    """
-    path = data_dir / GUIDS
-    if path.is_file():
-        with GuidStore(path) as store:
-            store.forget(guid)

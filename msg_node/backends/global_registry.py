@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Literal, Protocol, TypeVar
@@ -23,7 +23,7 @@ import trio
 
 from msg_node.kernel.counts import GlobalRegistryCount
 from msg_node.registries.core.global_registry_service import GuidQuestion
-from msg_node.registries.guid_store import GuidStore
+from msg_node.registries.guid_store import Guids
 from protofly.counters import Counters
 from protofly.errors import Code, PeerError
 from protofly.guid_record import Flaw, GuidRecord, RecordError, advance, check_usable, read_record
@@ -63,7 +63,7 @@ class GlobalRegistry:
     def __init__(
         self,
         server: RecordServer,
-        store: GuidStore,
+        store: Guids,
         *,
         verify: Verify = "enforce",
         cache_seconds: float = GLOBAL_REGISTRY_CACHE_SECONDS,
@@ -77,6 +77,7 @@ class GlobalRegistry:
         self._checks = trio.CapacityLimiter(GUID_CHECKS_AT_ONCE)
         self._proved: OrderedDict[str, tuple[GuidRecord, str, float]] = OrderedDict()
         self._under_way: dict[str, tuple[trio.Lock, int]] = {}
+        self._changes = 0
         self.counters = Counters(GlobalRegistryCount)
 
     async def ask(self, question: GuidQuestion) -> str:
@@ -106,9 +107,17 @@ class GlobalRegistry:
         except _UnbelievedError as exc:
             raise exc.error from exc
 
+    def changed(self, guids: Iterable[str] | None) -> None:
+        """What is stored of some GUIDs has changed, or may have of all (None): what is in memory counts no longer."""
+        self._changes += 1
+        if guids is None:
+            self._proved.clear()
+        for guid in guids or ():
+            self._proved.pop(guid, None)
+
     async def _read(self, guid: str) -> tuple[GuidRecord, str]:
         async with self._one_at_a_time(guid):
-            now = self._clock()
+            now, changes = self._clock(), self._changes
             found = self._proved.get(guid)
             if found is None or found[2] + self._cache_seconds <= now:
                 found = await self._in_thread(partial(self._remembered, guid, now))
@@ -119,7 +128,8 @@ class GlobalRegistry:
             else:
                 self.counters[GlobalRegistryCount.REMEMBERED] += 1
             record, jwt, _ = found
-            self._remember(guid, found)
+            if self._changes == changes:
+                self._remember(guid, found)
             try:
                 check_usable(record, now=self._clock())
             except RecordError as exc:

@@ -6,6 +6,7 @@ disabled, cost as much as others and are refused alike.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
@@ -17,8 +18,8 @@ from msgspec.structs import replace
 from msg_node.identity.core.password_attempts import Bound, PasswordAttempts, Pause
 from msg_node.identity.core.password_login import PasswordQuestion, PasswordVerdict
 from msg_node.identity.password_hash import HashCost, is_right
-from msg_node.identity.user_store import LocalUser, UserStore
-from protofly.errors import HostError
+from msg_node.identity.user_store import LocalUser, Users
+from protofly.errors import HostError, PeerError
 from protofly.limits import SESSION_TOKEN_MAX_SECONDS
 
 logger = logging.getLogger("msg_node")
@@ -44,7 +45,7 @@ class PasswordCheck:
         network_of: Where somebody is who wants to log in.
     """
 
-    def __init__(self, users: UserStore, *, end_user: EndUser, network_of: NetworkOf) -> None:
+    def __init__(self, users: Users, *, end_user: EndUser, network_of: NetworkOf) -> None:
         self.users = users
         self._end_user = end_user
         self._network_of = network_of
@@ -63,7 +64,7 @@ class PasswordCheck:
         """Check a password.
 
         Raises:
-            HostError: STORAGE.
+            HostError: Users cannot be read, or this one was changed while it got a new password.
         """
         network, cost, user = self._network_of(question.session), self.cost, question.user
         if network is None or cost is None:  # a session without a connection counts for no network
@@ -95,7 +96,7 @@ class PasswordCheck:
             await trio.sleep(LOOK_SECONDS)
 
     def close(self) -> None:
-        """Close the file of users."""
+        """Let the users go."""
         self.users.close()
 
     def end_changed(self, users: Iterable[LocalUser]) -> None:
@@ -119,8 +120,9 @@ class PasswordCheck:
             return None
         if question.new_password:
             changed = replace(user, hash=cost.hash(question.new_password), ended_at=time.time())
-            self.users.put(changed)
+            self.users.replace(user, changed)
             return changed
         if not cost.is_of(user.hash):
-            self.users.rehash(user, cost.hash(question.password))
+            with contextlib.suppress(PeerError):  # then it was changed meanwhile, and is right as it is
+                self.users.replace(user, replace(user, hash=cost.hash(question.password)))
         return user

@@ -47,7 +47,11 @@ LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
 """Tables of small rows that come and go in great numbers: the store keeps them as logs."""
 
 
-SHARED = frozenset({Table.RESTRICTIONS, Table.BLOCK_LISTS, Table.GIVEN_PARKED, Table.GIVEN_INBOX})
+FOLLOWED = frozenset({Table.AGENT_QUEUES, Table.PUSH_TARGETS})
+"""Shared tables that each node has in memory: where several nodes share an engine, each hears which rows change."""
+
+
+SHARED = frozenset({Table.RESTRICTIONS, Table.BLOCK_LISTS, Table.GIVEN_PARKED, Table.GIVEN_INBOX}) | FOLLOWED
 """Tables whose rows belong to the domain: where several nodes share an engine, each of them reads and writes all."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import sqlite3
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Protocol, Self
 
 from msg_node.storage.private_database import PrivateDatabase
 from protofly.guid_record import GuidRecord, Mark, advance
@@ -34,6 +34,19 @@ class Kept(NamedTuple):
     jwt: str
     mark: Mark
     seen_at: float
+
+
+class Guids(Protocol):
+    """Durable records by GUID. Plain calls that wait for what stores them: for threads; each raises HostError."""
+
+    def load(self, guid: str) -> Kept | None:
+        """Return the stored state of a GUID, None if there is none."""
+
+    def accept(self, record: GuidRecord, jwt: str, *, now: float) -> None:
+        """Hold a record against what was seen before, and remember it; see `GuidStore`."""
+
+    def forget(self, guid: str) -> bool:
+        """Drop the record of a GUID, but not how far it had come; whether there was one."""
 
 
 class GuidStore:

@@ -50,11 +50,6 @@ def cluster_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...]
     """Check `[cluster]` against `[storage]`."""
     if settings.cluster.standby and not settings.storage.engine:
         yield ("cluster", "standby"), "goes with `storage.engine`: without it there is no state to take over"
-    if settings.storage.engine and settings.identity.passwords is not None:
-        yield (
-            ("identity", "passwords"),
-            "goes without `storage.engine`: each node of the domain would have its own users",
-        )
     if settings.node.processes != 1:
         yield from _process_problems(settings)
     yield from _bus_problems(settings)

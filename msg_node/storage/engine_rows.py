@@ -1,12 +1,13 @@
 """The rows of one node in the engine: read and written like the state file, on the condition of the node's epoch.
 
 Rows of some tables (`SHARED`) belong to the domain. They stand under no node's name; what a node writes of them is
-announced to the others (`SHARED_CHANNEL`) with its transaction.
+announced to the others (`SHARED_CHANNEL`) with its transaction; of those in `FOLLOWED`, each key (`RECORDS_CHANNEL`).
 """
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
@@ -14,7 +15,8 @@ import msgspec
 import psycopg
 from psycopg.rows import TupleRow
 
-from msg_node.kernel.changes import SHARED, Table
+from msg_node.kernel.changes import FOLLOWED, SHARED, Table
+from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.state_file import NO_TEXT, Rows, refuse_unwritable
@@ -27,18 +29,25 @@ _PUT: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     SELECT %s, kind, sha256(key), key, row FROM unnest(%b::text[], %b::bytea[], %b::bytea[])
         WITH ORDINALITY AS put (kind, key, row, place) ORDER BY place
     ON CONFLICT (node, kind, digest) DO UPDATE SET row = excluded.row"""
-_LOAD: Final = "SELECT kind, key, row FROM trapezoid_row WHERE node IN (%s, %s) ORDER BY number"
+_LOAD: Final = "SELECT kind, key, row FROM trapezoid_row WHERE node IN (%s, %s) AND kind = ANY(%s) ORDER BY number"
 _OF_KIND: Final = "SELECT key, row FROM trapezoid_row WHERE node = %s AND kind = %s ORDER BY number"
 
 DOMAIN: Final = ""
 """In place of a node's name, for rows of the domain."""
 SHARED_CHANNEL: Final = "trapezoid_shared"
 """Where names of tables are announced whose shared rows have changed."""
-_ANNOUNCE: Final = "SELECT pg_notify(%s, kind) FROM unnest(%s::text[]) AS changed (kind)"
+_ANNOUNCE: Final = "SELECT pg_notify(%s, text) FROM unnest(%s::text[]) AS changed (text)"
+_SHARE: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
+    SELECT %s, kind, digest, key, row FROM trapezoid_row WHERE node = %s AND kind = ANY(%s) ORDER BY number
+    ON CONFLICT (node, kind, digest) DO NOTHING"""
+_UNSHARE: Final = "DELETE FROM trapezoid_row WHERE node = %s AND kind = ANY(%s) RETURNING 1"
+ANNOUNCED_AT_ONCE: Final = 500
+"""After more changed rows of one table in a transaction, only the table is announced."""
 
 _Gone = list[tuple[str, bytes]]
 _Put = list[tuple[str, bytes, bytes]]
 _SHARED_KINDS: Final = frozenset(table.value for table in SHARED)
+_FOLLOWED_KINDS: Final = frozenset(table.value for table in FOLLOWED)
 
 
 class EngineRows:
@@ -55,7 +64,7 @@ class EngineRows:
         self._held = (node, epoch)
 
     def load(self) -> dict[Table, dict[str, bytes]]:
-        """Read all rows.
+        """Read all rows. Those that an older program kept for this node, and that are shared, are the domain's then.
 
         Raises:
             EngineError: FencedError when another process holds the name.
@@ -65,12 +74,14 @@ class EngineRows:
         kinds = {table.value: of_table for table, of_table in rows.items()}
         with self._engine.transaction() as connection:  # ends before the long one, for others may wait for it
             connection.execute(_HOLD, self._held)
+            connection.execute(_SHARE, (DOMAIN, node, sorted(_FOLLOWED_KINDS)))
+            if connection.execute(_UNSHARE, (node, sorted(_FOLLOWED_KINDS))).fetchone() is not None:
+                connection.execute(_ANNOUNCE, (RECORDS_CHANNEL, [f"{kind} " for kind in sorted(_FOLLOWED_KINDS)]))
         with self._engine.transaction() as connection:
             connection.execute("SET LOCAL statement_timeout = 0")  # a million rows take longer than a usual statement
-            found: list[TupleRow] = connection.execute(_LOAD, (node, DOMAIN), binary=True).fetchall()
+            found: list[TupleRow] = connection.execute(_LOAD, (node, DOMAIN, list(kinds)), binary=True).fetchall()
         for kind, key, row in found:
-            if kind in kinds:  # others are of a newer version, which will want them back
-                kinds[kind][key.decode()] = row
+            kinds[kind][key.decode()] = row
         return rows
 
     def commit(self, rows: Rows) -> None:
@@ -105,6 +116,8 @@ class EngineRows:
                 of_domain = [one for one in gone if one[0] in _SHARED_KINDS]
                 _write(connection, DOMAIN, of_domain, [one for one in put if one[0] in _SHARED_KINDS])
                 connection.execute(_ANNOUNCE, (SHARED_CHANNEL, shared))
+                if heard := _followed([*of_domain, *((kind, key) for kind, key, _ in put)]):
+                    connection.execute(_ANNOUNCE, (RECORDS_CHANNEL, heard))
 
     def scrub(self) -> None:
         """Nothing to do: the engine reuses the space of removed rows by itself (autovacuum)."""
@@ -148,6 +161,21 @@ def _write(connection: psycopg.Connection[TupleRow], node: str, gone: _Gone, put
     items = iter(put)
     while some := list(islice(items, ROWS_AT_A_TIME)):
         connection.execute(_PUT, (node, *map(list, zip(*some, strict=True))))
+
+
+def _followed(changed: Iterable[tuple[str, bytes]]) -> list[str]:
+    """What is announced of changed rows whose tables nodes follow."""
+    keys: dict[str, list[bytes]] = {}
+    for kind, key in changed:
+        if kind in _FOLLOWED_KINDS:
+            keys.setdefault(kind, []).append(key)
+    return [
+        text
+        for kind, names in keys.items()
+        for text in (
+            [announcement(kind, name.decode()) for name in names] if len(names) <= ANNOUNCED_AT_ONCE else [f"{kind} "]
+        )
+    ]
 
 
 def _texts(rows: Rows) -> tuple[_Gone, _Put]:

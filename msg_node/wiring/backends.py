@@ -29,6 +29,7 @@ from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushO
 from msg_node.bus.bus import Bus
 from msg_node.identity.mark_keeper import CHANNEL as MARKS_CHANNEL
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
+from msg_node.kernel.domain_records import RECORDS_CHANNEL
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.qos.core.qos_service import BROKER, QosService
@@ -71,9 +72,11 @@ class Backends:
         """
         self._settings = settings
         self._state = state
-        self.identity = IdentityServices(settings, state, node_key, None if name is None else name.token_marks())
-        if name is not None and self.identity.marks is not None:
-            name.notices.follow(MARKS_CHANNEL, self.identity.marks.heard)
+        self.identity = IdentityServices(settings, state, node_key, name)
+        if name is not None:
+            name.notices.follow(RECORDS_CHANNEL, self.identity.heard)
+            if self.identity.marks is not None:
+                name.notices.follow(MARKS_CHANNEL, self.identity.marks.heard)
         self._relay = self._registry = None
         if settings.registry is not None:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)

@@ -48,6 +48,9 @@ class HeldName:
         rows: The state under that name.
         shared: Reads the state of the domain.
         notices: What other nodes announce.
+
+    Attributes:
+        records: Of the domain.
     """
 
     def __init__(
@@ -58,11 +61,20 @@ class HeldName:
         shared: SharedRows,
         notices: EngineNotices,
     ) -> None:
+        from msg_node.storage.engine import Engine
+        from msg_node.storage.engine_records import EngineRecords
+
         self.options = options
         self.keeper = keeper
         self.rows = rows
         self.shared = shared
         self.notices = notices
+        self.records = EngineRecords(Engine(options))
+
+    def close(self) -> None:
+        """Close the connections that are no part's own. Blocks for what uses one of them."""
+        self.shared.close()
+        self.records.close()
 
     def token_marks(self) -> EngineTokenMarks:
         """What has become of the session tokens of the domain."""
@@ -152,9 +164,12 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
     try:
         await keeper.take()
         _LOG.info("state in %s; %s", states.place, states.durability())
-        yield HeldName(options, keeper, EngineRows(states, keeper.name, keeper.epoch), shared, notices)
+        held = HeldName(options, keeper, EngineRows(states, keeper.name, keeper.epoch), shared, notices)
+        try:
+            yield held
+        finally:
+            held.close()
     finally:
-        shared.close()
         await keeper.leave()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from secrets import token_bytes
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from msg_node.addresses.core.subscriptions import Listeners
 from msg_node.admin.core.traffic import Traffic
 from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.changes import Journal, Rows, Table
+from msg_node.kernel.credentials import Credential
 from msg_node.kernel.own_names import OwnNames
 from msg_node.node_state import NodeState, StateParts, make_state, restore
 from msg_node.records.segment_writer import SegmentOptions
@@ -31,6 +32,7 @@ from msg_node.settings.sessions import build_credentials
 from msg_node.site.site import Site
 from msg_node.storage.state_store import StateStore
 from msg_node.wiring import meaning
+from msg_node.wiring.accounts import clients_of
 from msg_node.wiring.cluster import HeldName, rows_of
 from msg_node.wiring.traces import build_span_export
 from protofly.address import canonical_key
@@ -107,7 +109,8 @@ def build_foundation(settings: Settings, name: HeldName | None) -> Foundation:
     secret = load_secret(data_dir / "secret")
     store = StateStore(rows_of(settings, name))
     stub_addresses = _stub_addresses(settings, secret)
-    state = _restore_state(settings, store.load(), stub_addresses, now=time.time())
+    managed = stored_credentials(clients_of(data_dir, None if name is None else name.records))
+    state = _restore_state(settings, store.load(), (stub_addresses, managed), now=time.time())
     site = Site.from_settings(settings) if settings.site is not None else None
     if site is not None:
         site.is_shared = settings.node.processes != 1
@@ -147,7 +150,8 @@ def restored_state(settings: Settings, rows: Mapping[Table, Rows], secret: bytes
         SettingsError: Something that the settings name cannot be used.
         HostError: STORAGE.
     """
-    return _restore_state(settings, rows, _stub_addresses(settings, secret), now=now)
+    managed = stored_credentials(clients_of(settings.node.data_dir, None))
+    return _restore_state(settings, rows, (_stub_addresses(settings, secret), managed), now=now)
 
 
 def _stub_addresses(settings: Settings, secret: bytes) -> StubAddresses:
@@ -160,12 +164,12 @@ def _node_url(settings: Settings) -> str:
 
 
 def _restore_state(
-    settings: Settings, rows: Mapping[Table, Rows], stub_addresses: StubAddresses, *, now: float
+    settings: Settings, rows: Mapping[Table, Rows], known: tuple[StubAddresses, Iterable[Credential]], *, now: float
 ) -> NodeState:
-    journal = Journal()
+    """Restore the tables; `known` are addresses of stubs, and credentials besides those of the settings."""
+    journal, (stub_addresses, managed) = Journal(), known
     credentials = build_credentials(settings)
-    if not settings.storage.engine:
-        credentials.manage(stored_credentials(settings.node.data_dir))
+    credentials.manage(managed)
     own = OwnNames.of(settings.own_domains, [canonical_key(stub_addresses.node)])
     parts = StateParts(
         transitions=SessionTransitions(journal, credentials, meaning.session_rules(settings)),

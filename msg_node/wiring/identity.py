@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -32,26 +32,30 @@ from msg_node.identity.core.login_service import TOKEN_MARKS, LoginService
 from msg_node.identity.core.password_login import PASSWORDS, LocalAccounts
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, holder, own_rules
 from msg_node.identity.core.verdicts import AssertionVerdict, Verdicts
+from msg_node.identity.engine_clients import MANAGED
+from msg_node.identity.engine_users import EngineUsers
 from msg_node.identity.local_clients import LocalClients
 from msg_node.identity.mark_keeper import MarkKeeper, TokenMarks
 from msg_node.identity.password_check import PasswordCheck
 from msg_node.identity.password_hash import HashCost
 from msg_node.identity.token_store import TokenStore
-from msg_node.identity.user_store import USERS_FILE, UserStore
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import JWT, Credential
+from msg_node.kernel.domain_records import keys_of
 from msg_node.kernel.issuer_keys import VerificationKey, keys_of_jwks
 from msg_node.kernel.service import Service
 from msg_node.kernel.signed_tokens import ALGORITHMS
 from msg_node.node_state import NodeState
 from msg_node.registries.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.registries.core.stub_claims import names_stub_of
-from msg_node.registries.guid_store import GuidStore
+from msg_node.registries.engine_guids import GUIDS
 from msg_node.settings.identity import GlobalRegistrySettings, PasswordSettings, ProviderSettings, TokenSettings
 from msg_node.settings.model import Settings
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring import meaning
+from msg_node.wiring.accounts import clients_of, guids_of, users_of
 from msg_node.wiring.changed_credentials import settle_sessions
+from msg_node.wiring.cluster import HeldName
 from protofly.documents import SigningKey
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
@@ -65,7 +69,7 @@ class IdentityServices:
     """
 
     def __init__(
-        self, settings: Settings, state: NodeState, node_key: SigningKey, marks: TokenMarks | None = None
+        self, settings: Settings, state: NodeState, node_key: SigningKey, name: HeldName | None = None
     ) -> None:
         """Make them; nothing is asked yet.
 
@@ -73,7 +77,7 @@ class IdentityServices:
             settings: Loaded and checked.
             state: Sessions, and who has what.
             node_key: Signs for the node.
-            marks: Those of the domain, None for a node that keeps its own in a file.
+            name: That of one of several nodes, which share what they know; None: it is in files of this node.
 
         Raises:
             SettingsError: A file that the settings name cannot be used.
@@ -89,7 +93,7 @@ class IdentityServices:
         if settings.global_registry is not None:
             self._global_registry = GlobalRegistry(
                 _rest(settings.global_registry),
-                GuidStore(settings.node.data_dir / "guids.sqlite"),
+                guids_of(settings.node.data_dir, None if name is None else name.records),
                 verify=settings.global_registry.verify,
                 cache_seconds=settings.global_registry.cache_seconds,
             )
@@ -102,20 +106,31 @@ class IdentityServices:
         self.marks: MarkKeeper | None = None
         """Follows what becomes of our tokens; None when the settings want none."""
         self._tokens: SessionTokens | None = None
+        marks: TokenMarks | None = None
         if settings.identity.tokens is not None:
-            marks = TokenStore(settings.node.data_dir / "tokens.sqlite") if marks is None else marks
+            marks = TokenStore(settings.node.data_dir / "tokens.sqlite") if name is None else name.token_marks()
             self._tokens = self._restored_tokens(settings.identity.tokens, marks.load())
         self._accounts = LocalAccounts(settings.node.domain, frozenset(settings.own_domains))
         self._logins = LoginService(state.transitions, self._tokens)
-        users = UserStore(settings.node.data_dir / USERS_FILE)
+        users = users_of(settings.node.data_dir, None if name is None else name.records)
         if settings.identity.passwords is not None:
             users.open()
         self.passwords = PasswordCheck(users, end_user=self._end_user, network_of=self._network_of)
         self._follow_passwords(settings.identity.passwords)
-        self.clients = None if settings.storage.engine else LocalClients(settings.node.data_dir)
-        """Clients that operators manage; None where nodes share an engine."""
-        if self._tokens is not None and marks is not None:
+        self.clients = LocalClients(clients_of(settings.node.data_dir, None if name is None else name.records))
+        """Clients that operators manage."""
+        if self._tokens is not None:
+            assert marks is not None
             self.marks = MarkKeeper(marks, self._logins)
+
+    def heard(self, payloads: Collection[str] | None) -> None:
+        """Records of the domain were replaced; None: any may have been."""
+        if isinstance(self.passwords.users, EngineUsers):
+            self.passwords.users.heard(payloads)
+        if keys_of(MANAGED, payloads) != []:
+            self.clients.heard()
+        if self._global_registry is not None:
+            self._global_registry.changed(keys_of(GUIDS, payloads))
 
     def _follow_passwords(self, chosen: PasswordSettings | None) -> None:
         """Let local users log in, or let them not."""
@@ -184,13 +199,12 @@ class IdentityServices:
             for login in self._tokens.issued.revoked():  # the node may have died before its sessions knew
                 self._state.transitions.end_login(login, now=time.time())
         bus.inquiries.connect(PASSWORDS, self.passwords.ask)
-        if self.clients is not None:
-            self._connect_clients(self.clients, bus)
+        self._connect_clients(bus)
         if self._global_registry is not None:
             bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
             bus.users.record_of = self._global_registry.record
 
-    def _connect_clients(self, clients: LocalClients, bus: Bus) -> None:
+    def _connect_clients(self, bus: Bus) -> None:
         """Let what operators change about clients count for sessions at once."""
         state = self._state
 
@@ -208,8 +222,8 @@ class IdentityServices:
             session = state.sessions.get(number)
             return "" if session is None or session.is_guest else session.proof.credential
 
-        clients.connect(follow=follow, move=move, credential_of=credential_of)
-        bus.inquiries.connect(ENROLMENT, clients.enrol)
+        self.clients.connect(follow=follow, move=move, credential_of=credential_of)
+        bus.inquiries.connect(ENROLMENT, self.clients.enrol)
 
     def follow(self, settings: Settings, loaded: LoadedProviders) -> None:
         """Believe other providers from now on, for other domains, and local users if these settings have any.
@@ -239,14 +253,14 @@ class IdentityServices:
                 if self.marks is not None:
                     nursery.start_soon(self.marks.run)
                 nursery.start_soon(self.passwords.run)
+                nursery.start_soon(self.clients.run)
                 task_status.started()
                 await trio.sleep_forever()
         finally:
             if self.marks is not None:
                 self.marks.close()
             self.passwords.close()
-            if self.clients is not None:
-                self.clients.close()
+            self.clients.close()
 
     def status(self) -> dict[str, object]:
         """Report the state of each for operators."""

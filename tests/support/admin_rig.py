@@ -34,6 +34,7 @@ from msg_node.settings.model import CredentialSettings, NodeSettings, SessionSet
 from msg_node.settings.policy import PolicySettings
 from msg_node.settings.sessions import build_credentials
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
+from msg_node.wiring.accounts import clients_of, forget_guid
 from msg_node.wiring.identity import IdentityServices
 from msg_node.wiring.meaning import build_gate
 from protofly.documents import SigningKey
@@ -102,7 +103,7 @@ async def admin_rig(
     """Run it; `frame_bytes` is the longest reply by message."""
     settings = _settings(folder, identity, policy)
     credentials = build_credentials(settings)
-    credentials.manage(stored_credentials(folder))
+    credentials.manage(stored_credentials(clients_of(folder, None)))
     made_identity: list[IdentityServices] = []
 
     def services(state: NodeState) -> dict[str, Service]:
@@ -142,6 +143,7 @@ async def admin_rig(
             alarms=Alarms(),
             clients=made_identity[0].clients,
             passwords=made_identity[0].passwords,
+            forget_guid=partial(forget_guid, folder, None),
             **parts,
         )
         made = AdminRig(rig, Administration(node), node)

@@ -15,7 +15,8 @@ from interop.lab.core.operations import Operation, unexplained
 from tests.support.contenders import THINGS, Contender, History
 from tests.support.postgres import PASSWORD, running_postgres
 from tests.support.runtime_rig import Runtime
-from tests.system.test_cluster_nodes import PATIENCE_SECONDS, Pair, came_back
+from tests.system.pair import Pair
+from tests.system.test_cluster_nodes import PATIENCE_SECONDS, came_back
 
 STEPS_BEFORE_THE_KILL = 400
 STEPS_AFTER_IT = 400

@@ -13,7 +13,8 @@ import trio
 
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.runtime_rig import ALLOCATION, SESSION, Runtime, a_message
-from tests.system.test_cluster_nodes import Pair, next_of
+from tests.system.pair import Pair
+from tests.system.test_cluster_nodes import next_of
 
 SESSIONS = 120
 ADDRESSES = 3

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import signal
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
-from interop.free_ports import free_ports
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.runtime_rig import SM, Json, Runtime, a_message, code_and_reason
-from tests.system.one_node import SETTINGS, Process, serving
-from trapezoid.admin_client import ask_node
+from tests.system.one_node import Process
+from tests.system.pair import AGENT, Pair
 
 PATIENCE_SECONDS = 60
 MESSAGES = 100
 LEASE_SECONDS = 5
-AGENT = "thing://alpha.example/lamps"
 REGISTRY = "domain://registry.alpha.example"
 
 
@@ -30,35 +25,6 @@ REGISTRY = "domain://registry.alpha.example"
 def engine() -> Iterator[Postgres]:
     with running_postgres() as server:
         yield server
-
-
-class Pair:
-    """Nodes n1 and n2 of alpha.example."""
-
-    def __init__(self, folder: Path, engine: Postgres, database: str) -> None:
-        self._folder = folder
-        self._engine = f"postgresql://trapezoid@127.0.0.1:{engine.port}/{database}"
-        self._ports = dict(zip(("n1", "n2"), free_ports(2), strict=True))
-        self._key = folder / "cluster.key"
-        self._key.write_bytes(os.urandom(32))
-        self._key.chmod(0o600)
-
-    def settings(self, name: str) -> str:
-        named = SETTINGS.format(grace=3600).replace('data_dir = "data"', f'data_dir = "data"\nname = "{name}"')
-        return (
-            f'{named}[storage]\nengine = "{self._engine}"\ntls = "off"\n'
-            f'[cluster]\nlisten = "127.0.0.1:{self._ports[name]}"\nkey_file = "{self._key}"\n'
-        )
-
-    def data_of(self, name: str) -> Path:
-        return self._folder / name / "data"
-
-    @asynccontextmanager
-    async def node(self, name: str, *, seconds: float = 60) -> AsyncIterator[Process]:
-        folder = self._folder / name
-        folder.mkdir(exist_ok=True)
-        async with serving(folder, self.settings(name), seconds=seconds) as process:
-            yield process
 
 
 @pytest.fixture
@@ -111,14 +77,10 @@ async def came_back(lost: Runtime, process: Process) -> Runtime:
             await trio.sleep(0.1)
 
 
-async def asked(pair: Pair, name: str, operation: str, **arguments: object) -> Any:
-    return await trio.to_thread.run_sync(partial(ask_node, pair.data_of(name), operation, arguments))
-
-
 async def until_restricted(pair: Pair, name: str, subjects: list[str]) -> None:
     """Wait until exactly these are forbidden at a node."""
     with trio.fail_after(PATIENCE_SECONDS):
-        while [one["subject"] for one in (await asked(pair, name, "restrictions"))["rows"]] != subjects:  # noqa: ASYNC110
+        while [one["subject"] for one in (await pair.asked(name, "restrictions"))["rows"]] != subjects:  # noqa: ASYNC110
             await trio.sleep(0.05)
 
 
@@ -139,12 +101,12 @@ async def has_parked(agent: Runtime, request_id: str) -> None:
 
 async def restrictions_count_everywhere(pair: Pair, two: Process) -> None:
     spam = await two.opened("spam")
-    await asked(pair, "n1", "kick", runtime=spam.address, ban="1h", reason="spam")
+    await pair.asked("n1", "kick", runtime=spam.address, ban="1h", reason="spam")
     assert await spam.close_code() == 4403
     assert code_and_reason(await (await two.runtime()).open("spam")) == (403, "runtime-barred")
-    await asked(pair, "n2", "peer block", domain="rogue.example")
+    await pair.asked("n2", "peer block", domain="rogue.example")
     await until_restricted(pair, "n1", ["rogue.example", spam.address])
-    await asked(pair, "n1", "unban", runtime=spam.address)
+    await pair.asked("n1", "unban", runtime=spam.address)
     await until_restricted(pair, "n2", ["rogue.example"])
 
 

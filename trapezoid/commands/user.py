@@ -12,7 +12,7 @@ import typer
 from trapezoid.output import errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
-    from msg_node.identity.user_store import UserStore
+    from msg_node.identity.user_store import Users
     from msg_node.settings.identity import PasswordSettings
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
@@ -45,7 +45,7 @@ def add(
                 raise SettingsError(f"there is a user {name} already; see `trapezoid user password`")
             ended_at = 0.0 if before is None else before.ended_at
             text = _hash_of_new(settings, is_piped=stdin)
-            users.put(LocalUser(name=name, hash=text, roles=tuple(role or ()), ended_at=ended_at))
+            users.replace(before, LocalUser(name=name, hash=text, roles=tuple(role or ()), ended_at=ended_at))
         print_facts({"user": name, "roles": role or []}, as_json=json)
 
 
@@ -60,7 +60,7 @@ def password(name: Name, config: Config, stdin: Piped = False, json: Json = Fals
         with _users(config) as (users, settings):
             user = users.known(name)
             text = _hash_of_new(settings, is_piped=stdin)
-            users.put(msgspec.structs.replace(user, hash=text, ended_at=time.time()))
+            users.replace(user, msgspec.structs.replace(user, hash=text, ended_at=time.time()))
         print_facts({"user": name, "password": "changed"}, as_json=json)
 
 
@@ -73,7 +73,8 @@ def disable(name: Name, config: Config, json: Json = False) -> None:
         import msgspec
 
         with _users(config) as (users, _):
-            users.put(msgspec.structs.replace(users.known(name), is_disabled=True, ended_at=time.time()))
+            user = users.known(name)
+            users.replace(user, msgspec.structs.replace(user, is_disabled=True, ended_at=time.time()))
         print_facts({"user": name, "state": "disabled"}, as_json=json)
 
 
@@ -84,7 +85,8 @@ def enable(name: Name, config: Config, json: Json = False) -> None:
         import msgspec
 
         with _users(config) as (users, _):
-            users.put(msgspec.structs.replace(users.known(name), is_disabled=False))
+            user = users.known(name)
+            users.replace(user, msgspec.structs.replace(user, is_disabled=False))
         print_facts({"user": name, "state": "enabled"}, as_json=json)
 
 
@@ -97,7 +99,7 @@ def remove(name: Name, config: Config, json: Json = False) -> None:
         from msg_node.identity.user_store import LocalUser
 
         with _users(config) as (users, _):
-            users.put(LocalUser(name=users.known(name).name, hash="", ended_at=time.time()))
+            users.replace(users.known(name), LocalUser(name=name, hash="", ended_at=time.time()))
         print_facts({"user": name, "state": "removed"}, as_json=json)
 
 
@@ -114,17 +116,16 @@ def list_users(config: Config, json: Json = False) -> None:
 
 
 @contextmanager
-def _users(config: Path) -> Iterator[tuple[UserStore, PasswordSettings]]:
+def _users(config: Path) -> Iterator[tuple[Users, PasswordSettings]]:
     """The users of a node that has local ones."""
-    from msg_node.identity.user_store import USERS_FILE, UserStore
     from msg_node.settings.load import load_settings
+    from msg_node.wiring.accounts import users_for_commands
     from protofly.errors import SettingsError
 
     settings = load_settings(config)
     if settings.identity.passwords is None:
         raise SettingsError(f"{config} has no [identity.passwords]: this node has no local users")
-    settings.node.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with UserStore(settings.node.data_dir / USERS_FILE) as users:
+    with users_for_commands(settings) as users:
         yield users, settings.identity.passwords
 
 

@@ -108,6 +108,19 @@ class AgentQueues:
         for key, raw in rows.items():
             self._rows[key] = decode_row(raw, QueueRow, table=Table.AGENT_QUEUES, key=key)
 
+    def follow(self, key: str, raw: bytes | None) -> None:
+        """Another node has changed the announcement of an agent, or taken it back (None). Raises HostError: STORAGE."""
+        if raw is None:
+            self._rows.pop(key, None)
+        else:
+            self.restore({key: raw})
+
+    def follow_all(self, rows: Rows) -> None:
+        """Take over what all nodes have stored, in place of what is known here. Raises HostError: STORAGE."""
+        for key in self._rows.keys() - rows.keys():
+            del self._rows[key]
+        self.restore(rows)
+
 
 def _number(value: object, most: float, detail: str) -> float:
     """A number from 1 to `most` (positive ones beyond count as these); 0.0 when it is missing."""

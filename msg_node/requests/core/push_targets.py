@@ -76,18 +76,8 @@ class PushTargets:
         """Forget a subscription for an address, or all of them."""
         for target in self.of(key):
             if endpoint in ("", target.endpoint):
-                del self._by_key[key][target.endpoint]
-                self._by_endpoint[target.endpoint].discard(key)
-                if not self._by_endpoint[target.endpoint]:
-                    del self._by_endpoint[target.endpoint]
-                self._count -= 1
-                self._of_runtime[target.runtime_key] -= 1
-                if not self._of_runtime[target.runtime_key]:
-                    del self._of_runtime[target.runtime_key]
-                self._due.discard(_row_key(key, target.endpoint))
+                self._take_out(target)
                 self._journal.delete(Table.PUSH_TARGETS, _row_key(key, target.endpoint))
-        if not self._by_key.get(key, True):
-            del self._by_key[key]
 
     def gone(self, endpoint: str) -> None:
         """A push service says that an endpoint is no more."""
@@ -108,6 +98,35 @@ class PushTargets:
         """
         for key, raw in rows.items():
             self._insert(decode_row(raw, PushTarget, table=Table.PUSH_TARGETS, key=key))
+
+    def follow(self, key: str, raw: bytes | None) -> None:
+        """Another node has stored or removed (None) a subscription. Raises HostError: STORAGE."""
+        address, _, endpoint = key.partition(" ")
+        known = self._by_key.get(address, {}).get(endpoint)
+        if known is not None:
+            self._take_out(known)
+        if raw is not None:
+            self.restore({key: raw})
+
+    def follow_all(self, rows: Rows) -> None:
+        """Take over what all nodes have stored, in place of what is known here. Raises HostError: STORAGE."""
+        for target in list(self):
+            self._take_out(target)
+        self.restore(rows)
+
+    def _take_out(self, target: PushTarget) -> None:
+        key = target.key
+        del self._by_key[key][target.endpoint]
+        if not self._by_key[key]:
+            del self._by_key[key]
+        self._by_endpoint[target.endpoint].discard(key)
+        if not self._by_endpoint[target.endpoint]:
+            del self._by_endpoint[target.endpoint]
+        self._count -= 1
+        self._of_runtime[target.runtime_key] -= 1
+        if not self._of_runtime[target.runtime_key]:
+            del self._of_runtime[target.runtime_key]
+        self._due.discard(_row_key(key, target.endpoint))
 
     def _insert(self, target: PushTarget) -> None:
         self._by_key.setdefault(target.key, {})[target.endpoint] = target

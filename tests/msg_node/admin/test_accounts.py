@@ -16,6 +16,7 @@ from msg_node.identity.client_store import CLIENTS_FILE, ClientStore
 from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.credentials import digest_of
 from msg_node.settings.identity import IdentitySettings, PasswordSettings, TokenSettings
+from msg_node.wiring.accounts import clients_of
 from policy.core.session_class import roles_in
 from stubkit.keys import KeyRing, make_key, save_keys
 from tests.support.admin_rig import AdminRig, admin_rig, ask_admin
@@ -200,7 +201,7 @@ async def test_clients_and_their_sessions_are_there_after_a_restart(tmp_path: Pa
     with ClientStore(tmp_path / CLIENTS_FILE) as store:
         assert token not in str(store.load())
     assert (tmp_path / CLIENTS_FILE).stat().st_mode & 0o777 == 0o600
-    assert [one.digest for one in stored_credentials(tmp_path)] == [digest_of(token)]
+    assert [one.digest for one in stored_credentials(clients_of(tmp_path, None))] == [digest_of(token)]
     async with admin_rig(tmp_path) as at:
         at.rig.restore()
         lamps = await at.rig.runtime(bearer=token)
@@ -300,7 +301,7 @@ async def test_of_two_who_use_a_code_at_once_one_gets_a_token(tmp_path: Path) ->
                 )
             codes += [(await gauge.next())["body"]["code"] for _ in range(4)]
         assert sorted(codes) == [200, 401, 401, 401]
-        assert len(stored_credentials(tmp_path)) == 1
+        assert len(stored_credentials(clients_of(tmp_path, None))) == 1
 
 
 async def test_nobody_is_enrolled_without_a_code_that_counts(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ ACCOUNTS = LocalAccounts("a.example", frozenset({"a.example", "alias.example"}))
 def check_in(folder: Path, *, network: str | None = "192.0.2.1") -> Iterator[tuple[UserStore, PasswordCheck]]:
     """Checks of passwords for the user ana, who is in that network."""
     with UserStore(folder / USERS_FILE) as users:
-        users.put(LocalUser(name="ana", hash=COST.hash(PASSWORD)))
+        users.replace(None, LocalUser(name="ana", hash=COST.hash(PASSWORD)))
         check = PasswordCheck(users, end_user=lambda _user, _moment: None, network_of=lambda _session: network)
         check.follow(COST)
         yield users, check
@@ -138,7 +138,7 @@ def test_users_are_named_in_three_ways(text: str, name: str) -> None:
 
 async def test_a_password_in_an_older_hash_is_hashed_anew_at_a_log_in(tmp_path: Path) -> None:
     with check_in(tmp_path) as (users, check):
-        users.put(LocalUser(name="ana", hash=HashCost(19_456, 1).hash(PASSWORD)))
+        users.replace(users.known("ana"), LocalUser(name="ana", hash=HashCost(19_456, 1).hash(PASSWORD)))
         assert (await check.ask(PasswordQuestion("ana", PASSWORD, 7))).is_right
         assert COST.is_of(users.known("ana").hash)
         assert (await check.ask(PasswordQuestion("ana", PASSWORD, 7))).is_right
