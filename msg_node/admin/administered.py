@@ -40,7 +40,7 @@ class Administered:
         bus: Its message bus.
         federation: Its links.
         gate: Its gates.
-        recipients: What its gates are told of recipients.
+        recipients: Gives its gates the facts about recipients.
         resolver: Finds other domains.
         trust_store: What is stored about other domains.
         documents: What other domains publish.

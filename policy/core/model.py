@@ -167,7 +167,7 @@ class Recipients(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KnownRecipient:
-    """Recipients of which the same is known, whoever they are: for examples, and for facts out of records."""
+    """Gives the same facts of every recipient: for examples, and for facts out of records."""
 
     known_status: str | None = None
     known_presence: str | None = None

@@ -1,4 +1,4 @@
-"""What policies are told of recipients: `dstStatus` and `dstPresence`, on a bus with real sessions."""
+"""Facts about recipients in policies: `dstStatus` and `dstPresence`, on a bus with real sessions."""
 
 from __future__ import annotations
 
