@@ -94,6 +94,7 @@ class NodeRouting:
         self._awaited: AwaitedPlaces[Claim] = AwaitedPlaces(PLACES_KNOWN)
         self._relief = trio.lowlevel.ParkingLot()
         self._below: dict[str, set[str]] = {}  # what was found through a claim, by its key
+        self._ended_meanwhile: set[str] | None = None  # during a look-up; None: any claim may have
         self._wanted, self._coming = trio.open_memory_channel[str](USER_WAITING_MESSAGES)
         self.bus: NodeBus
         self._refusals: Refusals
@@ -168,6 +169,7 @@ class NodeRouting:
     async def _look_up(self, keys: Collection[str]) -> None:
         names = {key: _names(key) for key in keys}
         self.look_ups += 1
+        self._ended_meanwhile = set()
         try:
             with trio.fail_after(LOOK_UP_SECONDS):
                 found = await self._directory.find({name for of_key in names.values() for name in of_key})
@@ -181,9 +183,16 @@ class NodeRouting:
                 name = next((one for one in of_key if one in found), "")
                 if name:
                     self._below.setdefault(name, set()).add(key)
-                self._conclude(key, found.get(name, _NOBODY), PLACE_SECONDS if name else NOWHERE_SECONDS)
+                self._conclude(key, found.get(name, _NOBODY), self._life_of(name))
         self._relief.unpark_all()
         self._refusals.send_queues.wake()
+
+    def _life_of(self, name: str) -> float:
+        """How long a place counts that was found through a claim; not at all if that has ended since it was read."""
+        if not name:
+            return NOWHERE_SECONDS
+        has_ended = self._ended_meanwhile is None or name in self._ended_meanwhile
+        return 0.0 if has_ended else PLACE_SECONDS
 
     def _conclude(self, key: str, claim: Claim | HostError, life_seconds: float) -> None:
         for waiting in self._awaited.conclude(key, claim, self.clock() + life_seconds):
@@ -248,7 +257,10 @@ class NodeRouting:
         if keys is None:
             self._awaited.forget_all()
             self._below.clear()
+            self._ended_meanwhile = None
             return
+        if self._ended_meanwhile is not None:
+            self._ended_meanwhile.update(keys)
         for key in keys:
             for one in self._below.pop(key, ()):
                 self._awaited.forget(one)

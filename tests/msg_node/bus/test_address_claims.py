@@ -90,6 +90,32 @@ async def test_a_request_by_a_stale_place_waits_until_the_claim_there_is_decided
         assert answer is None or answer["body"]["code"] == 409
 
 
+async def test_a_place_whose_claim_ended_while_it_was_looked_up_is_not_remembered(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        ana, bo, cy = await one.opened("ana"), await two.opened("bo"), await three.opened("cy")
+        assert (await bo.subscribed(THING))["body"]["code"] == 200
+        directory, is_read, may_answer = node_of(one).directory, trio.Event(), trio.Event()
+        find = directory.find
+
+        async def read_and_answer_late(keys: Collection[str]) -> dict[str, Claim]:
+            found = await find(keys)
+            is_read.set()
+            await may_answer.wait()
+            return found
+
+        directory.find = read_and_answer_late  # type: ignore[method-assign]
+        await ana.say(a_message("message", ana.address, THING, {"n": 1}))
+        await is_read.wait()
+        await released(bo, THING)
+        assert (await cy.subscribed(THING))["body"]["code"] == 200
+        may_answer.set()
+        assert (await next_of(cy, "message"))["body"] == {"n": 1}, "the former owner's node passes it on"
+        assert node_of(one).parts.routing.place(THING) is None
+        await ana.say(a_message("message", ana.address, THING, {"n": 2}))
+        assert (await next_of(cy, "message"))["body"] == {"n": 2}
+        assert node_of(one).parts.routing.look_ups == 2
+
+
 async def test_a_claim_that_is_let_go_in_the_same_write_is_refused_when_another_node_has_the_address(
     tmp_path: Path,
 ) -> None:
