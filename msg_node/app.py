@@ -171,6 +171,8 @@ async def _run(
             services.start_soon(node.name.keeper.run, partial(node.bus.fence, STATE_RETRY_SECONDS), node.bus.unfence)
         await services.start(node.records.run)
         services.start_soon(_retention(node).run)
+        if node.recorder is not None:
+            await services.start(node.recorder.run)
         await services.start(QuotaKeeper(node.gate.quotas, node.settings.node.data_dir).run)
         node.policies.record_start()
         await services.start(node.sandbox.run)
@@ -320,6 +322,7 @@ def _administered(node: Node) -> Administered:
         clients=node.backends.identity.clients,
         passwords=node.backends.identity.passwords,
         forget_guid=partial(_forget_guid, node),
+        recorder=node.recorder,
         gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
     )
 
@@ -397,6 +400,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
         site=site,
         gate=gate,
         steps=built.steps,
+        recorder=built.recorder,
         policies=deployment,
         expiries=watch_node(foundation.current.get, site.publisher if site is not None else None),
         dialler=discovery.dialler,

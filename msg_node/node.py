@@ -23,6 +23,7 @@ from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.bus.policy_duties import PolicyDuties
+from msg_node.bus.recorder import Recorder
 from msg_node.cluster.followed_tables import FollowedTables
 from msg_node.connectors.listener import Listener
 from msg_node.node_state import NodeState
@@ -75,6 +76,7 @@ class Node:
     site: Site | None
     gate: Gate
     steps: SessionSteps
+    recorder: Recorder | None
     policies: PolicyDeployment
     expiries: ExpiryWatch
     dialler: Dialler

@@ -54,6 +54,15 @@ def check_state_keys(file: Path, data_dir: Path) -> str | Finding:
     return f"state encrypted with the key {keys.ids[0]}, of {len(keys.ids)}"
 
 
+def check_recording_key(file: Path, data_dir: Path) -> str | Finding:
+    """Check the key that encrypts recordings, and that it is not kept beside them. Raises FileError."""
+    keys = read_state_keys(file)
+    if file.resolve().is_relative_to(data_dir.resolve()):
+        text = "lies in `node.data_dir`, beside the recordings: who copies the folder has both"
+        return remark(Level.WARNING, "recording-key-beside", text, file=str(file), action="move it elsewhere")
+    return f"operators may record, encrypted with the key {keys.ids[0]}"
+
+
 def check_bind(settings: Settings, bound: ListenSettings | SiteSettings | AdminSettings) -> str:
     """Check that the address can be bound, or is bound by this very node. Raises FileError."""
     host, port = bound.host, bound.port

@@ -39,6 +39,7 @@ from trapezoid.check_files import (
     check_certificate,
     check_data_dir,
     check_own_certificate,
+    check_recording_key,
     check_spool,
     check_state_keys,
     check_token,
@@ -75,14 +76,22 @@ def check_start(settings: Settings) -> None:
             logger.warning("%s", one.line)
 
 
+def _key_checks(settings: Settings) -> Iterator[tuple[str, Check]]:
+    """Check the keys that encrypt what the node stores."""
+    data_dir, storage, recording = settings.node.data_dir, settings.storage, settings.recording
+    if (keys := storage.key_file) is not None and not storage.engine:
+        yield "storage", lambda: check_state_keys(keys, data_dir)
+    if recording is not None:
+        yield "recording", lambda: check_recording_key(recording.key_file, data_dir)
+
+
 def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     listen, site = settings.listen, settings.site
     yield "settings", lambda: f"{settings.node_id}, {_counted(len(settings.peer), 'peer')}"
     yield "node.data_dir", lambda: check_data_dir(settings.node.data_dir)
     if settings.storage.engine:
         yield "storage", lambda: check_engine(settings)
-    elif (keys := settings.storage.key_file) is not None:
-        yield "storage", lambda: check_state_keys(keys, settings.node.data_dir)
+    yield from _key_checks(settings)
     yield "records.spool_dir", lambda: check_spool(settings.spool_dir)
     yield "listen", lambda: check_bind(settings, listen)
     if listen.certificate is not None:

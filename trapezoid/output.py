@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from protofly.errors import HostError, SettingsError
 from protofly.printable import escaped, escaped_json
+
+if TYPE_CHECKING:
+    from interop.domain_folders import Preparation
 
 FOUND_WANTING = 1
 CANNOT = 2
@@ -114,3 +117,13 @@ def errors_reported(*, as_json: bool = False) -> Iterator[None]:
         detail = escaped(exc.detail, keep="\n" if isinstance(exc, SettingsError) else "")
         sys.stderr.write(f"error: {detail or exc.code.description} [{exc.code.word}]\n")
         raise SystemExit(CANNOT) from exc
+
+
+def prepared(*, is_quiet: bool) -> Callable[[Preparation], None]:
+    """Print on standard error what has been prepared, and how long it took."""
+
+    def show(preparation: Preparation) -> None:
+        if not is_quiet:
+            sys.stderr.write(f"{preparation.taken_ms:8.0f} ms  {preparation.title}\n")
+
+    return show

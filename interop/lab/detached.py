@@ -30,6 +30,9 @@ _START_TIME_FIELD: Final = 19
 """Field 22 of `/proc/<pid>/stat`, counted from the third, which follows the name in parentheses; see proc(5)."""
 
 
+KILL_SECONDS = 10.0
+
+
 class Mark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What identifies one process. `started_ticks` counts since the boot that `boot_id` names."""
 
@@ -112,6 +115,16 @@ class DetachedProcess:
                 result = "killed"
         self._pid_file.unlink(missing_ok=True)
         return result
+
+    def kill(self) -> str:
+        """Kill it; returns `killed`, or `did not run`."""
+        with self._found() as descriptor:
+            if descriptor is not None:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                _has_ended(descriptor, KILL_SECONDS)
+            self._pid_file.unlink(missing_ok=True)
+            return "did not run" if descriptor is None else "killed"
 
     def _mark(self) -> Mark | None:
         try:

@@ -174,6 +174,24 @@ class KeptLab:
             processes = [*self._nodes.values(), *self._engines.values(), self._names]
             return {process.name: process.end(seconds=STOP_SECONDS) for process in processes}
 
+    def stop_node(self, name: str) -> str:
+        """End one node, by its name in `states`; returns how it ended. Raises SettingsError if it is unknown."""
+        with locked(self.path, "wait until it is done"):
+            return self._nodes[self._known(name)].end(seconds=STOP_SECONDS)
+
+    def kill_node(self, name: str) -> str:
+        """Kill one node; see `stop_node`."""
+        return self._nodes[self._known(name)].kill()
+
+    def settings_of(self, name: str) -> str:
+        """The settings of one node. Raises SettingsError if it is unknown."""
+        return str(self._places[self._known(name)].folder.settings)
+
+    def _known(self, name: str) -> str:
+        if name not in self._places:
+            raise SettingsError(f"{self.path} has no node {name}; there are {', '.join(self._places)}")
+        return name
+
     def _check_ports(self, stopped: Sequence[str]) -> None:
         places = [self._places[name] for name in stopped]
         wanted = [port for place in places for port in (place.ports.listen, place.ports.site)]
@@ -209,6 +227,11 @@ class KeptLab:
             links=links,
         )
 
+    def access_point(self, domain: str) -> AccessPoint:
+        """Where runtimes of a domain connect: at its first node."""
+        url = f"wss://{HOST}:{self._folders.ports[domain].listen}/ws"
+        return AccessPoint(url=url, ssl_context=self._authority.client_context())
+
     async def talkers(self, nursery: trio.Nursery) -> dict[str, Talker]:
         """A runtime with a hyperty in each domain.
 
@@ -216,11 +239,9 @@ class KeptLab:
             TransportError: A node takes no runtime.
             UnexpectedAnswerError: A node refuses the session.
         """
-        context = self._authority.client_context()
         talkers = {}
         for domain in self.domains:
-            url = f"wss://{HOST}:{self._folders.ports[domain].listen}/ws"
-            talker = Talker(AccessPoint(url=url, ssl_context=context), f"runtime://{domain}/lab-{token_hex(4)}")
+            talker = Talker(self.access_point(domain), f"runtime://{domain}/lab-{token_hex(4)}")
             await talker.open(nursery)
             talkers[domain] = talker
         return talkers

@@ -19,6 +19,7 @@ from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.tables import BusTables
+from msg_node.bus.recorder import Recorder
 from msg_node.identity.local_clients import LocalClients
 from msg_node.identity.password_check import PasswordCheck
 from msg_node.settings.model import Settings
@@ -58,6 +59,7 @@ class Administered:
         changing: Held while a change of settings or policies is planned and applied.
         policies: Which policies are in force.
         policy_store: Bundles of policies.
+        recorder: Records conversations; None where the settings want none.
         gate_with: Makes a gate like this one, with other policies, to be asked what it would say. Raises SettingsError.
         clients: Clients that operators manage.
         passwords: Local users, and their passwords.
@@ -88,6 +90,7 @@ class Administered:
     changing: trio.Lock
     policies: PolicyDeployment
     policy_store: PolicyStore
+    recorder: Recorder | None
     gate_with: Callable[[CompiledPolicies], Gate]
     clients: LocalClients
     passwords: PasswordCheck

@@ -18,7 +18,15 @@ from typing import Final, Literal
 
 import trio
 
-from msg_node.admin import account_changes, changes, group_changes, partner_views, policy_changes, views
+from msg_node.admin import (
+    account_changes,
+    changes,
+    group_changes,
+    partner_views,
+    policy_changes,
+    recording_changes,
+    views,
+)
 from msg_node.admin.administered import Administered
 from msg_node.admin.changes import Arguments, recorded, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
@@ -67,6 +75,7 @@ _LISTS: Final[Mapping[str, Callable[[Administered], Iterable[Row]]]] = {
     "quotas": views.quotas,
     "queues": views.queues,
     "restrictions": views.restrictions,
+    "recordings": recording_changes.recordings,
 }
 
 _FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
@@ -81,6 +90,7 @@ _QUESTIONS: Final = {**policy_changes.QUESTIONS, **account_changes.QUESTIONS, **
 _OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
 _WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS}
 _BY_CREDENTIAL: Final = policy_changes.PLANNERS_BY_CREDENTIAL
+_PLANNERS: Final = {**changes.PLANNERS, **recording_changes.PLANNERS}
 
 
 class Administration:
@@ -157,7 +167,7 @@ class Administration:
             elif (bound := _BY_CREDENTIAL.get(operation.name)) is not None:
                 plan = await bound(self._node, arguments, by, actor.credential)
             else:
-                plan = changes.PLANNERS[operation.name](self._node, arguments, by)
+                plan = _PLANNERS[operation.name](self._node, arguments, by)
             if plan.store is not None and not request.dry_run:
                 with trio.CancelScope(shield=True):  # what is on the disk is applied as well
                     await trio.to_thread.run_sync(plan.store)

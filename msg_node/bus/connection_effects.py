@@ -133,6 +133,8 @@ class ConnectionEffects:
     def _record(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""
         self._send_queues.counters[NodeCount.SESSIONS.of(news.event)] += 1
+        for see in self._send_queues.on_news:
+            see(news)
         self._send_queues.records.append(
             SessionEvent(
                 ts_us=int(time.time() * 1e6),

@@ -23,6 +23,7 @@ from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.links import NODES, OutboundLinks
+from msg_node.kernel.service import SessionNews
 from protofly import codec
 from protofly.counters import Counters
 from protofly.errors import Code
@@ -78,7 +79,8 @@ class SendQueues:
         links: Those to other domains; set once, before anything runs.
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
-        on_own: Called with what the node itself sends to which session; None: nobody needs it.
+        on_own: Called with what the node itself sends to which session.
+        on_news: Called with what happens to sessions.
     """
 
     def __init__(self, state: BusTables, *, guests: GuestBorder, records: Records) -> None:
@@ -88,7 +90,8 @@ class SendQueues:
         self.counters = Counters(NodeCount)
         self.links: Links
         self.missed: Missed | None = None
-        self.on_own: Callable[[Message, int | None], None] | None = None
+        self.on_own: list[Callable[[Message, int | None], None]] = []
+        self.on_news: list[Callable[[SessionNews], None]] = []
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._unwritten: set[RuntimeQueue] = set()
@@ -109,8 +112,8 @@ class SendQueues:
 
     def enqueue(self, port: RuntimePort, message: Message) -> None:
         """Queue for one connection what the node itself has to say."""
-        if self.on_own is not None:
-            self.on_own(message, port.sid)
+        for see in self.on_own:
+            see(message, port.sid)
         port.queue.enqueue(message)
         self._unwritten.add(port.queue)
 

@@ -10,6 +10,7 @@ Source: message specification, section 20.1; feature row BU-11.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -18,7 +19,7 @@ from federation.link_context import Deliver, Refusal
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.credentials import OPERATOR
-from msg_node.kernel.resources import TAPS_KEY
+from msg_node.kernel.resources import SESSION_KEY, TAPS_KEY
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD
@@ -41,12 +42,15 @@ class Taps:
         node: Our runtime address.
     """
 
+    name: Final = "taps"
+    is_looking: Final = True
+
     def __init__(self, state: BusTables, send_queues: SendQueues, *, node: str) -> None:
         self._state = state
         self._send_queues = send_queues
         self._node = node
         self._sender = f"{node}/taps"
-        send_queues.on_own = self.own
+        send_queues.on_own.append(self.own)
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         """Copy what a session sends; a step that refuses nothing, see `middleware.Step`."""
@@ -70,8 +74,12 @@ class Taps:
     def own(self, message: Message, sid: int | None = None) -> None:
         """Copy what the node itself sends to a session, an answer or a refusal."""
         taps = self._state.listeners.targets(TAPS_KEY)
-        if taps:
-            self._copy(message, self._node, [one for one in taps if one != sid])
+        if not taps:
+            return
+        session = self._state.sessions.get(sid) if sid is not None else None
+        if session is not None and is_of_sessions(message):
+            message = codec.with_recipient(message, session.runtime)  # runtimes ask with the token in their address
+        self._copy(message, self._node, [one for one in taps if one != sid])
 
     def over_answers(self, answer: Callable[[Message], None]) -> Callable[[Message], None]:
         """The same way for what our links answer in place of other domains, with copies."""
@@ -101,11 +109,20 @@ def _shown(message: Message) -> bytes:
     if not message.body:
         return message.raw
     members = msgspec.json.decode(message.body, type=dict[str, Raw])
-    shown = {} if _is_confidential(message) else {name: value for name, value in members.items() if name not in SECRETS}
+    shown = {} if is_confidential(message) else {name: value for name, value in members.items() if name not in SECRETS}
     return message.raw if len(shown) == len(members) else codec.with_body(message, msgspec.json.encode(shown)).raw
 
 
-def _is_confidential(message: Message) -> bool:
+def is_of_sessions(message: Message) -> bool:
+    """True if it is said by `mn:/session`, whose words and recipients have tokens in them."""
+    try:
+        return message.from_key == SESSION_KEY
+    except PeerError:  # a broken frame, in whose name the node answers
+        return False
+
+
+def is_confidential(message: Message) -> bool:
+    """True if the body of a message may hold secrets as a whole, by who says it, or to whom."""
     if message.type == FORWARD:  # what it carries has secrets of its own
         return True
     try:

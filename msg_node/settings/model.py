@@ -32,6 +32,7 @@ from msg_node.settings.proxies import ListenProxiedSettings, ProxiedSettings
 from msg_node.settings.publish import PublishSettings
 from msg_node.settings.push import PushSettings
 from msg_node.settings.rates import QuotaSettings, TypeRateSettings
+from msg_node.settings.recording import RecordingSettings
 from msg_node.settings.registries import CatalogueSettings, QosSettings, RegistrySettings
 from msg_node.settings.storage import StorageSettings
 from msg_node.settings.traces import TracesSettings
@@ -624,6 +625,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     storage: StorageSettings = StorageSettings()
     cluster: ClusterSettings = ClusterSettings()
     records: RecordSettings = RecordSettings()
+    recording: RecordingSettings | None = None
     sandbox: SandboxSettings = SandboxSettings()
     sessions: SessionSettings = SessionSettings()
     allocation: AllocationSettings = AllocationSettings()

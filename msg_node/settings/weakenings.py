@@ -81,3 +81,4 @@ def _plain_switches(settings: Settings) -> Iterator[tuple[bool, str]]:
     is_open = settings.storage.tls == "off" and is_beyond_machine(settings.storage)
     yield is_open, "storage.tls = off: the state of the node crosses the network without TLS"
     yield settings.subscriptions.taps, "subscriptions.taps: operators read every message"
+    yield settings.recording is not None, "recording: operators may record every message, encrypted, for a time"

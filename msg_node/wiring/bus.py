@@ -12,6 +12,7 @@ from msg_node.admin.core.admin_service import admin_service
 from msg_node.admin.core.pep_service import pep_service
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
+from msg_node.bus.recorder import Recorder
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
@@ -29,7 +30,7 @@ from msg_node.wiring import meaning
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.nodes import ClusterNode
-from msg_node.wiring.session_steps import LocalGate, SessionSteps
+from msg_node.wiring.session_steps import LocalGate, Onlooker, SessionSteps
 
 
 class BuiltBus(NamedTuple):
@@ -38,12 +39,14 @@ class BuiltBus(NamedTuple):
     Attributes:
         bus: As other parts use it.
         steps: Make what messages of sessions pass.
-        taps: Copies for operators, None where the settings want none.
+        onlookers: See every message, where the settings want it.
+        recorder: One of them, None where the settings want none.
     """
 
     bus: Bus
     steps: SessionSteps
-    taps: Taps | None
+    onlookers: tuple[Onlooker, ...]
+    recorder: Recorder | None
 
 
 def build_bus(
@@ -67,7 +70,11 @@ def build_bus(
     guests = meaning.build_guests(settings, decisions, node, records.append, state, backends.identify)
     send_queues = SendQueues(state, guests=guests, records=records)
     taps = Taps(state, send_queues, node=node) if settings.subscriptions.taps else None
-    steps = SessionSteps(LocalGate(decisions, backends.identify), state, taps, backends.validation)
+    recorder = None
+    if settings.recording is not None:
+        recorder = Recorder(state, send_queues, node=node, domain=settings.node.domain)
+    onlookers: tuple[Onlooker, ...] = tuple(one for one in (taps, recorder) if one is not None)
+    steps = SessionSteps(LocalGate(decisions, backends.identify), state, onlookers, backends.validation)
     judges = Judges(
         guests=guests,
         stack=steps.stack(settings),
@@ -98,7 +105,9 @@ def build_bus(
     if cluster is not None:
         bus.inquiries.connect(REGISTRIES_OF_NODES, registries.ask)
         bus.inquiries.connect(TWINS_OF_NODES, twins.ask)
-    return BuiltBus(bus, steps, taps)
+    if recorder is not None:
+        recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
+    return BuiltBus(bus, steps, onlookers, recorder)
 
 
 def _build_services(

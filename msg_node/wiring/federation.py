@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
 from federation.decision_records import DecisionRecords
@@ -9,7 +11,7 @@ from federation.egress import LineOpener
 from federation.flight_recorder import FlightRecorders
 from federation.instance_run import CanaryTerms, StubSources
 from federation.link_acceptor import LinkAcceptor
-from federation.link_context import BorderRules, Identify, LinkContext, LinkObserver, LocalBus, OurNames
+from federation.link_context import BorderRules, Deliver, Identify, LinkContext, LinkObserver, LocalBus, OurNames
 from federation.link_records import Recording
 from federation.router import Federation
 from federation.stub_host import StubHost
@@ -26,6 +28,7 @@ from msg_node.wiring.nodes import ClusterNode
 from msg_node.wiring.recordings import recorded_bytes, recordings_of
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
+from protofly.message import Message
 from sandbox.host import Sandbox
 
 
@@ -57,10 +60,13 @@ def build_link_context(
     quarantine: Quarantine,
 ) -> LinkContext:
     """Make the parts that all links share: what they may send, where they deliver, what they report."""
-    bus, taps = built.bus, built.taps
+    bus = built.bus
     settings, state, node = foundation.settings, foundation.state, foundation.node_url
     leases = StubLeases(state, bus.effects.publish_statuses, then=bus.from_links.link_is_live)
-    deliver, answer = bus.from_links.take, bus.refusals.answer
+    deliver: Deliver = bus.from_links.take
+    answer: Callable[[Message], None] = bus.refusals.answer
+    for one in built.onlookers:
+        deliver, answer = one.over(deliver), one.over_answers(answer)
     ours = OurNames(settings.node.domain, node, frozenset(settings.node.aliases))
     return LinkContext(
         BorderRules(
@@ -81,8 +87,8 @@ def build_link_context(
             decisions.carry_out,
         ),
         LocalBus(
-            deliver=deliver if taps is None else taps.over(deliver),
-            answer=answer if taps is None else taps.over_answers(answer),
+            deliver=deliver,
+            answer=answer,
             wait_for_room=bus.send_queues.wait_for_room,
             is_wanted=bus.from_links.is_wanted,
             wake=bus.send_queues.wake,

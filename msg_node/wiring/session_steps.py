@@ -6,14 +6,13 @@ A step whose settings are as before stays as it is: a session that has used up i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from federation.decision_records import DecisionRecords
-from federation.link_context import UNIDENTIFIED, Identify, Refusal
+from federation.link_context import UNIDENTIFIED, Deliver, Identify, Refusal
 from msg_node.bus import middleware
 from msg_node.bus.middleware import Stack, Step, make_stack
-from msg_node.bus.taps import Taps
 from msg_node.node_state import NodeState
 from msg_node.registries.validation import Validation
 from msg_node.settings.middleware import StepName, active_steps
@@ -62,29 +61,55 @@ class LocalGate:
         return Refusal(verdict.code or Code.POLICY, verdict.details_for_sender, verdict.instead)
 
 
+class Onlooker(Protocol):
+    """Sees every message that passes the node, and refuses none: taps, the recorder."""
+
+    @property
+    def name(self) -> str:
+        """Of its step."""
+
+    @property
+    def is_looking(self) -> bool:
+        """True while messages of sessions have to pass it."""
+
+    @property
+    def step(self) -> Step:
+        """Sees what a session sends."""
+
+    def over(self, deliver: Deliver) -> Deliver:
+        """The same way for messages of other domains, seen by it."""
+
+    def over_answers(self, answer: Callable[[Message], None]) -> Callable[[Message], None]:
+        """The same way for what our links answer in place of other domains, seen by it."""
+
+
 class SessionSteps:
-    """Makes the steps, as the settings order them; taps come first, if any.
+    """Makes the steps, as the settings order them; those who look on come first.
 
     Args:
         gate: On our own bus.
         state: The sessions.
-        taps: Copies for operators, None where the settings want none.
+        onlookers: Those whom the settings want.
         validation: Of changes against schemas, None where the settings want none.
     """
 
     def __init__(
-        self, gate: LocalGate, state: NodeState, taps: Taps | None = None, validation: Validation | None = None
+        self,
+        gate: LocalGate,
+        state: NodeState,
+        onlookers: Sequence[Onlooker] = (),
+        validation: Validation | None = None,
     ) -> None:
         self.gate = gate
         self._state = state
-        self._taps = taps
+        self._onlookers = tuple(onlookers)
         self._validation = validation
         self._made: dict[StepName, tuple[object, Step]] = {}
 
     def stack(self, settings: Settings) -> Stack:
         """The steps that these settings want, together with the policies in force."""
         names = active_steps(settings, has_policies=self.gate.decisions.gate.judges_own_bus)
-        steps: list[tuple[str, Step]] = [] if self._taps is None else [("taps", self._taps.step)]
+        steps = [(one.name, one.step) for one in self._onlookers if one.is_looking]
         return make_stack([*steps, *((name, self._step(name, settings)) for name in names)], self.gate.judge)
 
     def _step(self, name: StepName, settings: Settings) -> Step:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import httpx
+import msgspec
 import trio
 
 from federation.core.interworking import Interworking
@@ -24,6 +25,7 @@ from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.policy_deployment import Policies, PolicyDeployment
+from msg_node.bus.recorder import Recorder
 from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.service import Service
@@ -32,6 +34,7 @@ from msg_node.settings.admin import AdminSettings
 from msg_node.settings.identity import IdentitySettings
 from msg_node.settings.model import CredentialSettings, NodeSettings, SessionSettings, Settings
 from msg_node.settings.policy import PolicySettings
+from msg_node.settings.recording import RecordingSettings
 from msg_node.settings.sessions import build_credentials
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring.accounts import clients_of, forget_guid
@@ -39,7 +42,7 @@ from msg_node.wiring.identity import IdentityServices
 from msg_node.wiring.meaning import build_gate
 from protofly.documents import SigningKey
 from protofly.records import AdminEvent, hash_address
-from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, Runtime, RuntimeRig, runtime_address, runtime_rig
+from tests.support.runtime_rig import DOMAIN, FOREIGN, NODE, Json, Runtime, RuntimeRig, runtime_address, runtime_rig
 
 ADMIN_ADDRESS = f"domain://msg-node.{DOMAIN}/admin"
 PEP_ADDRESS = f"domain://msg-node.{DOMAIN}/pep"
@@ -99,9 +102,10 @@ async def admin_rig(
     interworking: Interworking | None = None,
     identity: IdentitySettings = IdentitySettings(),  # noqa: B008 - frozen
     policy: PolicySettings = PolicySettings(),  # noqa: B008 - frozen
+    recording: RecordingSettings | None = None,
 ) -> AsyncIterator[AdminRig]:
     """Run it; `frame_bytes` is the longest reply by message."""
-    settings = _settings(folder, identity, policy)
+    settings = msgspec.structs.replace(_settings(folder, identity, policy), recording=recording)
     credentials = build_credentials(settings)
     credentials.manage(stored_credentials(clients_of(folder, None)))
     made_identity: list[IdentityServices] = []
@@ -121,6 +125,10 @@ async def admin_rig(
         parts: Any = {"federation": federation, **nothing}
         made_identity[0].connect(rig.bus)
         await nursery.start(made_identity[0].run)
+        recorder = None
+        if settings.recording is not None:
+            recorder = Recorder(rig.state, rig.bus.send_queues, node=NODE, domain=DOMAIN)
+            await nursery.start(recorder.run)
         in_force = Policies(rig.gate.policies, ActivePolicies(), (), "enforce")
         node = Administered(
             settings=lambda: settings,
@@ -139,6 +147,7 @@ async def admin_rig(
             changing=trio.Lock(),
             policies=PolicyDeployment(rig.gate, in_force, rig.records.append),
             policy_store=PolicyStore(folder),
+            recorder=recorder,
             gate_with=lambda policies: build_gate(settings, policies),
             alarms=Alarms(),
             clients=made_identity[0].clients,

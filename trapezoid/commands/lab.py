@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.option_groups import grouped
-from trapezoid.output import CANNOT, FOUND_WANTING, errors_reported, print_facts, print_json, print_rows
+from trapezoid.commands import lab_replay, lab_shell
+from trapezoid.output import CANNOT, FOUND_WANTING, errors_reported, prepared, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from interop.domain_folders import Preparation
     from interop.lab.core.scene import LabScene
     from interop.lab.kept import DomainState, Exchange, KeptLab
     from interop.lab.run import LabReport
@@ -74,13 +72,13 @@ def init(
         if partner:
             from interop.partner.prepare import make_partner_folder
 
-            made = trio.run(make_partner_folder, folder, _shown(is_quiet=json))
+            made = trio.run(make_partner_folder, folder, prepared(is_quiet=json))
             follows = f"trapezoid conformance --partner {folder}"
             print_facts({"folder": str(made), "terms": str(made / "partner.toml"), "next": follows}, as_json=json)
             return
         from interop.lab.kept import make_lab
 
-        shown = _shown(is_quiet=json)
+        shown = prepared(is_quiet=json)
         lab = trio.run(partial(make_lab, folder, domains, shown, nodes=nodes))
     print_facts(
         {"folder": str(lab.path), "domains": list(lab.domains), "next": f"trapezoid lab up {folder}"}, as_json=json
@@ -93,7 +91,7 @@ def up(folder: Folder, *, json: Json = False) -> None:
     import trio
 
     async def start_and_ask() -> tuple[list[DomainState], list[Exchange]]:
-        await lab.up(_shown(is_quiet=json))
+        await lab.up(prepared(is_quiet=json))
         exchanges = await lab.exchange()
         return await lab.states(), exchanges
 
@@ -152,14 +150,6 @@ def _lab(folder: Path) -> KeptLab:
     return KeptLab(folder)
 
 
-def _shown(*, is_quiet: bool) -> Callable[[Preparation], None]:
-    def show(preparation: Preparation) -> None:
-        if not is_quiet:
-            typer.echo(f"{preparation.taken_ms:8.0f} ms  {preparation.title}", err=True)
-
-    return show
-
-
 def _print_states(lab: KeptLab, states: list[DomainState]) -> None:
     print_rows(
         [
@@ -179,6 +169,10 @@ def _print_states(lab: KeptLab, states: list[DomainState]) -> None:
         f"\ncertificate authority: {lab.ca_file}\nsettings: {first.settings}, and so on\n"
         f"one node in detail: trapezoid status {first.site} --ca {lab.ca_file}\n"
     )
+
+
+app.command()(lab_shell.shell)
+app.command()(lab_replay.replay)
 
 
 @app.command()

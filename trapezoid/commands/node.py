@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from trapezoid.commands import node_accounts, node_changes, node_groups, node_policies
+from trapezoid.commands import node_accounts, node_changes, node_groups, node_policies, node_recordings
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ app.add_typer(node_changes.peer_app, name="peer")
 app.add_typer(node_changes.stub_app, name="stub")
 app.add_typer(node_changes.gate_app, name="gate")
 app.add_typer(node_policies.app, name="policy")
+app.add_typer(node_recordings.app, name="recording")
 app.add_typer(node_groups.app, name="group")
 app.add_typer(node_accounts.user_app, name="user")
 app.add_typer(node_accounts.client_app, name="client")
@@ -187,6 +188,13 @@ def policy_bundles(
 def alarms(config: Config, json: Json = False) -> None:
     """List the alarms that are raised, oldest first."""
     _list(config, "alarms", {}, ("alarm", "subject", "since", "value", "meaning", "detail"), as_json=json)
+
+
+@node_recordings.app.command("list")
+def recordings(config: Config, json: Json = False) -> None:
+    """List the recordings of the node, oldest first."""
+    columns = ("file", "state", "written_bytes", "messages", "left_out", "seconds", "ends_after_seconds", "by")
+    _list(config, "recordings", {}, columns, as_json=json)
 
 
 @app.command()

@@ -203,6 +203,7 @@ _TABLE: Final = (
     Operation("users", "Local users who log in with a password.", _PAGED),
     Operation("clients", "Clients that operators have added, with their state.", _PAGED),
     Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),
+    Operation("recordings", "Recordings of conversations, oldest first; one under way with what it has.", _PAGED),
     Operation(
         "log",
         "The last lines of the log.",
@@ -306,6 +307,24 @@ _TABLE: Final = (
     _change("client disable", "Let a client open no session, and end those that it has.", (_NAME,)),
     _change("client enable", "Let a disabled client open sessions again.", (_NAME,)),
     _change("client remove", "Remove a client, and end its sessions.", (_NAME,)),
+    _change(
+        "recording start",
+        "Record what passes between two sides into an encrypted file; needs `[recording]` in the settings.",
+        (
+            Argument("for", ArgumentKind.SECONDS, "How long at most.", is_required=True),
+            Argument(
+                "from",
+                ArgumentKind.TEXT,
+                "One side: an address, one with a final `*`, or a domain; everybody without it.",
+                is_personal=True,
+            ),
+            Argument("to", ArgumentKind.TEXT, "The other side, likewise; both directions count.", is_personal=True),
+            Argument("bodies", ArgumentKind.FLAG, "With what messages say, without secrets; lengths only without it."),
+            Argument("name", ArgumentKind.TEXT, "Name of the file; the moment and the node without it."),
+            Argument("reason", ArgumentKind.TEXT, "Why, for the record."),
+        ),
+    ),
+    _change("recording stop", "End the recording under way."),
     _change("reload", "Take changed settings over, all or nothing."),
     _change("drain", "Stop the node in order, as SIGTERM does."),
     _change(

@@ -143,6 +143,10 @@ async def test_copies_show_no_session_and_no_credentials_of_servers(tmp_path: Pa
         assert [one["type"] for _, one in seen] == ["response", "read", "response"]
         assert [one["body"] for _, one in seen] == [{}, {}, {}]
         assert ana.token not in repr(seen)
+        for from_ in (ana.session_address, ana.session_address.replace("runtime", "RUNTIME", 1)):
+            await ana.ask("ping", "mn:/session", from_=from_)
+            ((_, pong),) = await copies(ops)
+            assert (pong["from"], pong["to"]) == ("mn:/session", ana.address)
 
 
 async def test_a_tap_sees_nothing_of_its_own_and_its_answers_go_nowhere(tmp_path: Path) -> None:

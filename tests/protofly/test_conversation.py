@@ -1,0 +1,152 @@
+"""Recordings of conversations: what opens, what is refused, and what is never in them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from protofly.conversation import (
+    KEY_BYTES,
+    MAGIC,
+    ConversationRule,
+    ConversationSealer,
+    Ended,
+    Passed,
+    Started,
+    encode_line,
+    open_conversation,
+    redacted_body,
+    shown_body,
+)
+from protofly.errors import Code, PeerError
+
+KEY, OTHER = b"k" * KEY_BYTES, b"o" * KEY_BYTES
+ANA, BOB = "hyperty://a.example/ana", "hyperty://b.example/bob"
+STARTED = Started(
+    node="runtime://a.example/mn-1",
+    domain="a.example",
+    at=1.0,
+    has_bodies=True,
+    rule=ConversationRule(),
+    seconds=60.0,
+    bytes=1 << 20,
+)
+SAID = Passed(
+    at=0.5,
+    side="runtime",
+    origin="runtime://a.example/r",
+    type="create",
+    from_=ANA,
+    to=BOB,
+    id=Raw(b"7"),
+    body=Raw(b"{}"),
+)
+ENDED = Ended(at=1.0, why="its time is over", messages=1)
+
+
+def sealed(*chunks: bytes, key: bytes = KEY) -> list[bytes]:
+    """The head and the chunks of a file."""
+    sealer = ConversationSealer(key, b"s" * 16)
+    last = len(chunks) - 1
+    return [sealer.head, *(sealer.seal(chunk, is_last=number == last) for number, chunk in enumerate(chunks))]
+
+
+def whole() -> list[bytes]:
+    return sealed(encode_line(STARTED) + b"\n", encode_line(SAID) + b"\n", encode_line(ENDED) + b"\n")
+
+
+def test_a_recording_opens_with_its_key() -> None:
+    opened = open_conversation(b"".join(whole()), KEY)
+    assert (opened.started, opened.messages, opened.ended) == (STARTED, [SAID], ENDED)
+
+
+def test_another_key_opens_nothing() -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.CACHE_TAMPERED):
+        open_conversation(b"".join(whole()), OTHER)
+
+
+def test_a_recording_whose_node_was_killed_opens_as_far_as_it_goes() -> None:
+    head, first, second, last = whole()
+    for raw in (head + first + second, head + first + second + last[:9]):
+        opened = open_conversation(raw, KEY)
+        assert (opened.messages, opened.ended) == ([SAID], None)
+
+
+@pytest.mark.parametrize("order", [(0, 2, 1, 3), (0, 1, 3), (0, 1, 1, 2, 3), (0, 1, 2, 3, 3)])
+def test_chunks_cannot_be_exchanged_left_out_or_repeated(order: tuple[int, ...]) -> None:
+    parts = whole()
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.CACHE_TAMPERED):
+        open_conversation(b"".join(parts[number] for number in order), KEY)
+
+
+@given(at=st.integers(min_value=len(MAGIC)), bit=st.integers(0, 7))
+def test_no_changed_bit_is_taken_for_a_recording(at: int, bit: int) -> None:
+    raw = bytearray(b"".join(whole()))
+    raw[at % len(raw)] ^= 1 << bit
+    try:
+        opened = open_conversation(bytes(raw), KEY)
+    except PeerError:
+        return
+    assert opened.ended is None, "only what looks cut short opens"
+    assert all(one == SAID for one in opened.messages)
+
+
+@given(raw=st.binary(max_size=300))
+def test_any_bytes_give_a_peer_error(raw: bytes) -> None:
+    for text in (raw, MAGIC + raw):
+        with pytest.raises(PeerError):
+            open_conversation(text, KEY)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "is_taken"),
+    [
+        ("", "", True),
+        ("a.example", "", True),
+        ("b.example", "a.example", True),
+        ("hyperty://a.example/*", "", True),
+        (ANA, BOB, True),
+        (BOB, ANA, True),
+        (ANA, ANA, False),
+        ("c.example", "", False),
+        ("example", "", False),
+        ("hyperty://a.example/an", "", False),
+        ("b.example.evil", "", False),
+    ],
+)
+def test_a_rule_takes_what_is_between_its_sides(one: str, other: str, is_taken: bool) -> None:
+    assert ConversationRule(one=one, other=other).takes(ANA, BOB) is is_taken
+
+
+def test_secrets_are_left_out_at_any_depth() -> None:
+    body = {
+        "accessToken": "t0p",
+        "value": {"password": "t0p", "list": [{"client_secret": "t0p"}], "n": 2**70},
+        "identity": {"assertion": "t0p"},
+        "text": "see eyJhbGciOiJFZDI1NTE5In0.eyJ0MHAiOjF9.c2lnbmF0dXJl there",
+    }
+    shown = json.loads(shown_body(json.dumps(body).encode()))
+    assert "t0p" not in str(shown)
+    assert "eyJ" not in str(shown)
+    assert shown["value"]["n"] == 2**70
+    assert shown["text"] == "see [left out] there"
+
+
+def test_a_redacted_body_keeps_its_length_and_what_routing_needs() -> None:
+    body = json.dumps({"code": 200, "value": {"name": "Ana"}, "x" * 30: "private"}, separators=(",", ":")).encode()
+    redacted = redacted_body(body, from_=BOB, to=ANA, is_of_node=False)
+    assert len(redacted) == len(body)
+    members = json.loads(redacted)
+    assert members.pop("redacted").strip("x") == ""
+    assert members == {"code": 200}
+
+
+def test_redaction_keeps_addresses_for_services_but_no_data() -> None:
+    body = json.dumps({"resources": ["comm://a.example/r/changes"], "source": ANA, "value": {"user": "Ana"}}).encode()
+    members = json.loads(redacted_body(body, from_=ANA, to="domain://msg-node.a.example/sm", is_of_node=False))
+    assert (members["resources"], members["source"]) == (["comm://a.example/r/changes"], ANA)
+    assert "value" not in members
