@@ -124,6 +124,6 @@ def prepared(*, is_quiet: bool) -> Callable[[Preparation], None]:
 
     def show(preparation: Preparation) -> None:
         if not is_quiet:
-            sys.stderr.write(f"{preparation.taken_ms:8.0f} ms  {preparation.title}\n")
+            sys.stderr.write(f"{escaped(f'{preparation.taken_ms:8.0f} ms  {preparation.title}')}\n")
 
     return show

@@ -174,23 +174,15 @@ class KeptLab:
             processes = [*self._nodes.values(), *self._engines.values(), self._names]
             return {process.name: process.end(seconds=STOP_SECONDS) for process in processes}
 
-    def stop_node(self, name: str) -> str:
-        """End one node, by its name in `states`; returns how it ended. Raises SettingsError if it is unknown."""
-        with locked(self.path, "wait until it is done"):
-            return self._nodes[self._known(name)].end(seconds=STOP_SECONDS)
-
-    def kill_node(self, name: str) -> str:
-        """Kill one node; see `stop_node`."""
-        return self._nodes[self._known(name)].kill()
+    def node(self, name: str) -> DetachedProcess:
+        """The process of one node, by its name in `states`. Raises SettingsError if it is unknown."""
+        if name not in self._places:
+            raise SettingsError(f"{self.path} has no node {name}; there are {', '.join(self._places)}")
+        return self._nodes[name]
 
     def settings_of(self, name: str) -> str:
         """The settings of one node. Raises SettingsError if it is unknown."""
-        return str(self._places[self._known(name)].folder.settings)
-
-    def _known(self, name: str) -> str:
-        if name not in self._places:
-            raise SettingsError(f"{self.path} has no node {name}; there are {', '.join(self._places)}")
-        return name
+        return str(self._places[self.node(name).name].folder.settings)
 
     def _check_ports(self, stopped: Sequence[str]) -> None:
         places = [self._places[name] for name in stopped]

@@ -11,13 +11,14 @@ import shlex
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
 
-from interop.lab.kept import KeptLab
+from interop.lab.kept import STOP_SECONDS, KeptLab
 from interop.runtime_client import Answer, Incoming, UnexpectedAnswerError
 from interop.talker import Talker
 from protofly.errors import HostError, TransportError
@@ -197,11 +198,12 @@ class ShellNodes:
 
     async def stop(self, words: Words) -> None:
         """End a node in order."""
-        self._show(f"{words[0]}: {await trio.to_thread.run_sync(self._lab.stop_node, words[0])}")
+        end = partial(self._lab.node(words[0]).end, seconds=STOP_SECONDS)
+        self._show(f"{words[0]}: {await trio.to_thread.run_sync(end)}")
 
     async def kill(self, words: Words) -> None:
         """Kill a node."""
-        self._show(f"{words[0]}: {await trio.to_thread.run_sync(self._lab.kill_node, words[0])}")
+        self._show(f"{words[0]}: {await trio.to_thread.run_sync(self._lab.node(words[0]).kill)}")
 
     async def start(self, _words: Words) -> None:
         """Start what does not run."""

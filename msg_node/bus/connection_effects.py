@@ -133,7 +133,7 @@ class ConnectionEffects:
     def _record(self, news: SessionNews) -> None:
         """Count and record what happened to a session."""
         self._send_queues.counters[NodeCount.SESSIONS.of(news.event)] += 1
-        for see in self._send_queues.on_news:
+        for see in self._send_queues.watchers.news:
             see(news)
         self._send_queues.records.append(
             SessionEvent(

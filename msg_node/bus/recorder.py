@@ -131,8 +131,8 @@ class Recorder:
         self._unwritten: list[_Running] = []
         self._wake = trio.Event()
         self.on_changed: Callable[[], None] = lambda: None
-        send_queues.on_own.append(self.own)
-        send_queues.on_news.append(self.news)
+        send_queues.watchers.own.append(self.own)
+        send_queues.watchers.news.append(self.news)
 
     @property
     def is_looking(self) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -64,6 +65,19 @@ class Links(OutboundLinks, Protocol):
         """Let every link that got something hand it on."""
 
 
+@dataclass(slots=True)
+class Watchers:
+    """Those who are called with what nobody else sees.
+
+    Attributes:
+        own: With what the node itself sends to which session.
+        news: With what happens to sessions.
+    """
+
+    own: list[Callable[[Message, int | None], None]] = field(default_factory=list)
+    news: list[Callable[[SessionNews], None]] = field(default_factory=list)
+
+
 class SendQueues:
     """The queues of everybody to whom messages go.
 
@@ -79,8 +93,7 @@ class SendQueues:
         links: Those to other domains; set once, before anything runs.
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
-        on_own: Called with what the node itself sends to which session.
-        on_news: Called with what happens to sessions.
+        watchers: Called with what is only seen here.
     """
 
     def __init__(self, state: BusTables, *, guests: GuestBorder, records: Records) -> None:
@@ -90,8 +103,7 @@ class SendQueues:
         self.counters = Counters(NodeCount)
         self.links: Links
         self.missed: Missed | None = None
-        self.on_own: list[Callable[[Message, int | None], None]] = []
-        self.on_news: list[Callable[[SessionNews], None]] = []
+        self.watchers = Watchers()
         self.ports: dict[int, RuntimePort] = {}
         self.connections: dict[int, RuntimePort] = {}
         self._unwritten: set[RuntimeQueue] = set()
@@ -112,13 +124,13 @@ class SendQueues:
 
     def enqueue(self, port: RuntimePort, message: Message) -> None:
         """Queue for one connection what the node itself has to say."""
-        for see in self.on_own:
+        for see in self.watchers.own:
             see(message, port.sid)
         port.queue.enqueue(message)
         self._unwritten.add(port.queue)
 
     def enqueue_unseen(self, port: RuntimePort, message: Message) -> None:
-        """Queue for one connection what somebody else sent, without a notification of `on_own`."""
+        """Queue for one connection what somebody else sent, which no watcher sees."""
         port.queue.enqueue(message)
         self._unwritten.add(port.queue)
 

@@ -50,7 +50,7 @@ class Taps:
         self._send_queues = send_queues
         self._node = node
         self._sender = f"{node}/taps"
-        send_queues.on_own.append(self.own)
+        send_queues.watchers.own.append(self.own)
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         """Copy what a session sends; a step that refuses nothing, see `middleware.Step`."""

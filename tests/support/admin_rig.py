@@ -94,6 +94,12 @@ def _settings(folder: Path, identity: IdentitySettings, policy: PolicySettings) 
     )
 
 
+async def _recorder(rig: RuntimeRig, nursery: trio.Nursery) -> Recorder:
+    recorder = Recorder(rig.state, rig.bus.send_queues, node=NODE, domain=DOMAIN)
+    await nursery.start(recorder.run)
+    return recorder
+
+
 @asynccontextmanager
 async def admin_rig(
     folder: Path,
@@ -125,10 +131,6 @@ async def admin_rig(
         parts: Any = {"federation": federation, **nothing}
         made_identity[0].connect(rig.bus)
         await nursery.start(made_identity[0].run)
-        recorder = None
-        if settings.recording is not None:
-            recorder = Recorder(rig.state, rig.bus.send_queues, node=NODE, domain=DOMAIN)
-            await nursery.start(recorder.run)
         in_force = Policies(rig.gate.policies, ActivePolicies(), (), "enforce")
         node = Administered(
             settings=lambda: settings,
@@ -147,7 +149,7 @@ async def admin_rig(
             changing=trio.Lock(),
             policies=PolicyDeployment(rig.gate, in_force, rig.records.append),
             policy_store=PolicyStore(folder),
-            recorder=recorder,
+            recorder=await _recorder(rig, nursery) if recording is not None else None,
             gate_with=lambda policies: build_gate(settings, policies),
             alarms=Alarms(),
             clients=made_identity[0].clients,

@@ -75,7 +75,7 @@ def replay(recording: Recording, options: ReplayOptions, *, json: Json = False) 
 
 def _print_replay(report: ReplayReport) -> None:
     for one in report.differences:
-        sys.stdout.write(f"{one.at:9.3f} s  {escaped(one.what)}\n")
+        sys.stdout.write(escaped(f"{one.at:9.3f} s  {one.what}") + "\n")
         sys.stdout.writelines(f"             {escaped(line)}\n" for line in one.lines)
     skipped = [f"{count} since {reason}" for reason, count in report.skipped.items()]
     print_facts(
