@@ -171,6 +171,21 @@ def test_owned_address_is_registered_by_its_owner_only(rig: StateRig) -> None:
     assert register(rig, ana, hyperty())["code"] == 200
 
 
+@pytest.mark.parametrize(("shares_domain", "of_nobody"), [(False, 200), (True, 403)])
+def test_where_nodes_share_the_domain_an_address_is_registered_by_who_speaks_for_it(
+    shares_domain: bool, of_nobody: int
+) -> None:
+    rig = StateRig(rules=Rules(shares_domain=shares_domain))
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    rig.state.owners.claim(ana, HYPERTY)
+    free = f"hyperty://{DOMAIN}/free"
+    codes = [register(rig, sid, hyperty(url=url))["code"] for sid, url in ((ana, HYPERTY), (ana, f"{HYPERTY}/below"))]
+    assert codes == [200, 200]
+    assert register(rig, eve, hyperty(url=HYPERTY))["code"] == 403
+    assert register(rig, eve, hyperty(url=free))["code"] == of_nobody
+
+
 def test_foreign_addresses_are_not_registered(rig: StateRig) -> None:
     sid, _ = rig.open("rt-ana", 1)
     assert register(rig, sid, hyperty(url="hyperty://beta.example/h"))["code"] == 403

@@ -469,6 +469,15 @@ def test_a_twin_takes_so_many_things_values_and_bytes_and_no_more() -> None:
     small.describe("", f"{AGENT}/1", b"{}", now=0.0)
 
 
+def test_a_first_value_that_is_refused_leaves_nothing() -> None:
+    twin = Twin(Journal(), objects=[f"comm://{DOMAIN}/*"])
+    slot = Slot(f"comm://{DOMAIN}/room", "properties/x")
+    assert not twin.keep(slot, b"1" * (TWIN_VALUE_BYTES + 1), "", now=0.0)
+    assert twin._values == {}
+    assert twin.keep(slot, b"1", "", now=0.0)
+    assert list(twin.values(slot.key)) == ["properties/x"]
+
+
 def test_a_value_that_changes_often_is_written_once() -> None:
     journal = Journal()
     twin = Twin(journal)

@@ -64,6 +64,12 @@ def test_who_waits_hears_of_acceptance_and_who_invites_only_that_it_goes_on(
     assert (report.status, report.code, report.reason or report.description) == (status, code, description)
 
 
+def test_requests_are_numbered_in_order_of_arrival_without_a_gap() -> None:
+    parking = Parking(Journal(), Bounds())
+    entries = [parking.submit(Submission(request(one), AGENT, ANA, f"d-{one}", 60.0), 0.0) for one in range(3)]
+    assert [one.number for one in entries] == [1, 2, 3]
+
+
 # Handed over.
 
 
