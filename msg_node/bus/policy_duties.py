@@ -9,7 +9,6 @@ Source: message specification, section 15.3.
 from __future__ import annotations
 
 import itertools
-import logging
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Container
@@ -21,6 +20,7 @@ from federation.core.decision_budget import DecisionBudget
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.service import Event
 from msg_node.records.quarantine import Quarantine, copy_of
+from policy.core.attributes import ATTRIBUTES
 from policy.core.gate import Verdict
 from policy.core.model import Facts
 from protofly.address import domain_of
@@ -31,8 +31,6 @@ from protofly.limits import (
     QUARANTINE_WAITING,
     QUARANTINE_WAITING_BYTES,
 )
-
-logger = logging.getLogger("msg_node")
 
 _SHOWN_CHARS: Final = 256
 """Of each text in a notice that strangers choose."""
@@ -92,7 +90,7 @@ class PolicyDuties:
             "type": message.type[:_SHOWN_CHARS],
             "from": message.from_[:_SHOWN_CHARS],
             "to": message.to[:_SHOWN_CHARS],
-            "id": (message.id or b"").decode("utf-8", "replace")[:_SHOWN_CHARS],
+            "id": str(ATTRIBUTES["msgId"].read(facts) or "")[:_SHOWN_CHARS],
             "size": facts.size_bytes,
             "time": round(facts.now, 3),
         }
@@ -129,21 +127,19 @@ class PolicyDuties:
                 await self._write()
         finally:
             for place, texts in self._copies.items():
-                self._written(place, texts, is_kept=self.quarantine.copy(place, texts))
+                self._written(texts, is_kept=self.quarantine.copy(place, texts))
 
     async def _write(self) -> None:
         """Write what waits. What is being written goes on waiting, so that no cancellation loses it."""
         for place in list(self._copies):
             texts = dict(self._copies[place])
             is_kept = await trio.to_thread.run_sync(self.quarantine.copy, place, texts)
-            self._written(place, texts, is_kept=is_kept)
+            self._written(texts, is_kept=is_kept)
             waiting = self._copies.pop(place)
             rest = {name: text for name, text in waiting.items() if name not in texts}
             self._bytes[place] = sum(map(len, rest.values()))
             if rest:
                 self._copies[place] = rest
 
-    def _written(self, place: str, texts: dict[str, bytes], *, is_kept: bool) -> None:
+    def _written(self, texts: dict[str, bytes], *, is_kept: bool) -> None:
         self.counters[NodeCount.COPIES if is_kept else NodeCount.COPIES_LEFT_OUT] += len(texts)
-        if is_kept:
-            logger.info("%d messages are in quarantine, in the folder %s", len(texts), place)

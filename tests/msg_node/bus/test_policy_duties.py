@@ -69,7 +69,7 @@ async def test_a_listener_of_an_address_hears_of_decisions_with_rule_and_header_
         assert (notice["type"], notice["from"], notice["to"]) == ("event", rig.bus.options.node, to)
         assert (value["rule"], value["decision"], value["hook"], value["type"]) == ("s/r", "deny", "local", "delete")
         assert (value["from"], value["to"], value["linkDomain"]) == (from_, to, "")
-        assert "secret" not in json.dumps(notice)
+        assert (value["id"], "secret" in json.dumps(notice)) == (refused["id"], False)
         assert duties.counters[NodeCount.NOTICES] == 1
         assert await ops.heard() == []  # the event is of a type that the rule denies, and caused no other
 
