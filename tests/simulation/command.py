@@ -25,9 +25,11 @@ from rich.progress import Progress
 
 from interop.lab.core.scene import LabScene
 from interop.lab.scene_file import load_scene
+from msg_node.settings.environment import type_of_settings
 from protofly.errors import SettingsError
 from tests.interop.lab.mutant_node import MUTANTS
 from tests.simulation import invariants, virtual_process
+from tests.simulation.network import let_channels_use_lines
 from tests.simulation.play import Outcome, play
 from tests.simulation.seeds import scene_of
 from tests.simulation.shrink import as_toml, shrunk
@@ -67,6 +69,7 @@ class Seeds:
         resource.setrlimit(resource.RLIMIT_CPU, (int(LIMIT_SECONDS), int(LIMIT_SECONDS)))
         virtual_process.enter()
         let_disks_fill_up()
+        let_channels_use_lines()
         if self.mutant:
             MUTANTS[self.mutant]()
         invariants.check_at_each_step()
@@ -133,6 +136,7 @@ def main() -> int:
         except SettingsError as exc:
             console.print(str(exc), style="red", markup=False)
             return 2
+        type_of_settings()  # takes time, and is the same for all
         seeds = Seeds(template=template, work=work, mutant=arguments.mutant)
         with Progress(console=console) as progress:
             task = progress.add_task("seeds", total=len(scenes))

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextvars
 import math
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Self
 
 import trio
 
-Pause = Callable[[], Awaitable[None]]
+Lateness = Callable[[], float]
 
 
 class _Turns:
@@ -22,7 +22,7 @@ class _Turns:
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self._work = work
-        self._go, self._stands = threading.Semaphore(0), threading.Semaphore(0)
+        self._go, self._stands = _shut_lock(), _shut_lock()
         self._wakes: trio.Event | None = None
         self._timeout = math.inf
         self.has_ended = False
@@ -51,18 +51,26 @@ class _Turns:
         self._go.release()
         self._stands.acquire()
 
-    async def rest(self) -> None:
-        """In the event loop: until the thread wants its next turn."""
+    async def rest(self, late_seconds: float) -> None:
+        """In the event loop: until the thread wants its next turn, and so much longer until it runs."""
         assert self._wakes is not None
-        with trio.move_on_after(self._timeout):
+        with trio.move_on_after(self._timeout + late_seconds):
             await self._wakes.wait()
+            await trio.sleep(late_seconds)
+
+
+def _shut_lock() -> threading.Lock:
+    """One that is taken; who releases it lets the other side pass once."""
+    lock = threading.Lock()
+    lock.acquire()
+    return lock
 
 
 _own = threading.local()
 
 
-async def in_lockstep(work: Callable[..., Any], *arguments: Any, pause: Pause) -> Any:
-    """Run `work` in a thread that takes turns with the event loop; before each turn the event loop goes on for `pause`.
+async def in_lockstep(work: Callable[..., Any], *arguments: Any, lateness: Lateness) -> Any:
+    """Run `work` in a thread that takes turns with the event loop; each turn begins so many seconds late.
 
     As with a thread that is not abandoned, a cancellation waits for its end.
     """
@@ -74,8 +82,7 @@ async def in_lockstep(work: Callable[..., Any], *arguments: Any, pause: Pause) -
             turns.take()
             if turns.has_ended:
                 break
-            await turns.rest()
-            await pause()
+            await turns.rest(lateness())
     if turns.error is not None:
         raise turns.error
     return turns.result

@@ -20,8 +20,8 @@ from tests.simulation.shrink import as_toml, shrunk
 LIMIT_SECONDS = 280.0
 SEEDS_SECONDS = 1_800.0
 FOUND_BY = {
-    "under-way-forgotten-with-the-line": (2, "defect"),
-    "seen-numbers-forgotten": (9, "once"),
+    "under-way-forgotten-with-the-line": (18, "defect"),
+    "seen-numbers-forgotten": (15, "once"),
     "newest-first-after-a-wait": (2, "order"),
     "content-changed": (2, "genuine"),
     "every-fifth-reply-is-for-another-request": (2, "answered"),

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import heapq
+import itertools
 import math
 import os
 import random
@@ -41,10 +43,36 @@ _system_time, _system_monotonic, _system_perf_counter = time.time, time.monotoni
 _system_monotonic_ns, _system_urandom = time.monotonic_ns, os.urandom
 
 
+class Timer:
+    """Something that a clock does at its time, unless it is cancelled before."""
+
+    __slots__ = ("_action",)
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._action: Callable[[], None] | None = action
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether nothing is left to do."""
+        return self._action is None
+
+    def cancel(self) -> None:
+        """Do nothing when the time has come."""
+        self._action = None
+
+    def fire(self) -> None:
+        """Do it now."""
+        action, self._action = self._action, None
+        if action is not None:
+            action()
+
+
 class JumpingClock(trio.abc.Clock):
-    """A clock that stands still until all tasks wait, and then goes to the first deadline."""
+    """A clock that stands still until all tasks wait, and then goes to the first deadline, or timer."""
 
     def __init__(self) -> None:
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._timers_set = itertools.count()
         self.now = 0.0
         self.now_ns = 0
         """The same moment: two things of one moment have one time, in seconds and in nanoseconds."""
@@ -61,13 +89,26 @@ class JumpingClock(trio.abc.Clock):
         """See `trio.abc.Clock`."""
         return deadline - self.now
 
+    def call_after(self, seconds: float, action: Callable[[], None]) -> Timer:
+        """Have something done that takes no task: what it wakes up runs at that moment."""
+        timer = Timer(action)
+        heapq.heappush(self._timers, (self.now + seconds, next(self._timers_set), timer))
+        return timer
+
     def _autojump(self) -> None:  # trio calls it when nothing can run
         deadline = trio_run.GLOBAL_RUN_CONTEXT.runner.deadlines.next_deadline()
+        timers = self._timers
+        while timers and timers[0][2].is_cancelled:
+            heapq.heappop(timers)
+        if timers:
+            deadline = min(deadline, timers[0][0])
         if self.now < deadline < math.inf:
             self.now_ns = math.ceil(deadline * 1e9)
             if self.now_ns / 1e9 < deadline:
                 self.now_ns += 1
             self.now = self.now_ns / 1e9
+        while timers and timers[0][0] <= self.now:
+            heapq.heappop(timers)[2].fire()
 
 
 @dataclass(eq=False)
@@ -152,16 +193,16 @@ async def _run_sync(
 ) -> Any:
     assert _current is not None
     if getattr(work, "__qualname__", "") in _LASTING:
-        return await in_lockstep(work, *arguments, pause=lambda: _disk_pause())
+        return await in_lockstep(work, *arguments, lateness=_disk_seconds)
     await trio.lowlevel.checkpoint_if_cancelled()
     with trio.CancelScope(shield=True):
-        await _disk_pause()
+        await trio.sleep(_disk_seconds())
     return work(*arguments)
 
 
-async def _disk_pause() -> None:
+def _disk_seconds() -> float:
     assert _current is not None
-    await trio.sleep(_current.random.random() * _DISK_SECONDS)
+    return _current.random.random() * _DISK_SECONDS
 
 
 @contextmanager

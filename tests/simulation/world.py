@@ -29,7 +29,7 @@ from msg_node.settings.load import load_settings
 from msg_node.storage.state_file import Rows, StateFile
 from protofly.errors import Code, HostError, TransportError
 from sandbox.engine import Engine
-from tests.simulation.guests import SimulatedSandbox
+from tests.simulation.guests import Compiler, SimulatedSandbox
 from tests.simulation.network import Network
 from tests.simulation.virtual_process import Host, Simulation, current_host, is_disk_full
 
@@ -104,9 +104,10 @@ class SimulatedWorld:
 
     def __init__(self, simulation: Simulation, folder: Path, engine: Engine, nursery: trio.Nursery) -> None:
         self.hostile: list[HostileDomain] = []
-        self.network = Network(simulation.random)
+        self.network = Network(simulation.random, simulation.clock)
         self.machines = {domain: _Machine(Host(domain), DomainFolder(path=folder / domain)) for domain in DOMAINS}
         self._engine = engine
+        self._compiler = Compiler(engine, folder.parent)
         self._nursery = nursery
 
     def clients_of(self, domain: str) -> NewClient:
@@ -139,7 +140,7 @@ class SimulatedWorld:
 
         try:
             with machine.scope:
-                await serve(settings, on_ready=ready, sandbox=SimulatedSandbox(self._engine))
+                await serve(settings, on_ready=ready, sandbox=SimulatedSandbox(self._engine, self._compiler))
         except Exception:
             logging.getLogger("simulation").exception("the node of %s has failed", machine.host.name)
             machine.failure = "it failed"
