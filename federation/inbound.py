@@ -36,6 +36,7 @@ from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD
 from protofly.message import Message
+from protofly.record_runs import MessageRun
 from protofly.records import MessageRecord, envelope_digest
 
 FORGED_NAME_CHARS = 256
@@ -217,8 +218,7 @@ class Inbound:
             inner.judged(verdict.is_permitted_by_rule)
         if inner.type == "response":
             inner = self._replies.came(inner, time.monotonic())
-        entered.messages.append(inner)
-        entered.records.append(entry)
+        entered.take(inner, entry)
         return True
 
     def _keep_out(
@@ -231,8 +231,7 @@ class Inbound:
             facts, verdict = follow_redirects(self._rules.gate, facts, verdict)
             if verdict.permitted:
                 facts.message.judged(verdict.is_permitted_by_rule)
-                entered.messages.append(facts.message)
-                entered.records.append(link.records.entering(facts, verdict, msg_id, entry.digest))
+                entered.take(facts.message, link.records.entering(facts, verdict, msg_id, entry.digest))
                 return
         code = verdict.code or Code.POLICY
         self._counters[LinkCount.DENIED] += 1
@@ -270,19 +269,31 @@ class Inbound:
             link.events.spoofed(message.from_, exc.code)
 
     def _hand_to_bus(self, entered: Entered, arrived: float) -> None:
-        link, traces = self._link, self._traces
+        link = self._link
         codes = self._bus.deliver(link.domain, entered.messages)
         total_us = int((time.monotonic() - arrived) * 1e6)
-        arrived_at_bus = link.records.arrived
-        for message, entry, code in zip(entered.messages, entered.records, codes, strict=True):
-            if message.peek.trace:
-                traces.hop(message.trace, "link in", arrived)
-                traces.hop(message.trace, "bus")
-            arrived_at_bus(entry, code, total_us)
-            if code is not None:
-                self._counters[LinkCount.UNDELIVERABLE] += 1
-                link.send_refusal(message, code)
-        self._counters[LinkCount.RECEIVED] += codes.count(None)
+        delivered, place = codes.count(None), 0
+        for recorded in entered.recorded:
+            if isinstance(recorded, MessageRun):
+                upto = place + len(recorded)
+                link.records.arrived_run(recorded, codes[place:upto], total_us)
+            else:
+                upto = place + 1
+                self._trace(entered.messages[place], arrived)
+                link.records.arrived(recorded, codes[place], total_us)
+            place = upto
+        if delivered < len(codes):
+            for message, code in zip(entered.messages, codes, strict=True):
+                if code is not None:
+                    self._counters[LinkCount.UNDELIVERABLE] += 1
+                    link.send_refusal(message, code)
+        self._counters[LinkCount.RECEIVED] += delivered
+
+    def _trace(self, message: Message, arrived: float) -> None:
+        """Note the hops of a message that is traced; those of a flow are not."""
+        if message.peek.trace:
+            self._traces.hop(message.trace, "link in", arrived)
+            self._traces.hop(message.trace, "bus")
 
 
 class InboundTurns:

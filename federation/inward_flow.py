@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from federation.core.border import TRAILER_BYTES, InwardBorder, KnownHops, trailer
 from federation.core.interworking import INTERWORKING_TYPES
@@ -25,6 +25,7 @@ from protofly.errors import Code
 from protofly.forwarding import FORWARD
 from protofly.header_text import HeaderText, header_text
 from protofly.message import Message
+from protofly.record_runs import SHORTEST_RUN, MessageRun
 from protofly.records import MessageRecord, envelope_digests
 
 logger = logging.getLogger("federation")
@@ -34,10 +35,23 @@ _UNUSUAL_TYPES: Final = INTERWORKING_TYPES | {FORWARD, "response"}
 
 @dataclass(slots=True)
 class Entered:
-    """Messages that passed our gate, in order, and their records, which the bus ends."""
+    """Messages that passed our gate, in order, and their records or runs of records, which the bus ends."""
 
     messages: list[Message] = field(default_factory=list)
-    records: list[MessageRecord] = field(default_factory=list)
+    recorded: list[MessageRecord | MessageRun] = field(default_factory=list)
+
+    def take(self, message: Message, record: MessageRecord) -> None:
+        """Add a message."""
+        self.messages.append(message)
+        self.recorded.append(record)
+
+    def take_run(self, messages: list[Message], run: MessageRun) -> None:
+        """Add messages of one flow."""
+        self.messages += messages
+        if len(run) < SHORTEST_RUN:
+            self.recorded += run.records()
+        else:
+            self.recorded.append(run)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,31 +88,49 @@ class InwardFlow:
         Returns how many; `now` is seconds since the Unix epoch, and the flow holds.
         """
         bucket, type_ = self.terms.settled.bucket, self._type
-        ts_us = int(now * 1e6)
+        messages, ids = list[Message](), list[bytes]()
         for index in range(start, len(raws)):
             raw = raws[index]
-            made = self.make(raw, ts_us)
-            if made is None or (bucket is not None and bucket.take(len(raw), now, type_)):
-                return index - start
-            entered.messages.append(made[0])
-            entered.records.append(made[1])
-        return len(raws) - start
+            found = self._read(raw)
+            if found is None or (bucket is not None and bucket.take(len(raw), now, type_)):
+                break
+            messages.append(found[0])
+            ids.append(found[1])
+        if messages:
+            run = self._run(messages, ids, raws[start : start + len(messages)], int(now * 1e6))
+            entered.take_run(messages, run)
+        return len(messages)
 
     def make(self, raw: bytes, ts_us: int) -> tuple[Message, MessageRecord] | None:
         """The message that a text is, as it goes to our bus, and its record; None for a text of another flow."""
-        terms = self.terms
+        found = self._read(raw)
+        if found is None:
+            return None
+        [record] = self._run([found[0]], [found[1]], [raw], ts_us).records()
+        return found[0], record
+
+    def _read(self, raw: bytes) -> tuple[Message, bytes] | None:
+        """The message that a text is, and its id in the records; None for a text of another flow."""
         message = self.text.decode(raw, self._cut)
-        found = None if message is None else trailer(raw, terms.hops.end)
+        found = None if message is None else trailer(raw, self.terms.hops.end)
         if message is None or found is None:
             return None
         if self._verdict is not None:
             message.judged(self._verdict)
-        record: MessageRecord = terms.record.__copy__()
-        record.ts_us = ts_us
-        record.msg_id = found[1].hex()
-        record.size_in, record.size_wire = len(message.raw), len(raw)
-        record.digest = self._digest(message.id, message.body)
-        return message, record
+        return message, found[1]
+
+    def _run(self, messages: list[Message], ids: list[bytes], raws: Sequence[bytes], ts_us: int) -> MessageRun:
+        """The records of messages of the flow."""
+        like: MessageRecord = self.terms.record.__copy__()
+        like.ts_us = ts_us
+        digest = self._digest
+        columns: dict[str, list[Any]] = {
+            "msg_id": [one.hex() for one in ids],
+            "size_in": [len(message.raw) for message in messages],
+            "size_wire": [len(raw) for raw in raws],
+            "digest": [digest(message.id, message.body) for message in messages],
+        }
+        return MessageRun(like, columns)
 
 
 class InwardFlows:
@@ -166,7 +198,9 @@ class InwardFlows:
         text = header_text(inner)
         if text is None or "@" in inner.from_ or "msgId" in rules.gate.facts_read:
             return
-        record: MessageRecord = entered.records[-1].__copy__()
+        last = entered.recorded[-1]
+        assert isinstance(last, MessageRecord)
+        record: MessageRecord = last.__copy__()
         names, hops = (domain_of(inner.from_), domain_of(inner.to)), border.hops_crossed
         facts = Facts("in", inner, *names, domain, size_bytes, hops, record.ts_us / 1e6, link_class=self.link_class)
         settled = rules.gate.settle(facts)
@@ -222,7 +256,7 @@ def _difference(expected: _Expected, entered: Entered) -> str:
         return "" if expected.flow.terms.settled.bucket is not None else "it did not enter"
     for whole, flow in (
         (entered.messages[expected.before], expected.message),
-        (entered.records[expected.before], expected.record),
+        (entered.recorded[expected.before], expected.record),  # all by themselves while no flow takes any
     ):
         for name in whole.__struct_fields__:
             of_whole, of_flow = getattr(whole, name), getattr(flow, name)

@@ -72,6 +72,7 @@ class OutwardFlow:
         self._rule_id, self._revision, self._reason = verdict.rule_id, verdict.revision, verdict.step
         self._tail, self._facts = terms.border.end_of_text, terms.facts
         self._type = like.type
+        self._mark = object()
         self._digest = envelope_digests(like.type, like.from_, like.to)
         self._is_tracked = tracking_of(like) is not NOTHING
 
@@ -159,4 +160,5 @@ class OutwardFlow:
             0,
             self._reason,
             self._facts,
+            flow=self._mark,
         )

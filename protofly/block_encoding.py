@@ -1,14 +1,15 @@
 """Message records become blocks of columns; see `protofly.record_blocks` for what these are. Pure.
 
 This is the hot half: a node writes a block of some thousand records, so a member is read from all of them at once, and
-what is done for each value is done by C code of the interpreter.
+what is done for each value is done by C code of the interpreter. What the records of a run share is read once.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from itertools import chain, repeat
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
@@ -23,6 +24,7 @@ from protofly.record_blocks import (
     BlockHeader,
     Form,
 )
+from protofly.record_runs import OWN_MEMBERS, OWN_NUMBERS, MessageRun, count_records, records_in
 from protofly.records import MessageRecord
 
 
@@ -43,7 +45,7 @@ class Encoded(NamedTuple):
 
 
 def encode_blocks(
-    records: Sequence[MessageRecord],
+    records: Sequence[MessageRecord | MessageRun],
     *,
     node: str,
     boot: int,
@@ -53,7 +55,8 @@ def encode_blocks(
     """Write records as blocks, numbered in the order of the blocks from `first_seq` on.
 
     Records that leave and records that come in have other members, so they go into blocks of their own, in the order
-    in which they came. `hashed` is what is written of an address in place of it.
+    in which they came. A run is written as the records that it stands for. `hashed` is what is written of an address in
+    place of it.
 
     Raises:
         UnicodeEncodeError, msgspec.EncodeError, TypeError: A record is not JSON.
@@ -63,14 +66,14 @@ def encode_blocks(
     done: list[Encoded] = []
     while waiting:
         part = waiting.pop()
-        encoded = _encode_block(
-            part, BlockHeader(node=node, boot=boot, first_seq=first_seq, records=len(part), columns=()), hashed
-        )
+        count = count_records(part)
+        header = BlockHeader(node=node, boot=boot, first_seq=first_seq, records=count, columns=())
+        encoded = _encode_block(part, header, hashed)
         if encoded is None:  # too long a header: many long texts
-            half = len(part) // 2
-            waiting += [part[half:], part[:half]]
+            singly = cast("list[MessageRecord | MessageRun]", list(records_in(part)))
+            waiting += [singly[count // 2 :], singly[: count // 2]]
             continue
-        first_seq += len(part)
+        first_seq += count
         done.append(encoded)
     return done
 
@@ -79,17 +82,28 @@ _encode = msgspec.json.Encoder().encode
 
 
 class _BlockWriter:
-    """The columns of one block, in the order in which they are added."""
+    """The columns of one block, in the order in which they are added.
 
-    def __init__(self, records: int) -> None:
+    Args:
+        counts: For how many records each of the values that are shared stands; None: each for one.
+    """
+
+    def __init__(self, records: int, counts: Sequence[int] | None = None) -> None:
         self.columns: list[dict[str, Any]] = []
         self.data: list[bytes] = []
         self._records = records
+        self._counts = counts
+
+    def shared(self, name: str, values: list[Any]) -> Sequence[Any]:
+        """Add what records of a run share: a value for each run and each record beside them. Returns different ones."""
+        if self._counts is None or values.count(values[0]) == len(values):
+            return self.words(name, values)
+        return self.words(name, list(chain.from_iterable(map(repeat, values, self._counts))))
 
     def words(self, name: str, values: list[Any]) -> Sequence[Any]:
-        """Add values of which few are different; returns these."""
+        """Add values of which few are different, one for each record or the same for all; returns these."""
         first = values[0]
-        if values.count(first) == self._records:
+        if values.count(first) == len(values):
             self._same(name, first)
             return (first,)
         words = list(dict.fromkeys(values))
@@ -148,31 +162,50 @@ class _BlockWriter:
 
 
 def _encode_block(
-    records: Sequence[MessageRecord], header: BlockHeader, hashed: Callable[[str], str] | None
+    part: Sequence[MessageRecord | MessageRun], header: BlockHeader, hashed: Callable[[str], str] | None
 ) -> Encoded | None:
     """One block; None when its header would be too long and it has more than one record."""
-    writer = _BlockWriter(len(records))
-    times_us = [one.ts_us for one in records]
-    writer.numbers("ts_us", times_us)
-    for name, numbers in _numbers_of(records).items():
-        writer.numbers(name, numbers)
-    for name, texts in _keys_of(records, hashed).items():
-        writer.words(name, texts)
-    found = {name: writer.words(name, words) for name, words in _words_of(records).items()}
-    writer.ids("msg_id", [one.msg_id for one in records])
-    writer.ids("digest", [one.digest for one in records])
+    if MessageRun not in set(map(type, part)):
+        likes = cast("Sequence[MessageRecord]", part)
+        writer, own = _BlockWriter(header.records), _own_of_records(likes)
+    else:
+        likes = [one.like if isinstance(one, MessageRun) else one for one in part]
+        counts = [len(one) if isinstance(one, MessageRun) else 1 for one in part]
+        writer, own = _BlockWriter(header.records, counts), _own_of_runs(part)
+    for name in OWN_NUMBERS:
+        writer.numbers(name, own[name])
+    for name, texts in _keys_of(likes, hashed).items():
+        writer.shared(name, texts)
+    found = {name: writer.shared(name, words) for name, words in _words_of(likes).items()}
+    writer.ids("msg_id", own["msg_id"])
+    writer.ids("digest", own["digest"])
     encoded = _encode(msgspec.structs.replace(header, columns=tuple(writer.columns)))
-    if len(encoded) > BLOCK_HEADER_BYTES_MAX and len(records) > 1:
+    if len(encoded) > BLOCK_HEADER_BYTES_MAX and header.records > 1:
         return None
     content = b"".join([BLOCK_MAGIC, len(encoded).to_bytes(LENGTH_BYTES, "little"), encoded, *writer.data])
-    return Encoded(content, times_us, found["policy_rev"], found["stub_ver"])
+    return Encoded(content, own["ts_us"], found["policy_rev"], found["stub_ver"])
+
+
+def _own_of_runs(part: Sequence[MessageRecord | MessageRun]) -> dict[str, list[Any]]:
+    """The same as `_own_of_records` where there are runs."""
+    own: dict[str, list[Any]] = {}
+    for name in OWN_MEMBERS:
+        values = own[name] = []
+        for one in part:
+            if isinstance(one, MessageRun):
+                values += one.column(name)
+            else:
+                values.append(getattr(one, name))
+    return own
 
 
 # A list for each member by its name: nothing in the language reads a member of many objects faster.
 
 
-def _numbers_of(records: Sequence[MessageRecord]) -> dict[str, list[Any]]:
+def _own_of_records(records: Sequence[MessageRecord]) -> dict[str, list[Any]]:
+    """Members that every record has for itself."""
     return {
+        "ts_us": [one.ts_us for one in records],
         "size_in": [one.size_in for one in records],
         "size_wire": [one.size_wire for one in records],
         "d_policy_us": [one.d_policy_us for one in records],
@@ -180,6 +213,8 @@ def _numbers_of(records: Sequence[MessageRecord]) -> dict[str, list[Any]]:
         "d_peer_us": [one.d_peer_us for one in records],
         "d_total_us": [one.d_total_us for one in records],
         "fuel": [one.fuel for one in records],
+        "msg_id": [one.msg_id for one in records],
+        "digest": [one.digest for one in records],
     }
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import ClassVar, cast
 
 import msgspec
 
 from protofly.block_encoding import Encoded, encode_blocks
+from protofly.record_runs import MessageRun, Recorded, records_in
 from protofly.record_segments import BLOCKS_VERSION, LINES_VERSION, SegmentName, by_pair
 from protofly.records import RECORD_TYPES, Kind, MessageRecord, Record, hash_addresses_in
 
@@ -40,11 +41,11 @@ class Encoding(ABC):
         self._hashed = hashed
 
     @abstractmethod
-    def prepare(self, records: list[Record]) -> None:
-        """Called once with records that are going to be encoded, before `encode`."""
+    def prepare(self, recorded: Sequence[Recorded]) -> Sequence[Recorded]:
+        """Called once with what is going to be written; returns it as `encode` takes it."""
 
     @abstractmethod
-    def encode(self, records: list[Record], first_seq: int) -> list[Encoded]:
+    def encode(self, recorded: Sequence[Recorded], first_seq: int) -> list[Encoded]:
         """Number records from `first_seq` on and encode them, a frame each. May be repeated.
 
         Raises:
@@ -64,8 +65,13 @@ class LinesEncoding(Encoding):
         self._has_policy = "policy_rev" in members
         self._has_stub = "stub_ver" in members
 
-    def prepare(self, records: list[Record]) -> None:
-        """Hide addresses where they are to be hidden."""
+    def prepare(self, recorded: Sequence[Recorded]) -> Sequence[Recorded]:
+        """Make records of runs, and hide addresses where they are to be hidden."""
+        records = list(records_in(recorded))
+        self._hide(records)
+        return records
+
+    def _hide(self, records: list[Record]) -> None:
         hashed = self._hashed
         if hashed is None:
             return
@@ -83,8 +89,9 @@ class LinesEncoding(Encoding):
                 if text is not None:
                     setattr(record, member, hash_addresses_in(text, hashed))
 
-    def encode(self, records: list[Record], first_seq: int) -> list[Encoded]:
+    def encode(self, recorded: Sequence[Recorded], first_seq: int) -> list[Encoded]:
         """See `Encoding`. Records of messages are sorted by their domains."""
+        records = list(records_in(recorded))
         if self._type is MessageRecord:
             records.sort(key=by_pair)
         for seq, record in enumerate(records, first_seq):
@@ -104,12 +111,13 @@ class BlocksEncoding(Encoding):
 
     version = BLOCKS_VERSION
 
-    def prepare(self, records: list[Record]) -> None:
+    def prepare(self, recorded: Sequence[Recorded]) -> Sequence[Recorded]:
         """See `Encoding`: nothing has to be done before."""
+        return recorded
 
-    def encode(self, records: list[Record], first_seq: int) -> list[Encoded]:
+    def encode(self, recorded: Sequence[Recorded], first_seq: int) -> list[Encoded]:
         """See `Encoding`."""
-        messages = cast("list[MessageRecord]", records)
+        messages = cast("Sequence[MessageRecord | MessageRun]", recorded)
         return encode_blocks(messages, node=self._node, boot=self._boot, first_seq=first_seq, hashed=self._hashed)
 
 
@@ -120,9 +128,9 @@ def encoding_of(name: SegmentName, *, has_blocks: bool, hashed: Hash | None = No
     return LinesEncoding(name.kind, name.node, name.boot, hashed)
 
 
-def encodable(records: list[Record]) -> list[Record]:
-    """Those that can be written; for the rare frame that cannot be encoded as a whole."""
-    return [record for record in records if _is_encodable(record)]
+def encodable(recorded: Sequence[Recorded]) -> Sequence[Recorded]:
+    """The records that can be written; for the rare frame that cannot be encoded as a whole."""
+    return [record for record in records_in(recorded) if _is_encodable(record)]
 
 
 def _is_encodable(record: Record) -> bool:

@@ -49,7 +49,8 @@ class OutboundMessage(msgspec.Struct, gc=False):
     `ts_us` wall clock of acceptance (µs since the Unix epoch); times ending in `_seconds` are monotonic, but
     `ttl_seconds`, which is what `body.ttl` said on arrival (0: nothing). `reason` is the step of the gate that gave the
     verdict, `facts` what else it was shown; `stub_us` and `fuel` are set once a stub has taken it (all that went in one
-    exchange share its time, and its fuel in equal parts), `trap` when it died of it.
+    exchange share its time, and its fuel in equal parts), `trap` when it died of it. Messages with the same `flow`
+    share all that is said about them but times, ids, sizes and digests.
     """
 
     message: Message
@@ -71,6 +72,7 @@ class OutboundMessage(msgspec.Struct, gc=False):
     fuel: int | None = None
     trap: str | None = None
     ttl_seconds: float = 0.0
+    flow: object | None = None
 
 
 @dataclass(frozen=True, slots=True)

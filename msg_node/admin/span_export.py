@@ -38,7 +38,8 @@ from opentelemetry.trace import (
 
 from msg_node.admin.core.spans import Span, SpanKind, is_sampled, spans_of
 from protofly.errors import SettingsError
-from protofly.records import MessageRecord, Record
+from protofly.record_runs import Recorded, records_in
+from protofly.records import MessageRecord
 
 logger = logging.getLogger("msg_node")
 
@@ -115,11 +116,11 @@ class SpanExport:
         logging.getLogger("opentelemetry").setLevel(logging.CRITICAL)  # it reports each batch; `_Counted` each change
         self._second, self._taken = 0, Counter[str]()
 
-    def observe(self, records: Sequence[Record], now: float) -> None:
+    def observe(self, recorded: Sequence[Recorded], now: float) -> None:
         """Export the spans of a batch of records; `now` is in seconds since the Unix epoch. Called by one thread."""
         if int(now) != self._second:
             self._second, self._taken = int(now), Counter()
-        for record in records:
+        for record in records_in(recorded):
             if record.__class__ is MessageRecord and _has_id(record) and is_sampled(record, self._target.share):
                 self._export(record)
 

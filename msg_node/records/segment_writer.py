@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -22,8 +23,9 @@ from msg_node.records.stream import Stream
 from protofly import limits
 from protofly.errors import MisuseError, SettingsError
 from protofly.record_encoding import ENCODING_ERRORS, encodable, encoding_of
+from protofly.record_runs import MessageRun, Recorded, count_records
 from protofly.record_segments import SegmentName, Signer
-from protofly.records import RECORD_TYPES, Closure, Kind, Record, hash_address
+from protofly.records import RECORD_TYPES, Closure, Kind, MessageRecord, Record, hash_address
 from protofly.remembered import remembered
 
 logger = logging.getLogger("msg_node.records")
@@ -63,7 +65,7 @@ class SegmentWriter:
         self._options = options
         self._boot = time.time_ns() // 1_000_000
         self._streams: dict[type[Record], Stream] = {}
-        self._frames: deque[tuple[Stream, list[Record]]] = deque()
+        self._frames: deque[tuple[Stream, Sequence[Recorded]]] = deque()
         self._chain: Chain | None = None
         self._hash = remembered(_CACHED_HASHES)(partial(hash_address, key=options.address_key or b""))
 
@@ -109,16 +111,15 @@ class SegmentWriter:
         """Note that this run ends in order: everything is written and sealed. Raises OSError."""
         note_run(self.spool, self._boot, is_running=False)
 
-    def take(self, batch: list[Record]) -> None:
+    def take(self, batch: list[Recorded]) -> None:
         """Cut a batch into frames, which wait for `write_next`."""
-        by_type: dict[type[Record], list[Record]] = {record_type: [] for record_type in self._streams}
-        for record in batch:
-            by_type[record.__class__].append(record)
-        for record_type, records in by_type.items():
-            stream = self._streams[record_type]
-            stream.encoding.prepare(records)
-            for start in range(0, len(records), limits.RECORD_FRAME_RECORDS):
-                self._frames.append((stream, records[start : start + limits.RECORD_FRAME_RECORDS]))
+        by_type: dict[type[Recorded], list[Recorded]] = {record_type: [] for record_type in self._streams}
+        by_type[MessageRun] = by_type[MessageRecord]
+        for one in batch:
+            by_type[one.__class__].append(one)
+        for record_type, stream in self._streams.items():
+            for frame in _frames(stream.encoding.prepare(by_type[record_type])):
+                self._frames.append((stream, frame))
 
     def write_next(self) -> tuple[type[Record], int, int] | None:
         """Write the oldest frame that waits.
@@ -132,19 +133,19 @@ class SegmentWriter:
         """
         if not self._frames:
             return None
-        stream, records = self._frames[0]
+        stream, recorded = self._frames[0]
         segment = stream.segment
         if segment is not None and (stream.is_closing or segment.raw_bytes >= self._options.segment_bytes):
             self._seal(stream, "size")
         try:
-            stream.write(records)
+            written = stream.write(recorded)
         except ENCODING_ERRORS as exc:
-            sound = _without_broken(records, exc)
+            sound = _without_broken(recorded, exc)
             self._frames[0] = (stream, sound)
-            return RECORD_TYPES[stream.kind], 0, len(records) - len(sound)
+            return RECORD_TYPES[stream.kind], 0, count_records(recorded) - len(sound)
         self._frames.popleft()
-        self.written += len(records)
-        return RECORD_TYPES[stream.kind], len(records), 0
+        self.written += written
+        return RECORD_TYPES[stream.kind], written, 0
 
     def lose(self, record_type: type[Record], records: int) -> None:
         """Count records of this type that will never come, for the manifest."""
@@ -173,8 +174,8 @@ class SegmentWriter:
     def abandon(self) -> dict[type[Record], int]:
         """Close the files as they are. Returns the number of records that waited, by type."""
         waiting = dict.fromkeys(self._streams, 0)
-        for stream, records in self._frames:
-            waiting[RECORD_TYPES[stream.kind]] += len(records)
+        for stream, recorded in self._frames:
+            waiting[RECORD_TYPES[stream.kind]] += count_records(recorded)
         self._frames.clear()
         for stream in self._streams.values():
             if stream.segment is not None:
@@ -189,10 +190,28 @@ class SegmentWriter:
         self.sealed_bytes += size_bytes
 
 
-def _without_broken(records: list[Record], exc: Exception) -> list[Record]:
+def _frames(recorded: Sequence[Recorded]) -> Iterator[Sequence[Recorded]]:
+    """Cut what is written into frames of at most `RECORD_FRAME_RECORDS`; a longer run is a frame of its own."""
+    most = limits.RECORD_FRAME_RECORDS
+    if count_records(recorded) == len(recorded):
+        yield from (recorded[start : start + most] for start in range(0, len(recorded), most))
+        return
+    frame, count = list[Recorded](), 0
+    for one in recorded:
+        more = len(one) if isinstance(one, MessageRun) else 1
+        if frame and count + more > most:
+            yield frame
+            frame, count = [], 0
+        frame.append(one)
+        count += more
+    if frame:
+        yield frame
+
+
+def _without_broken(recorded: Sequence[Recorded], exc: Exception) -> Sequence[Recorded]:
     """The records of a frame that can be encoded; none if that is not what failed, so as not to try for ever."""
-    sound = encodable(records)
-    if len(sound) == len(records):
+    count, sound = count_records(recorded), encodable(recorded)
+    if len(sound) == count:
         sound = []
-    logger.error("%d records are not JSON and are dropped: %s", len(records) - len(sound), exc)
+    logger.error("%d records are not JSON and are dropped: %s", count - len(sound), exc)
     return sound

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from msg_node.records.recovery import Chain
 from msg_node.records.segment import OpenSegment
 from protofly.record_encoding import Encoding
+from protofly.record_runs import Recorded
 from protofly.record_segments import SegmentFacts, SegmentName, Signer
-from protofly.records import Closure, Record
+from protofly.records import Closure
 
 
 class Stream:
@@ -48,14 +50,16 @@ class Stream:
         """Records were lost, and no manifest will say so unless a segment is opened for it."""
         return self._lost_before > 0
 
-    def write(self, records: list[Record]) -> None:
-        """Number and write records, all or none. Raises OSError (repeat it) or one of ENCODING_ERRORS."""
+    def write(self, recorded: Sequence[Recorded]) -> int:
+        """Number and write records, all or none; returns how many. Raises OSError (repeat it) or an ENCODING_ERRORS."""
         segment = self.open_segment()
-        encoded = self.encoding.encode(records, self._next_seq)
+        encoded = self.encoding.encode(recorded, self._next_seq)
         segment.write_frames(*[one.content for one in encoded])
         for one in encoded:
             segment.facts.add(one.times_us, one.policy_revs, one.stub_vers)
-        self._next_seq += len(records)
+        count = sum([len(one.times_us) for one in encoded])
+        self._next_seq += count
+        return count
 
     def lose(self, records: int) -> None:
         """Count records that will never come. They take their numbers with them."""

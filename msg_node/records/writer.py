@@ -26,12 +26,13 @@ from msg_node.kernel.histograms import Histogram
 from msg_node.records.recovery import lock_spool
 from msg_node.records.segment_writer import SegmentOptions, SegmentWriter
 from protofly import limits
+from protofly.record_runs import MessageRun, Recorded, count_records, records_in
 from protofly.record_segments import Signer
-from protofly.records import RECORD_TYPES, Record
+from protofly.records import RECORD_TYPES, MessageRecord, Record
 
 logger = logging.getLogger("msg_node.records")
 
-Observe = Callable[[Sequence[Record], float], None]
+Observe = Callable[[Sequence[Recorded], float], None]
 
 RETRY_SECONDS = 1.0
 CLOSE_ATTEMPTS = 3
@@ -100,8 +101,9 @@ class RecordsWriter:
         self._is_strict = self._options.is_strict
         self._state = WriterState.STARTING
         self._error = ""
-        # Shared with the writer's thread: every single operation on these is atomic.
-        self._queue: list[Record] = []
+        # Shared with the writer's thread: every single operation on these is atomic, and only one thread counts each.
+        self._queue: list[Recorded] = []
+        self._appended = self._taken = 0
         self._room_records = self._options.queue_records
         self._dropped = dict.fromkeys(RECORD_TYPES.values(), 0)
         self._is_awake = False
@@ -113,20 +115,37 @@ class RecordsWriter:
 
     def append(self, record: Record) -> None:
         """Hand over a record; the caller must not touch it again. Never waits, never raises."""
-        if len(self._queue) >= self._room_records and not self._is_strict:
+        if self._appended - self._taken >= self._room_records and not self._is_strict:
             self._dropped[record.__class__] += 1
             return
         self._queue.append(record)
+        self._appended += 1
         if not self._is_awake:
             self._is_awake = True
             self._wake.set()
+
+    def append_run(self, run: MessageRun) -> None:
+        """Hand over a run, which waits or is dropped as a whole; otherwise as `append`."""
+        if self._appended - self._taken >= self._room_records and not self._is_strict:
+            self._dropped[MessageRecord] += len(run)
+            return
+        self._queue.append(run)
+        self._appended += len(run)
+        if not self._is_awake:
+            self._is_awake = True
+            self._wake.set()
+
+    @property
+    def _queued(self) -> int:
+        """Records that wait for the writer's thread."""
+        return self._appended - self._taken
 
     @property
     def is_accepting(self) -> bool:
         """False when a strict writer has no room or no disk: take no more messages, answer with `Code.STORAGE`."""
         if not self._is_strict:
             return True
-        return self._state is not WriterState.DISK_FAILING and len(self._queue) < self._room_records
+        return self._state is not WriterState.DISK_FAILING and self._queued < self._room_records
 
     async def wait_accepting(self) -> None:
         """Wait until `is_accepting`."""
@@ -140,7 +159,7 @@ class RecordsWriter:
         return RecordsStatistics(
             state=self._state,
             error=self._error,
-            waiting=len(self._queue) + self._options.queue_records - self._room_records,
+            waiting=self._queued + self._options.queue_records - self._room_records,
             written=segments.written,
             lost=sum(self._dropped.values()),
             sealed_segments=segments.sealed,
@@ -233,8 +252,10 @@ class RecordsWriter:
     def _take_queue(self) -> None:
         """Take all that waits. Copying and deleting are each atomic against appends of the other thread."""
         batch = self._queue[:]
-        self._room_records = self._options.queue_records - len(batch)
+        count = count_records(batch)
+        self._room_records = self._options.queue_records - count
         del self._queue[: len(batch)]
+        self._taken += count
         if self._observe is not None and batch:
             try:
                 self._observe(batch, time.time())
@@ -267,9 +288,10 @@ class RecordsWriter:
     def _give_up(self) -> None:
         for record_type, waiting in self._segments.abandon().items():
             self._dropped[record_type] += waiting
-        for record in self._queue:
+        for record in records_in(self._queue):
             self._dropped[record.__class__] += 1
         self._queue.clear()
+        self._taken = self._appended
         self._room_records = self._options.queue_records
         self._state = WriterState.CLOSED
         logger.error("records: %s until the end; lost in all: %d", self._error, sum(self._dropped.values()))

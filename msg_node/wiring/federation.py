@@ -85,6 +85,7 @@ def build_link_context(
             foundation.records.append,
             settings.records.hash_addresses,
             decisions.carry_out,
+            record_run=foundation.records.append_run,
         ),
         LocalBus(
             deliver=deliver,

@@ -37,8 +37,9 @@ from msg_node.wiring.cluster import HeldName, rows_of
 from msg_node.wiring.traces import build_span_export
 from protofly.address import canonical_key
 from protofly.documents import SigningKey
+from protofly.record_runs import Recorded
 from protofly.record_segments import Signer
-from protofly.records import Record, address_key
+from protofly.records import address_key
 from stubs_cache.store import load_secret
 
 if TYPE_CHECKING:
@@ -195,7 +196,7 @@ def _observers(traffic: Traffic, spans: SpanExport | None) -> Observe:
     if spans is None:
         return traffic.observe
 
-    def observe(records: Sequence[Record], now: float) -> None:
+    def observe(records: Sequence[Recorded], now: float) -> None:
         traffic.observe(records, now)
         spans.observe(records, now)
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
 from federation.core.carrier import Accepted, CarrierDown, Convicted
-from federation.core.outbound_queue import QueueLimits
+from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.link_events import LOG_LINES_PER_MINUTE, LinkEvents
-from policy.core.gate import Gate, PeerRule
+from federation.link_records import LinkRecords, Recording
+from policy.core.engine import Facts
+from policy.core.gate import Gate, PeerRule, Verdict
 from policy.core.rates import RateLimit
 from protofly.codec import build
 from protofly.errors import Code
-from protofly.records import LinkEvent
+from protofly.record_runs import SHORTEST_RUN, MessageRun, Recorded, records_in
+from protofly.records import LinkEvent, MessageRecord, Record
 from tests.support.policies import both, deny, one_policy, permit
 from tests.support.policies import test as condition
 from tests.support.replayed import facts_of
@@ -246,3 +250,62 @@ def test_a_line_that_comes_and_goes_all_the_time_does_not_fill_the_log(caplog: p
     for _ in range(LOG_LINES_PER_MINUTE * 5):
         events.came_up("out", peer_node="")
     assert len(caplog.records) == LOG_LINES_PER_MINUTE
+
+
+# Runs of records.
+
+
+def outbound(number: int, **members: Any) -> OutboundMessage:
+    message = chat(number)
+    facts: dict[str, Any] = {"handed_seconds": 5.0, "stub_us": number, "fuel": 100 + number, "reason": "policy"}
+    wire, digest = message.raw + b"x" * number, f"{number:032x}"
+    return OutboundMessage(
+        message, wire, bytes([number] * 16), digest, number, 4.0, "r/1", "rev", 0, 30.0, **(facts | members)
+    )
+
+
+FLOW, OTHER_FLOW = object(), object()
+
+
+@pytest.mark.parametrize(
+    ("gone", "sizes"),
+    [
+        ([outbound(number, flow=FLOW) for number in range(1, 9)], [8]),
+        ([outbound(number, flow=FLOW) for number in range(SHORTEST_RUN - 1)], [1] * (SHORTEST_RUN - 1)),
+        ([outbound(number) for number in range(8)], [1] * 8),
+        ([outbound(number, flow=(FLOW, OTHER_FLOW)[number // 4]) for number in range(8)], [4, 4]),
+        ([outbound(number, flow=FLOW, suspected=number == 3) for number in range(8)], [1] * 8),
+        ([outbound(number, flow=FLOW, handed_seconds=5.0 * (number != 3)) for number in range(8)], [1] * 8),
+        ([outbound(number, flow=FLOW, trap="x" if number == 3 else None) for number in range(8)], [1] * 8),
+        ([outbound(number, flow=None if number < 2 else FLOW) for number in range(8)], [1, 1, 6]),
+    ],
+    ids=["a flow", "a short one", "no flow", "two flows", "suspected", "never handed", "trapped", "behind others"],
+)
+def test_messages_of_a_flow_that_arrived_together_are_recorded_as_a_run_of_the_same_records(
+    gone: list[OutboundMessage], sizes: list[int]
+) -> None:
+    singly: list[Record] = []
+    recorded: list[Recorded] = []
+    LinkRecords("b.example", Recording("a.example", Gate(), singly.append)).delivered(gone, 6.0)
+    LinkRecords("b.example", Recording("a.example", Gate(), recorded.append, record_run=recorded.append)).delivered(
+        gone, 6.0
+    )
+    assert [len(one) if isinstance(one, MessageRun) else 1 for one in recorded] == sizes
+    assert list(records_in(recorded)) == singly
+    assert len(singly) == len(gone)
+
+
+@pytest.mark.parametrize("refused", [(), (2,), (0, 1, 2, 3, 4)])
+def test_a_run_that_came_in_is_recorded_as_one_unless_some_of_it_reached_nobody(refused: tuple[int, ...]) -> None:
+    recorded: list[Recorded] = []
+    records = LinkRecords("b.example", Recording("a.example", Gate(), recorded.append, record_run=recorded.append))
+    message = chat(1)
+    facts = Facts("in", message, "b.example", "a.example", "b.example", len(message.raw), 1, 5.0)
+    like = records.entering(facts, Verdict(permitted=True, code=None, rule_id="", revision="rev"), b"", "")
+    codes = [Code.NO_ROUTE if number in refused else None for number in range(5)]
+    records.arrived_run(MessageRun(like, {"msg_id": [f"{number:02x}" for number in range(5)]}), codes, 77)
+    assert [isinstance(one, MessageRun) for one in recorded] == ([False] * 5 if refused else [True])
+    ends = [
+        (one.msg_id, one.outcome_code, one.d_total_us) for one in records_in(recorded) if isinstance(one, MessageRecord)
+    ]
+    assert ends == [(f"{number:02x}", "no-route" if number in refused else None, 77) for number in range(5)]

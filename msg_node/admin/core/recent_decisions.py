@@ -17,7 +17,8 @@ from policy.core.gate import Gate, Verdict
 from policy.core.model import Facts
 from policy.core.recorded_facts import IDENTITY_FACTS, MESSAGE_FACTS, AlikeFacts
 from policy.core.temporary import RULE_PREFIX
-from protofly.records import DecisionRecord, MessageRecord, Record
+from protofly.record_runs import MessageRun, Recorded
+from protofly.records import DecisionRecord, MessageRecord
 
 DENIED: Final = 500
 PERMITTED: Final = 500
@@ -44,11 +45,16 @@ class RecentDecisions:
     def __iter__(self) -> Iterator[Judged]:
         return iter(sorted([*self._denied, *self._permitted], key=lambda one: -one.ts_us))
 
-    def observe(self, records: Sequence[Record]) -> None:
+    def observe(self, recorded: Sequence[Recorded]) -> None:
         """Keep copies of what a batch of records says about decisions: addresses in it are hashed later."""
         left = OF_A_BATCH
-        for record in reversed(records):
-            if isinstance(record, MessageRecord):
+        for record in reversed(recorded):
+            if isinstance(record, MessageRun):
+                is_kept = record.like.decision == "permit" and record.like.reason not in NOT_POLICIES
+                kept = record.last(left) if is_kept else []
+                left -= len(kept)
+                self._permitted += reversed(kept)
+            elif isinstance(record, MessageRecord):
                 if record.decision == "permit" and left and record.reason not in NOT_POLICIES:
                     left -= 1
                     self._permitted.append(copy(record))

@@ -18,7 +18,8 @@ from typing import Final
 
 from msg_node.admin.core.recent_decisions import GATES_WITHOUT_LINK, RecentDecisions
 from msg_node.kernel.histograms import Histogram
-from protofly.records import DecisionRecord, MessageRecord, Record
+from protofly.record_runs import MessageRun, Recorded
+from protofly.records import DecisionRecord, MessageRecord
 
 OTHER: Final = "other"
 """Stands for every domain that the settings do not name in full."""
@@ -124,24 +125,41 @@ class Traffic:
             self.by_class.setdefault(link_class, _stages())
         self._partners = partners
 
-    def observe(self, records: Sequence[Record], now: float) -> None:
+    def observe(self, recorded: Sequence[Recorded], now: float) -> None:
         """Count a batch of records; `now` is in seconds since the Unix epoch."""
-        self.decisions.observe(records)
+        self.decisions.observe(recorded)
         minute = int(now // _MINUTE_SECONDS)
         delivered: defaultdict[str, list[MessageRecord]] = defaultdict(list)
-        for record in records:
-            if record.__class__ is MessageRecord and record.role == "out" and record.outcome == "delivered":
+        for record in recorded:
+            if isinstance(record, MessageRun):
+                self._run_passed(record, minute)
+            elif record.__class__ is MessageRecord and record.role == "out" and record.outcome == "delivered":
                 delivered[record.dst_domain].append(record)
             elif isinstance(record, MessageRecord):
                 self._not_delivered(record, minute)
             elif isinstance(record, DecisionRecord) and not record.permitted and record.hook in GATES_WITHOUT_LINK:
                 self._partner(record.link_domain or LOCAL).denials.append(_denial(record))
         for domain, some in delivered.items():
-            partner = self._partner(domain)
-            current = _minute_of(partner, minute)
-            current.passed += len(some)
-            partner.arrived += len(some)
-            _count_times(some, current.stages, self.by_class[partner.link_class])
+            self._passed(domain, minute, len(some), _times_of(some))
+
+    def _run_passed(self, run: MessageRun, minute: int) -> None:
+        """Count messages of one flow: all of them were delivered."""
+        if run.role == "out":
+            peer_us, stub_us = run.column("d_peer_us"), [one for one in run.column("d_stub_us") if one is not None]
+            queue_us = [total - peer for total, peer in zip(run.column("d_total_us"), peer_us, strict=True)]
+            self._passed(run.like.dst_domain, minute, len(run), (queue_us, stub_us, list(peer_us)))
+
+    def _passed(self, domain: str, minute: int, count: int, times_us: tuple[list[int], list[int], list[int]]) -> None:
+        """Count messages that arrived, and their times by stage."""
+        partner = self._partner(domain)
+        current = _minute_of(partner, minute)
+        current.passed += count
+        partner.arrived += count
+        for stage in Stage:
+            batch = Histogram()
+            batch.observe_all(times_us[stage])
+            for stages in (current.stages, self.by_class[partner.link_class]):
+                stages[stage].add(batch)
 
     def _not_delivered(self, record: MessageRecord, minute: int) -> None:
         is_out = record.role == "out"
@@ -191,19 +209,15 @@ def _minute_of(partner: Partner, minute: int) -> Minute:
     return current
 
 
-def _count_times(records: Sequence[MessageRecord], *all_stages: tuple[Histogram, Histogram, Histogram]) -> None:
-    """Count the times of messages that were delivered; of those that guests were handed there are none."""
+def _times_of(records: Sequence[MessageRecord]) -> tuple[list[int], list[int], list[int]]:
+    """Times of messages that were delivered, by stage; of those that guests were handed there are none."""
     timed = [
         (one.d_total_us - one.d_peer_us, one.d_stub_us, one.d_peer_us)
         for one in records
         if one.d_total_us is not None and one.d_peer_us is not None
     ]
-    for stage in Stage:
-        times = [measured for one in timed if (measured := one[stage]) is not None]
-        batch = Histogram()
-        batch.observe_all(times)
-        for stages in all_stages:
-            stages[stage].add(batch)
+    queue_us = [queue for queue, _, _ in timed]
+    return queue_us, [stub for _, stub, _ in timed if stub is not None], [peer for _, _, peer in timed]
 
 
 def _denial_of_message(record: MessageRecord) -> Denial:

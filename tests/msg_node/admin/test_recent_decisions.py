@@ -10,6 +10,7 @@ import pytest
 from msg_node.admin.core.recent_decisions import OF_A_BATCH, RecentDecisions, Trial, try_policies
 from policy.core.engine import Algorithm
 from policy.core.gate import Gate
+from protofly.record_runs import MessageRun, Recorded, records_in
 from protofly.records import DecisionRecord, GateFacts, MessageRecord
 from tests.support.policies import deny, one_policy, permit, test
 
@@ -145,3 +146,14 @@ def test_a_decision_is_tried_on_what_its_record_says(condition: Any, record: Any
         frozenset(),
     )
     assert bool(trial.changed) is is_met
+
+
+@pytest.mark.parametrize("reason", ["policy", "rate"])
+@pytest.mark.parametrize("length", [3, OF_A_BATCH, OF_A_BATCH + 5])
+def test_of_runs_the_same_is_kept_as_of_their_records(reason: str, length: int) -> None:
+    run = MessageRun(message(reason=reason), {"msg_id": ["ab"] * length, "ts_us": list(range(length))})
+    batch: list[Recorded] = [message(ts_us=-1), run, message(ts_us=length)]
+    of_runs, of_records = RecentDecisions(), RecentDecisions()
+    of_runs.observe(batch)
+    of_records.observe(list(records_in(batch)))
+    assert list(of_runs) == list(of_records) != []

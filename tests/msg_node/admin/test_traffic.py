@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from msg_node.admin.core.traffic import DENIALS, LOCAL, MINUTES, OTHER, Denial, Stage, Traffic
 from msg_node.kernel.histograms import BOUNDS_SECONDS, Histogram
+from protofly.record_runs import MessageRun
 from protofly.records import DecisionRecord, MessageRecord, Record
 
 NOW = 1_800_000_000.0
@@ -58,6 +61,32 @@ def test_times_are_split_into_queue_stub_and_acknowledgement(traffic: Traffic) -
         assert low <= (window.stages[stage].quantile(0.5) or 0) <= high
     assert traffic.by_class["node"][Stage.QUEUE].sum_us == 60_000
     assert not sum(traffic.by_class["plain"][Stage.QUEUE].counts)
+
+
+@pytest.mark.parametrize("stub_us", [[700, 800, 40], [None, 800, None]])
+def test_a_run_counts_as_its_records_do(stub_us: list[int | None]) -> None:
+    columns: dict[str, list[Any]] = {
+        "msg_id": ["01", "02", "03"],
+        "d_total_us": [9_000, 70, 2_000],
+        "d_peer_us": [3_000, 60, 1],
+        "d_stub_us": stub_us,
+    }
+    run = MessageRun(sent("b.example"), columns)
+    of_run, of_records = (Traffic({"b.example": "node"}) for _ in range(2))
+    of_run.observe([run], NOW)
+    of_records.observe(list(run.records()), NOW)
+    for stage in Stage:
+        one, other = (each.window("b.example", 1, NOW).stages[stage] for each in (of_run, of_records))
+        assert (one.counts, one.sum_us) == (other.counts, other.sum_us)
+    assert of_run.totals("b.example") == of_records.totals("b.example") == (3, 0)
+    assert list(of_run.decisions) == list(of_records.decisions)
+
+
+def test_a_run_that_came_in_is_no_traffic_to_its_domain(traffic: Traffic) -> None:
+    came = sent("b.example")
+    came.role = "in"
+    traffic.observe([MessageRun(came, {"msg_id": ["01"] * 5})], NOW)
+    assert traffic.totals("b.example") == (0, 0)
 
 
 def test_times_of_nothing_are_measured_as_well(traffic: Traffic) -> None:

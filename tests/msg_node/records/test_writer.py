@@ -23,6 +23,7 @@ from msg_node.records.segment_writer import SegmentOptions
 from msg_node.records.writer import RecordsWriter, WriterOptions, WriterState
 from protofly import limits
 from protofly.errors import SettingsError
+from protofly.record_runs import MessageRun
 from protofly.record_segments import SEALED_SUFFIXES, Signer
 from protofly.records import (
     AdminEvent,
@@ -131,6 +132,65 @@ async def test_records_are_sealed_with_a_manifest_when_the_node_stops(tmp_path: 
     assert manifest.policy_revs == ("rev1",)
     assert file_suffixes(tmp_path) == {".json", ".blocks.zst" if has_blocks else ".jsonl.zst"}
     assert writer.statistics().state is WriterState.CLOSED
+
+
+def run(first: int, count: int) -> MessageRun:
+    """The records `message(first)` and following."""
+    numbers = range(first, first + count)
+    return MessageRun(
+        TEMPLATE,
+        {
+            "msg_id": [TEMPLATE.msg_id] * count,
+            "ts_us": [TEMPLATE.ts_us + number for number in numbers],
+            "size_in": list(numbers),
+        },
+    )
+
+
+@pytest.mark.parametrize("has_blocks", [True, False])
+async def test_runs_are_numbered_and_written_as_their_records(tmp_path: Path, has_blocks: bool) -> None:
+    async with running(RecordsWriter(tmp_path, NODE, options=options(has_blocks=has_blocks))) as writer:
+        writer.append(message(0))
+        for number in range(60):
+            writer.append_run(run(1 + 100 * number, 100))
+        writer.append(message(6001))
+
+    (manifest,) = manifests(tmp_path)
+    written = lines(tmp_path)
+    assert [line["seq"] for line in written] == list(range(1, 6003))
+    assert [line["size_in"] for line in written] == list(range(6002))
+    assert (manifest.records, manifest.max_ts_us) == (6002, TEMPLATE.ts_us + 6001)
+    assert (writer.statistics().written, writer.statistics().waiting) == (6002, 0)
+
+
+async def test_a_run_longer_than_a_frame_is_written(tmp_path: Path) -> None:
+    async with running(RecordsWriter(tmp_path, NODE, options=options())) as writer:
+        writer.append_run(run(0, limits.RECORD_FRAME_RECORDS + 1))
+    assert len(lines(tmp_path)) == limits.RECORD_FRAME_RECORDS + 1
+
+
+async def test_a_run_that_finds_no_room_is_lost_as_a_whole_and_counted(tmp_path: Path) -> None:
+    writer = RecordsWriter(tmp_path, NODE, options=options(queue_records=10))
+    writer.append_run(run(0, 10))
+    writer.append_run(run(10, 7))
+    writer.append(message(17))
+    assert (writer.statistics().waiting, writer.statistics().lost) == (10, 8)
+    async with running(writer):
+        await wait_written(writer, 10)
+    (manifest,) = manifests(tmp_path)
+    assert (manifest.records, manifest.lost_records) == (10, 8)
+
+
+async def test_a_strict_writer_takes_no_more_while_a_run_fills_its_queue(tmp_path: Path) -> None:
+    writer = RecordsWriter(tmp_path, NODE, options=options(queue_records=10, is_strict=True))
+    accepting = []
+    for first in (0, 9):
+        writer.append_run(run(first, 9))
+        accepting.append(writer.is_accepting)
+    assert accepting == [True, False]
+    async with running(writer):
+        await wait_written(writer, 18)
+    assert writer.statistics().lost == 0
 
 
 async def test_kinds_have_their_own_segments_and_numbers(tmp_path: Path) -> None:
