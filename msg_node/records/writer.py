@@ -23,10 +23,11 @@ from pathlib import Path
 import trio
 
 from msg_node.kernel.histograms import Histogram
+from msg_node.records.record_queue import RecordQueue
 from msg_node.records.recovery import lock_spool
 from msg_node.records.segment_writer import SegmentOptions, SegmentWriter
 from protofly import limits
-from protofly.record_runs import MessageRun, Recorded, count_records, records_in
+from protofly.record_runs import MessageRun, Recorded, records_in
 from protofly.record_segments import Signer
 from protofly.records import RECORD_TYPES, MessageRecord, Record
 
@@ -101,10 +102,8 @@ class RecordsWriter:
         self._is_strict = self._options.is_strict
         self._state = WriterState.STARTING
         self._error = ""
-        # Shared with the writer's thread: every single operation on these is atomic, and only one thread counts each.
-        self._queue: list[Recorded] = []
-        self._appended = self._taken = 0
-        self._room_records = self._options.queue_records
+        # Shared with the writer's thread: every single operation on these is atomic.
+        self._queue = RecordQueue(self._options.queue_records)
         self._dropped = dict.fromkeys(RECORD_TYPES.values(), 0)
         self._is_awake = False
         self._wake = threading.Event()
@@ -115,37 +114,30 @@ class RecordsWriter:
 
     def append(self, record: Record) -> None:
         """Hand over a record; the caller must not touch it again. Never waits, never raises."""
-        if self._appended - self._taken >= self._room_records and not self._is_strict:
+        if self._queue.is_full and not self._is_strict:
             self._dropped[record.__class__] += 1
             return
         self._queue.append(record)
-        self._appended += 1
         if not self._is_awake:
             self._is_awake = True
             self._wake.set()
 
     def append_run(self, run: MessageRun) -> None:
         """Hand over a run, which waits or is dropped as a whole; otherwise as `append`."""
-        if self._appended - self._taken >= self._room_records and not self._is_strict:
+        if self._queue.is_full and not self._is_strict:
             self._dropped[MessageRecord] += len(run)
             return
         self._queue.append(run)
-        self._appended += len(run)
         if not self._is_awake:
             self._is_awake = True
             self._wake.set()
-
-    @property
-    def _queued(self) -> int:
-        """Records that wait for the writer's thread."""
-        return self._appended - self._taken
 
     @property
     def is_accepting(self) -> bool:
         """False when a strict writer has no room or no disk: take no more messages, answer with `Code.STORAGE`."""
         if not self._is_strict:
             return True
-        return self._state is not WriterState.DISK_FAILING and self._queued < self._room_records
+        return self._state is not WriterState.DISK_FAILING and not self._queue.is_full
 
     async def wait_accepting(self) -> None:
         """Wait until `is_accepting`."""
@@ -159,7 +151,7 @@ class RecordsWriter:
         return RecordsStatistics(
             state=self._state,
             error=self._error,
-            waiting=self._queued + self._options.queue_records - self._room_records,
+            waiting=len(self._queue) + self._options.queue_records - self._queue.room_records,
             written=segments.written,
             lost=sum(self._dropped.values()),
             sealed_segments=segments.sealed,
@@ -250,12 +242,9 @@ class RecordsWriter:
             self.write_times.observe(max(0, time.time_ns() - began_ns) // 1000)
 
     def _take_queue(self) -> None:
-        """Take all that waits. Copying and deleting are each atomic against appends of the other thread."""
-        batch = self._queue[:]
-        count = count_records(batch)
-        self._room_records = self._options.queue_records - count
-        del self._queue[: len(batch)]
-        self._taken += count
+        """Take all that waits, and show it to the observer."""
+        batch, count = self._queue.take()
+        self._queue.room_records = self._options.queue_records - count
         if self._observe is not None and batch:
             try:
                 self._observe(batch, time.time())
@@ -268,7 +257,7 @@ class RecordsWriter:
         while (done := self._segments.write_next()) is not None:
             record_type, written, broken = done
             self._dropped[record_type] += broken
-            self._room_records += written + broken
+            self._queue.room_records += written + broken
 
     def _note_failure(self, exc: OSError) -> None:
         self._error = exc.strerror or str(exc)
@@ -288,10 +277,8 @@ class RecordsWriter:
     def _give_up(self) -> None:
         for record_type, waiting in self._segments.abandon().items():
             self._dropped[record_type] += waiting
-        for record in records_in(self._queue):
+        for record in records_in(self._queue.take()[0]):
             self._dropped[record.__class__] += 1
-        self._queue.clear()
-        self._taken = self._appended
-        self._room_records = self._options.queue_records
+        self._queue.room_records = self._options.queue_records
         self._state = WriterState.CLOSED
         logger.error("records: %s until the end; lost in all: %d", self._error, sum(self._dropped.values()))
