@@ -19,12 +19,15 @@ import trio
 
 from federation.core.moved_link import LinkParts, MovedLink, parts_of
 from msg_node.cluster.core.node_contents import (
+    LINK_GIVEN,
     LINK_PART,
     MARK,
     MARK_PASSED,
     MOVES,
     Mark,
     decode_mark,
+    key_content,
+    key_of,
     number_and_text,
     numbered,
 )
@@ -66,7 +69,7 @@ class Arrivals(Protocol):
         """The link to a domain is here now, as far as the giver is concerned; "" when it came back."""
 
     def place_of_mark(self, domain: str) -> str:
-        """The node that has the link as far as is known here, held or not; "" if nobody is known."""
+        """The node to which marks go on, messages held here or not; "" if none is known."""
 
     def released(self, domain: str, number: int) -> None:
         """What waits for a mark may go."""
@@ -96,9 +99,14 @@ class LinkMoves:
         self.places: Arrivals
 
     def give(self, domain: str, to: str) -> bool:
-        """Give a link to a node; False if there was none to be given."""
+        """Give a link to a node; False if there was none, and only messages for it go there from now on.
+
+        In either case it has arrived there before what this node sends on: else that came back to this node for as long
+        as the other one believes the link here, and would be overtaken.
+        """
         moved = self.links.give_away(domain)
         if moved is None:
+            self.bus.keep(to, key_content(LINK_GIVEN, domain))
             return False
         about = f"{len(moved.messages)} messages, {len(moved.requests)} open requests"
         logger.info("cluster: the link to %s goes to node %s, with %s", domain, to, about)
@@ -195,6 +203,8 @@ class LinkMoves:
         kind = content[:1]
         if kind == LINK_PART:
             self.take_part(node, content)
+        elif kind == LINK_GIVEN:
+            self.places.arrived(key_of(content), node)
         elif kind == MARK:
             self.mark_came(content)
         elif kind == MARK_PASSED:
@@ -210,4 +220,4 @@ class LinkMoves:
             self.part_returned(content)
         elif kind == MARK:
             self.mark_returned(content)
-        return kind in (LINK_PART, MARK, MARK_PASSED)
+        return kind in (LINK_PART, LINK_GIVEN, MARK, MARK_PASSED)

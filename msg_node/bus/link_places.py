@@ -72,6 +72,7 @@ class LinkPlaces:
         self._claims = LinkClaims(node, directory, is_dead)
         self._questions = questions
         self._known: dict[str, str] = {}
+        self._given: dict[str, str] = {}  # links that were here: what still comes for them follows them
         self._held: dict[str, int] = {}  # messages for these wait here, for a mark or for another node's answer
         self._arrivals: dict[str, str] = {}  # links that came from a node, and are still claimed by that
         self._looked_at: dict[str, float] = {}
@@ -95,8 +96,13 @@ class LinkPlaces:
         return self._known.get(domain) == self.node and domain not in self._held
 
     def place_of_mark(self, domain: str) -> str:
-        """The node that has the link, as far as is known, whether messages wait here or not; "" if none is known."""
-        return self._known.get(domain, "")
+        """The node to which marks, and messages of others who believe the link here, go on; "" if none is known.
+
+        They follow the link to whom this node gave it, even when it is known to have moved on from there: what went
+        that way before may still be under way, and would be overtaken.
+        """
+        known, given = self._known.get(domain, ""), self._given.get(domain, "")
+        return given if known != self.node and given in self.moves.bus.connected else known
 
     def is_here(self, domain: str) -> bool:
         """True if this node has the link; if not, it is looked for, and claimed if it is nobody's."""
@@ -177,7 +183,7 @@ class LinkPlaces:
     def _give(self, domain: str, to: str) -> None:
         self._arrivals.pop(domain, None)
         self.moves.give(domain, to)
-        self._known[domain] = to
+        self._known[domain] = self._given[domain] = to
 
     async def give_all(self) -> None:
         """Give the links of this node to others, since it stops; returns when they have them, or nobody is there."""
@@ -223,6 +229,7 @@ class LinkPlaces:
         for domain, node in list(self._known.items()):
             if node != self.node or not self.moves.links.exists(domain):
                 del self._known[domain]
+                self._given.pop(domain, None)
                 self._looked_at.pop(domain, None)
                 if node == self.node:
                     self._unused.append(domain)
@@ -232,6 +239,8 @@ class LinkPlaces:
         if len(self._known) >= PLACES and domain not in self._known:
             self._forget_unused()
         before, self._known[domain] = self._known.get(domain, ""), node
+        if node == self.node:
+            self._given.pop(domain, None)
         if before == node:
             return
         if before == self.node:

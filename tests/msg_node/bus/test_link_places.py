@@ -166,6 +166,47 @@ async def test_messages_of_three_nodes_keep_their_order_while_the_link_moves(tmp
             assert [n for who, n in said if who == person.address and n] == list(range(1, 201))
 
 
+async def test_what_comes_for_a_link_that_was_here_follows_it_by_the_node_that_was_given_it(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as rigs:
+        ana = await rigs[0].opened("ana")
+        await say_from(ana, range(1))
+        await sent_by(rigs[0], 1)
+        places = [node_of(rig).places for rig in rigs]
+        for before, after in ((0, 1), (1, 2)):
+            rigs[before].domains.away.add(FOREIGN)
+            await places[after].take(FOREIGN)
+        places[0].want(FOREIGN)
+        with trio.fail_after(10):
+            while places[0].known()[FOREIGN] != "n3":  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert [one.place_of_mark(FOREIGN) for one in places] == ["n2", "n3", "n3"]
+
+        # Back at the first node, or when the node in between is gone, there is nothing to follow.
+        rigs[2].domains.away.add(FOREIGN)
+        await places[0].take(FOREIGN)
+        assert places[0].place_of_mark(FOREIGN) == "n1"
+        node_of(rigs[0]).bus.leave()
+        with trio.fail_after(10):
+            while "n1" in places[2].moves.bus.connected:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        assert places[1].place_of_mark(FOREIGN) == "n3"
+
+
+async def test_a_node_that_is_given_a_link_of_which_nothing_exists_knows_it_before_messages_for_it_come(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        await node_of(two).places.take(FOREIGN)  # claimed, and nothing was sent yet
+        assert not node_of(two).places.moves.give(FOREIGN, "n1")
+        node_of(two).places.look_again(FOREIGN)
+        with trio.fail_after(10):
+            while node_of(one).places.known().get(FOREIGN) != "n1":  # noqa: ASYNC110
+                await trio.sleep(0.01)
+        await say_from(bo, range(3))
+        assert await sent_by(one, 3) == list(range(3))
+
+
 async def test_a_link_whose_taker_is_gone_goes_on_where_it_was(tmp_path: Path) -> None:
     async with cluster_rig(tmp_path) as (one, two):
         bo = await two.opened("bo")
