@@ -191,7 +191,7 @@ def _shown(pending: Any) -> dict[str, Any]:
     hex_id = members.pop("msg_id").hex().encode()
     members["message"] = (message.id, message.type, message.from_, message.to, message.body, message.raw)
     members["wire"] = members["wire"].replace(hex_id, b"<id>")
-    return {name: value for name, value in members.items() if name not in ("ts_us", "policy_us")}
+    return {name: value for name, value in members.items() if name not in ("ts_us", "policy_us", "flow")}
 
 
 def _recorded(record: Any) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class RecordingOptions:
 @app.command()
 @grouped
 def start(config: Config, options: RecordingOptions, dry_run: DryRun = False, json: Json = False) -> None:
-    """Record what passes between two sides. Needs `[recording]` in the settings; each use is an audit record."""
+    """Record what passes between two sides. The settings need a section `recording`; each use is an audit record."""
     change_node(config, "recording start", options.arguments(), dry_run=dry_run, as_json=json)
 
 

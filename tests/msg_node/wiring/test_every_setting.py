@@ -126,7 +126,7 @@ EFFECTS: dict[str, Effect] = {
     "admin.key": Effect("FOLDER/same.key", lambda node: id(admin(node).context)),
     "site.status_token_sha256": Effect(TOKEN, lambda node: node.site and node.site._settings.status_token_sha256),
     "site.connections": Effect(9, lambda node: site(node)._table._most),
-    "site.connections_per_address": Effect(99, lambda node: len(site(node)._table._levels)),
+    "site.connections_per_address": Effect(99, lambda node: site(node)._table._most_per_address),
     "site.requests_per_second": Effect(3.0, lambda node: site(node)._requests._limit),
     "listen.unopened_per_second": Effect(3.0, lambda node: node.listener.half_open._unopened._limit),
     "listen.trusted_proxies": Effect(["192.0.2.1"], lambda node: node.listener.proxies.include("192.0.2.1")),
