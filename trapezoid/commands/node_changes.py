@@ -183,12 +183,13 @@ def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_
     if as_json:
         print_json(result)
         return
-    facts = {"operation": operation, "before": _lines(result["before"]), "after": _lines(result["after"])}
-    facts |= {"answer": _lines(result["answer"])} if "answer" in result else {}
+    facts = {"operation": operation, "before": _stated(result["before"]), "after": _stated(result["after"])}
+    facts |= {"answer": _stated(result["answer"])} if "answer" in result else {}
     print_facts({**facts, **({"dry_run": "nothing was changed"} if dry_run else {})}, as_json=False)
 
 
-def _lines(facts: object) -> list[str]:
+def _stated(facts: object) -> object:
+    """What a change says of itself, without what is empty."""
     if isinstance(facts, dict):
-        return [f"{name}: {value}" for name, value in facts.items() if value not in (None, "", [])] or ["nothing"]
-    return ["nothing" if facts is None else str(facts)]
+        return {name: value for name, value in facts.items() if value not in (None, "", [])} or "nothing"
+    return "nothing" if facts is None else facts
