@@ -18,10 +18,12 @@ from psycopg.rows import TupleRow
 from msg_node.cluster.directory import NO_CLAIMS, Claim
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
-from protofly.errors import HostError
+from protofly.errors import Code, HostError
 
 CHANNEL: Final = "trapezoid_claim"
 CLAIMED_AT_ONCE: Final = 2_000
+CLAIM_ATTEMPTS: Final = 10
+"""A claim that always ends between two looks is given up."""
 PAYLOAD_BYTES: Final = 7_000
 """Longest key that fits into a notification; after a longer one everything is looked up anew."""
 _HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
@@ -137,8 +139,12 @@ class EngineDirectory:
             if old:
                 rows = connection.execute(_REPLACE, (self._held[0], *map(list, zip(*old, strict=True)))).fetchall()
                 _announce(connection, rows)
-            connection.execute(_CLAIM, (self._held[0], wanted))
-            return _claims(connection.execute(_FIND, (wanted,)).fetchall())
+            for _ in range(CLAIM_ATTEMPTS):  # who kept us from claiming may release it before we look who that is
+                connection.execute(_CLAIM, (self._held[0], wanted))
+                owners = _claims(connection.execute(_FIND, (wanted,)).fetchall())
+                if owners.keys() >= set(keys):
+                    return owners
+            raise HostError(Code.STATE_UNAVAILABLE, "other nodes claim and release the same addresses all the time")
 
     def _find(self, keys: Collection[str]) -> dict[str, Claim]:
         with self._engine.transaction() as connection:

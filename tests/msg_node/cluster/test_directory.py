@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import trio
 
 from msg_node.cluster.directory import NO_CLAIMS, Claim, Directory, MemoryDirectory
-from msg_node.cluster.engine_directory import EngineDirectory
+from msg_node.cluster.engine_directory import _CLAIM, EngineDirectory
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import FencedError
@@ -146,6 +148,43 @@ async def test_many_nodes_that_claim_one_address_at_once_see_one_owner(pair: Pai
             for directory in pair:
                 nursery.start_soon(claim, directory)
     assert len(set(owners)) == 1
+
+
+class ReleasedInBetween:
+    """A connection of a node that claims: another node releases the addresses before it is looked who has them."""
+
+    def __init__(self, connection: Any, other: EngineDirectory, times: list[None]) -> None:
+        self._connection, self._other, self._times = connection, other, times
+
+    def execute(self, statement: str, arguments: Any = None) -> Any:
+        result = self._connection.execute(statement, arguments)
+        if statement == _CLAIM and self._times:
+            self._times.pop()
+            self._other._release(["a", "b"])
+        return result
+
+
+@pytest.mark.parametrize("times", [0, 1])
+async def test_addresses_that_are_released_while_they_are_claimed_have_an_owner_all_the_same(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, times: int
+) -> None:
+    options = postgres.options(postgres.new_database())
+    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
+    await one.claim(["a", "b"])
+    transaction, left = other._engine.transaction, [None] * times
+
+    @contextmanager
+    def disturbed() -> Iterator[Any]:
+        with transaction() as connection:
+            yield ReleasedInBetween(connection, one, left)
+
+    monkeypatch.setattr(other._engine, "transaction", disturbed)
+    owners = await other.claim(["a", "b", "c"])
+    assert {key: claim.node for key, claim in owners.items()} == {
+        "a": "n2" if times else "n1", "b": "n2" if times else "n1", "c": "n2",
+    }  # fmt: skip
+    for directory in (one, other):
+        await directory.close()
 
 
 async def test_a_process_that_lost_its_name_claims_nothing_any_more(postgres: Postgres) -> None:
