@@ -154,7 +154,7 @@ async def test_honest_client_is_as_fast_as_ever_while_others_stall(tmp_path: Pat
         beside = await fastest(rig)
         for wire in held:
             await wire.cut()
-    assert beside < 2 * alone + 0.005
+    assert beside < 5 * alone + 0.05  # waiting for one that stalls would take seconds; `./run bench` has the figures
 
 
 async def fastest(rig: WebRig) -> float:
