@@ -38,7 +38,8 @@ class Fetcher(ABC):
         Raises:
             PeerError: REDIRECT_REFUSED, HTTP_STATUS, DOCUMENT_TOO_LARGE, ADDRESS_REFUSED, PORT_REFUSED, TLS_FAILED,
                 BAD_REPLY (not HTTP, or not the content that was announced).
-            TransportError: DNS_FAILED, CONNECT_FAILED, FETCH_TIMEOUT (also for a drip).
+            TransportError: DNS_FAILED, CONNECT_FAILED (also for a line that ends before the whole answer is here),
+                FETCH_TIMEOUT (also for a drip).
         """
 
 

@@ -129,8 +129,8 @@ class HttpFetcher(Fetcher):
         try:
             await stream.do_handshake()
         except trio.BrokenResourceError as error:
-            if not isinstance(error.__cause__, ssl.SSLError):
-                raise
+            if not isinstance(error.__cause__, ssl.SSLError) or isinstance(error.__cause__, ssl.SSLEOFError):
+                raise  # the line ended: that says nothing about the server
             raise PeerError(Code.TLS_FAILED, str(error.__cause__)[:200], domain=request.domain) from error
         return stream
 
@@ -143,7 +143,7 @@ class HttpFetcher(Fetcher):
         )
         await line.send_all(exchange.data_to_send())
         window_ends, bytes_at_start = trio.current_time() + self._minimum_window_seconds, 0
-        while (answer := exchange.receive(bytes(await line.receive_some(_RECEIVE_BYTES)))) is None:
+        while (answer := _taken(exchange, bytes(await line.receive_some(_RECEIVE_BYTES)))) is None:
             now = trio.current_time()
             if now < window_ends:
                 continue
@@ -151,6 +151,17 @@ class HttpFetcher(Fetcher):
                 raise TransportError(Code.FETCH_TIMEOUT, "the server drips", phase="read")
             window_ends, bytes_at_start = now + self._minimum_window_seconds, exchange.body_bytes
         return answer
+
+
+def _taken(exchange: HttpExchange, data: bytes) -> HttpAnswer | None:
+    """See `HttpExchange.receive`; where the line ends too early, the line has failed and not the server."""
+    try:
+        return exchange.receive(data)
+    except PeerError as error:
+        if data:
+            raise
+        detail = f"the line ended before the whole answer: {error.detail}"
+        raise TransportError(Code.CONNECT_FAILED, detail, phase="read") from error
 
 
 def _check_head(request: _Request, status: int, headers: Mapping[str, str]) -> None:

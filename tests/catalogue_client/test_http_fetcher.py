@@ -230,9 +230,18 @@ async def test_gzip_bomb_is_refused_without_unpacking(authority: trustme.CA) -> 
             await fetch(HttpFetcher(dialler, context_of(authority)), max_bytes=1 << 20)
 
 
-async def test_truncated_body_is_refused(authority: trustme.CA) -> None:
-    async with serving(answering(response(b"x" * 100)[:-50]), authority) as dialler:
-        with refused(Code.BAD_REPLY):
+@pytest.mark.parametrize("came", [0, 10, 80, 120])
+async def test_a_line_that_ends_before_the_whole_answer_has_failed_and_not_the_server(
+    authority: trustme.CA, came: int
+) -> None:
+    async with serving(answering(response(b"x" * 100)[:came]), authority) as dialler:
+        with refused(Code.CONNECT_FAILED, TransportError):
+            await fetch(HttpFetcher(dialler, context_of(authority)))
+
+
+async def test_a_line_that_ends_in_the_tls_handshake_has_failed_and_not_the_server(authority: trustme.CA) -> None:
+    async with serving(answering(), None) as dialler:
+        with refused(Code.CONNECT_FAILED, TransportError):
             await fetch(HttpFetcher(dialler, context_of(authority)))
 
 

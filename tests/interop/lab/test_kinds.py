@@ -15,6 +15,7 @@ import trio
 from interop.lab.core.scene import LabScene, check_scene
 from interop.lab.core.verdict import State
 from interop.lab.kept import KeptLab, make_lab
+from interop.lab.line_proxy import Line
 from interop.lab.run import LabReport, run_scene
 from interop.lab.scene_nodes import filled
 from interop.lab.world import WorldPlan
@@ -89,6 +90,17 @@ recovery_seconds = 15
 """
 
 
+SPEAKER = """
+title = "A bare link speaker"
+domain = [{ name = "a.example" }, { name = "l.example", kind = "link" }]
+runtime = [{ name = "anna", domain = "a.example" }, { name = "luis", domain = "l.example" }]
+load = [{ from = "luis", to = "anna", seconds = 8 }]
+
+[promise]
+tests = ["once", "order", "kept", "genuine"]
+"""
+
+
 async def report_of(text: str, folder: Path) -> LabReport:
     scene = msgspec.toml.decode(text, type=LabScene)
     check_scene(scene, "kinds")
@@ -106,6 +118,27 @@ async def test_nodes_of_six_makes_keep_the_promises_among_each_other(tmp_path: P
     assert broken(report) == {}
     heard = {(one.key[0], one.runtime) for one in report.seen.arrived if one.key is not None}
     assert heard == {(load.from_, load.to) for load in report.scene.load}
+
+
+@pytest.mark.long
+async def test_lines_that_end_while_documents_are_fetched_cost_seconds_and_no_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Our node asks for documents when a partner connects, and without them refuses the link; it asks again after 5 s."""
+    pass_on = Line._pass_on
+    ended: list[str] = []
+
+    async def end_first(line: Line, near: trio.SocketStream, port: int) -> None:
+        if line.address == "127.42.1.2" and not ended:
+            ended.append(line.address)
+            await near.receive_some()
+        else:
+            await pass_on(line, near, port)
+
+    monkeypatch.setattr(Line, "_pass_on", end_first)
+    report = await report_of(SPEAKER, tmp_path)
+    assert ended
+    assert broken(report) == {}
 
 
 @pytest.mark.long
