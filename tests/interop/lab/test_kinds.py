@@ -124,7 +124,7 @@ async def test_nodes_of_six_makes_keep_the_promises_among_each_other(tmp_path: P
 async def test_lines_that_end_while_documents_are_fetched_cost_seconds_and_no_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Our node asks for documents when a partner connects, and without them refuses the link; it asks again after 5 s."""
+    """Our node asks for documents when a partner connects; without them it refuses the link, and asks after 5 s."""
     pass_on = Line._pass_on
     ended: list[str] = []
 
