@@ -34,7 +34,7 @@ def _arguments(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", default="1", help="draws another sample (default: 1)")
     parser.add_argument("--guards", action="store_true", help="change guards only")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes at a time (default: cores)")
-    parser.add_argument("--budget", type=float, default=30.0, help="seconds of tests for each change (default: 30)")
+    parser.add_argument("--budget", type=float, default=30.0, help="CPU seconds of tests for each change (default: 30)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the result as one object")
     return parser.parse_args(words)
 
