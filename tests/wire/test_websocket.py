@@ -183,6 +183,13 @@ def test_nonsense_in_place_of_a_request_fails_the_handshake() -> None:
     assert not server.is_open
 
 
+def test_a_fault_before_the_handshake_is_closed_with_no_code() -> None:
+    server = ServerWebSocket()
+    server.fail(TOO_BIG)
+    assert server.is_broken
+    assert server.fault_code is None
+
+
 def test_a_bearer_token_of_the_request_is_known() -> None:
     client = ClientWebSocket("ws://a.example/ws", headers={"Authorization": "Bearer abc"}, is_binary=False)
     server = ServerWebSocket()
@@ -491,6 +498,13 @@ def test_messages_of_a_server_reach_the_library_at_the_other_end(sizes: list[int
     server.close(1001)
     assert client.receive(server.data_to_send()) == [*messages, b"last"]
     assert client.close_code == 1001
+
+
+@pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
+def test_a_server_tells_the_size_of_a_message_in_as_few_bytes_as_it_fits_in(size: int) -> None:
+    _, server = connected(is_binary=True)
+    server.send([b"x" * size])
+    assert server.data_to_send() == frame(2, b"x" * size, masked=False)
 
 
 @pytest.mark.parametrize(

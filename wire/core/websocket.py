@@ -265,10 +265,10 @@ def _span_of_frame(data: bytes, position: int, end: int) -> tuple[int, int]:
     """
     if end - position < _SHORT_HEAD_BYTES:
         is_unmasked = end - position > 1 and data[position + 1] < _MASKED
-        return 0, -1 if is_unmasked else position + _SHORT_HEAD_BYTES
+        return position, -1 if is_unmasked else position + _SHORT_HEAD_BYTES
     second = data[position + 1]
     if second < _MASKED:
-        return 0, -1
+        return position, -1
     length = second - _MASKED
     start = position + _SHORT_HEAD_BYTES
     if length >= _TWO_BYTES:
