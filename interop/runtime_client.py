@@ -14,7 +14,7 @@ import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import ClassVar, Final, cast
 from urllib.parse import urlsplit
 
 import trio
@@ -84,7 +84,12 @@ class RuntimeClient:
     Use: `await nursery.start(client.run)` connects and opens the session; requests follow; `await client.close()`
     ends it.
     Everything that is not an answer to a request goes to `on_message`, at once and in order.
+
+    Attributes:
+        events_bear_ids: Its node wants an id in messages that ask for no answer as well.
     """
+
+    events_bear_ids: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -46,7 +46,10 @@ Reach = Callable[[str], tuple[str, int]]
 
 @dataclass(eq=False)
 class _Way:
-    """What is under way between us and one domain. `waiting` are messages that were not acknowledged, by number."""
+    """What is under way between us and one domain. `waiting` are messages that were not acknowledged, by number.
+
+    The newest of the `lines` that are up is the one that is written to.
+    """
 
     domain: str
     stream: str = field(default_factory=lambda: token_hex(_STREAM_CHARS // 2))
@@ -54,8 +57,8 @@ class _Way:
     waiting: dict[int, bytes] = field(default_factory=dict)
     peer_stream: str = ""
     processed: dict[str, int] = field(default_factory=dict)
-    line: LinkLine | None = None
-    moved: trio.Event = field(default_factory=trio.Event)
+    lines: list[LinkLine] = field(default_factory=list)
+    moved: trio.lowlevel.ParkingLot = field(default_factory=trio.lowlevel.ParkingLot)
     is_dialled: bool = False
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
 
@@ -63,7 +66,7 @@ class _Way:
         """Number one message."""
         self.number += 1
         self.waiting[self.number] = raw
-        self.moved.set()
+        self.moved.unpark_all()
 
     def acknowledged(self, number: int) -> None:
         """Everything up to a number was processed."""
@@ -146,7 +149,7 @@ class LinkSpeaker(ForeignNode):
         return self._ways.setdefault(domain, _Way(domain))
 
     def _dial_if_needed(self, way: _Way) -> None:
-        if way.waiting and way.line is None and not way.is_dialled and self._nursery is not None:
+        if way.waiting and not way.lines and not way.is_dialled and self._nursery is not None:
             way.is_dialled = True
             self._nursery.start_soon(self._dial, way)
 
@@ -174,9 +177,9 @@ class LinkSpeaker(ForeignNode):
         return way, hello.stream
 
     async def _dial(self, way: _Way) -> None:
-        """Visit a domain while something waits for it and no line of its own is there."""
+        """Visit a domain while something waits for it and no line to it is up."""
         with way.scope:
-            while way.waiting and way.line is None:
+            while way.waiting and not way.lines:
                 with suppress(HostError, trio.TooSlowError, *_LOST):
                     await self._visit(way)
                 await trio.sleep(_AGAIN_SECONDS)
@@ -218,8 +221,9 @@ class LinkSpeaker(ForeignNode):
         return await line.receive_kind(FrameKind.WELCOME)
 
     async def _talk(self, line: LinkLine, way: _Way, stream: str) -> None:
-        """After the handshake, until the line ends. The newest line of a domain is the one that is written to."""
-        way.line, way.peer_stream = line, stream
+        """After the handshake, until the line ends."""
+        way.lines.append(line)
+        way.peer_stream = stream
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._write, line, way)
@@ -229,20 +233,20 @@ class LinkSpeaker(ForeignNode):
         except* _LOST:
             pass
         finally:
-            if way.line is line:
-                way.line = None
-                self._dial_if_needed(way)
+            way.lines.remove(line)
+            way.moved.unpark_all()
+            self._dial_if_needed(way)
 
     async def _write(self, line: LinkLine, way: _Way) -> None:
+        """Write what was not acknowledged, once on each line."""
         sent = 0
-        while way.line is line:
-            way.moved = trio.Event()
+        while True:
             new = [(number, raw) for number, raw in way.waiting.items() if number > sent]
-            if new:
+            if new and way.lines[-1] is line:
                 sent = new[-1][0]
                 await line.send(*encode_messages(new))
             else:
-                await way.moved.wait()
+                await way.moved.park()
 
     async def _take(self, line: LinkLine, way: _Way, stream: str, frame: LinkFrame) -> None:
         if frame.kind is FrameKind.ACK:

@@ -34,6 +34,8 @@ class _Ear(LocalRuntime):
 class LocalClient(RuntimeClient):
     """One runtime at a simulated node. Events bear an id, since these nodes take no message without one."""
 
+    events_bear_ids = True
+
     def __init__(self, node: ForeignNode, runtime: str, on_message: Callable[[Incoming], None]) -> None:
         super().__init__(url="", runtime=runtime, ssl_context=None, on_message=on_message)
         self._node = node

@@ -246,7 +246,8 @@ class LabRuntime:
         key = (self.name, to.name, number)
         value = {"key": key, "pad": pad}
         trace = f"lab:{self.name}:{to.name}:{number}"
-        id_ = str(self.client.next_id) if load.kind == "request" else ""
+        is_request = load.kind == "request"
+        id_ = str(self.client.next_id) if is_request or self.client.events_bear_ids else ""
         sent = Sent(
             key=key,
             kind=load.kind,
@@ -257,7 +258,7 @@ class LabRuntime:
         )
         self.notes.seen.sent.append(sent)
         body = {"value": value, "trace": trace}
-        if id_:
+        if is_request:
             self._asked[int(id_)] = key
         try:
             if load.kind == "event":

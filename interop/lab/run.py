@@ -200,14 +200,16 @@ class Play:
     async def _settle(self) -> None:
         """Until all that was sent has arrived, or nothing has come for a while; then a moment for repetitions."""
         deadline = trio.current_time() + self._scene.promise.settle_seconds
+        recovery_seconds = self._scene.promise.recovery_seconds
         count, quiet_until = -1, 0.0
         while trio.current_time() < deadline:
             seen = self.notes.seen
-            if {one.key for one in seen.sent} <= {one.key for one in seen.arrived}:
+            outstanding = seen.outstanding()
+            if not outstanding:
                 break
             if len(seen.arrived) != count:
                 count, quiet_until = len(seen.arrived), trio.current_time() + self._quiet_seconds
-            elif trio.current_time() > quiet_until:
+            elif trio.current_time() > quiet_until and self.notes.now() > seen.hit_until(outstanding, recovery_seconds):
                 break
             await trio.sleep(_LOOK_SECONDS)
         await trio.sleep(_LAST_SECONDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -164,3 +165,13 @@ class Seen:
     hops: dict[str, list[Hop]] = field(default_factory=dict)
     log_lines: dict[str, list[str]] = field(default_factory=dict)
     ended: float = 0.0
+
+    def outstanding(self) -> set[Key]:
+        """Messages of which nobody has seen an end: they did not arrive, and nobody answered."""
+        return {one.key for one in self.sent} - {one.key for one in self.arrived} - {one.key for one in self.answered}
+
+    def hit_until(self, keys: Iterable[Key], recovery_seconds: float) -> float:
+        """Until when messages may still be held up by faults of their pairs; 0 if nothing hit any of them."""
+        pairs = {(self.domains[source], self.domains[target]) for source, target, _ in keys}
+        ends = [one.ended for one in self.faults if any(one.hits(*pair) for pair in pairs)]
+        return max(ends) + recovery_seconds if ends else 0.0
