@@ -7,7 +7,7 @@ seen; or when it left in order. No clock of another machine is asked. See docs/a
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import trio
@@ -21,6 +21,8 @@ logger = logging.getLogger("msg_node")
 
 SILENT_SECONDS: Final = LEASE_SECONDS
 """Without a renewal for so long, a node has died."""
+TAKEN_OVER_SECONDS: Final = SILENT_SECONDS + 5.0
+"""After so long, another node has gone on with the work of one that has died (`WorkTakeover`)."""
 
 
 class Membership:
@@ -70,6 +72,19 @@ class Membership:
             (name, row)
             for name, row in self._rows.items()
             if name in self._listening and now - self._seen_at[name] > SILENT_SECONDS
+        ]
+
+    def unreachable(self, connected: Collection[str]) -> list[str]:
+        """The other nodes that may have parked work of the domain, and that are not among those.
+
+        They are alive, or died so lately that nobody has gone on with their work yet.
+        """
+        now = self._clock()
+        is_blind = now - self._read_at > SILENT_SECONDS
+        return [
+            name
+            for name in self._listening.difference(connected)
+            if is_blind or (self._rows[name].is_held and now - self._seen_at[name] <= TAKEN_OVER_SECONDS)
         ]
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

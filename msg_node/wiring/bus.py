@@ -12,6 +12,7 @@ from msg_node.admin.core.admin_service import admin_service
 from msg_node.admin.core.pep_service import pep_service
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
+from msg_node.bus.delivery_of_nodes import DELIVERY_OF_NODES, DeliveryOfNodes
 from msg_node.bus.recorder import Recorder
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.send_queues import SendQueues
@@ -19,9 +20,11 @@ from msg_node.bus.services import Services
 from msg_node.bus.taps import Taps
 from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
 from msg_node.kernel.service import Service
+from msg_node.node_state import NodeState
 from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.registries.core.twin_service import TwinService
+from msg_node.requests.core.delivery_service import DeliveryService
 from msg_node.services import VERSION, NodeFacts, make_services
 from msg_node.sessions.core.session_service import Announced, PermitGuest, SessionService
 from msg_node.settings.addresses import build_missed
@@ -89,25 +92,42 @@ def build_bus(
         nodes=None if cluster is None else cluster.parts,
     )
     permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
-    of_nodes: dict[str, Service] = {}
-    if cluster is not None:
-        registries = RegistriesOfNodes(cluster.parts.questions, RegistryService(state))
-        twins = TwinsOfNodes(cluster.parts.questions, TwinService(state, state.delivery.queues))
-        for domain in state.domains:
-            of_nodes[f"domain://registry.{domain}"] = registries.service
-            of_nodes[f"domain://msg-node.{domain}/twin"] = twins.service
-    services = _build_services(foundation, decisions, backends, inventory, permit_guest, of_nodes)
+    of_nodes = None if cluster is None else ServicesOfNodes(state, cluster)
+    answered_anywhere = {} if of_nodes is None else of_nodes.by_key
+    services = _build_services(foundation, decisions, backends, inventory, permit_guest, answered_anywhere)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
     bus.restore()
     backends.connect(bus)
-    if cluster is not None:
-        bus.inquiries.connect(REGISTRIES_OF_NODES, registries.ask)
-        bus.inquiries.connect(TWINS_OF_NODES, twins.ask)
+    if of_nodes is not None:
+        of_nodes.connect(bus)
     if recorder is not None:
         recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
     return BuiltBus(bus, steps, onlookers, recorder)
+
+
+class ServicesOfNodes:
+    """Services of one of several nodes that answer about what all of them have."""
+
+    def __init__(self, state: NodeState, cluster: ClusterNode) -> None:
+        questions = cluster.parts.questions
+        self._registries = RegistriesOfNodes(questions, RegistryService(state))
+        self._twins = TwinsOfNodes(questions, TwinService(state, state.delivery.queues))
+        self._delivery = DeliveryOfNodes(questions, DeliveryService(state), state.take_changes, cluster.unreachable)
+        self.by_key: dict[str, Service] = {}
+        """The services by canonical key."""
+        for domain in state.domains:
+            self.by_key[f"domain://registry.{domain}"] = self._registries.service
+            self.by_key[f"domain://msg-node.{domain}/twin"] = self._twins.service
+            self.by_key[f"domain://msg-node.{domain}/delivery"] = self._delivery.service
+
+    def connect(self, bus: Bus) -> None:
+        """Have the other nodes asked; once, before anything runs."""
+        bus.inquiries.connect(REGISTRIES_OF_NODES, self._registries.ask)
+        bus.inquiries.connect(TWINS_OF_NODES, self._twins.ask)
+        bus.inquiries.connect(DELIVERY_OF_NODES, self._delivery.ask)
+        self._delivery.effects = bus.effects
 
 
 def _build_services(

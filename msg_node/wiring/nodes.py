@@ -219,6 +219,10 @@ class ClusterNode:
     state: NodeState
     node_key: str
 
+    def unreachable(self) -> list[str]:
+        """The other nodes that may have parked work of the domain and cannot be asked now."""
+        return self.membership.unreachable(self.parts.questions.bus.connected)
+
     async def claim_restored(self) -> None:
         """Claim what this name stored. What its runtimes have taken to another node meanwhile is ended here."""
         sessions = [one for one in self.state.sessions if not one.is_guest]

@@ -13,6 +13,7 @@ import trio
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession
+from msg_node.bus.delivery_of_nodes import DELIVERY_OF_NODES, DeliveryOfNodes
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
@@ -30,6 +31,7 @@ from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.twin_service import TwinService
+from msg_node.requests.core.delivery_service import DeliveryService
 from msg_node.storage.state_file import Rows
 from msg_node.storage.state_store import DurableRows, StateStore
 from protofly.errors import Code, HostError
@@ -84,6 +86,7 @@ class ClusterNode:
         self.name = name
         self.registries = RegistriesOfNodes(questions, RegistryService(state))
         self.twins = TwinsOfNodes(questions, TwinService(state, state.delivery.queues))
+        self.delivery = delivery_of(questions, state)
         self.buses = buses
         self.directory = MemoryDirectory(name, directories)
         self.claims = AddressClaims(store, self.directory, name)
@@ -119,6 +122,8 @@ class ClusterNode:
     async def run(self, rig: RuntimeRig, *, task_status: trio.TaskStatus[None]) -> None:
         rig.bus.inquiries.connect(REGISTRIES_OF_NODES, self.registries.ask)
         rig.bus.inquiries.connect(TWINS_OF_NODES, self.twins.ask)
+        rig.bus.inquiries.connect(DELIVERY_OF_NODES, self.delivery.ask)
+        self.delivery.effects = rig.bus.effects
         self.claims.restored(list(rig.state.sessions))
         await self.claims.restart([])
         links = self.join(rig)
@@ -132,12 +137,24 @@ class ClusterNode:
             task_status.started()
 
 
+def delivery_of(questions: NodeQuestions, state: NodeState) -> DeliveryOfNodes:
+    """The service of the domain; a node that the bus between nodes has and that is cut off cannot be asked."""
+
+    def unreachable() -> list[str]:
+        bus = questions.bus
+        assert isinstance(bus, MemoryNodeBus)
+        return sorted(bus.cut_off)
+
+    return DeliveryOfNodes(questions, DeliveryService(state), state.take_changes, unreachable)
+
+
 def registry_at(questions: NodeQuestions, state: NodeState) -> dict[str, Service]:
-    """The registry of the domain, and its twin."""
+    """The registry of the domain, its twin, and where its requests stand."""
     twin = TwinService(state, state.delivery.queues)
     return {
         f"domain://registry.{DOMAIN}": RegistriesOfNodes(questions, RegistryService(state)).service,
         f"domain://msg-node.{DOMAIN}/twin": TwinsOfNodes(questions, twin).service,
+        f"domain://msg-node.{DOMAIN}/delivery": delivery_of(questions, state).service,
     }
 
 

@@ -18,6 +18,7 @@ from msg_node.requests.core.delivery_status import CANCELLED, Status, read_statu
 from msg_node.requests.core.inbox import InboxEntry
 from msg_node.requests.core.parked import FinishedRequest, ParkedRequest, Sender
 from msg_node.requests.core.tables import RequestTables, is_sender
+from msg_node.requests.core.viewer import Viewer, viewer_of
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, RESOURCES_ENTRIES
@@ -39,75 +40,85 @@ class DeliveryService:
         Raises:
             PeerError: BAD_TYPE, BAD_BODY, NO_SUCH_REQUEST, ALREADY_FINAL.
         """
-        request_id = text_of(request.members, "resource", "requestId")
+        return self.serve(request, viewer_of(self._state, request.caller))
+
+    def serve(self, request: ServiceRequest, viewer: Viewer) -> Answer:
+        """The same for somebody who may have asked at another node. Raises PeerError, as above."""
+        request_id = request_id_of(request)
         match request.message.type:
             case "read":
                 if request_id:
-                    return Answer(value=self._one(request.caller, request_id), durability=Durability.REQUIRED)
-                listed = self._listed(request.caller, request.members)
-                return Answer(value=listed, durability=Durability.REQUIRED)
+                    return Answer(value=self._one(viewer, request_id), durability=Durability.REQUIRED)
+                return Answer(value=self._listed(viewer, request.members), durability=Durability.REQUIRED)
             case "delete":
                 if not request_id:
                     raise PeerError(Code.BAD_BODY, "resource is to name a request")
-                return self._cancel(request.caller, request_id, request.now)
+                return self._cancel(viewer, request_id, request.now)
             case _:
                 raise PeerError(Code.BAD_TYPE, "this service knows read and delete")
 
-    def _one(self, caller: Caller, request_id: str) -> dict[str, object]:
-        entry = self._open(caller, request_id)
+    def viewer(self, caller: Caller) -> Viewer:
+        """Who asks at this node."""
+        return viewer_of(self._state, caller)
+
+    def has_given(self, viewer: Viewer, request_id: str) -> bool:
+        """True for a request that is not ours any more, since another node of the domain was given it."""
+        finished = self._delivery.parking.finished.find(viewer.domain, request_id)
+        return finished is not None and not finished.word.status.is_final
+
+    def _one(self, viewer: Viewer, request_id: str) -> dict[str, object]:
+        entry = self._open(viewer, request_id)
         if entry is not None:
             return _described(entry)
         notice = self._delivery.inboxes.find(request_id)
-        if notice is not None and notice.is_final and self._may_see_notice(caller, notice):
+        if notice is not None and notice.is_final and self._may_see_notice(viewer, notice):
             return {
                 "to": notice.queue,
                 "from": notice.owner,
                 **msgspec.json.decode(notice.body, type=dict[str, object]),
             }
-        return _ended(self._finished(caller, request_id))
+        return _ended(self._finished(viewer, request_id))
 
-    def _cancel(self, caller: Caller, request_id: str, now: float) -> Answer:
-        entry = self._open(caller, request_id)
+    def _cancel(self, viewer: Viewer, request_id: str, now: float) -> Answer:
+        entry = self._open(viewer, request_id)
         if entry is None:
-            finished = self._finished(caller, request_id)
+            finished = self._finished(viewer, request_id)
             raise PeerError(Code.ALREADY_FINAL, f"the request is {finished.word.status.value}")
-        is_sender = self._is_sender(caller, entry.sender, entry.request.from_key)
-        self._delivery.cancelled.append((entry, is_sender))
+        by_sender = viewer.has_sent(self._state, entry.sender, entry.request.from_key)
+        self._delivery.cancelled.append((entry, by_sender))
         if entry.status is Status.PENDING and not entry.is_acknowledged:
             self._delivery.parking.finish(entry, CANCELLED, now)
             return Answer(value={"requestId": request_id, "status": Status.CANCELLED.value})
         value = {"requestId": request_id, "status": entry.status.value}
         return Answer(202, value, description="the recipient has it, and is asked to leave it undone")
 
-    def _open(self, caller: Caller, request_id: str) -> ParkedRequest | None:
-        entry = self._delivery.parking.find(caller.domain if caller.is_link else "", request_id)
-        if entry is None and not caller.is_link:
+    def _open(self, viewer: Viewer, request_id: str) -> ParkedRequest | None:
+        entry = self._delivery.parking.find(viewer.domain, request_id)
+        if entry is None and not viewer.domain:
             entry = self._delivery.parking.find_foreign(request_id)
         if entry is None:
             return None
-        seen = self._may_see(caller, entry.sender, entry.request.from_key, entry.queue)
+        seen = self._may_see(viewer, entry.sender, entry.request.from_key, entry.queue)
         return entry if seen else None
 
-    def _finished(self, caller: Caller, request_id: str) -> FinishedRequest:
-        finished = self._delivery.parking.finished.find(caller.domain if caller.is_link else "", request_id)
-        if finished is None or not self._may_see(caller, finished.sender, finished.from_key, finished.queue):
+    def _finished(self, viewer: Viewer, request_id: str) -> FinishedRequest:
+        finished = self._delivery.parking.finished.find(viewer.domain, request_id)
+        if finished is None or not finished.word.status.is_final or not self._may_see_finished(viewer, finished):
             raise PeerError(Code.NO_SUCH_REQUEST, "no such request is known")
         return finished
 
-    def _may_see(self, caller: Caller, sender: Sender, from_key: str, queue: str) -> bool:
-        if caller.is_operator or self._is_sender(caller, sender, from_key):
+    def _may_see(self, viewer: Viewer, sender: Sender, from_key: str, queue: str) -> bool:
+        if viewer.is_operator or viewer.has_sent(self._state, sender, from_key):
             return True
-        return not caller.is_link and self._state.owners.owner(queue) == caller.number
+        return not viewer.domain and queue in viewer.addresses
 
-    def _may_see_notice(self, caller: Caller, notice: InboxEntry) -> bool:
-        return self._may_see(caller, notice.sender, notice.owner, notice.queue)
+    def _may_see_finished(self, viewer: Viewer, finished: FinishedRequest) -> bool:
+        return self._may_see(viewer, finished.sender, finished.from_key, finished.queue)
 
-    def _is_sender(self, caller: Caller, sender: Sender, from_key: str) -> bool:
-        if caller.is_link:
-            return sender.domain == caller.domain
-        return is_sender(self._state, caller.number, sender, from_key)
+    def _may_see_notice(self, viewer: Viewer, notice: InboxEntry) -> bool:
+        return self._may_see(viewer, notice.sender, notice.owner, notice.queue)
 
-    def _listed(self, caller: Caller, members: Members) -> list[dict[str, object]]:
+    def _listed(self, viewer: Viewer, members: Members) -> list[dict[str, object]]:
         criteria = object_of(members, "criteria")
         check_texts(criteria, "to", "from")
         to, from_ = text_of(criteria, "to"), text_of(criteria, "from")
@@ -117,31 +128,27 @@ class DeliveryService:
         to_key, from_key = key_or_refuse(to) if to else "", key_or_refuse(from_) if from_ else ""
         found = [
             entry
-            for entry in self._candidates(caller)
+            for entry in self._candidates(viewer)
             if (not to_key or to_key in (entry.queue, entry.request.to_key))
             and (not from_key or from_key == entry.request.from_key)
             and (status is None or status is entry.status)
         ]
         return [_described(entry) for entry in _page(found, members)]
 
-    def _candidates(self, caller: Caller) -> list[ParkedRequest]:
-        """Everything open that the caller may see, in order of arrival."""
-        parking, state = self._delivery.parking, self._state
-        if caller.is_operator:
+    def _candidates(self, viewer: Viewer) -> list[ParkedRequest]:
+        """Everything open that the viewer may see, in order of arrival."""
+        parking = self._delivery.parking
+        if viewer.is_operator:
             return parking.of_senders(list(parking.senders()))
-        if caller.is_link:
-            return parking.of_senders([Sender("", domain=caller.domain)])
-        session = state.sessions.get(caller.number)
-        if session is None:
-            return []
-        theirs = {Sender(session.runtime_key), Sender(session.runtime_key, session.proof.credential)}
+        if viewer.domain:
+            return parking.of_senders([Sender("", domain=viewer.domain)])
+        theirs = {Sender(viewer.runtime_key), Sender(viewer.runtime_key, viewer.credential)}
         found = {
             entry.number: entry
             for entry in parking.of_senders(theirs)
-            if is_sender(state, caller.number, entry.sender, entry.request.from_key)
+            if viewer.has_sent(self._state, entry.sender, entry.request.from_key)
         }
-        keys = {session.runtime_key, *(canonical_key(row.url) for row in state.owners.owned(caller.number))}
-        for queue in keys & parking.queues.names():
+        for queue in viewer.addresses & parking.queues.names():
             found.update((entry.number, entry) for entry in parking.queues.entries(queue))
         return [found[number] for number in sorted(found)]
 
@@ -198,6 +205,11 @@ class InboxService:
         return _page(
             [one for one in shown if all(one.get(name) == value for name, value in wanted.items())], request.members
         )
+
+
+def request_id_of(request: ServiceRequest) -> str:
+    """The request that is asked about, "" for a list. Raises PeerError: BAD_BODY."""
+    return text_of(request.members, "resource", "requestId")
 
 
 def _described(entry: ParkedRequest) -> dict[str, object]:

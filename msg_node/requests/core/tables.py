@@ -93,8 +93,15 @@ def is_sender(tables: RequestTables, sid: int, sender: Sender, key: str) -> bool
 
     It is of the same runtime, or owns that address now; and it holds the same credential, if there was one.
     """
-    session = tables.sessions.get(sid)
-    if session is None or sender.domain or (sender.credential and sender.credential != session.proof.credential):
+    session, owner = tables.sessions.get(sid), tables.owners.owner(key)
+    if session is None:
         return False
-    owner = tables.owners.owner(key)
-    return owner == sid if owner is not None else session.runtime_key == sender.runtime_key
+    owns = None if owner is None else owner == sid
+    return is_of_sender(session.runtime_key, session.proof.credential, sender, owns=owns)
+
+
+def is_of_sender(runtime_key: str, credential: str, sender: Sender, *, owns: bool | None) -> bool:
+    """The same for a session of that runtime and credential; `owns`: whether it owns the address, None: nobody does."""
+    if sender.domain or (sender.credential and sender.credential != credential):
+        return False
+    return runtime_key == sender.runtime_key if owns is None else owns
