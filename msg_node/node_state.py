@@ -27,6 +27,7 @@ from msg_node.kernel.resources import TAPS_KEY
 from msg_node.kernel.restrictions import Restrictions
 from msg_node.kernel.rules import Rules
 from msg_node.qos.core.leases import Leases
+from msg_node.registries.core.policy_names import PolicyNames
 from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
 from msg_node.registries.core.user_places import LocalUsers
@@ -66,6 +67,7 @@ class NodeState:
     delivery: DeliveryState
     restrictions: Restrictions
     list_marks: ListMarks
+    policy_names: PolicyNames
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +88,20 @@ class HeldBySessions:
     """The holdings of sessions in other tables; they end with the session."""
 
     def __init__(
-        self, owners: Owners, listeners: Listeners, expulsions: Expulsions, leases: Leases, registry: DomainRegistry
+        self,
+        owners: Owners,
+        listeners: Listeners,
+        expulsions: Expulsions,
+        leases: Leases,
+        registry: DomainRegistry,
+        policy_names: PolicyNames,
     ) -> None:
         self._owners = owners
         self._listeners = listeners
         self._expulsions = expulsions
         self._leases = leases
         self._registry = registry
+        self._policy_names = policy_names
         self.bind = owners.bind
         self.unbind = owners.unbind
 
@@ -107,6 +116,7 @@ class HeldBySessions:
         self._owners.release_all(sid)
         self._listeners.remove_all(sid)
         self._leases.end_session(sid)
+        self._policy_names.end_session(sid)
         return self._registry.disconnect_session(sid, now=now)
 
 
@@ -127,7 +137,8 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
     )
     guests = Guests(rules.guest_addresses, owners.count, own.domains)
     holders = Holders(owners, listeners, sessions, own)
-    held = HeldBySessions(owners, listeners, expulsions, leases, registry)
+    policy_names = PolicyNames(journal, owners.owner)
+    held = HeldBySessions(owners, listeners, expulsions, leases, registry, policy_names)
     owners.arrivals.watched = (delivery.parking.queues.names(), delivery.inboxes.owners())
     return NodeState(
         own=own,
@@ -153,6 +164,7 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
         delivery=delivery,
         restrictions=Restrictions(journal),
         list_marks=ListMarks(journal),
+        policy_names=policy_names,
     )
 
 
@@ -171,6 +183,7 @@ def restore(state: NodeState, rows: Mapping[Table, Rows], *, now: float) -> None
     state.listeners.restore(rows.get(Table.SUBSCRIPTIONS, {}), sids=sids | set(state.links))
     drop_operators_subscriptions(state)
     state.observer_rights.expulsions.restore(rows.get(Table.EXPULSIONS, {}))
+    state.policy_names.restore(rows.get(Table.OBJECT_POLICIES, {}), sids=sids)
     state.registry.restore(rows.get(Table.REGISTRY, {}), sids=sids, now=now)
     state.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
     state.delivery.restore(rows, now=now)

@@ -95,6 +95,7 @@ class Code(Enum):
     NOT_CONNECTED = (503, "not-connected")
     DRAINING = (503, "draining")
     OVERLOAD = (503, "overload")
+    POLICY_UNAVAILABLE = (503, "policy-unavailable")
     STATE_UNAVAILABLE = (503, "state-unavailable")
     POOL_EMPTY = (503, "pool-empty")
     GATEWAY_TIMEOUT = (504, "timeout")

@@ -145,6 +145,10 @@ SCHEMA_PATTERN_BYTES: Final = 64 << 10  # of a compiled one
 SCHEMA_WORK: Final = 500_000  # parts times bytes: what one check may cost; 25 ms for the dearest schema found
 SCHEMAS_KEPT: Final = 256
 SCHEMA_OBJECTS: Final = 10_000
+OBJECT_POLICIES: Final = 10_000
+OBJECT_POLICIES_PER_SESSION: Final = 256
+OBJECT_POLICY_DOCUMENTS: Final = 256
+OBJECT_POLICY_WAIT_SECONDS: Final = 1.0  # when to ask again while a document is being read
 
 # Domain registry. Source: message specification, section 10; data formats, section 5.3.
 REGISTRY_EXPIRES_SECONDS: Final = 3600
@@ -445,6 +449,7 @@ POLICY_BUNDLE_FILES: Final = 16
 POLICY_BUNDLES: Final = 32
 POLICY_ROLL_BACKS: Final = 8
 POLICY_REDIRECTS: Final = 4
+POLICY_DOCUMENT_RULES: Final = 256
 POLICY_SETS: Final = 256
 POLICY_RULES: Final = 200_000
 POLICY_RULES_PER_MESSAGE: Final = 2_000

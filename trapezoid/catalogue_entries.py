@@ -24,6 +24,8 @@ from catalogue_client.core.legacy import decode_source_package
 from msg_node.kernel.data_schemas import DataSchema
 from msg_node.site.publication import INDEX_NAME, Publication, PublishedEntry, SiteFolder
 from msg_node.storage.file_checks import read_file
+from policy.core.document import read_document
+from policy.core.object_policies import compile_document
 from protofly.documents import SigningKey, decode_envelope, decode_manifest, parse_strict
 from protofly.errors import HostError, PeerError, SettingsError
 from protofly.limits import DESCRIPTOR_BYTES
@@ -56,8 +58,11 @@ KINDS: Final[Mapping[str, _Kind]] = {
         "3", {"type": "HYPERTY_RUNTIME", **_CODE}, ("runtimeType", "hypertyCapabilities", "protocolCapabilities")
     ),
     "idp-proxy": _Kind("5", {"type": "IDP_PROXY", **_CODE, "interworking": False, "idpProxy": True}),
+    "policy": _Kind("6", {"type": "POLICY", "language": "JSON"}),
 }
 """The kinds, and the attributes that their descriptors have if nothing else is said."""
+_IN_JSON: Final = ("dataschema", "policy")
+"""Kinds whose source is JSON and no code; nodes read it."""
 
 
 class _Attributes(msgspec.Struct, rename="camel"):
@@ -271,7 +276,7 @@ class _Draft:
             descriptor["signature"] = package["signature"] = sign_envelope(signed, SIGNATURE_TYPE, keys).decode()
         files = msgspec.json.encode(descriptor), msgspec.json.encode(package)
         for file, what in zip(files, ("descriptor", "source package"), strict=True):
-            is_read_by_nodes = what == "descriptor" or self._request.kind == "dataschema"
+            is_read_by_nodes = what == "descriptor" or self._request.kind in _IN_JSON
             if is_read_by_nodes and len(file) > DESCRIPTOR_BYTES:
                 raise SettingsError(f"the {what} has {len(file):,} bytes; readers take {DESCRIPTOR_BYTES:,}")
         return files
@@ -345,13 +350,27 @@ def _read_source(request: EntryRequest) -> _Source:
             except (PeerError, UnicodeDecodeError) as exc:
                 raise SettingsError(f"{request.file}: sourcePackage: {exc}") from exc
             attributes = members | attributes
-        elif request.kind != "dataschema":
+        elif request.kind not in _IN_JSON:
             raise SettingsError(f"{request.file}: expected code (.js), or a descriptor with its sourcePackage")
-    if request.kind == "dataschema":
+    if request.kind == "policy":
+        text = _policy_text(request.file, text)
+    elif request.kind == "dataschema":
         _object(request.file, text)
     elif not text.strip():
         raise SettingsError(f"{request.file}: there is no code in it")
     return _Source(attributes, text, name)
+
+
+def _policy_text(path: Path, text: str) -> str:
+    """The policy of a file (JSON or TOML) as nodes read it, once it has been compiled and its tests have run.
+
+    Raises:
+        SettingsError: Nodes would not use it.
+    """
+    if path.suffix == ".toml":
+        text = msgspec.json.encode(read_document(text, name=path.name, syntax="toml").value).decode()
+    compile_document(text, path.name)
+    return text
 
 
 def _text(path: Path) -> str:

@@ -25,6 +25,7 @@ _KINDS = {
     "dataschema": "dataschema",
     "dataobjectschema": "dataschema",
     "idp-proxy": "idp-proxy",
+    "policy": "policy",
 }
 _FILES = {"hyperty": ".hy.json", "protocolstub": ".ps.json", "dataschema": ".ds.json", "idp-proxy": ".idp.json"}
 """What the static variant of a catalogue calls its files."""

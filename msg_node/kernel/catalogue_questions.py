@@ -31,7 +31,20 @@ def schema_question(address: str, asked_by: str) -> CatalogueQuestion:
     Raises:
         PeerError: BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID: it is no address of a schema.
     """
+    return _question(address, asked_by, "dataschema", "schema")
+
+
+def policy_question(address: str, asked_by: str) -> CatalogueQuestion:
+    """The question for the policy of an object at an address.
+
+    Raises:
+        PeerError: BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID: it is no address of a policy.
+    """
+    return _question(address, asked_by, "policy", "policy")
+
+
+def _question(address: str, asked_by: str, kind: str, noun: str) -> CatalogueQuestion:
     entry = entry_of(address)
-    if entry.kind != "dataschema" or entry.attribute:
-        raise PeerError(Code.BAD_BODY, "no address of a schema")
+    if entry.kind != kind or entry.attribute:
+        raise PeerError(Code.BAD_BODY, f"no address of a {noun}")
     return CatalogueQuestion(entry, asked_by)

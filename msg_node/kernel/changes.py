@@ -35,6 +35,7 @@ class Table(Enum):
     TWIN_VALUES = "twin_values"
     PUSH_TARGETS = "push_targets"
     EXPULSIONS = "expulsions"
+    OBJECT_POLICIES = "object_policies"
     RESTRICTIONS = "restrictions"
     BLOCK_LISTS = "block_lists"
     GIVEN_PARKED = "given_parked"

@@ -162,6 +162,18 @@ class SchemaCount(Counted):
     NOT_ASKED = "schemas not asked for", "schemas that were not asked for, since too many wait"
 
 
+class DocumentCount(Counted):
+    """Policies of objects: `backends.documents` in the status."""
+
+    NAMED = "policies named", "objects whose owner named a policy, also another one than before"
+    NOT_OURS = "policies ignored: not ours", "policies that are no entries of our own catalogue, which are ignored"
+    NOT_OWNER = "policies ignored: not the owner", "policies of objects that their senders do not own, also ignored"
+    REFUSED = "policies refused", "messages that were refused, since there are too many policies of objects"
+    READ = "policies read", "policies that were read"
+    NOT_READ = "policies not read: {}", "policies that could not be read, by code", CODES
+    NOT_ASKED = "policies not asked for", "policies that were not asked for, since too many wait"
+
+
 class SiteCount(Counted):
     """Clients of the site: `site` in the status."""
 

@@ -95,6 +95,8 @@ def middleware_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, .
         yield ("middleware", "order"), f"{table} there, but no step `{name}`: nothing would ask for it"
     if settings.middleware.schema.validate and not settings.catalogue.serve:
         yield ("middleware", "schema", "validate"), "schemas are read from catalogues: `[catalogue] serve` has to be on"
+    if settings.policy.documents and not settings.catalogue.serve:
+        yield ("policy", "documents"), "policies are read from the catalogue: `[catalogue] serve` has to be on"
     yield from rate_problems(settings.middleware.rate.by_type, ("middleware", "rate", "by_type"))
     for index, text in enumerate(settings.middleware.authentication.open_to):
         if not text.removesuffix("/*"):

@@ -31,6 +31,13 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     two_persons: Annotated[
         bool, Meta(description="A bundle is activated with another credential than it was added with.")
     ] = False
+    documents: Annotated[
+        bool,
+        Meta(
+            description="Owners of objects may name a policy of our own catalogue for them in `body.policy`; it can "
+            "only deny what would pass."
+        ),
+    ] = False
     allow: Annotated[
         tuple[str, ...] | None,
         Meta(description="If given, no other domains pass, whatever rules and peers say; `[]`: nobody. `*.b.example`."),

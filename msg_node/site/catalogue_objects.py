@@ -19,7 +19,7 @@ from msg_node.site.publication import Publication, SiteFolder
 from protofly.errors import SettingsError
 
 PACKAGE_TYPE: Final = "sourcepackage"
-CATALOGUE_TYPES: Final = ("dataschema", "hyperty", "idp-proxy", "protocolstub", "runtime", PACKAGE_TYPE)
+CATALOGUE_TYPES: Final = ("dataschema", "hyperty", "idp-proxy", "policy", "protocolstub", "runtime", PACKAGE_TYPE)
 _CODE: Final = "sourceCode"
 
 

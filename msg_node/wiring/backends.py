@@ -24,17 +24,19 @@ from msg_node.backends.connector_stubs import ConnectorStub
 from msg_node.backends.core.connector_requests import connector_name, connector_service
 from msg_node.backends.qos_watch import QosWatch
 from msg_node.backends.registry_watch import RegistryWatch
-from msg_node.backends.schemas import SchemaReader
+from msg_node.backends.sources import SourceReader, document_reader, schema_reader
 from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
 from msg_node.identity.mark_keeper import CHANNEL as MARKS_CHANNEL
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
+from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.domain_records import RECORDS_CHANNEL
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.qos.core.qos_service import BROKER, QosService
 from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
 from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
+from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.registries.validation import Validation
 from msg_node.requests.core.push_service import PushService
 from msg_node.settings.model import Settings
@@ -43,6 +45,7 @@ from msg_node.settings.registries import BackendSettings
 from msg_node.site.site import Site
 from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.identity import IdentityServices
+from policy.core.engine import CompiledPolicies
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
 
@@ -53,6 +56,7 @@ class Backends:
     Use: `services` go into the table of services, then `connect`, then `run` in a nursery.
 
     Attributes:
+        documents: Policies of objects; None: nobody may name any.
         validation: Holds changes against schemas; None: nothing does.
     """
 
@@ -89,8 +93,9 @@ class Backends:
         self._qos_watch: QosWatch | None = None
         self._push_key = None if settings.push is None else PushKey(settings.push.key, settings.push.subject)
         self._push: WebPush | None = None
-        self._schemas: SchemaReader | None = None
+        self._readers: tuple[SourceReader[DataSchema], SourceReader[CompiledPolicies]] | None = None
         self._stubs: list[ConnectorStub] = []
+        self.documents = PolicyDocuments(state, state.policy_names) if settings.policy.documents else None
         self.validation = Validation(state) if settings.middleware.schema.validate else None
 
     @property
@@ -170,8 +175,8 @@ class Backends:
             cache_seconds=chosen.cache_seconds,
         )
         bus.inquiries.connect(CATALOGUE, reader)
-        self._schemas = SchemaReader(reader)
-        bus.inquiries.connect(SCHEMA, self._schemas)
+        self._readers = schemas, _ = schema_reader(reader), document_reader(reader)
+        bus.inquiries.connect(SCHEMA, schemas)
 
     def connect_stubs(self, bus: Bus, provider: StubProvider, host: StubHost) -> None:
         """Have connectors that are stubs answer their services; once, before anything runs."""
@@ -185,8 +190,12 @@ class Backends:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.identity.run)
-            if self.validation is not None and self._schemas is not None:
-                await nursery.start(self.validation.run, self._schemas)
+            if self._readers is not None:
+                schemas, policies = self._readers
+                if self.validation is not None:
+                    await nursery.start(self.validation.run, schemas)
+                if self.documents is not None:
+                    await nursery.start(self.documents.run, policies)
             for stub in self._stubs:
                 nursery.start_soon(stub.run)
             if self._push is not None:
@@ -206,6 +215,8 @@ class Backends:
             status["push"] = {**self._push.counters.shown(), "subscriptions": len(self._state.push)}
         if self.validation is not None:
             status["schemas"] = self.validation.counters.shown()
+        if self.documents is not None:
+            status["documents"] = self.documents.counters.shown()
         if self._broker is not None and self._qos_watch is not None:
             status["qos"] = self._broker.status() | self._qos_watch.counters.as_members()
         if self._stubs:

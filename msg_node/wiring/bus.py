@@ -77,7 +77,8 @@ def build_bus(
     if settings.recording is not None:
         recorder = Recorder(state, send_queues, node=node, domain=settings.node.domain)
     onlookers: tuple[Onlooker, ...] = tuple(one for one in (taps, recorder) if one is not None)
-    steps = SessionSteps(LocalGate(decisions, backends.identify), state, onlookers, backends.validation)
+    judged = backends.validation, backends.documents
+    steps = SessionSteps(LocalGate(decisions, backends.identify), state, onlookers, *judged)
     judges = Judges(
         guests=guests,
         stack=steps.stack(settings),

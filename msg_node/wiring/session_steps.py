@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from federation.decision_records import DecisionRecords
@@ -14,6 +15,7 @@ from federation.link_context import UNIDENTIFIED, Deliver, Identify, Refusal
 from msg_node.bus import middleware
 from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.node_state import NodeState
+from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.registries.validation import Validation
 from msg_node.settings.middleware import StepName, active_steps
 from msg_node.settings.model import Settings
@@ -91,6 +93,7 @@ class SessionSteps:
         state: The sessions.
         onlookers: Those whom the settings want.
         validation: Of changes against schemas, None where the settings want none.
+        documents: Learn which policies owners name for their objects, None where the settings want none.
     """
 
     def __init__(
@@ -99,18 +102,25 @@ class SessionSteps:
         state: NodeState,
         onlookers: Sequence[Onlooker] = (),
         validation: Validation | None = None,
+        documents: PolicyDocuments | None = None,
     ) -> None:
         self.gate = gate
         self._state = state
         self._onlookers = tuple(onlookers)
         self._validation = validation
+        self._documents = documents
+        if documents is not None:
+            documents.connect(partial(gate.decisions.gate.narrow_by, documents))
         self._made: dict[StepName, tuple[object, Step]] = {}
 
     def stack(self, settings: Settings) -> Stack:
         """The steps that these settings want, together with the policies in force."""
         names = active_steps(settings, has_policies=self.gate.decisions.gate.judges_own_bus)
-        steps = [(one.name, one.step) for one in self._onlookers if one.is_looking]
-        return make_stack([*steps, *((name, self._step(name, settings)) for name in names)], self.gate.judge)
+        steps: list[tuple[str, Step]] = [(one.name, one.step) for one in self._onlookers if one.is_looking]
+        steps += [(name, self._step(name, settings)) for name in names]
+        if self._documents is not None:
+            steps.append(("documents", self._documents.step))  # what is refused names nothing
+        return make_stack(steps, self.gate.judge)
 
     def _step(self, name: StepName, settings: Settings) -> Step:
         chosen, wanted = settings.middleware, _settings_of(name, settings)

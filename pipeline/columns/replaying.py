@@ -48,6 +48,7 @@ from policy.core.engine import (
     compile_policies,
 )
 from policy.core.gate import Gate, PeerRule
+from policy.core.model import DOCUMENT_PREFIX
 from policy.core.recorded_facts import (
     ADDRESS_FACTS,
     IDENTITY_FACTS,
@@ -61,6 +62,8 @@ from protofly.forwarding import FORWARD
 GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
 """Codes with which a gate denies; what was denied with another one never came so far."""
 
+_OF_NO_POLICY: Final = (RULE_PREFIX, DOCUMENT_PREFIX)
+"""What the rules of gates for a time, and of objects, begin with: no policy can be asked whether it would decide so."""
 SAMPLES: Final = 20
 _LIMIT: Final = b'"name":"limit"'
 """In the canonical source of policies with a limit; nothing else has that name there."""
@@ -293,9 +296,9 @@ class Replayer:
             checked.not_replayable += sum(1 for _ in rows)
             return
         facts_of, judge_as_before, judge = group.facts.of, self._old.judge, self._new.judge
-        is_replayable = not (
-            group.is_forward or group.rule.startswith(RULE_PREFIX) or (group.is_partial and not self._decides_partial)
-        )
+        is_of_others = group.rule.startswith(_OF_NO_POLICY)
+        is_partial = group.is_partial and not self._decides_partial
+        is_replayable = not (group.is_forward or is_of_others or is_partial)
         is_other_revision = group.revision != self._old_revision
         was_permitted, was_rule, tallies = group.was_permitted, group.rule, group.tallies
         for msg_id, src_key, dst_key, size_in, size_wire, ts_us in rows:

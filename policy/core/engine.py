@@ -54,6 +54,7 @@ from policy.core.compiler import (
 from policy.core.limits import Limit
 from policy.core.model import (
     ALWAYS,
+    DOCUMENT_PREFIX,
     HOOKS,
     Algorithm,
     AllOf,
@@ -220,8 +221,9 @@ class CompiledPolicies:
         if len(self._sets) > POLICY_SETS or len(self._rules) > POLICY_RULES:
             raise SettingsError(f"at most {POLICY_SETS} policy sets and {POLICY_RULES} rules")
         seen: set[str] = set()
-        if any(policy_set.id.startswith(RULE_PREFIX) for policy_set in self.sets):
-            raise SettingsError(f'no id of a set begins with "{RULE_PREFIX}": gates for a time are named so')
+        for prefix, owner in ((RULE_PREFIX, "gates for a time"), (DOCUMENT_PREFIX, "policies of objects")):
+            if any(policy_set.id.startswith(prefix) for policy_set in self.sets):
+                raise SettingsError(f'no id of a set begins with "{prefix}": {owner} are named so')
         for name in [policy_set.id for policy_set in self.sets] + [rule.rule_id for rule in self._rules]:
             if name in seen:
                 raise SettingsError(f'the id "{name}" is used twice')

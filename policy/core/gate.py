@@ -2,8 +2,9 @@
 
 In this order: how much the peer may send in this direction, whether its domain is listed, what a gate for a time says,
 what the policies say and how much a rule lets pass, what the peer's entry in the settings says when the policies say
-nothing. Between domains silence means no: a domain that no entry names is denied unless a rule permits it. A gate
-answers with a verdict and does nothing else: recording, answering and passing on are the caller's.
+nothing, and of what would pass, what the owner of an object has named for it. Between domains silence means no: a
+domain that no entry names is denied unless a rule permits it. A gate answers with a verdict and does nothing else:
+recording, answering and passing on are the caller's.
 Source: trust and hosts, section 5.3; message specification, sections 15.3 and 21, rows 48 to 52.
 """
 
@@ -26,6 +27,7 @@ from policy.core.engine import (
 )
 from policy.core.limits import Limit, Limits
 from policy.core.model import LinkClass
+from policy.core.object_policies import ObjectPolicies, denial_of, settles
 from policy.core.obligations import Duties, Instead, duties_of, instead_of, limit_of, mark_of
 from policy.core.peer_entries import OWN_BUS, UNNAMED, DefaultEffect, DomainLists, PeerEntries, PeerEntry, PeerRule
 from policy.core.quotas import Quotas, QuotaWait
@@ -34,7 +36,7 @@ from policy.core.temporary import TemporaryGate, TemporaryGates
 from protofly.address import P2P_STUBS, domain_of
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD, carried
-from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS
+from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS, OBJECT_POLICY_WAIT_SECONDS
 from protofly.message import Message
 
 __all__ = ["Explanation", "Gate", "PeerRule", "Settled", "Step", "Verdict"]
@@ -53,6 +55,8 @@ class Step(StrEnum):
     LIMIT = "limit"
     """A rule permits it, and its limit is used up."""
     DEFAULT = "default"
+    DOCUMENT = "document"
+    """The policy of an object, which its owner has named, does not let it pass."""
     NODE = "node"
     """No gate was asked: the node's own words."""
 
@@ -207,6 +211,7 @@ class Gate:
         facts_read: What the rules of the policies in force read.
         has_policies: Whether there are any.
         limits: What has been counted for the limits of rules.
+        policies: Those in force.
         quotas: What has been counted for the quotas of entries.
     """
 
@@ -236,20 +241,17 @@ class Gate:
         self._lists = DomainLists(allow, deny)
         self._own_bus = OWN_BUS[own_bus]
         self._temporary = TemporaryGates()
+        self._objects: ObjectPolicies | None = None
         self.limits = Limits(self.quotas.volumes, self._begin_era)
         self.denied = 0
         """Messages that did not pass."""
         self.replace(policies if policies is not None else compile_policies([]))
 
     @property
-    def policies(self) -> CompiledPolicies:
-        """The policies in force."""
-        return self._policies
-
-    @property
     def judges_own_bus(self) -> bool:
         """Whether any message on the own bus could be denied, or has a record of its own."""
-        return self.has_policies or bool(self._temporary) or self._own_bus is OWN_BUS["deny"]
+        is_open = self._own_bus is not OWN_BUS["deny"] and self._objects is None
+        return self.has_policies or bool(self._temporary) or not is_open
 
     def configure(
         self,
@@ -267,7 +269,7 @@ class Gate:
         lists = self._lists.with_lists(allow, deny)
         self._entries, self._lists = self._entries.with_others(peers), lists
         self._own_bus = OWN_BUS[own_bus]
-        self.replace(self._policies)
+        self.replace(self.policies)
 
     def cut_off(self, patterns: Iterable[str]) -> None:
         """Let these domains not pass from the next message on, whatever entries, lists and rules say; no others.
@@ -276,11 +278,16 @@ class Gate:
             SettingsError: A name that is no domain pattern.
         """
         self._lists = self._lists.with_cut_off(patterns)
-        self.replace(self._policies)
+        self.replace(self.policies)
 
     def set_temporary(self, gates: Sequence[TemporaryGate]) -> None:
         """Put these gates in force from the next message on, and no others; the one that was set last is first."""
         self._temporary = TemporaryGates(gates)
+        self._begin_era()
+
+    def narrow_by(self, objects: ObjectPolicies) -> None:
+        """Let these deny what would pass, from the next message on; again when they have changed."""
+        self._objects = objects
         self._begin_era()
 
     def judge(self, facts: Facts) -> Verdict:
@@ -294,7 +301,7 @@ class Gate:
             wait_seconds = bucket.take(facts.size_bytes, facts.now, facts.message.type)
             if wait_seconds:
                 self.denied += 1
-                revision = self._policies.revision
+                revision = self.policies.revision
                 return Verdict(False, _code_of(wait_seconds), "", revision, float(wait_seconds), Step.RATE)
         verdict = self._decide(lane, facts)
         if verdict.permitted and facts.message.type == FORWARD:
@@ -334,7 +341,7 @@ class Gate:
         verdict = self._decide(lane, facts)
         if not verdict.permitted or verdict.decision.shadow or verdict.mark or facts.message.type == FORWARD:
             return None
-        if not self._policies.settles(facts):
+        if not self.policies.settles(facts) or (self._objects is not None and not settles(self._objects, facts)):
             return None
         bucket = lane.bucket
         if verdict.limit is not None:
@@ -392,8 +399,8 @@ class Gate:
             self._decide(lane, facts),
             lane.entry.name,
             lane.is_listed,
-            self._policies.outcomes(facts),
-            self._policies.facts_of(facts),
+            self.policies.outcomes(facts),
+            self.policies.facts_of(facts),
         )
 
     def names(self, domain: str) -> bool:
@@ -416,12 +423,12 @@ class Gate:
     def replace(self, policies: CompiledPolicies) -> None:
         """Put policies in force from the next message on, with everything that depends on them. Rates go on."""
         self._begin_era()
-        self._policies = policies
+        self.policies = policies
         self.limits.keep_only(policies.limits)
         self.facts_read = policies.facts_read
         self.has_policies = bool(policies.sets)
-        self._blocked = Verdict(False, Code.DOMAIN_BLOCKED, "", policies.revision, 0.0, Step.LIST)
-        self._no_p2p = Verdict(False, Code.POLICY, "", policies.revision, 0.0, Step.LIST)
+        listed = (Code.DOMAIN_BLOCKED, Code.POLICY)
+        self._listed = {code: Verdict(False, code, "", policies.revision, 0.0, Step.LIST) for code in listed}
         self._verdicts: dict[Decision, Verdict] = {}
         self._lanes = _Lanes(self._entries, self._lists, self._own_bus, policies.revision)
 
@@ -429,17 +436,24 @@ class Gate:
         self.era = object()
 
     def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
+        verdict = self._decide_alone(lane, facts)
+        if self._objects is None or not verdict.permitted or facts.hook == "peer":
+            return verdict
+        return _narrowed(verdict, self._objects, facts)
+
+    def _decide_alone(self, lane: _Lane, facts: Facts) -> Verdict:
+        """Decide without the policies of single objects."""
         if not lane.is_listed:
-            return self._blocked
+            return self._listed[Code.DOMAIN_BLOCKED]
         if lane.bars_p2p and _sets_up_p2p(facts.message):
-            return self._no_p2p
+            return self._listed[Code.POLICY]
         if self._temporary and (gate := self._temporary.find(facts)) is not None:
             permitted = gate.effect == "permit"
             code = None if permitted else Code.POLICY
-            return Verdict(permitted, code, gate.rule_id, self._policies.revision, 0.0, Step.GATE)
+            return Verdict(permitted, code, gate.rule_id, self.policies.revision, 0.0, Step.GATE)
         if not self.has_policies:
             return lane.default
-        decision = self._policies.decide(facts)
+        decision = self.policies.decide(facts)
         if decision.shadow:  # made for this message only
             return self._weigh(lane, decision)
         effect = decision.effect
@@ -467,7 +481,7 @@ class Gate:
             permitted,
             None if permitted else Code.POLICY,
             decision.rule_id,
-            self._policies.revision,
+            self.policies.revision,
             0.0,
             Step.POLICY,
             decision,
@@ -476,6 +490,15 @@ class Gate:
             mark_of(decision.obligations),
             duties_of(decision.obligations),
         )
+
+
+def _narrowed(verdict: Verdict, objects: ObjectPolicies, facts: Facts) -> Verdict:
+    """What the policies of single objects make of a verdict that permits a message."""
+    denial = denial_of(objects, facts)
+    if denial is None:
+        return verdict
+    wait_seconds = OBJECT_POLICY_WAIT_SECONDS if denial.code is Code.POLICY_UNAVAILABLE else 0.0
+    return Verdict(False, denial.code, denial.rule_id, verdict.revision, wait_seconds, Step.DOCUMENT)
 
 
 def _code_of(wait_seconds: float) -> Code:

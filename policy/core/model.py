@@ -16,6 +16,9 @@ import msgspec
 from protofly.errors import Code
 from protofly.message import Message
 
+DOCUMENT_PREFIX: Final = "document: "
+"""Begins what a verdict names as its rule when the policy of an object decides."""
+
 Hook = Literal["peer", "out", "in", "local"]
 """Where a gate stands: before discovery, before and after the peer's stub, on the own bus."""
 

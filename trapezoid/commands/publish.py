@@ -173,7 +173,7 @@ def _publish_entry(kind: str, file: Path, site: Path, options: EntryOptions, *, 
 
 def _add_entry_command(kind: str, text: str) -> None:
     def command(
-        file: Annotated[Path, typer.Argument(help="Code, schema, or a descriptor with its source package.")],
+        file: Annotated[Path, typer.Argument(help="Code, schema, policy, or a descriptor with its source package.")],
         site: Site,
         options: EntryOptions,
         *,
@@ -193,6 +193,7 @@ _add_entry_command(
 _add_entry_command(
     "idp-proxy", "Publish an identity provider proxy: JavaScript, or a descriptor with its source package."
 )
+_add_entry_command("policy", "Publish a policy that owners may name for their objects: a policy file, JSON or TOML.")
 
 
 @app.command("list")
@@ -207,7 +208,7 @@ def list_published(site: Site, *, json: Json = False) -> None:
 
 @app.command("remove")
 def remove(
-    kind: Annotated[str, typer.Argument(help="hyperty, dataschema, runtime or idp-proxy.")],
+    kind: Annotated[str, typer.Argument(help="hyperty, dataschema, policy, runtime or idp-proxy.")],
     name: Annotated[str, typer.Argument(help="Name of the entry.")],
     site: Site,
     *,

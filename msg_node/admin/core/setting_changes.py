@@ -62,6 +62,7 @@ _DIGEST_SHOWN: Final = 8
 _BACKENDS: Final = "registry|qos|catalogue|global_registry|push|mqtt|alarms|discovery|identity"
 _TABLES: Final = "allocation|subscriptions|routing|twin|delivery|storage|cluster|compat|sessions"
 _REASONS: Final = (
+    (r"policy\.documents", "what reads them is made at the start"),
     (r"node\..*", "stored state and other nodes know it"),
     (r"(listen|site|admin)\.(host|port)", "it is the address that is bound"),
     (r"records\..*", "the segment that is being written has it"),

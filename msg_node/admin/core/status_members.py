@@ -289,6 +289,7 @@ _ELSEWHERE = StatusSection(
             "`[identity.tokens]`",
         ),
         StatusMember("backends.push.*", _INTEGER, "Wake-up calls, and their `subscriptions`", "`[push]`"),
+        StatusMember("backends.documents.*", _INTEGER, "Policies of objects", "`policy.documents`"),
         StatusMember("backends.schemas.*", _INTEGER, "Schemas of data objects", "`middleware.schema`"),
         StatusMember(
             "backends.connectors.*.state", _TEXT, "State of a stub that answers service addresses", _CONNECTORS

@@ -16,7 +16,7 @@ from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader
-from msg_node.backends.schemas import SchemaReader, source_of
+from msg_node.backends.sources import schema_reader, source_of
 from msg_node.bus.middleware import Step
 from msg_node.kernel.catalogue_questions import SCHEMA
 from msg_node.kernel.rules import Rules
@@ -99,7 +99,7 @@ async def schema_rig(folder: Path, *, expands: bool = True) -> AsyncIterator[Rig
             own_domains=[DOMAIN],
             own=BackendHttp(server.url, context, max_bytes=DESCRIPTOR_BYTES),
         )
-        reader = SchemaReader(catalogue)
+        reader = schema_reader(catalogue)
         rig.bus.inquiries.connect(SCHEMA, reader)
         made.append(Validation(rig.state))
         await nursery.start(made[0].run, reader)

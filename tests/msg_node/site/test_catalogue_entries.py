@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 from catalogue_client.core.catalogue_entry import entry_of
 from msg_node.backends.catalogue import CatalogueReader
-from msg_node.backends.schemas import SchemaReader
+from msg_node.backends.sources import schema_reader
 from msg_node.kernel.catalogue_questions import CatalogueQuestion
 from msg_node.settings.model import SiteSettings
 from msg_node.site.site import Site
@@ -32,7 +32,7 @@ from trapezoid.commands import app
 CODE = "// @version 0.4\nclass Chat {}\nexport default function activate(url, bus, config) { return {name: 'Chat'}; }\n"
 SCHEMA = {"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"text": {"type": "string"}}}
 RUNTIME = {"runtimeType": "browser", "hypertyCapabilities": {"webrtc": True}, "protocolCapabilities": {"wss": True}}
-KINDS = ["dataschema", "hyperty", "idp-proxy", "protocolstub", "runtime", "sourcepackage"]
+KINDS = ["dataschema", "hyperty", "idp-proxy", "policy", "protocolstub", "runtime", "sourcepackage"]
 
 
 class Folder:
@@ -171,7 +171,7 @@ async def test_published_schema_is_the_one_that_this_node_validates_with(folder:
             own_domains=[DOMAIN],
             published=site.publisher.objects.read,
         )
-        schemas = SchemaReader(reader)
+        schemas = schema_reader(reader)
         question = CatalogueQuestion(entry_of(f"hyperty-catalogue://catalogue.{DOMAIN}/dataschema/Message"), "anna")
         schema = await schemas(question)
         with pytest.raises(PeerError, check=lambda exc: exc.code is Code.SCHEMA):
@@ -276,3 +276,15 @@ def test_folder_without_a_stub_takes_no_entries(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "run `trapezoid publish` first" in " ".join(done.output.split())
     assert not (tmp_path / "site").exists()
+
+
+def test_a_policy_is_published_from_json_or_toml_as_nodes_read_it(folder: Folder) -> None:
+    rules = {"id": "room", "rules": [{"id": "no", "effect": "deny"}]}
+    text = 'id = "room"\n[[rules]]\nid = "no"\neffect = "deny"\n'
+    for name, content in (("Room.json", rules), ("Hall.toml", text)):
+        assert folder.publish("policy", name, content)["version"] == "1.0"
+        package = json.loads((folder.site / "sourcepackage" / f"{name.partition('.')[0]}.json").read_bytes())
+        assert json.loads(package["sourceCode"]) == rules
+    assert "obligations are for" in folder.refusal(
+        "policy", "More.json", {"id": "room", "rules": [{"id": "no", "effect": "deny", "obligations": {"log": "x"}}]}
+    )

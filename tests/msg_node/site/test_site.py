@@ -123,7 +123,7 @@ async def test_an_original_client_reads_the_same_stub_from_the_catalogue(publish
         package = await client.get("/.well-known/sourcepackage/TrapezoidLink")
         code = await client.get("/.well-known/sourcepackage/TrapezoidLink/sourceCode")
 
-    assert types.json() == ["dataschema", "hyperty", "idp-proxy", "protocolstub", "runtime", "sourcepackage"]
+    assert types.json() == ["dataschema", "hyperty", "idp-proxy", "policy", "protocolstub", "runtime", "sourcepackage"]
     assert names.json() == ["trapezoid-link"]
     read = decode_descriptor(descriptor.content, domain=DOMAIN)
     assert (read.object_name, read.language) == ("trapezoid-link", "WASM")
