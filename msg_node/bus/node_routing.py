@@ -31,7 +31,7 @@ from msg_node.bus.user_routing import TakeAction
 from msg_node.cluster.core.node_contents import Passed
 from msg_node.cluster.directory import Claim, Directory
 from msg_node.cluster.node_bus import NodeBus
-from msg_node.kernel.links import is_node
+from msg_node.kernel.links import is_node, node_name
 from msg_node.kernel.runtime_address import runtime_part
 from protofly import codec
 from protofly.address import domain_of
@@ -123,6 +123,10 @@ class NodeRouting:
             return 0
         return self._state.links.of_node(known.node)
 
+    def reaches(self, number: int) -> bool:
+        """See `KnownPlaces`."""
+        return node_name(self._state.links.domain(number)) in self.bus.connected
+
     def take(self, message: Message, number: int, roles: frozenset[str] = _NO_ROLES) -> Refusal | None:
         """Keep a message until it is known where its recipient is; a refusal is the caller's to answer.
 
@@ -211,7 +215,8 @@ class NodeRouting:
             return Refusal(claim.code)
         if claim.node == self._node and not message.is_action and (numbers := self._listeners_here(message, waiting)):
             return self._deliver(message, waiting, numbers)  # it has just come here, or been claimed here
-        if claim.node in ("", self._node):
+        is_parked = message.is_action and not is_node(waiting.number) and claim.node not in self.bus.connected
+        if is_parked or claim.node in ("", self._node):
             if message.is_action:
                 self._take_action(message, waiting.number, waiting.roles, "")
                 return None

@@ -37,7 +37,12 @@ from msg_node.kernel.proof import Offered
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.service import ServiceResult
 from msg_node.kernel.session import OpenRefused
-from msg_node.sessions.core.session_service import RECONNECTION_FAIL, OpenRefusedError, ReconnectionError
+from msg_node.sessions.core.session_service import (
+    RECONNECTION_FAIL,
+    OpenRefusedError,
+    ReconnectionError,
+    offered_token,
+)
 from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, HostError, PeerError
@@ -188,13 +193,17 @@ class SessionMoves:
         return True
 
     def _asked(self, port: RuntimePort, message: Message, runtime_key: str) -> Asked:
-        if message.type != "open":
+        """What the other node is asked. Raises PeerError: what is offered as a proof is none, as the service says."""
+        credentials, offered = self._state.transitions.credentials, port.line.offered
+        is_open = message.type == "open"
+        token = offered_token(codec.request_members(message.body))
+        if not is_open and not token:
+            credentials.check_connection(offered)
             return Asked(runtime_key=runtime_key, session_address=message.from_key)
-        members = codec.request_members(message.body)
-        token = members.get("credentials")
-        offered = port.line.offered
-        offered = Offered(token if isinstance(token, str) and token else offered.token, offered.certificate)
-        proven = self._state.transitions.credentials.check(offered, runtime_key, now=time.time())
+        offered = Offered(token or offered.token, offered.certificate)
+        proven = credentials.check(offered, runtime_key, now=time.time())
+        if not is_open:
+            return Asked(runtime_key=runtime_key, session_address=message.from_key)
         return Asked(runtime_key=runtime_key, credential=proven.credential, is_in_full=proven.is_in_full)
 
     async def _move(self, runtime_key: str, asked: Asked) -> None:

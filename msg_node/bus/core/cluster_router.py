@@ -1,8 +1,9 @@
 """The routing decisions of a node that is one of several of its domain.
 
 What is here is decided as by a node alone. What is nowhere here may be at another node: then it goes there if that is
-known, and otherwise waits until the directory has been asked (`FIND_NODE`). Events for observers need no look-up:
-whichever node has observers has said so. Source: message specification, section 20.2.
+known, and otherwise waits until the directory has been asked (`FIND_NODE`). An action for a node that cannot be reached
+is parked here, and follows its recipient (`WorkMoves`); nothing else waits for that. Events for observers need no
+look-up: whichever node has observers has said so. Source: message specification, section 20.2.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ class KnownPlaces(Protocol):
 
     def place(self, key: str, /) -> int | None:
         """The number of the node that has an address, 0 when none has; None when that is to be looked up."""
+
+    def reaches(self, number: int, /) -> bool:
+        """True if the node of that number is connected with this one."""
 
 
 class LinkNodes(Protocol):
@@ -62,7 +66,8 @@ class ClusterRouter(Decisions):
         if decision is DROP or decision in (_NO_ROUTE, _PARK_HERE):
             return self._elsewhere(message, decision)
         if type(decision) is Park and (node := self._link_nodes.elsewhere(decision.domain)):
-            return Deliver((self._numbers.of_node(node),))
+            number = self._numbers.of_node(node)
+            return Deliver((number,)) if self._places.reaches(number) else decision
         return decision
 
     def _elsewhere(self, message: Message, decision: Decision) -> Decision:
@@ -72,7 +77,9 @@ class ClusterRouter(Decisions):
         number = self._places.place(key)
         if number is None:
             return FIND_NODE
-        return Deliver((number,)) if number else decision
+        if not number or (decision == _PARK_HERE and not self._places.reaches(number)):
+            return decision
+        return Deliver((number,))
 
     def _may_be_elsewhere(self, key: str) -> bool:
         if key.startswith(_OWN_SCHEMES) or (key.endswith(EVENT_SUFFIXES) and object_of_events(key)):

@@ -153,7 +153,7 @@ class SessionService:
         wants_late = _wants_late(members)
         is_guest = self._is_guest(runtime_key)
         connection, dialect = line.connection, line.dialect
-        offered = Offered(_token(members) or line.offered.token, line.offered.certificate)
+        offered = Offered(offered_token(members) or line.offered.token, line.offered.certificate)
         proven = self._transitions.credentials.check(offered, runtime_key, now=now)
         if is_guest and not proven.credential:
             raise PeerError(Code.NO_CREDENTIALS, "runtimes of other domains need credentials here")
@@ -187,7 +187,7 @@ class SessionService:
         session = self._sessions.by_session_address(message.from_key)
         if session is None:
             raise ReconnectionError(RECONNECTION_FAIL)
-        proven = self._proven_again(session, _token(members), line.offered, now)
+        proven = self._proven_again(session, offered_token(members), line.offered, now)
         self._permit(message, proven or session.proof, is_guest=session.is_guest)
         is_over = session.is_proof_over(now)
         before = self._session_of(session.runtime_key)
@@ -380,7 +380,7 @@ def _wants_late(members: Members) -> bool | None:
     return wants
 
 
-def _token(members: Members) -> str:
+def offered_token(members: Members) -> str:
     """The bearer token of `body.credentials`, "" when there are none or they say `anonymous`.
 
     Credentials that cannot be read are refused: who sends some does not want to be nobody.

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+import pytest
 import trio
 
 from msg_node.bus.core.moved_session import move_out
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
 from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.credentials import Credential, digest_of
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
 from tests.support.cluster_rig import cluster_rig, node_of
-from tests.support.runtime_rig import ALLOCATION, SM, Json, Runtime, a_message, code_and_reason, runtime_address
+from tests.support.runtime_rig import ALLOCATION, DOMAIN, SM, Json, Runtime, a_message, code_and_reason, runtime_address
 
 
 async def next_of(runtime: Runtime, type_: str) -> dict[str, object]:
@@ -112,6 +114,43 @@ async def test_a_session_that_is_re_opened_at_another_node_goes_there_with_its_a
         assert (await next_of(again, "read"))["to"] == target
         await bo.say(a_message("update", thing, f"{thing}/changes", {"value": 1}))
         assert (await next_of(again, "update"))["body"] == {"value": 1}
+
+
+@pytest.mark.parametrize(
+    ("credentials", "answer"),
+    [
+        ({"token": "bad"}, (401, "bad-token")),
+        ("bad", (401, "bad-token")),
+        ({"token": 5}, (401, "bad-token")),
+        (None, (409, "address-taken")),
+        ({"token": "good"}, (200, "")),
+    ],
+)
+async def test_open_is_answered_at_another_node_like_at_the_one_that_has_the_session(
+    tmp_path: Path, credentials: object, answer: tuple[int, str]
+) -> None:
+    good = Credential(digest_of("good"), f"runtime://{DOMAIN}/*")
+    async with cluster_rig(tmp_path, credentials=[good]) as (one, two):
+        ana = await one.runtime()
+        reply = await ana.open("ana", {"credentials": {"token": "good"}})
+        assert reply["body"]["code"] == 200, reply
+        for rig in (one, two):
+            other = await rig.runtime()
+            body = None if credentials is None else {"credentials": credentials}
+            assert code_and_reason(await other.open("ana", body)) == answer
+        if answer[0] != 200:
+            assert two.state.sessions.by_runtime(ana.address) is None
+
+
+async def test_re_open_at_another_node_with_a_proof_that_is_none_moves_nothing(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana = await one.opened("ana")
+        thief = await two.runtime()
+        body = {"credentials": {"token": "bad"}}
+        reply = await thief.ask("re-open", "mn:/session", body, from_=ana.session_address)
+        assert code_and_reason(reply) == (401, "bad-token")
+        assert (await ana.ask("read", runtime_address("nobody")))["body"]["code"] == 404
+        assert two.state.sessions.by_runtime(ana.address) is None
 
 
 async def test_a_token_that_is_none_moves_nothing(tmp_path: Path) -> None:

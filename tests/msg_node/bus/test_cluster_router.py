@@ -22,20 +22,27 @@ NO_ROUTE = Refuse(Code.NO_ROUTE)
 class Places:
     """Knows where one address is; notes what it was asked."""
 
-    def __init__(self, place: int | None) -> None:
+    def __init__(self, place: int | None, *, is_reached: bool = True) -> None:
         self._place = place
+        self._is_reached = is_reached
         self.asked: list[str] = []
 
     def place(self, key: str, /) -> int | None:
         self.asked.append(key)
         return self._place
 
+    def reaches(self, number: int, /) -> bool:
+        assert number < 0
+        return self._is_reached
+
     def elsewhere(self, domain: str, /) -> str:
         return {"far.example": "n2"}.get(domain, "")
 
 
-def decide(decision: Decision, place: int | None, to: str = HERE) -> tuple[Decision, list[str]]:
-    places = Places(place)
+def decide(
+    decision: Decision, place: int | None, to: str = HERE, *, is_reached: bool = True
+) -> tuple[Decision, list[str]]:
+    places = Places(place, is_reached=is_reached)
     state = make_state(OwnNames.of({DOMAIN, "alias.example"}, ()), StateParts(rules=Rules()))
     router = ClusterRouter(Always(decision), places, places, state)
     return router.decide(parsed(a_message("read", f"hyperty://{DOMAIN}/ana", to, id_=1)), 1, NOW), places.asked
@@ -46,6 +53,13 @@ def test_what_is_nowhere_here_goes_where_it_is_or_waits_for_the_directory(decisi
     assert decide(decision, -7) == (Deliver((-7,)), [HERE])
     assert decide(decision, 0) == (decision, [HERE])
     assert decide(decision, None) == (FIND_NODE, [HERE])
+
+
+def test_an_action_for_a_node_that_cannot_be_reached_is_parked_here_and_nothing_else_is() -> None:
+    assert decide(Park(""), -7, is_reached=False) == (Park(""), [HERE])
+    assert decide(Park("far.example"), None, is_reached=False) == (Park("far.example"), [])
+    for decision in (NO_ROUTE, DROP):
+        assert decide(decision, -7, is_reached=False) == (Deliver((-7,)), [HERE])
 
 
 class Noting(Always):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import trio
 
+from msg_node.bus.core.moved_session import move_out
 from protofly.address import canonical_key
 from tests.msg_node.requests.test_actions import AGENT, SWITCH, action, an_agent, answer_to, parked
 from tests.support.cluster_rig import cluster_rig, node_of
@@ -121,3 +122,44 @@ async def test_work_stays_while_the_node_of_its_recipient_is_cut_off_and_goes_wh
         assert open_at(one, two) == [1, 0]
         bus.mend("n2")
         assert (await next_of(agent, "execute"))["body"]["requestId"] == request_id
+
+
+async def test_an_action_for_an_agent_of_a_node_that_cannot_be_reached_is_parked_and_done_once_when_it_can(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        agent, ana = await an_agent(two), await one.opened("ana")
+        await ana.say(action(ana.address, 1))  # so its place is known
+        request = await next_of(agent, "execute")
+        await agent.say(answer_to(request, {"code": 200}))
+        assert (await next_of(ana, "response"))["body"]["status"] == "completed"
+        bus = node_of(one).bus
+        bus.cut("n2")
+        first, second = await parked(ana, 2, 3)
+        assert [entry.is_stored for entry in one.state.delivery.parking.queues.entries(AGENT)] == [True, True]
+        bus.mend("n2")
+        for request_id in (first, second):
+            request = await next_of(agent, "execute")
+            assert request["body"]["requestId"] == request_id
+            await agent.say(answer_to(request, {"code": 200}))
+            event = await next_of(ana, "update")
+            assert (event["body"]["requestId"], event["body"]["status"]) == (request_id, "completed")
+        assert await agent.heard() == []
+
+
+async def test_an_action_for_an_agent_of_a_node_that_has_died_is_done_where_the_agent_comes_back(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        agent, ana = await an_agent(two), await one.opened("ana")
+        session = two.state.sessions.get(two.state.sessions.by_runtime(agent.address) or 0)
+        assert session is not None
+        stored = move_out(two.state, session)
+        node_of(two).bus.leave()
+        (request_id,) = await parked(ana, 1)  # its place has to be looked up
+        for rig in (one, three):
+            node_of(rig).dead.add("n2")
+            node_of(rig).stored[agent.address] = stored
+        back = await moved(agent, three)
+        assert (await next_of(back, "execute"))["body"]["requestId"] == request_id
+        await until(lambda: open_at(one, three) == [0, 1])
