@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from protofly.public_names import public_names
+
+# Before numpy is imported: what is solved here has some hundred unknowns, and threads that wait for each other take
+# three times as much.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 __all__ = [
     "Commit",

@@ -30,7 +30,7 @@ from pipeline.core.case_classes import CASES
 from pipeline.jobs import reconcile, settle
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
-from pipeline.spark.session import start_session
+from pipeline.spark.session import FOR_SQL, start_session
 from pipeline.transforms.settle import settle_hourly
 
 REFINED: Final = "lake"
@@ -60,6 +60,7 @@ class Shape:
         duckdb: What DuckDB does, on its silver records, or with the folder of everything; None where SQL has no answer.
         roles: Records that DuckDB looks at.
         lake: Which lake it is about.
+        is_sql: Whether Spark's own engine does the work.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Shape:
     duckdb_on_files: Callable[[DuckDBPyConnection, Path], dict[str, int]] | None = None
     roles: tuple[str, ...] = ("in", "out")
     lake: str = REFINED
+    is_sql: bool = False
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -79,7 +81,8 @@ class Shape:
 def measure(shape: Shape, engine: str, folder: Path, *, rows: int, memory: str, threads: int) -> Figures:
     """Run one shape on one engine, in this process. `folder` is that of the lakes."""
     if engine == "spark":
-        spark = start_session(f"local[{threads}]", memory=memory)
+        more = FOR_SQL if shape.is_sql else None
+        spark = start_session(f"local[{threads}]", memory=memory, more=more)
         # Everybody's first action loads classes: that is not what this work costs.
         spark.range(1000).groupBy((F.col("id") % 7).alias("part")).count().collect()
         lake = Lake(folder / shape.lake, spark)
@@ -205,7 +208,7 @@ def _reconcile_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
 SHAPES: Final = (
     Shape(name="settle-hourly", bar_cpu_s=15.0, spark=_settle_on_spark, duckdb=_settle_on_duckdb, roles=("out", "out")),
     # The same hours in Spark's own SQL: what the kernel saves.
-    Shape(name="settle-hourly-sql", bar_cpu_s=None, spark=_settle_in_spark_sql),
+    Shape(name="settle-hourly-sql", bar_cpu_s=None, spark=_settle_in_spark_sql, is_sql=True),
     Shape(name="settle", bar_cpu_s=None, spark=_settle_job, duckdb=_settle_days_on_duckdb),
     Shape(name="reconcile", bar_cpu_s=30.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
     # Spark takes in columns, and DuckDB the same records in lines, which it can read.

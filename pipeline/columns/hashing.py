@@ -29,9 +29,14 @@ _BLOCK: Final = 1 << 14
 """Rows whose numbers stay in the processor's cache."""
 
 
-def xxhash64(*columns: pa.Array | Numbers) -> Numbers:
-    """Hash of each row over these columns: binary ones, or whole numbers, which count as 64 bits."""
-    hashes = np.full(len(columns[0]), SEED, np.uint64)
+def xxhash64(*columns: pa.Array | Numbers, after: Numbers | None = None) -> Numbers:
+    """Hash of each row over these columns: binary ones, or whole numbers, which count as 64 bits.
+
+    Args:
+        columns: At least one.
+        after: What this function has given for columns before these.
+    """
+    hashes = np.full(len(columns[0]), SEED, np.uint64) if after is None else after.view(np.uint64).copy()
     for column in columns:
         if isinstance(column, np.ndarray):
             _add_numbers(column, hashes)

@@ -67,11 +67,12 @@ def totals_of(entries: pa.Table) -> pa.Table:
     # Of ids without a time few are in the 5 minutes of the record's own.
     is_timed = is_compared & (sent_us - sent_us % BUCKET_US == numbers(entries, "bucket_us"))[order]
     is_delivered = is_word(column(entries, "outcome"), DELIVERED)[order]
-    member = xxhash64(*(column(entries, name) for name in ("msg_id", "digest", "size")))[order]
+    id_hash = xxhash64(column(entries, "msg_id"))
+    member = xxhash64(column(entries, "digest"), column(entries, "size"), after=id_hash)[order]
     member = np.where(is_compared, member, 0)
     own = np.flatnonzero(is_out)
     ends = np.append(0, np.cumsum(is_out))[np.append(starts, len(order))]
-    ids = xxhash64(column(entries, "msg_id"))[order[own]]
+    ids = id_hash[order[own]]
     return pa.table(
         {
             **key,
@@ -139,23 +140,26 @@ def side_by_side(totals: pa.Table) -> pa.Table:
     starts = starts_of(bucket)
     index = np.repeat(np.arange(len(starts)), lengths_of(starts, len(bucket)))
 
-    def side(name: str, chosen: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Numbers:
+    where = {True: np.flatnonzero(is_out), False: np.flatnonzero(~is_out)}
+
+    def side(name: str, *, of_sender: bool) -> Numbers:
         found = np.zeros(len(starts), np.int64)
+        chosen = where[of_sender]
         found[index[chosen]] = numbers(totals, name, null=0)[chosen]
         return found
 
     rows = pa.array(starts)
     has_lag = np.zeros(len(starts), bool)
-    has_lag[index[~is_out]] = np.asarray(column(totals, "lag_min_us").is_valid())[~is_out]
+    has_lag[index[where[False]]] = np.asarray(column(totals, "lag_min_us").is_valid())[where[False]]
     return pa.table(
         {
             **{name: column(totals, name).take(rows) for name in KEY},
-            **{f"out_{name}": side(name, is_out) for name in COUNTED},
-            **{f"in_{name}": side(name, ~is_out) for name in COUNTED},
-            "in_delivered": side("delivered", ~is_out),
-            "undelivered": side("undelivered", is_out),
-            "repeats": side("repeats", is_out) + side("repeats", ~is_out),
-            **{name: pa.array(side(name, ~is_out), mask=~has_lag) for name in ("lag_min_us", "lag_max_us")},
+            **{f"out_{name}": side(name, of_sender=True) for name in COUNTED},
+            **{f"in_{name}": side(name, of_sender=False) for name in COUNTED},
+            "in_delivered": side("delivered", of_sender=False),
+            "undelivered": side("undelivered", of_sender=True),
+            "repeats": side("repeats", of_sender=True) + side("repeats", of_sender=False),
+            **{name: pa.array(side(name, of_sender=False), mask=~has_lag) for name in ("lag_min_us", "lag_max_us")},
         }
     )
 

@@ -17,6 +17,7 @@ from pipeline.lake.store_path import Location
 DEFAULT_MASTER = "local[*]"
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 SHUFFLE_PARTITIONS = 8
+_WHOLE_STAGE: Final = "spark.sql.codegen.wholeStage"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _SETTINGS: dict[str, str] = {
     "spark.ui.showConsoleProgress": "false",
@@ -44,30 +45,25 @@ _HERE: Final = {
     "spark.ui.enabled": "false",
 }
 """Where all of Spark is in this process, nobody else has to reach it; executors elsewhere have to."""
+_ONE_COMPILATION: Final = "-XX:TieredStopAtLevel=1 -XX:MetaspaceSize=256m"
 _LARGE: Final = {
-    # What is compiled for this collector is smaller, and with a few cores nothing is gained by collecting meanwhile.
-    # Nearly all work is the Python workers': most of what the JVM would compile a second time is soon over. The limits
-    # are 30 times the usual ones; what goes on for minutes is above them.
-    "spark.driver.extraJavaOptions": " ".join(
-        (
-            "-XX:+UseParallelGC",
-            "-XX:Tier4InvocationThreshold=150000",
-            "-XX:Tier4MinInvocationThreshold=18000",
-            "-XX:Tier4CompileThreshold=450000",
-            "-XX:Tier4BackEdgeThreshold=1200000",
-        )
-    ),
+    # Nearly all work is the Python workers'. The JVM plans and passes on bytes, and never long enough for a second,
+    # better compilation, or for a program made of each plan, to be worth what it takes.
+    "spark.driver.extraJavaOptions": f"{_ONE_COMPILATION} -XX:+UseParallelGC",
+    _WHOLE_STAGE: "false",
 }
+FOR_SQL: Final = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC", _WHOLE_STAGE: "true"}
+"""Further settings where Spark's own engine does the work: there both pay."""
 _STORE_NAMES: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
 
 _PARTS_MAX: Final = 200
 _PORTION_BYTES: Final = 64 << 20
 SMALL_BYTES: Final = 16 << 20
-"""Compressed input of about a quarter of a million records: up to here, compiling Java costs more than it saves."""
+"""Compressed input of about a quarter of a million records: up to here, adapting plans costs more than it saves."""
 _SMALL: Final = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m",
+    "spark.driver.extraJavaOptions": f"{_ONE_COMPILATION} -XX:+UseSerialGC",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
+    _WHOLE_STAGE: "false",
     _SHUFFLE_PARTITIONS: "2",
 }
 

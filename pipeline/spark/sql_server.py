@@ -16,6 +16,7 @@ from typing import Any, Final
 from pipeline.lake import durable
 from pipeline.lake.sql_views import SETTINGS, SqlViews
 from pipeline.lake.tables import Lake
+from pipeline.spark.session import FOR_SQL
 from protofly.errors import SettingsError
 
 TOKEN_VARIABLE: Final = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105
@@ -27,6 +28,7 @@ def settings_of(port: int) -> dict[str, str]:
     """Settings of a session that listens; port 0: any that is free."""
     return {
         **SETTINGS,
+        **FOR_SQL,
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
