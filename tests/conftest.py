@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -21,11 +22,25 @@ __all__ = ["postgres", "shared_database"]
 
 _LONGEST = ("test_interpreter.py",)
 """Files of which one test takes more than a minute: the other processes would wait for them at the end."""
+_LONG_FILES_END = 0.85
+"""Part of a run by which all files with long tests have begun."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files."""
-    items.sort(key=lambda item: item.path.name not in _LONGEST)
+    """Begin with the longest files, and spread those with long tests among the others.
+
+    Long tests mostly wait for processes and the others compute: side by side they use the cores, and the last files
+    of a run are short ones.
+    """
+    long_files = {item.path for item in items if item.get_closest_marker("long")}
+    files = sorted(dict.fromkeys(item.path for item in items), key=lambda path: path.name not in _LONGEST)
+    places: dict[Path, float] = {}
+    for some, end in (
+        ([path for path in files if path in long_files], _LONG_FILES_END),
+        ([path for path in files if path not in long_files], 1.0),
+    ):
+        places |= {path: end * index / len(some) for index, path in enumerate(some)}
+    items.sort(key=lambda item: places[item.path])
 
 
 @pytest.fixture(autouse=True, scope="session")
