@@ -196,8 +196,8 @@ def approve(state: TrustState, name: str) -> TrustState:
 def held_permissions(manifest: Manifest, digest: str, state: TrustState, policy: PermissionsPolicy) -> list[str]:
     """Return permissions that need the operator: beyond the policy, or beyond what its domain was granted before.
 
-    That is what the accepted predecessor of this name has. A new name has none: there it is what the other accepted
-    stubs of the domain have, its endpoints aside, so that no domain gets more by another name for its stub.
+    That is what the accepted predecessor of this name has. A new name has none: there it is what one of the other
+    accepted stubs of the domain has, its endpoints aside, so that no domain gets more by another name for its stub.
     """
     mark = state.stubs.get(manifest.name)
     if mark is not None and digest in mark.approved:
@@ -208,15 +208,18 @@ def held_permissions(manifest: Manifest, digest: str, state: TrustState, policy:
     if mark is not None:
         grown = growth(manifest.permissions, mark.permissions) if mark.serial else []
     else:
-        grown = _grown_in_all(manifest.permissions, [one.permissions for one in state.stubs.values() if one.serial])
+        granted = [one.permissions for one in state.stubs.values() if one.serial]
+        grown = _growth_beyond_each(manifest.permissions, granted)
     return excess + [word for word in grown if word not in excess]
 
 
-def _grown_in_all(wanted: Permissions, granted: list[Permissions]) -> list[str]:
-    """The permissions that exceed each of those that were granted, endpoints aside; none if none were."""
-    found = [growth(wanted, one) for one in granted]
-    first = found[0] if found else []
-    return [word for word in first if not word.startswith("connect ") and all(word in words for words in found)]
+def _growth_beyond_each(wanted: Permissions, granted: list[Permissions]) -> list[str]:
+    """What exceeds the nearest of those that were granted, endpoints aside; none if one has it all, or none were.
+
+    The nearest and not all together: what two stubs have, each a part, is more in the hands of one.
+    """
+    found = [[word for word in growth(wanted, one) if not word.startswith("connect ")] for one in granted]
+    return min(found, key=len, default=[])
 
 
 def check_module_size(manifest: Manifest) -> None:

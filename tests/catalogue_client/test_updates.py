@@ -275,6 +275,26 @@ def test_a_new_name_is_compared_with_accepted_stubs_only() -> None:
         assert held_permissions(manifest, "x", state, PermissionsPolicy()) == held
 
 
+@pytest.mark.parametrize(
+    ("granted", "held"),
+    [
+        ([Permissions(clock="wall"), Permissions(random=True)], ["random"]),
+        ([Permissions(), Permissions(random=True)], ["clock wall"]),
+        ([Permissions(), Permissions(clock="wall", random=True)], []),
+        ([Permissions(auth=True)], ["clock wall", "random"]),
+    ],
+)
+def test_a_new_name_gets_what_one_accepted_stub_has_and_not_what_several_have_together(
+    granted: list[Permissions], held: list[str]
+) -> None:
+    manifest = PublishedDomain("b.example").manifest
+    wanted = Permissions(connect=["mn"], clock="wall", random=True)
+    manifest = msgspec.structs.replace(manifest, name="new", permissions=wanted)
+    stubs = {f"s{place}": msgspec.structs.replace(SOME, permissions=one) for place, one in enumerate(granted)}
+    state = TrustState(domain="b.example", level=TrustLevel.WEB, stubs=stubs)
+    assert held_permissions(manifest, "x", state, PermissionsPolicy(endpoints=frozenset({"mn"}))) == held
+
+
 def test_what_was_accepted_under_other_keys_is_no_predecessor_whether_it_failed_or_not() -> None:
     manifest = PublishedDomain("b.example").manifest
     before = msgspec.structs.replace(SOME, serial=0, manifest_sha256="", approved=["m9"])  # as `trust` leaves it

@@ -501,7 +501,7 @@ def test_messages_of_a_server_reach_the_library_at_the_other_end(sizes: list[int
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65_535, 65_536])
-def test_a_server_writes_the_size_of_a_message_in_as_few_bytes_as_it_fits_in(size: int) -> None:
+def test_a_server_writes_the_size_of_a_message_in_the_fewest_bytes(size: int) -> None:
     _, server = connected(is_binary=True)
     server.send([b"x" * size])
     assert server.data_to_send() == frame(2, b"x" * size, masked=False)
