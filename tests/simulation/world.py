@@ -38,6 +38,10 @@ _START_SECONDS: Final = 30.0
 _DNS_PORT: Final = 5300
 _ZONES: Final = "zones.json"
 _HERE: Final = "@FOLDER@"
+_RECORDS: Final = """
+[records]
+sync_seconds = 1.0  # each round costs as much as a message, and records are looked at when all is over
+"""
 
 
 async def make_template(folder: Path) -> None:
@@ -48,7 +52,7 @@ async def make_template(folder: Path) -> None:
     folders.write_settings(dict.fromkeys(DOMAINS, _DNS_PORT))
     (folder / _ZONES).write_text(json.dumps(folders.zones()))
     for one in folders.folders.values():
-        one.settings.write_text(one.settings.read_text().replace(str(folder), _HERE))
+        one.settings.write_text(one.settings.read_text().replace(str(folder), _HERE) + _RECORDS)
 
 
 def _make_certificates(folder: Path) -> None:
