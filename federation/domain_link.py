@@ -40,7 +40,6 @@ from policy.core.model import LinkClass
 from policy.core.obligations import Instead
 from protofly.counters import Counters
 from protofly.errors import Code
-from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
 
 _NO_ROLES = frozenset[str]()
@@ -83,8 +82,7 @@ class DomainLink(LinkPort):
         self.records = LinkRecords(domain, context.recording)
         self.events = LinkEvents(domain, context.recording.record, monotonic=clock.monotonic)
         names = LinkNames(domain, rules.ours.node, rules.ours.domains)
-        doubt_until = clock.started_seconds + REQUEST_TTL_SECONDS
-        self.machine = LinkMachine(names, stream, context.limits, doubt_until=doubt_until)
+        self.machine = LinkMachine(names, stream, context.limits, doubt_until=clock.doubt_until)
         self.inward = Inbound(self, rules, context.bus, context.traces)
         self.senders = PausedSenders(self.machine)
         self.need = Need()

@@ -20,7 +20,7 @@ from policy.core.gate import Gate
 from policy.core.model import Recipients
 from policy.core.obligations import Instead
 from protofly.errors import Code
-from protofly.limits import MAX_HOPS
+from protofly.limits import MAX_HOPS, REQUEST_TTL_SECONDS
 from protofly.message import Message
 
 
@@ -141,10 +141,20 @@ class LinkObserver:
 
 @dataclass(frozen=True, slots=True)
 class LinkClock:
-    """The clock of links: seconds that never go back, and when this process started by it."""
+    """The clock of links: seconds that never go back.
+
+    Attributes:
+        monotonic: Reads it.
+        started_seconds: When this process started by it; minus infinity if there are no open requests from before.
+    """
 
     monotonic: Callable[[], float] = time.monotonic
     started_seconds: float = field(default_factory=time.monotonic)
+
+    @property
+    def doubt_until(self) -> float:
+        """Until then a reply to an unknown request may answer one of the process before this one."""
+        return self.started_seconds + REQUEST_TTL_SECONDS
 
 
 @dataclass(frozen=True, slots=True)

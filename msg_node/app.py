@@ -56,6 +56,7 @@ from msg_node.settings.weakenings import insecure_switches
 from msg_node.site.site import AskOthers
 from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.quota_keeper import QuotaKeeper
+from msg_node.storage.stop_mark import StopMark
 from msg_node.wiring import meaning
 from msg_node.wiring.accounts import forget_guid
 from msg_node.wiring.alarms import build_alarms
@@ -183,9 +184,12 @@ async def _run(
             with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM, signal.SIGHUP) as signals:
                 on_ready(_ready(node, listeners))
                 await _wait_for_stop(node, signals)
-                await _stop(drain, signals)
+                has_answered_all = await _stop(drain, signals)
             traffic.cancel_scope.cancel()
         lost = drain.give_up()
+        clock = node.federation.context.clock
+        if has_answered_all and node.name is None and clock.monotonic() >= clock.doubt_until:
+            StopMark(node.settings.node.data_dir).put()
         services.cancel_scope.cancel()
     if node.spans is not None:
         await trio.to_thread.run_sync(node.spans.close)
@@ -249,9 +253,10 @@ async def _wait_for_stop(node: Node, signals: AsyncIterator[int]) -> None:
         await node.reloading.reload()
 
 
-async def _stop(drain: Drain, signals: AsyncIterator[int]) -> None:
-    """Stop the traffic in order; a second SIGINT or SIGTERM ends that at once."""
+async def _stop(drain: Drain, signals: AsyncIterator[int]) -> bool:
+    """Stop the traffic in order; a second SIGINT or SIGTERM ends that at once. Returns whether it came to its end."""
     logger.info("stopping")
+    has_ended = False
 
     async def hurry() -> None:
         async for number in signals:
@@ -262,7 +267,9 @@ async def _stop(drain: Drain, signals: AsyncIterator[int]) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(hurry)
         await drain.run()
+        has_ended = True
         nursery.cancel_scope.cancel()
+    return has_ended
 
 
 def _reloading(node: Node, read: ReadSettings) -> Reloading:

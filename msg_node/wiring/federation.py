@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf
 
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
@@ -11,7 +12,16 @@ from federation.egress import LineOpener
 from federation.flight_recorder import FlightRecorders
 from federation.instance_run import CanaryTerms, StubSources
 from federation.link_acceptor import LinkAcceptor
-from federation.link_context import BorderRules, Deliver, Identify, LinkContext, LinkObserver, LocalBus, OurNames
+from federation.link_context import (
+    BorderRules,
+    Deliver,
+    Identify,
+    LinkClock,
+    LinkContext,
+    LinkObserver,
+    LocalBus,
+    OurNames,
+)
 from federation.link_records import Recording
 from federation.router import Federation
 from federation.stub_host import StubHost
@@ -19,6 +29,7 @@ from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
 from msg_node.registries.stub_leases import StubLeases
+from msg_node.storage.stop_mark import StopMark
 from msg_node.wiring import meaning
 from msg_node.wiring.allocated_addresses import AllocatedAddresses
 from msg_node.wiring.bus import BuiltBus
@@ -102,6 +113,7 @@ def build_link_context(
         ),
         limits=meaning.queue_limits(settings),
         terms=trust.terms,
+        clock=LinkClock(started_seconds=-inf) if StopMark(settings.node.data_dir).take() else LinkClock(),
     )
 
 

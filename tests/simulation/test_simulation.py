@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -80,6 +81,12 @@ def test_whole_nodes_keep_their_promises_in_simulated_time_and_play_a_seed_the_s
     done = simulate("--seed", "1", "--twice")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "1 seeds, 0 failed" in done.stdout
+
+
+@pytest.mark.long
+def test_what_a_node_answered_when_it_stopped_is_not_answered_again_after_its_start(simulate: Simulate) -> None:
+    done = simulate("--seed", "1", "--scene", str(Path(__file__).with_name("late_replies.toml")))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.endurance
