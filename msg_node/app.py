@@ -44,7 +44,7 @@ from msg_node.freed_memory import return_freed_memory
 from msg_node.kernel.changes import Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.node import Node
-from msg_node.node_status import node_metrics, node_status, node_summary
+from msg_node.node_status import keep_figures, node_metrics, node_status, node_summary
 from msg_node.process_tuning import raise_descriptor_limit, settle_memory
 from msg_node.records.quarantine import Quarantine
 from msg_node.records.retention import SpoolRetention
@@ -170,6 +170,7 @@ async def _run(
         await services.start(node.store.run)
         if node.name is not None:
             services.start_soon(node.name.keeper.run, partial(node.bus.fence, STATE_RETRY_SECONDS), node.bus.unfence)
+            services.start_soon(keep_figures, node, node.name.board)
         await services.start(node.records.run)
         services.start_soon(_retention(node).run)
         if node.recorder is not None:

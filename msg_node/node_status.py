@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
+import trio
 
 from federation.core.link_machine import queues_of
 from federation.core.stub_meters import StubMeters
@@ -17,11 +18,13 @@ from msg_node.admin.core.traffic import OTHER, Stage
 from msg_node.admin.link_report import link_problem, link_status
 from msg_node.admin.metrics import DomainTotal, Figures, Gauge, Timing, exposition
 from msg_node.kernel.counts import NodeCount
+from msg_node.kernel.node_figures import FiguresBoard, NodeFigures
 from msg_node.node import Node
 from msg_node.settings.middleware import active_steps
 from msg_node.settings.weakenings import insecure_switches
 from protofly.counters import Counters
 
+FIGURES_SECONDS: Final = 1.0
 _STAGES: Final = {
     Timing.QUEUE: Stage.QUEUE,
     Timing.STUB: Stage.STUB,
@@ -145,7 +148,34 @@ def node_metrics(node: Node) -> bytes:
     for domain in (*node.traffic.domains(), OTHER):
         arrived, failed = node.traffic.totals(domain)
         figures.put_totals(domain, {DomainTotal.ARRIVED: arrived, DomainTotal.FAILED: failed})
+    if node.cluster is not None:
+        figures.nodes = {**node.cluster.figures(), node.settings.node.name: node_figures(node)}
+        for name, is_connected in node.cluster.connections().items():
+            figures.put(Gauge.CONNECTED, is_connected, name)
     return exposition(figures)
+
+
+def node_figures(node: Node) -> NodeFigures:
+    """What the other nodes of the domain know of this one; made once a second."""
+    counters, live = _counts(node), node.bus.runtimes.live_sessions
+    return NodeFigures(
+        uptime_seconds=round(time.time() - node.started_at),
+        memory_bytes=rss_kib() * 1024,
+        live_sessions=live,
+        parked_sessions=len(node.state.sessions) - live,
+        links_up=sum(link.is_live for link in node.federation.links),
+        stored_requests=len(node.state.delivery.parking),
+        delivered=counters[NodeCount.DELIVERED],
+        refused=sum(counters[name] for name in NodeCount.REFUSED.names),
+        problems=len(node.problems()),
+    )
+
+
+async def keep_figures(node: Node, board: FiguresBoard) -> None:
+    """Have the other nodes of the domain know the figures of this one, until cancelled."""
+    while True:
+        board.newest = node_figures(node)
+        await trio.sleep(FIGURES_SECONDS)
 
 
 def _stub_totals(meters: StubMeters) -> dict[DomainTotal, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from msg_node.cluster.cluster_key import read_cluster_key
 from msg_node.settings.model import Settings
 from msg_node.storage.engine_errors import EngineError
@@ -82,6 +84,7 @@ def _row(member: Member) -> dict[str, object]:
         "version": facts.version,
         "endpoint": facts.endpoint,
         "host": facts.host,
+        **msgspec.to_builtins(facts.figures),
     }
 
 

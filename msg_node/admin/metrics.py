@@ -20,6 +20,7 @@ from prometheus_client.registry import Collector
 from federation.core.link_counts import LinkCount
 from msg_node.kernel.counts import NodeCount, SiteCount
 from msg_node.kernel.histograms import Histogram
+from msg_node.kernel.node_figures import NodeFigures
 from protofly.counters import CODES, Counted
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -65,9 +66,33 @@ class Gauge(Enum):
         "What operators have forbidden, and gates for a time.",
         "what",
     )
+    CONNECTED = "cluster_connected", "1 while this node is connected with that other one of its domain.", "node"
 
     def __init__(self, metric: str, meaning: str, label: str = "") -> None:
         self.metric, self.meaning, self.label = metric, meaning, label
+
+
+class OfNodes(Enum):
+    """Figures of each node of a domain, as any of them shows them: a second old, by what each says of itself.
+
+    Attributes:
+        member: Of `NodeFigures`.
+        meaning: One sentence.
+        is_counter: It counts since the start of that node.
+    """
+
+    UPTIME = "uptime_seconds", "Seconds since the start of a node of the domain; no sample for one that is not alive."
+    MEMORY = "memory_bytes", "Memory of a node of the domain that is in RAM."
+    LIVE = "live_sessions", "Sessions with a connection, by node of the domain."
+    PARKED = "parked_sessions", "Sessions that have lost their connection, by node of the domain."
+    LINKS = "links_up", "Links to other domains that are up, by node of the domain."
+    STORED = "stored_requests", "Requests that are stored until they are done, by node of the domain."
+    PROBLEMS = "problems", "What keeps a node of the domain from doing all its work, as a number."
+    DELIVERED = "delivered", "Messages that went to at least one listener, runtime or link, by node.", True
+    REFUSED = "refused", "Messages that were refused, by node of the domain.", True
+
+    def __init__(self, member: str, meaning: str, is_counter: bool = False) -> None:
+        self.member, self.meaning, self.is_counter = member, meaning, is_counter
 
 
 class DomainTotal(Enum):
@@ -123,6 +148,7 @@ class Figures:
         gauges: Values by gauge and label, "" where it has none.
         totals: Values by total and label of their domain.
         timings: Histograms by label, "" where they have none.
+        nodes: Figures of the nodes of the domain by name; none where a node serves alone.
     """
 
     node: Counts
@@ -131,6 +157,7 @@ class Figures:
     gauges: defaultdict[Gauge, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     totals: defaultdict[DomainTotal, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
     timings: defaultdict[Timing, dict[str, Histogram]] = field(default_factory=lambda: defaultdict(dict))
+    nodes: Mapping[str, NodeFigures] = field(default_factory=dict)
 
     def put(self, gauge: Gauge, value: float, label: str = "") -> None:
         """Add a value to a gauge; values of the same label add up."""
@@ -183,6 +210,7 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
             if value or total in _ALWAYS:
                 used.add_metric([domain], value)
         yield used
+    yield from _of_nodes(figures.nodes)
     for timing in Timing:
         times = HistogramMetricFamily(
             f"trapezoid_{timing.metric}", timing.meaning, labels=[timing.label] if timing.label else []
@@ -191,6 +219,19 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
             buckets, seconds = histogram.cumulative(), histogram.sum_us / 1e6
             times.add_metric([label] if timing.label else [], buckets, seconds)
         yield times
+
+
+def _of_nodes(nodes: Mapping[str, NodeFigures]) -> Iterator[Metric]:
+    for one in OfNodes:
+        name, labels = f"trapezoid_cluster_{one.member}", ["node"]
+        family = (
+            CounterMetricFamily(name, one.meaning, labels=labels)
+            if one.is_counter
+            else GaugeMetricFamily(name, one.meaning, labels=labels)
+        )
+        for node, of_node in sorted(nodes.items()):
+            family.add_metric([node], getattr(of_node, one.member))
+        yield family
 
 
 def _counters(prefix: str, table: type[Counted], counts: Counts) -> Iterator[Metric]:

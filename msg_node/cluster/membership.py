@@ -15,6 +15,7 @@ import trio
 from msg_node.cluster.core.lease import BEAT_SECONDS, LEASE_SECONDS, NameRow
 from msg_node.cluster.lease_keeper import lease_clock
 from msg_node.cluster.names import Names
+from msg_node.kernel.node_figures import NodeFigures
 from msg_node.storage.engine_errors import EngineError
 
 logger = logging.getLogger("msg_node")
@@ -43,11 +44,18 @@ class Membership:
         self._seen_at: dict[str, float] = {}
         self._addresses: dict[str, str] = {}
         self._listening: set[str] = set()
+        self._figures: dict[str, NodeFigures] = {}
         self._read_at = clock()
 
     def addresses(self) -> Mapping[str, str]:
         """Where the bus of each other node listens, by its name."""
         return self._addresses
+
+    def figures(self) -> dict[str, NodeFigures]:
+        """What each node of the domain that is alive has said of itself last, ours included; none while we see none."""
+        if self._clock() - self._read_at > SILENT_SECONDS:
+            return {}
+        return {name: one for name, one in self._figures.items() if not self.is_dead(name)}
 
     def is_dead(self, node: str) -> bool:
         """True if a node has died, left or been removed. False while it is not known for sure, or ours to judge."""
@@ -114,4 +122,5 @@ class Membership:
         self._rows = {name: row for name, (row, _) in rows.items()}
         self._listening = {name for name, (_, facts) in rows.items() if name != self._node and facts.bus}
         self._addresses = {name: rows[name][1].bus for name in self._listening if rows[name][0].is_held}
+        self._figures = {name: facts.figures for name, (_, facts) in rows.items()}
         self._read_at = now

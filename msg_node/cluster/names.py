@@ -8,6 +8,7 @@ import msgspec
 
 from msg_node.cluster.core.lease import LEASE_SECONDS, NameRow
 from msg_node.cluster.core.published import Published
+from msg_node.kernel.node_figures import NodeFigures
 from msg_node.storage.engine import Engine
 
 _TAKE_NEW: Final = """INSERT INTO trapezoid_node (name, epoch, instance, facts) VALUES (%s, 1, %s, %s)
@@ -41,6 +42,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
         limits: Digest of its limits.
         bus: Where other nodes reach it, "" when it is none of several.
         published: What it adds to the `live` document.
+        figures: Of the moment when it said so.
     """
 
     version: str = ""
@@ -51,6 +53,7 @@ class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):
     limits: str = ""
     bus: str = ""
     published: Published = Published()
+    figures: NodeFigures = NodeFigures()
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ import msgspec
 
 from catalogue_client.trust_store import TrustStore
 from msg_node.cluster.core.published import Published
+from msg_node.kernel.node_figures import FiguresBoard
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
 from msg_node.settings.storage import engine_options, state_keys
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from msg_node.storage.engine_rows import EngineRows, SharedRows
 
 _LOG = logging.getLogger("msg_node")
+_ANY_HOST = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  what is shown in their place
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -48,6 +50,7 @@ class HeldName:
         rows: The state under that name.
         shared: Reads the state of the domain.
         notices: What other nodes announce.
+        board: Where the node puts its figures.
 
     Attributes:
         records: Of the domain.
@@ -60,6 +63,7 @@ class HeldName:
         rows: EngineRows,
         shared: SharedRows,
         notices: EngineNotices,
+        board: FiguresBoard,
     ) -> None:
         from msg_node.storage.engine import Engine
         from msg_node.storage.engine_records import EngineRecords
@@ -69,6 +73,7 @@ class HeldName:
         self.rows = rows
         self.shared = shared
         self.notices = notices
+        self.board = board
         self.records = EngineRecords(Engine(options))
 
     def close(self) -> None:
@@ -151,12 +156,12 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
     from msg_node.storage.engine import Engine
     from msg_node.storage.engine_rows import EngineRows, SharedRows
 
-    own = node_facts(settings, policy=revision())
+    own, board = node_facts(settings, policy=revision()), FiguresBoard()
     wanted = Wanted(
         name=settings.node.name,
         instance=instance_of(settings.node.data_dir),
         is_standby=settings.cluster.standby,
-        facts=lambda: msgspec.structs.replace(own, policy=revision()),
+        facts=lambda: msgspec.structs.replace(own, policy=revision(), figures=board.newest),
     )
     options = states.options
     keeper = LeaseKeeper(Names(Engine(options)), wanted)
@@ -164,7 +169,7 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
     try:
         await keeper.take()
         _LOG.info("state in %s; %s", states.place, states.durability())
-        held = HeldName(options, keeper, EngineRows(states, keeper.name, keeper.epoch), shared, notices)
+        held = HeldName(options, keeper, EngineRows(states, keeper.name, keeper.epoch), shared, notices, board)
         try:
             yield held
         finally:
@@ -197,10 +202,9 @@ def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
     """What this node says about itself to the others; `policy` is the revision of its policies."""
     from msg_node.cluster.names import NodeFacts
 
-    scheme = "ws" if settings.listen.certificate is None else "wss"
     return NodeFacts(
         version=VERSION,
-        endpoint=f"{scheme}://{settings.listen.host}:{settings.listen.port}/ws",
+        endpoint=_endpoint(settings),
         host=socket.gethostname(),
         root=_root_of(settings),
         policy=policy,
@@ -208,6 +212,17 @@ def node_facts(settings: Settings, *, policy: str) -> NodeFacts:
         bus=settings.cluster.advertise or settings.cluster.listen,
         published=_published(settings),
     )
+
+
+def _endpoint(settings: Settings) -> str:
+    """Where the node is reached, for people: as it is published, else where it listens on this machine."""
+    if settings.publish is not None:
+        return settings.publish.endpoint_url
+    listen = settings.listen
+    host = (
+        socket.gethostname() if listen.host in _ANY_HOST else f"[{listen.host}]" if ":" in listen.host else listen.host
+    )
+    return f"{'ws' if listen.certificate is None else 'wss'}://{host}:{listen.port}/ws"
 
 
 def _published(settings: Settings) -> Published:

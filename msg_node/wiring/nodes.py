@@ -35,6 +35,7 @@ from msg_node.cluster.directory import Claim
 from msg_node.cluster.node_line import Address
 from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
 from msg_node.kernel.credentials import digest_of
+from msg_node.kernel.node_figures import NodeFigures
 from msg_node.kernel.session import SessionRow
 from msg_node.node_state import NodeState
 from msg_node.registries.core.twin import ThingRow
@@ -249,6 +250,15 @@ class JoinedNode:
     def statistics(self) -> dict[str, object]:
         """What operators see: the links to the other nodes, and which node has the link to which other domain."""
         return {**self.bus.statistics(), "domains": self.node.parts.places.known()}
+
+    def figures(self) -> dict[str, NodeFigures]:
+        """What the nodes of the domain that are alive say of themselves, by their names."""
+        return self.node.membership.figures()
+
+    def connections(self) -> dict[str, bool]:
+        """Whether this node is connected with each of the others."""
+        connected = self.bus.connected
+        return {name: name in connected for name in self.node.membership.addresses()}
 
     @property
     def awaited(self) -> int:

@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 import trio
 
+from msg_node.settings.load import load_settings
 from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.runtime_rig import SM, Json, Runtime, a_message, code_and_reason
 from tests.system.one_node import Process
 from tests.system.pair import AGENT, Pair
+from trapezoid.check_cluster import cluster_members
 
 PATIENCE_SECONDS = 60
 MESSAGES = 100
@@ -110,6 +112,22 @@ async def restrictions_count_everywhere(pair: Pair, two: Process) -> None:
     await until_restricted(pair, "n2", ["rogue.example"])
 
 
+async def figures_are_shown_everywhere(pair: Pair) -> None:
+    """Each node shows what the other one has, and the list has it from the engine."""
+    shown = [f'trapezoid_cluster_live_sessions{{node="{name}"}} 1.0' for name in ("n1", "n2")]
+    with trio.fail_after(PATIENCE_SECONDS):
+        for name in ("n1", "n2"):
+            while not set(shown) <= set((await pair.asked(name, "metrics"))["text"].splitlines()):  # noqa: ASYNC110
+                await trio.sleep(0.1)
+    metrics = (await pair.asked("n1", "metrics"))["text"]
+    assert 'trapezoid_cluster_connected{node="n2"} 1.0' in metrics
+    rows = await trio.to_thread.run_sync(cluster_members, load_settings(pair.config_of("n1")))
+    assert {row["node"]: (row["state"], row["live_sessions"]) for row in rows} == {
+        "n1": ("running", 1),
+        "n2": ("running", 1),
+    }
+
+
 async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> None:
     """One laboratory for all of it: to start a node costs more than what it does here."""
     async with AsyncExitStack() as stack:
@@ -133,6 +151,7 @@ async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> No
         assert code_and_reason(await twice.open("bo")) == (409, "address-taken")
 
         await restrictions_count_everywhere(pair, two)
+        await figures_are_shown_everywhere(pair)
 
         # A node dies: a stable answer at once, and its sessions go on at the other one, and what it has parked.
         parked = await bo.ask("execute", f"{AGENT}/lamp-1/actions/switch", {"class": "action", "method": "x"})

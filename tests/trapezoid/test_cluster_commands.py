@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 
 from interop.free_ports import free_ports
 from msg_node.cluster.names import Names, NodeFacts
+from msg_node.kernel.node_figures import NodeFigures
 from msg_node.settings.load import load_settings
 from msg_node.storage.engine import Engine
 from msg_node.wiring import meaning
@@ -76,10 +78,38 @@ def test_nodes_are_listed_with_their_state_and_what_they_run(config: Path, names
     assert row.pop("age_seconds") < 5
     assert row.pop("version")
     assert row.pop("host")
+    assert {name: row.pop(name) for name in NodeFigures.__struct_fields__}["live_sessions"] == 0
     assert row == {"node": "mn-2", "state": "running", "epoch": 1, "endpoint": "ws://127.0.0.1:0/ws"}
     names.leave("mn-2", 1)
     names.close()
     assert json.loads(run(config, "node", "list", "--json")[1])[0]["state"] == "stopped"
+
+
+def test_the_list_has_the_figures_of_each_node_and_shows_people_the_most_important(config: Path, names: Names) -> None:
+    figures = NodeFigures(live_sessions=7, delivered=12, problems=1)
+    names.renew("mn-2", 1, msgspec.structs.replace(facts_of(config), figures=figures))
+    names.close()
+    [row] = json.loads(run(config, "node", "list", "--json")[1])
+    assert (row["live_sessions"], row["delivered"], row["problems"]) == (7, 12, 1)
+    head, _ = run(config, "node", "list")[1].splitlines()
+    assert "live sessions" in head
+    assert "delivered" not in head
+
+
+@pytest.mark.parametrize(
+    ("listen", "endpoint"),
+    [
+        ('host = "0.0.0.0"\nport = 8443', f"ws://{socket.gethostname()}:8443/ws"),
+        ('host = "::"\nport = 8443', f"ws://{socket.gethostname()}:8443/ws"),
+        ('host = "::1"\nport = 8443', "ws://[::1]:8443/ws"),
+        ('host = "10.0.0.7"\nport = 8443', "ws://10.0.0.7:8443/ws"),
+    ],
+)
+def test_a_node_that_listens_everywhere_is_listed_with_the_name_of_its_machine(
+    config: Path, listen: str, endpoint: str
+) -> None:
+    config.write_text(config.read_text().replace("port = 0", listen))
+    assert facts_of(config).endpoint == endpoint
 
 
 def test_node_is_removed_when_it_has_stopped(config: Path, names: Names) -> None:

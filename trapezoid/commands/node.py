@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -11,7 +11,7 @@ from trapezoid.commands import node_accounts, node_changes, node_groups, node_po
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -43,14 +43,25 @@ for command in (
 app.command("log-level")(node_changes.log_level)
 
 
+_IN_JSON_ONLY: Final = frozenset({"uptime_seconds", "memory_bytes", "parked_sessions", "delivered", "refused"})
+
+
+def _without(row: Mapping[str, object], names: Collection[str]) -> dict[str, object]:
+    return {name: value for name, value in row.items() if name not in names}
+
+
 @app.command("list")
 def members(config: Config, json: Json = False) -> None:
-    """List the nodes of this domain that share its engine, running or not; needs no running node."""
+    """List the nodes of this domain that share its engine, with their figures, running or not; needs no running node.
+
+    Figures are those of the last second, or of the last one of a node that does not run. --json has more of them.
+    """
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from trapezoid.check_cluster import cluster_members
 
-        print_rows(cluster_members(load_settings(config)), as_json=json)
+        rows = cluster_members(load_settings(config))
+        print_rows(rows if json else [_without(row, _IN_JSON_ONLY) for row in rows], as_json=json)
 
 
 @app.command()

@@ -10,9 +10,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from federation.core.link_counts import LinkCount
-from msg_node.admin.metrics import DomainTotal, Figures, Gauge, Timing, counter_name, exposition, label_of
+from msg_node.admin.metrics import DomainTotal, Figures, Gauge, OfNodes, Timing, counter_name, exposition, label_of
 from msg_node.kernel.counts import NodeCount, SiteCount
 from msg_node.kernel.histograms import Histogram
+from msg_node.kernel.node_figures import NodeFigures
 from protofly.counters import Counted
 from protofly.errors import Code
 
@@ -59,6 +60,16 @@ def test_counts_and_gauges_are_shown_with_their_labels() -> None:
     assert found["trapezoid_uptime_seconds{}"] == 1.5
 
 
+def test_every_figure_of_the_nodes_of_a_domain_is_shown_by_node_and_none_of_a_node_alone() -> None:
+    assert not [name for name in samples(Figures({}, {}, {})) if name.startswith("trapezoid_cluster")]
+    nodes = {"n1": NodeFigures(live_sessions=3, refused=2), "n2": NodeFigures(live_sessions=4)}
+    found = samples(Figures({}, {}, {}, nodes=nodes))
+    assert found["trapezoid_cluster_live_sessions{node=n1}"] == 3
+    assert found["trapezoid_cluster_live_sessions{node=n2}"] == 4
+    assert found["trapezoid_cluster_refused_total{node=n1}"] == 2
+    assert {one.member for one in OfNodes} == set(NodeFigures.__struct_fields__)
+
+
 def test_a_label_with_quotes_and_line_feeds_stays_one_sample() -> None:
     figures = Figures({}, {}, {})
     figures.put(Gauge.EXPIRY, 3.0, 'manifest "x"\\\nevil 1')
@@ -92,6 +103,9 @@ def rows() -> Iterator[str]:
         yield f"| `{counter_name('trapezoid_link', one)}_total` | counter | `domain` | {_sentence(one)} |"
     for total in DomainTotal:
         yield f"| `trapezoid_{total.metric}_total` | counter | `domain` | {total.meaning} |"
+    for of_node in OfNodes:
+        name, kind = f"trapezoid_cluster_{of_node.member}", "counter" if of_node.is_counter else "gauge"
+        yield f"| `{name}{'_total' if of_node.is_counter else ''}` | {kind} | `node` | {of_node.meaning} |"
     for timing in Timing:
         label = f"`{timing.label}`" if timing.label else "–"
         yield f"| `trapezoid_{timing.metric}` | histogram | {label} | {timing.meaning} |"
