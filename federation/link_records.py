@@ -26,7 +26,7 @@ from federation.decision_records import CarryOut, carry_out_nothing, decision_re
 from federation.log_allowance import LogAllowance
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
-from policy.core.recorded_facts import FactsRecorder
+from policy.core.recorded_facts import FactsRecorder, with_transfer
 from protofly.errors import Code
 from protofly.message import Message
 from protofly.record_runs import SHORTEST_RUN, MessageRun
@@ -105,9 +105,10 @@ class LinkRecords:
         finally:
             self._out.channel, self._out.stub_ver = before
 
-    def facts_of(self, facts: Facts) -> GateFacts | None:
-        """The part of the gate's facts that the record of a message keeps."""
-        return self._recorder.record(facts, self._gate.facts_read)
+    def facts_of(self, facts: Facts, verdict: Verdict) -> GateFacts | None:
+        """The part of the gate's facts that the record of a message keeps, with what a rule says about its data."""
+        recorded = self._recorder.record(facts, self._gate.facts_read)
+        return recorded if verdict.transfer is None else with_transfer(recorded, verdict.transfer)
 
     def delivered(self, gone: Iterable[OutboundMessage], now: float) -> None:
         """The far end answers for these; `now` is monotonic seconds."""
@@ -240,7 +241,7 @@ class LinkRecords:
         entry.policy_rev = verdict.revision
         entry.rule_id = verdict.rule_id or None
         entry.reason = verdict.step
-        entry.facts = self.facts_of(facts)
+        entry.facts = self.facts_of(facts, verdict)
         if message.peek.trace:
             entry.trace_id = traceparent_of(message.trace)
 
@@ -305,7 +306,7 @@ class LinkRecords:
         """A gate said no, or a rule in report mode would have said something else, or has duties for us."""
         if verdict.duties is not None:
             self._carry_out(facts, verdict)
-        self.record(decision_record(facts, verdict, self.facts_of(facts), msg_id=msg_id))
+        self.record(decision_record(facts, verdict, self.facts_of(facts, verdict), msg_id=msg_id))
 
 
 def _is_usual(pending: OutboundMessage) -> bool:

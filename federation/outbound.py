@@ -127,7 +127,7 @@ class Outbound:
             self._machine.counters[LinkCount.REFUSED] += 1
             self._records.kept_back(facts, verdict, msg_id, exc.code, outcome="rejected", policy_us=policy_us)
             return Refusal(exc.code, detail=exc.detail)
-        outbound.policy_us, outbound.facts = policy_us, self._records.facts_of(facts)
+        outbound.policy_us, outbound.facts = policy_us, self._records.facts_of(facts, verdict)
         return outbound
 
     def flow(self, message: Message, roles: frozenset[str]) -> FlowTerms | None:
@@ -144,7 +144,7 @@ class Outbound:
         settled = rules.gate.settle(facts) if facts.from_domain in self._our_domains else None
         if settled is None:
             return None
-        return FlowTerms(settled, rules, border, records.facts_of(facts))
+        return FlowTerms(settled, rules, border, records.facts_of(facts, settled.verdict))
 
     def refusal(
         self, request: Message, code: Code, detail: str, started: float, instead: Instead | None = None

@@ -54,6 +54,7 @@ class Code(Enum):
     BAD_TOKEN = (401, "bad-token")
     BAD_ASSERTION = (401, "bad-assertion")
     POLICY = (403, "policy")
+    CONSENT = (403, "consent")
     NOT_OWNER = (403, "not-owner")
     SECOND_PERSON = (403, "second-person")
     DOMAIN_BLOCKED = (403, "domain-blocked")

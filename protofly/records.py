@@ -105,7 +105,8 @@ class GateFacts(
     `dstPresence` are there only while the policies in force read them; for `class`, absence is what goes with the
     type, and null is a body that could not be read. `partial`: something that those policies read is not here, too
     long or hidden with the addresses; such a decision cannot be replayed. `link_class` is there unless the far end is
-    of the class `node`, as all were before there were others.
+    of the class `node`, as all were before there were others. `labels`, `purpose` and `basis` are no input: they are
+    what the rule that decided says about the data of a message that leaves.
     """
 
     via_length: int = 0
@@ -125,6 +126,9 @@ class GateFacts(
     session_class: str = ""
     dst_status: str = ""
     dst_presence: str = ""
+    labels: tuple[str, ...] = ()
+    purpose: str = ""
+    basis: str = ""
 
 
 NO_FACTS = GateFacts()

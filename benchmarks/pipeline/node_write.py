@@ -150,7 +150,7 @@ class _Bench:
         """Record messages that leave."""
         if self._flow is None:  # of a flow they were taken from the facts of the first one
             for one, judged in zip(pending, self.leaving, strict=True):
-                one.facts = self._records.facts_of(judged.facts)
+                one.facts = self._records.facts_of(judged.facts, judged.verdict)
         for start in range(0, len(pending), _BATCH):
             self._records.delivered(pending[start : start + _BATCH], pending[start].handed_seconds + 0.02)
 

@@ -558,6 +558,13 @@ class PeerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     stay_connected: Annotated[
         bool, Meta(description="Connect when the node starts, and stay; for domains whose nodes cannot call us.")
     ] = False
+    may_receive: Annotated[
+        tuple[Annotated[str, Meta(pattern=r"^[a-z0-9][a-z0-9._-]{0,31}$")], ...],
+        Meta(
+            max_length=64,
+            description="Labels of data that may go there where a rule requires consent; else 403 `consent`.",
+        ),
+    ] = ()
     trust_class: Annotated[
         Literal["node", "plain"],
         Meta(description="`plain`: nothing proves who speaks inside the domain, so any user there may be any other."),

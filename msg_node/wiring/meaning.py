@@ -180,6 +180,7 @@ def peer_rule(peer: PeerSettings) -> PeerRule:
         quotas=quotas_of(peer.quota),
         p2p=peer.p2p,
         link_class=peer.trust_class,
+        may_receive=frozenset(peer.may_receive),
     )
 
 

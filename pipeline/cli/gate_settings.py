@@ -1,7 +1,8 @@
 """What gates decide by, read from the files that nodes read: policy files, or the settings of a node.
 
-Only `[policy]` and `[[peer]]` of the settings matter here, and of a peer only its default and its rates; the node
-itself checks all the rest. Relative paths are relative to the settings file, as they are for the node.
+Only `[policy]` and `[[peer]]` of the settings matter here, and of a peer only its default, its rates and what it may
+receive; the node itself checks all the rest. Relative paths are relative to the settings file, as they are for the
+node.
 """
 
 from __future__ import annotations
@@ -58,11 +59,13 @@ class _Peer(_Rate, frozen=True, kw_only=True):
     default: Literal["permit", "deny"] = "permit"
     p2p: bool = True
     rate: tuple[_TypeRate, ...] = ()
+    may_receive: tuple[str, ...] = ()
 
     def rule(self) -> PeerRule:
         """What it says to the gate."""
         rates = tuple(TypeRate(types=one.types, limit=one.limit()) for one in self.rate)
-        return PeerRule(default=self.default, rate=self.limit(), rates=rates, p2p=self.p2p)
+        received = frozenset(self.may_receive)
+        return PeerRule(default=self.default, rate=self.limit(), rates=rates, p2p=self.p2p, may_receive=received)
 
 
 class _Settings(msgspec.Struct, frozen=True):

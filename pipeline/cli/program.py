@@ -198,6 +198,31 @@ app.command("import")(partners.import_)
 
 @app.command()
 @grouped
+def transfers(
+    spark: SparkOptions,
+    first: Annotated[str, typer.Option("--from", help="First UTC day, YYYY-MM-DD. Default: all days.")] = "",
+    last: Annotated[str, typer.Option("--until", help="Last UTC day, YYYY-MM-DD. Default: that one day.")] = "",
+    peer: Annotated[str, typer.Option(help="Only what left for this domain.")] = "",
+) -> None:
+    """Report the data with labels that left for other domains: by day, partner, label, purpose and basis."""
+    with errors_reported(as_json=spark.json):
+        from pipeline.jobs.transfers import days_between
+
+        days = days_between(first, last)
+
+    terminal = Terminal(as_json=spark.json)
+    with opened_lake(spark) as lake:
+        from pipeline.cli.row_text import rows_text
+        from pipeline.jobs import transfers as job
+
+        result = terminal.job("transfers", lambda: job.run(lake, days=days, peer=peer))
+    if not spark.json:
+        sys.stdout.write(rows_text(result.details["transfers"]))
+    terminal.end()
+
+
+@app.command()
+@grouped
 def replay(
     spark: SparkOptions,
     policies: PolicyOptions,

@@ -59,7 +59,7 @@ from policy.core.recorded_facts import (
 from policy.core.temporary import RULE_PREFIX
 from protofly.forwarding import FORWARD
 
-GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate"})
+GATE_REFUSALS: Final = frozenset({"policy", "domain-blocked", "rate", "consent"})
 """Codes with which a gate denies; what was denied with another one never came so far."""
 
 _OF_NO_POLICY: Final = (RULE_PREFIX, DOCUMENT_PREFIX)

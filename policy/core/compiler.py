@@ -17,7 +17,7 @@ from policy.core.closures import (
     unknown,
 )
 from policy.core.model import LOGGED, Condition, Decision, Effect, Facts, Policy, PolicySet, Rule
-from policy.core.obligations import APPLIES_TO, check_obligations, instead_of, is_recorded
+from policy.core.obligations import APPLIES_TO, check_labelled, check_obligations, instead_of, is_recorded
 from policy.core.rule_index import Guard, conjuncts, find_guard
 from protofly.errors import Code, SettingsError
 
@@ -87,6 +87,7 @@ def compile_rule(policy_set: PolicySet, policy: Policy, rule: Rule, policy_numbe
     bounds = () if instead_of(obligations) is None else (APPLIES_TO,)
     try:
         check_obligations(obligations)
+        check_labelled(obligations)
         condition = compile_split([rule.target, rule.condition, *bounds])
         guard = find_guard([policy_set.target, policy.target, rule.target, rule.condition])
         beginning = find_beginning([rule.target, rule.condition])

@@ -26,9 +26,9 @@ from policy.core.engine import (
     compile_policies,
 )
 from policy.core.limits import Limit, Limits
-from policy.core.model import LinkClass
+from policy.core.model import Hook, LinkClass
 from policy.core.object_policies import ObjectPolicies, denial_of, settles
-from policy.core.obligations import Duties, Instead, duties_of, instead_of, limit_of, mark_of
+from policy.core.obligations import Duties, Instead, Transfer, duties_of, instead_of, limit_of, mark_of, transfer_of
 from policy.core.peer_entries import OWN_BUS, UNNAMED, DefaultEffect, DomainLists, PeerEntries, PeerEntry, PeerRule
 from policy.core.quotas import Quotas, QuotaWait
 from policy.core.rates import BothBuckets, Bucket
@@ -68,6 +68,7 @@ class Verdict(msgspec.Struct, frozen=True):
     done), and `retry_after_seconds` goes with `Code.RATE` and `Code.QUOTA`. `instead` is what a rule puts in the place
     of passing the message on, which then is not permitted. `limit` is what the rule that permits it lets pass at most,
     `mark` a limit in which the message counts beside that, and `duties` is what is to be done beside the decision.
+    `transfer` is what the rule says about the data of a message that leaves.
     """
 
     permitted: bool
@@ -81,6 +82,7 @@ class Verdict(msgspec.Struct, frozen=True):
     limit: Limit | None = None
     mark: Limit | None = None
     duties: Duties | None = None
+    transfer: Transfer | None = None
 
     @property
     def is_permitted_by_rule(self) -> bool:
@@ -380,6 +382,8 @@ class Gate:
                 inner_verdict = self._counted(inner_verdict, inner_facts)
             if not inner_verdict.permitted:  # what is carried has no way of its own that could be another
                 return msgspec.structs.replace(inner_verdict, instead=None)
+            if inner_verdict.transfer is not None and verdict.transfer is None:
+                verdict = msgspec.structs.replace(verdict, transfer=inner_verdict.transfer)
         return verdict
 
     def foresee(self, facts: Facts) -> Verdict:
@@ -437,6 +441,8 @@ class Gate:
 
     def _decide(self, lane: _Lane, facts: Facts) -> Verdict:
         verdict = self._decide_alone(lane, facts)
+        if verdict.transfer is not None:
+            verdict = _as_transfer(verdict, verdict.transfer, lane.entry.rule, facts.hook)
         if self._objects is None or not verdict.permitted or facts.hook == "peer":
             return verdict
         return _narrowed(verdict, self._objects, facts)
@@ -489,7 +495,17 @@ class Gate:
             limit_of(decision.obligations) if permitted else None,
             mark_of(decision.obligations),
             duties_of(decision.obligations),
+            transfer_of(decision.obligations) if permitted else None,
         )
+
+
+def _as_transfer(verdict: Verdict, transfer: Transfer, peer: PeerRule, hook: Hook) -> Verdict:
+    """What a verdict that labels data becomes: nothing is labelled that does not leave, nor leaves without consent."""
+    if hook != "out":
+        return msgspec.structs.replace(verdict, transfer=None)
+    if transfer.needs_consent and not peer.may_receive.issuperset(transfer.labels):
+        return msgspec.structs.replace(verdict, permitted=False, code=Code.CONSENT, limit=None)
+    return verdict
 
 
 def _narrowed(verdict: Verdict, objects: ObjectPolicies, facts: Facts) -> Verdict:

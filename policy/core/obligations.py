@@ -25,6 +25,10 @@ _WORD_CHARS: Final = 64
 _ANSWER: Final = re.compile(r"([2-5]\d\d)(?: (.*))?")
 _SERVICE_SCHEMES: Final = re.compile(r"|acct|domain.*|global|https?|hyperty-.*|mn|runtime|user-guid|wss?")
 _SUB_RESOURCES: Final = ("/subscription", "/changes", "/status", "/registration", "/inbox", "/children")
+LABELS: Final = 8
+"""So many a message has at most."""
+LABEL: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,31}")
+_ABOUT_DATA: Final = frozenset({"label", "consent", "purpose", "basis"})
 _TYPES: Final = ("create", "read", "update", "delete", "execute", "event")
 
 APPLIES_TO: Final[Condition] = AllOf(
@@ -50,6 +54,22 @@ class Instead(msgspec.Struct, frozen=True):
     address: str = ""
     code: int = 0
     description: str = ""
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """What a rule says about the data of a message that it permits, for when the message leaves our domain.
+
+    Attributes:
+        labels: Kinds of data, sorted.
+        needs_consent: Whether only domains get it whose entry of the settings names all its labels.
+        purpose: Why it leaves, for the report of transfers.
+        basis: On what grounds, for the same.
+    """
+
+    labels: tuple[str, ...]
+    needs_consent: bool = False
+    purpose: str = ""
+    basis: str = ""
 
 
 class Duties(msgspec.Struct, frozen=True):
@@ -89,6 +109,20 @@ def duties_of(obligations: Iterable[Obligation]) -> Duties | None:
     found = {one.name: one.value for one in obligations}
     duties = Duties(str(found.get("notify", "")), found.get("quarantine") is True)
     return None if duties == Duties() else duties
+
+
+def transfer_of(obligations: Iterable[Obligation]) -> Transfer | None:
+    """What is said about the data of a message; None: nothing."""
+    found = {one.name: str(one.value) for one in obligations}
+    if "label" not in found:
+        return None
+    labels = tuple(found["label"].split(","))
+    return Transfer(labels, "consent" in found, found.get("purpose", ""), found.get("basis", ""))
+
+
+def label_text(labels: Iterable[str]) -> str:
+    """Labels as one value of an obligation."""
+    return ",".join(sorted(set(labels)))
 
 
 def is_service(address: str) -> bool:
@@ -145,9 +179,18 @@ def check_obligations(obligations: Iterable[Obligation]) -> None:
         raise SettingsError("a message is redirected, answered or parked: give one of these obligations")
     if len(seen & {"redirect", "answer", "limit"}) > 1:
         raise SettingsError("a limit counts what passes: a message that is redirected or answered does not")
+    if seen & _ABOUT_DATA and {one.on for one in obligations if one.name in _ABOUT_DATA} != {Effect.PERMIT}:
+        raise SettingsError("a label belongs to a rule that permits: what is denied does not leave")
     limit, mark = limit_of(obligations), mark_of(obligations)
     if limit is not None and mark is not None and limit.name == mark.name:
         raise SettingsError(f'the limit "{limit.name}" counts what it lets pass: a mark would count it twice')
+
+
+def check_labelled(obligations: Iterable[Obligation]) -> None:
+    """Check all that stand with one decision: what is said about data says which. Raises SettingsError."""
+    names = {one.name for one in obligations} & _ABOUT_DATA
+    if names and "label" not in names:
+        raise SettingsError(f'"{min(names)}" is about data with a label: give the label too')
 
 
 def _check_redirect(value: Scalar) -> None:
@@ -175,11 +218,6 @@ def _check_answer(value: Scalar) -> None:
         raise SettingsError(f"answer: expected {text}, got {value!r}")
 
 
-def _check_log(value: Scalar) -> None:
-    if not isinstance(value, str) or not 0 < len(value) <= _WORD_CHARS or not value.isprintable():
-        raise SettingsError(f"log: expected a text of at most {_WORD_CHARS} characters")
-
-
 def _check_flag(name: str) -> Callable[[Scalar], None]:
     def check(value: Scalar) -> None:
         if not isinstance(value, bool):
@@ -192,13 +230,37 @@ def _check_limit(value: Scalar) -> None:
     parse_limit(str(value))
 
 
+def _check_label(value: Scalar) -> None:
+    labels = str(value).split(",")
+    if len(labels) > LABELS or not all(map(LABEL.fullmatch, labels)):
+        form = "1 to 32 lower-case letters, digits, `.`, `_` and `-`"
+        raise SettingsError(f"label: expected a label or a list of at most {LABELS}, each of {form}")
+
+
+def _check_consent(value: Scalar) -> None:
+    if value != "required":
+        raise SettingsError('consent: expected "required"; leave it out where none is needed')
+
+
+def _check_words(name: str) -> Callable[[Scalar], None]:
+    def check(value: Scalar) -> None:
+        if not isinstance(value, str) or not 0 < len(value) <= _WORD_CHARS or not value.isprintable():
+            raise SettingsError(f"{name}: expected a text of at most {_WORD_CHARS} characters")
+
+    return check
+
+
 _CHECKS: Final[Mapping[str, Callable[[Scalar], None]]] = {
     "redirect": _check_redirect,
     "answer": _check_answer,
-    "log": _check_log,
+    "log": _check_words("log"),
     "park": _check_flag("park"),
     "limit": _check_limit,
     "notify": _check_notify,
     "quarantine": _check_flag("quarantine"),
     "mark": _check_limit,
+    "label": _check_label,
+    "consent": _check_consent,
+    "purpose": _check_words("purpose"),
+    "basis": _check_words("basis"),
 }

@@ -28,7 +28,7 @@ class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
 
     `rates` are those of single types, besides `rate`, which is that of all; `quotas` are volumes of longer times.
     `p2p`: runtimes of both domains may set up connections of their own, which then no gate sees. `link_class`: what is
-    known of those who speak there.
+    known of those who speak there. `may_receive`: labels of data that may go there where consent is required.
     """
 
     default: DefaultEffect = "permit"
@@ -37,6 +37,7 @@ class PeerRule(msgspec.Struct, frozen=True, kw_only=True):
     quotas: tuple[Quota, ...] = ()
     p2p: bool = True
     link_class: LinkClass = "node"
+    may_receive: frozenset[str] = frozenset()
 
 
 class PeerEntry:

@@ -17,6 +17,7 @@ from msgspec import UNSET, Raw, UnsetType
 
 from policy.core.attributes import ATTRIBUTES
 from policy.core.model import Facts, Hook, KnownRecipient
+from policy.core.obligations import Transfer
 from policy.core.session_class import SESSION_CLASSES, asked_about, class_in, roles_in
 from protofly.message import NO_PEEK, BodyPeek, Message
 from protofly.records import NO_FACTS, GateFacts
@@ -79,6 +80,15 @@ def record_facts(
     )
     recorded = _hidden(recorded, reads) if is_hashed else _bounded(recorded)
     return None if recorded == NO_FACTS else recorded
+
+
+@lru_cache(_CACHED_FACTS)
+def with_transfer(recorded: GateFacts | None, transfer: Transfer | None) -> GateFacts | None:
+    """`facts` of a record with what is said about the data of its message."""
+    if transfer is None:
+        return recorded
+    labels, purpose, basis = transfer.labels, transfer.purpose, transfer.basis
+    return msgspec.structs.replace(recorded or NO_FACTS, labels=labels, purpose=purpose, basis=basis)
 
 
 class FactsRecorder:

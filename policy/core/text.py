@@ -33,9 +33,10 @@ from policy.core.model import (
     Policy,
     PolicySet,
     Rule,
+    Scalar,
     Test,
 )
-from policy.core.obligations import check_obligations
+from policy.core.obligations import check_obligations, label_text
 from policy.core.zones import clock_of, in_zone
 from protofly.errors import SettingsError
 
@@ -350,14 +351,17 @@ def _obligations(node: Node | None, effect: Effect | None, parser: _FileParser) 
 
 
 def _obligation(effect: Effect, name: str, node: Node, parser: _FileParser) -> Obligation:
-    """One obligation; an answer may be a table with code and description, and limits are those of the file."""
+    """One obligation; an answer may be a table with code and description, a label a list; limits are of the file."""
     if name == "answer" and isinstance(node.value, dict):
         members = node.members({"code": "code", "description": "description"})
         if "code" not in members:
             node.fail('an answer needs a "code"')
         words = [str(members["code"].whole_number()), members["description"].text() if "description" in members else ""]
         return Obligation(on=effect, name=name, value=" ".join(filter(None, words)))
-    value = node.choose(parser.limits, "limit") if name in ("limit", "mark") else node.scalar()
+    if name == "label" and isinstance(node.value, list):
+        value: Scalar = label_text(entry.text() for entry in node.entries())
+    else:
+        value = node.choose(parser.limits, "limit") if name in ("limit", "mark") else node.scalar()
     found = Obligation(on=effect, name=name, value=value)
     try:
         check_obligations((found,))

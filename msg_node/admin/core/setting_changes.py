@@ -27,7 +27,7 @@ _PEER: Final = r"peer\[[^\]]*\]\."
 _PEER_FIELDS: Final = "|".join(
     (
         "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain",
-        "updates|modules|canary_percent|canary_seconds|quota|class|stay_connected",
+        "updates|modules|canary_percent|canary_seconds|quota|class|stay_connected|may_receive",
         r"(?:grant|configuration)(?:\.[\s\S]*)?",
     )
 )

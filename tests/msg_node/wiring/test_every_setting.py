@@ -224,6 +224,7 @@ EFFECTS: dict[str, Effect] = {
     f"{PEER}.bytes_per_second": Effect(3.0, bucket_of),
     f"{PEER}.burst_seconds": Effect(3.0, bucket_of, {"peer": [RATE]}),
     f"{PEER}.p2p": Effect(False, lambda node: rule(node).p2p),  # type: ignore[attr-defined]
+    f"{PEER}.may_receive": Effect(["personal"], lambda node: rule(node).may_receive),  # type: ignore[attr-defined]
     f"{PEER}.rate": Effect([{"types": ["read"], **RATE}], bucket_of),
     f"{PEER}.quota": Effect([{"per": "day", "messages": 5}], bucket_of),
     **{
