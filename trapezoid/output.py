@@ -14,6 +14,8 @@ from protofly.errors import HostError, SettingsError
 from protofly.printable import escaped, escaped_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from interop.domain_folders import Preparation
 
 FOUND_WANTING = 1
@@ -117,6 +119,15 @@ def errors_reported(*, as_json: bool = False) -> Iterator[None]:
         detail = escaped(exc.detail, keep="\n" if isinstance(exc, SettingsError) else "")
         sys.stderr.write(f"error: {detail or exc.code.description} [{exc.code.word}]\n")
         raise SystemExit(CANNOT) from exc
+
+
+def check_writable(*files: Path | None) -> None:
+    """Fail before something runs if a report cannot be written after it. Raises SettingsError."""
+    for file in filter(None, files):
+        try:
+            file.touch()
+        except OSError as exc:
+            raise SettingsError(f"{file}: {exc.strerror}") from exc
 
 
 def prepared(*, is_quiet: bool) -> Callable[[Preparation], None]:

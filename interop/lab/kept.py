@@ -14,7 +14,7 @@ Everything listens on loopback.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
@@ -143,8 +143,11 @@ class KeptLab:
         service = ["interop.lab.engine_service", *arguments]
         return DetachedProcess(self.path / "processes", f"{domain} engine", service)
 
-    async def up(self, on_prepared: OnPrepared = lambda _: None) -> None:
+    async def up(self, on_prepared: OnPrepared = lambda _: None) -> list[str]:
         """Start what does not run: first the name server, then all nodes side by side.
+
+        Returns:
+            The domains of the nodes that were started.
 
         Raises:
             SettingsError: Another command works on this laboratory, or its ports are taken.
@@ -156,7 +159,8 @@ class KeptLab:
             engines = [engine for engine in self._engines.values() if not engine.pid]
             self._check_ports(stopped)
             folders = _folders(self.path, self._facts, on_prepared)
-            await folders.renew(sorted({name.partition(" ")[0] for name in stopped}))
+            started = sorted({name.partition(" ")[0] for name in stopped})
+            await folders.renew(started)
             if not self._names.pid:
                 with folders.preparing("name server"):
                     await self._names.start()
@@ -167,6 +171,7 @@ class KeptLab:
 
             await _side_by_side(start, engines)
             await _side_by_side(start, [nodes[name] for name in stopped])
+            return started
 
     def down(self) -> dict[str, str]:
         """End all processes, nodes first; returns how each ended. Processes of others are never signalled."""
@@ -219,9 +224,10 @@ class KeptLab:
             links=links,
         )
 
-    def access_point(self, domain: str) -> AccessPoint:
-        """Where runtimes of a domain connect: at its first node."""
-        url = f"wss://{HOST}:{self._folders.ports[domain].listen}/ws"
+    def access_point(self, domain: str, number: int = 0) -> AccessPoint:
+        """Where runtime `number` of a domain connects, from 0: they go to its nodes in turn."""
+        places = self._folders.places[domain]
+        url = f"wss://{HOST}:{places[number % len(places)].ports.listen}/ws"
         return AccessPoint(url=url, ssl_context=self._authority.client_context())
 
     async def talkers(self, nursery: trio.Nursery) -> dict[str, Talker]:
@@ -246,8 +252,12 @@ class KeptLab:
         keys = self._folders.folders[domain].keys
         return HostileDomain(domain, keys, self._authority, targets, per_second=per_second)
 
-    async def exchange(self) -> list[Exchange]:
+    async def exchange(self, first: Collection[str] = ()) -> list[Exchange]:
         """Send one request from each domain to each other one, by a runtime of its own in each.
+
+        Args:
+            first: Domains that ask before others do: those whose nodes have just been started. The stubs of others may
+                try to reach them again only after a while, up to 75 s, and are reached by them at once.
 
         Raises:
             TransportError: A node takes no runtime.
@@ -256,7 +266,7 @@ class KeptLab:
         done: list[Exchange] = []
         async with trio.open_nursery() as nursery:
             talkers = await self.talkers(nursery)
-            for source, target in permutations(self.domains, 2):
+            for source, target in permutations(sorted(self.domains, key=lambda one: one not in first), 2):
                 done.append(await _ask(talkers[source], talkers[target]))
             for talker in talkers.values():
                 await talker.client.close()

@@ -156,7 +156,7 @@ class Replay:
     async def _cast(self, number: int, part: Part, nursery: trio.Nursery) -> None:
         """Open the session of a part, with the addresses that it has from the start."""
         domain = self._addresses.domains[part.domain]
-        access: AccessPoint = self._lab.access_point(domain)
+        access: AccessPoint = self._lab.access_point(domain, number)
         runtime = f"runtime://{domain}/replay-{token_hex(4)}"
         client = RuntimeClient(
             url=access.url,

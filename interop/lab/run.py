@@ -131,6 +131,7 @@ class Play:
         for runtime in self._runtimes.values():
             runtime.note_away()
         seen = self.notes.seen
+        seen.faults.sort(key=lambda one: one.began)
         seen.forged = sum(one.forged for one in self._world.hostile)
         for one in self._world.hostile:
             seen.misdeeds[one.name] = {name: count for name, count in one.done.items() if count}

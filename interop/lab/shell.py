@@ -69,6 +69,7 @@ class ShellRuntimes:
         self._nursery = nursery
         self._show = show
         self._talkers: dict[str, Talker] = {}
+        self._opened = 0
 
     @property
     def commands(self) -> list[Command]:
@@ -97,7 +98,8 @@ class ShellRuntimes:
             if domain not in self._lab.domains:
                 raise UnusableLineError(f"there is no domain {domain}; there are {', '.join(self._lab.domains)}")
             runtime = f"runtime://{domain}/{name}-{token_hex(4)}"
-            talker = Talker(self._lab.access_point(domain), runtime)
+            talker = Talker(self._lab.access_point(domain, self._opened), runtime)
+            self._opened += 1
             self._nursery.start_soon(self._listen, name, talker)
         await talker.open(self._nursery)
         self._talkers[name] = talker
@@ -206,8 +208,10 @@ class ShellNodes:
         self._show(f"{words[0]}: {await trio.to_thread.run_sync(self._lab.node(words[0]).kill)}")
 
     async def start(self, _words: Words) -> None:
-        """Start what does not run."""
-        await self._lab.up(lambda done: self._show(f"{done.taken_ms:8.0f} ms  {done.title}"))
+        """Start what does not run, and have it reach all others."""
+        started = await self._lab.up(lambda done: self._show(f"{done.taken_ms:8.0f} ms  {done.title}"))
+        for one in await self._lab.exchange(started):
+            self._show(f"{one.source} asks {one.target}: {one.code} {one.problem}".rstrip())
 
     async def node(self, words: Words) -> None:
         """Give a command of an operator to a node."""

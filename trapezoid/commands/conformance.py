@@ -14,7 +14,7 @@ from interop.conformance.model import Dialect, Profile
 from pipeline.cli.option_groups import grouped
 from trapezoid.commands import matrix_runs, partner_cases
 from trapezoid.commands.matrix_runs import MatrixOptions
-from trapezoid.output import FOUND_WANTING, errors_reported, print_json
+from trapezoid.output import FOUND_WANTING, check_writable, errors_reported, print_json
 
 if TYPE_CHECKING:
     import ssl
@@ -139,8 +139,7 @@ def conformance(
             _list(cases, as_json=json)
             return
         node, dialects = target.node()
-        if junit is not None:
-            _check_writable(junit)
+        check_writable(junit)
         report = _run(node, chosen.dialect or dialects, cases, chosen, is_quiet=json)
         if junit is not None:
             from interop.conformance.report_files import write_junit
@@ -165,8 +164,7 @@ def _play_partner(folder: Path, chosen: CaseOptions, reports: _Reports) -> bool:
     if chosen.list_:
         partner_cases.list_cases(cases, as_json=reports.as_json)
         return True
-    if reports.junit is not None:
-        _check_writable(reports.junit)
+    check_writable(reports.junit)
     report = partner_cases.run_cases(folder, cases, chosen.parallel, is_quiet=reports.as_json)
     if reports.junit is not None:
         from interop.partner.report import write_junit
@@ -180,14 +178,6 @@ def _usage(detail: str) -> Exception:
     from protofly.errors import Code, HostError
 
     return HostError(Code.SETTINGS, detail)
-
-
-def _check_writable(file: Path) -> None:
-    """Fail before the cases run if the report cannot be written after them. Raises HostError."""
-    try:
-        file.touch()
-    except OSError as exc:
-        raise _usage(f"{file}: {exc.strerror}") from exc
 
 
 def _tls_context(ca: Path | None, *, is_insecure: bool) -> ssl.SSLContext:

@@ -12,7 +12,16 @@ import typer
 
 from pipeline.cli.option_groups import grouped
 from trapezoid.commands import lab_replay, lab_shell
-from trapezoid.output import CANNOT, FOUND_WANTING, errors_reported, prepared, print_facts, print_json, print_rows
+from trapezoid.output import (
+    CANNOT,
+    FOUND_WANTING,
+    check_writable,
+    errors_reported,
+    prepared,
+    print_facts,
+    print_json,
+    print_rows,
+)
 
 if TYPE_CHECKING:
     from interop.lab.core.scene import LabScene
@@ -33,13 +42,7 @@ class ReportFiles:
 
     def check(self) -> None:
         """Fail before the scene runs if a report cannot be written after it. Raises SettingsError."""
-        from protofly.errors import SettingsError
-
-        for file in filter(None, (self.junit, self.html)):
-            try:
-                file.touch()
-            except OSError as exc:
-                raise SettingsError(f"{file}: {exc.strerror}") from exc
+        check_writable(self.junit, self.html)
 
     def write(self, report: LabReport) -> None:
         """Write the files that were asked for."""
@@ -91,8 +94,7 @@ def up(folder: Folder, *, json: Json = False) -> None:
     import trio
 
     async def start_and_ask() -> tuple[list[DomainState], list[Exchange]]:
-        await lab.up(prepared(is_quiet=json))
-        exchanges = await lab.exchange()
+        exchanges = await lab.exchange(await lab.up(prepared(is_quiet=json)))
         return await lab.states(), exchanges
 
     with errors_reported(as_json=json):

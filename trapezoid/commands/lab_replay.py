@@ -11,7 +11,7 @@ import typer
 
 from pipeline.cli.option_groups import grouped
 from protofly.printable import escaped
-from trapezoid.output import FOUND_WANTING, errors_reported, prepared, print_facts, print_json
+from trapezoid.output import FOUND_WANTING, check_writable, errors_reported, prepared, print_facts, print_json
 
 if TYPE_CHECKING:
     from interop.lab.replay import ReplayReport
@@ -32,6 +32,8 @@ class ReplayOptions:
     speed: Annotated[
         str, typer.Option(help="1 is that of the recording, 10 ten times that, `max` as fast as it goes.")
     ] = "1"
+    junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as JUnit XML.")] = None
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as one HTML page.")] = None
 
     def factor(self) -> float:
         """The speed. Raises SettingsError."""
@@ -44,6 +46,15 @@ class ReplayOptions:
         if not factor > 0:
             raise SettingsError(f"--speed {self.speed}: a number above 0, or max")
         return factor
+
+    def write(self, report: ReplayReport) -> None:
+        """Write the files that were asked for."""
+        from interop.lab.replay_report import write_junit, write_page
+
+        if self.junit is not None:
+            write_junit(report, self.junit)
+        if self.html is not None:
+            write_page(report, self.html)
 
 
 @grouped
@@ -61,11 +72,13 @@ def replay(recording: Recording, options: ReplayOptions, *, json: Json = False) 
 
         conversation = open_recording(recording, read_state_keys(options.key).secrets)
         speed = options.factor()
+        check_writable(options.junit, options.html)
         with first_error():
             if options.lab is None:
                 report = replay_in_fresh(conversation, speed, prepared(is_quiet=json))
             else:
                 report = replay_in_kept(conversation, speed, KeptLab(options.lab))
+        options.write(report)
     if json:
         print_json(report)
     else:
@@ -77,23 +90,6 @@ def _print_replay(report: ReplayReport) -> None:
     for one in report.differences:
         sys.stdout.write(escaped(f"{one.at:9.3f} s  {one.what}") + "\n")
         sys.stdout.writelines(f"             {escaped(line)}\n" for line in one.lines)
-    skipped = [f"{count} since {reason}" for reason, count in report.skipped.items()]
-    print_facts(
-        {
-            "recorded at": report.node + ("" if report.is_whole else ", and cut short: its node was killed"),
-            "domains here": [f"{there} is {here}" for there, here in report.domains.items()],
-            "runtimes": report.runtimes,
-            "requests": report.requests,
-            "answered otherwise": len(report.differences),
-            "without recorded end": report.open,
-            "events": f"{report.events} sent, {report.heard} arrived",
-            "not played": skipped or "nothing",
-            "times recorded": _times(report.recorded_ms),
-            "times here": _times(report.here_ms),
-        },
-        as_json=False,
-    )
+    from interop.lab.replay_report import facts_of
 
-
-def _times(percentiles: tuple[float, ...]) -> str:
-    return " ".join(f"{name} {one:g} ms" for name, one in zip(("p50", "p99"), percentiles, strict=False)) or "none"
+    print_facts(facts_of(report), as_json=False)

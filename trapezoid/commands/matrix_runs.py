@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from trapezoid.output import CANNOT, print_json
+from trapezoid.output import CANNOT, check_writable, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,8 +54,7 @@ def play(options: MatrixOptions, junit: Path | None, *, lists: bool, as_json: bo
         return True
     if all(cell.problem for cell in cells):
         raise _nothing_to_play(options.matrix, cells[0].problem)
-    for file in filter(None, (junit, options.html, options.badge)):
-        _check_writable(file)
+    check_writable(junit, options.html, options.badge)
     try:
         report = _run(matrix, cells, options, is_quiet=as_json)
     except KeyboardInterrupt:
@@ -71,15 +70,6 @@ def _nothing_to_play(source: str, why: str) -> Exception:
     from protofly.errors import SettingsError
 
     return SettingsError(f"{source}: no cell can be played: {why}")
-
-
-def _check_writable(file: Path) -> None:
-    from protofly.errors import SettingsError
-
-    try:
-        file.touch()
-    except OSError as exc:
-        raise SettingsError(f"{file}: {exc.strerror}") from exc
 
 
 def _list(cells: Sequence[Cell], *, as_json: bool) -> None:

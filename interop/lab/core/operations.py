@@ -105,7 +105,7 @@ class Subscriptions:
     def step(self, state: Hashable, operation: Operation) -> list[Hashable]:
         """See `Model`."""
         if operation.kind == "publish":
-            return [state] if not operation.result or (operation.result == "heard") == state else []
+            return [state] if (operation.result == "heard") == state else []
         if operation.kind == "silence":
             return [state, False] if state else [state]
         return [state] if operation.result == "refused" else [operation.kind == "subscribe"]

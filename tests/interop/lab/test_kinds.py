@@ -178,14 +178,15 @@ async def test_a_kept_laboratory_of_two_nodes_each_answers_and_comes_back(open_f
     lab = KeptLab(open_folder)
     try:
         for _ in range(2):
-            await lab.up()
+            started = await lab.up()
+            assert started == ["a.example", "b.example"]
             assert [(one.domain, one.state) for one in await lab.states()] == [
                 ("a.example", "running"),
                 ("a.example mn-2", "running"),
                 ("b.example", "running"),
                 ("b.example mn-2", "running"),
             ]
-            assert [one.code for one in await lab.exchange()] == [200, 200]
+            assert [one.code for one in await lab.exchange(started)] == [200, 200]
             assert set(lab.down().values()) == {"ended"}
     finally:
         lab.down()

@@ -80,11 +80,12 @@ async def test_what_was_said_is_played_again_and_what_is_answered_otherwise_is_s
         assert (same.differences, same.skipped, same.is_whole) == ((), {}, True)
         assert (same.requests, same.events, same.heard) == (3, 1, 1)
 
+        page, junit = tmp_path / "page.html", tmp_path / "junit.xml"
         failed, shown = await sit(lab, ["node a.example gate set a.example b.example --for 5m", "ask nobody x y", "ab"])
         assert failed == 2
         command = [sys.executable, "-m", "trapezoid", "lab", "replay", str(file), "--key", str(key)]
         done = await trio.run_process(
-            [*command, "--lab", str(lab.path), "--speed", "10", "--json"],
+            [*command, "--lab", str(lab.path), "--speed", "10", "--json", "--html", str(page), "--junit", str(junit)],
             capture_stdout=True,
             capture_stderr=True,
             check=False,
@@ -94,6 +95,8 @@ async def test_what_was_said_is_played_again_and_what_is_answered_otherwise_is_s
         assert "- code: 200" in other[0]["lines"]
         assert "+ code: 403" in other[0]["lines"]
         assert "create hyperty://a.example/" in other[0]["what"]
+        assert "answered otherwise" in page.read_text(encoding="utf-8")
+        assert "+ code: 403" in junit.read_text(encoding="utf-8")
 
 
 def test_a_file_that_is_no_recording_of_this_key_is_refused(tmp_path: Path) -> None:
