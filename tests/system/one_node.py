@@ -98,13 +98,19 @@ class Process:
 
 
 @asynccontextmanager
-async def serving(folder: Path, settings: str, *, seconds: float = 60) -> AsyncIterator[Process]:
-    """Run a node, for so long at most; leaving ends it, whatever has become of it."""
+async def serving(
+    folder: Path, settings: str, *, seconds: float = 60, program: Path | None = None
+) -> AsyncIterator[Process]:
+    """Run a node, for so long at most; leaving ends it, whatever has become of it.
+
+    `program` is the source tree of another version; None: this one.
+    """
     config = folder / "node.toml"
     config.write_text(settings)
     with trio.fail_after(seconds):
         command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(config)]
-        child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
+        environment = None if program is None else {**os.environ, "PYTHONPATH": str(program)}
+        child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=program, env=environment)
         try:
             process = Process(child, await _ready_line(child))
             try:
