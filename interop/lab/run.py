@@ -210,7 +210,9 @@ class Play:
                 break
             if len(seen.arrived) != count:
                 count, quiet_until = len(seen.arrived), trio.current_time() + self._quiet_seconds
-            elif trio.current_time() > quiet_until and self.notes.now() > seen.hit_until(outstanding, recovery_seconds):
+            elif trio.current_time() > quiet_until and self.notes.now() > max(
+                seen.may_wait_until(one, recovery_seconds) for one in outstanding
+            ):
                 break
             await trio.sleep(_LOOK_SECONDS)
         await trio.sleep(_LAST_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -166,12 +165,16 @@ class Seen:
     log_lines: dict[str, list[str]] = field(default_factory=dict)
     ended: float = 0.0
 
-    def outstanding(self) -> set[Key]:
+    def outstanding(self) -> list[Sent]:
         """Messages of which nobody has seen an end: they did not arrive, and nobody answered."""
-        return {one.key for one in self.sent} - {one.key for one in self.arrived} - {one.key for one in self.answered}
+        ended = {one.key for one in self.arrived} | {one.key for one in self.answered}
+        return [one for one in self.sent if one.key not in ended]
 
-    def hit_until(self, keys: Iterable[Key], recovery_seconds: float) -> float:
-        """Until when messages may still be held up by faults of their pairs; 0 if nothing hit any of them."""
-        pairs = {(self.domains[source], self.domains[target]) for source, target, _ in keys}
-        ends = [one.ended for one in self.faults if any(one.hits(*pair) for pair in pairs)]
-        return max(ends) + recovery_seconds if ends else 0.0
+    def may_wait_until(self, sent: Sent, recovery_seconds: float) -> float:
+        """Until when faults that hit its pair, one after the other, may have kept a message at its sender's node."""
+        source, target, until = self.domains[sent.key[0]], self.domains[sent.key[1]], sent.at
+        for fault in sorted(self.faults, key=lambda one: one.began):
+            heard_again = fault.ended + recovery_seconds
+            if fault.hits(source, target) and fault.began <= until and sent.at <= heard_again:
+                until = max(until, heard_again)
+        return until

@@ -198,7 +198,7 @@ class _Case:
     def _may_be_lost(self, sent: Sent) -> bool:
         if self._is_in_the_dark(sent):
             return True
-        until = self._may_wait_until(sent)
+        until = self.seen.may_wait_until(sent, self._recovery_seconds)
         for fault in self._faults_of(sent.key):
             if (
                 fault.fault.does in _LOSES
@@ -221,14 +221,6 @@ class _Case:
             for fault in self.seen.faults
             if self.is_hit(pair, fault)
         )
-
-    def _may_wait_until(self, sent: Sent) -> float:
-        """Until when faults that hit its pair, one after the other, may have kept a message at its sender's node."""
-        pair, until = (sent.key[0], sent.key[1]), sent.at
-        for fault in sorted(self.seen.faults, key=lambda one: one.began):
-            if self.is_hit(pair, fault) and fault.began <= until and sent.at <= fault.ended + self._recovery_seconds:
-                until = max(until, fault.ended + self._recovery_seconds)
-        return until
 
     def answered(self) -> Iterator[Finding]:
         """Every request has exactly one end, and an end without an answer goes with an end of the session."""
