@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from pipeline.cli.option_groups import grouped
 from pipeline.cli.program import app as pipeline_app
 from trapezoid.commands import (
     conformance,
@@ -49,6 +51,18 @@ app.add_typer(stub.app, name="stub")
 app.add_typer(pipeline_app, name="pipeline")
 config_app = typer.Typer(help="Print the configuration, and its reference.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ServicePlace:
+    """Options that say where runtimes find the node."""
+
+    name: Annotated[str, typer.Option(help="Name of the node in lists. Default: the domain.")] = ""
+    host: Annotated[str, typer.Option(help="Host. Default: that of publish.endpoint_url, else the domain.")] = ""
+    port: Annotated[int, typer.Option(help="Port. Default: that of publish.endpoint_url, else listen.port.")] = 0
 
 
 def _print_version(*, is_asked: bool) -> None:
@@ -176,6 +190,35 @@ def config_man(
     folder.mkdir(parents=True, exist_ok=True)
     for name, page in manual_pages(app).items():
         (folder / name).write_text(page, encoding="ascii")
+
+
+@config_app.command("dns-sd")
+@grouped
+def config_dns_sd(
+    config: Config,
+    place: _ServicePlace,
+    form: Annotated[
+        Literal["zone", "avahi", "systemd"],
+        typer.Option(help="Records for the zone of the domain, or a file for a responder in the network."),
+    ] = "zone",
+    *,
+    json: Json = False,
+) -> None:
+    """Print what lets runtimes in a network find this node (DNS-SD): records of a zone, or a file of a responder."""
+    with errors_reported(as_json=json):
+        from msg_node.settings.load import load_settings
+        from protofly.printable import escaped
+        from trapezoid.service_records import SERVICE_TYPE, service_of, text_of
+
+        settings = load_settings(config)
+        service = service_of(settings, instance=place.name, host=place.host, port=place.port)
+        if settings.listen.host in _LOOPBACK:
+            typer.echo("note: the host of [listen] is a loopback address: only this machine reaches the node", err=True)
+    if json:
+        print_facts({"type": SERVICE_TYPE, **service._asdict()}, as_json=True)
+    else:
+        for line in text_of(service, form).splitlines():
+            typer.echo(escaped(line))
 
 
 @config_app.command("show")
