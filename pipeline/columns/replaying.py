@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -26,13 +27,14 @@ from pipeline.columns.groups import (
     codes,
     column,
     group_numbers,
-    in_order,
     lengths_of,
     numbers,
     run_of_rows,
     runs,
     starts_of,
+    sums,
 )
+from pipeline.columns.replay_classes import ReplayClasses
 from policy.core.closures import tests_of
 from policy.core.compiler import attributes_of
 from policy.core.engine import (
@@ -115,16 +117,21 @@ class Tally(Struct, gc=False):
     size_bytes: int = 0
     samples: list[bytes] = []
 
-    def add(self, size_bytes: int, msg_id: bytes) -> None:
-        """Count one message."""
-        self.messages += 1
+    def count(self, messages: int, size_bytes: int) -> None:
+        """Count messages."""
+        self.messages += messages
         self.size_bytes += size_bytes
+
+    def sample(self, msg_id: bytes) -> bool:
+        """Keep the id if it is one of the smallest; False if neither it nor any larger one is."""
         samples = self.samples
-        if len(samples) < SAMPLES or msg_id < samples[-1]:
-            place = bisect_left(samples, msg_id)
-            if samples[place : place + 1] != [msg_id]:
-                samples.insert(place, msg_id)
-                del samples[SAMPLES:]
+        if len(samples) >= SAMPLES and msg_id >= samples[-1]:
+            return False
+        place = bisect_left(samples, msg_id)
+        if samples[place : place + 1] != [msg_id]:
+            samples.insert(place, msg_id)
+            del samples[SAMPLES:]
+        return True
 
 
 @dataclass(slots=True)
@@ -140,11 +147,12 @@ class Checked:
     not_replayable: int = 0
     differing: list[str] = field(default_factory=list)
 
-    def note_difference(self, msg_id: str) -> None:
-        """The deployed policy, asked again, says something else than the records."""
-        self.differed += 1
-        if len(self.differing) < SAMPLES:
-            self.differing.append(msg_id)
+    def add(self, names: Iterable[str], messages: int, msg_ids: Iterable[bytes]) -> None:
+        """Add so many messages to these counts; of those on which the deployed policy differs, some ids are kept."""
+        for name in names:
+            setattr(self, name, getattr(self, name) + messages)
+            if name == "differed" and len(self.differing) < SAMPLES:
+                self.differing += [msg_id.hex() for msg_id in islice(msg_ids, SAMPLES - len(self.differing))]
 
 
 def unreplayable_rules(new: CompiledPolicies, old: CompiledPolicies, *, is_hashed: bool) -> tuple[str, ...]:
@@ -220,7 +228,8 @@ class Replayer:
         people = ADDRESS_FACTS | IDENTITY_FACTS
         self._checks_hashed = before.facts_read.isdisjoint(people)
         self._decides_partial = policies.facts_read.isdisjoint(people | MESSAGE_FACTS)
-        self._has_memory = old.has_rates or new.has_rates
+        has_memory = old.has_rates or new.has_rates
+        self._classes = None if has_memory else ReplayClasses((before, policies), _is_hashed)
         self._old, self._new = old.gate(), new.gate()
         self._source: tuple[str | None, int] | None = None
         self._groups: dict[tuple[Any, ...], _RecordGroup] = {}
@@ -234,28 +243,59 @@ class Replayer:
             records: The columns `COLUMNS`; texts may be dictionaries.
         """
         groups, which = self._groups_of(records)
-        sources: list[tuple[str | None, int]] = []
-        if self._has_memory:
-            sources, source = _sources(records)
+        if self._classes is None:
+            self._replay_in_order(records, groups, which)
         else:
-            # Any order will do: those that are alike after each other.
-            order, which = in_order(which)
-            records = records.take(pa.array(order))
-            source = np.zeros(len(which), np.int64)
+            self._replay_by_class(records, groups, which, self._classes)
+
+    def _replay_in_order(self, records: pa.Table, groups: Sequence[_RecordGroup], which: Numbers) -> None:
+        """Decide every record, as the node met it."""
+        sources, source = _sources(records)
         starts = starts_of(source * len(groups) + which)
-        rows = zip(
-            _values(records, "msg_id"),
-            _texts(records, "src_key"),
-            _texts(records, "dst_key"),
-            *(_values(records, name) for name in ("size_in", "size_wire", "ts_us")),
-            strict=True,
-        )
+        rows = zip(_values(records, "msg_id"), *_shown(records), strict=True)
         for where, start, length in zip(
             source[starts].tolist(), starts.tolist(), lengths_of(starts, len(which)).tolist(), strict=True
         ):
-            if self._has_memory and self._source != sources[where]:
+            if self._source != sources[where]:
                 self._begin(sources[where])
-            self._decide(groups[which[start]], islice(rows, length))
+            group = groups[which[start]]
+            for msg_id, *shown in islice(rows, length):
+                said = self._said(group, *shown)
+                self.checked.add(said.checks, 1, [msg_id])
+                if said.tally is not None:
+                    said.tally.count(1, shown[_SIZE_IN])
+                    said.tally.sample(msg_id)
+
+    def _replay_by_class(
+        self, records: pa.Table, groups: Sequence[_RecordGroup], which: Numbers, classes: ReplayClasses
+    ) -> None:
+        """Decide one record of each class, and count all of them."""
+        is_out = np.array([group.role == "out" for group in groups], bool)[which]
+        size_in = numbers(records, "size_in")
+        size_wire = column(records, "size_wire")
+        is_wire = np.asarray(size_wire.is_valid()) & ~is_out
+        size_bytes = np.where(is_wire, numbers(records, "size_wire", null=0), size_in)
+        class_, _ = group_numbers([(which, len(groups)), *classes.keys(records, size_bytes)])
+        order, starts = runs(class_)
+        counts, sizes = lengths_of(starts, len(order)), sums(size_in[order], starts)
+        msg_id = column(records, "msg_id")
+        tallies: list[Tally] = []
+        places: dict[int, int] = {}
+        place_of_class = np.full(len(starts), -1)
+        one = order[starts]
+        rows = zip(which[one].tolist(), *_shown(records.take(pa.array(one))), strict=True)
+        for number, (group, *shown) in enumerate(rows):
+            said, count = self._said(groups[group], *shown), int(counts[number])
+            rest = order[starts[number] : starts[number] + min(count, SAMPLES)]
+            self.checked.add(said.checks, count, (msg_id[row].as_py() for row in rest.tolist()))
+            if said.tally is not None:
+                said.tally.count(count, int(sizes[number]))
+                place_of_class[number] = places.setdefault(id(said.tally), len(tallies))
+                if place_of_class[number] == len(tallies):
+                    tallies.append(said.tally)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.repeat(place_of_class, counts)
+        _sample(msg_id, place, tallies)
 
     def _begin(self, source: tuple[str | None, int]) -> None:
         """A node that starts again starts with full buckets, and with the volumes that it had counted."""
@@ -289,43 +329,66 @@ class Replayer:
             group.tallies.clear()
         return taken
 
-    def _decide(self, group: _RecordGroup, rows: Iterable[_Row]) -> None:
-        """Decide records that are alike but for what is in these rows."""
-        checked = self.checked
+    def _said(
+        self, group: _RecordGroup, src_key: str, dst_key: str, size_in: int, size_wire: int | None, ts_us: int
+    ) -> _Said:
+        """What both settings say about one record."""
         if group.facts is None:
-            checked.not_replayable += sum(1 for _ in rows)
-            return
-        facts_of, judge_as_before, judge = group.facts.of, self._old.judge, self._new.judge
-        is_of_others = group.rule.startswith(_OF_NO_POLICY)
-        is_partial = group.is_partial and not self._decides_partial
-        is_replayable = not (group.is_forward or is_of_others or is_partial)
-        is_other_revision = group.revision != self._old_revision
-        was_permitted, was_rule, tallies = group.was_permitted, group.rule, group.tallies
-        for msg_id, src_key, dst_key, size_in, size_wire, ts_us in rows:
-            facts = facts_of(src_key, dst_key, size_in, size_wire, ts_us)
-            was = judge_as_before(facts)
-            now = judge(facts)
-            if not is_replayable:
-                checked.not_replayable += 1
-                continue
-            is_hashed = "://" not in src_key and _HASHED_KEY.fullmatch(src_key) is not None
-            if is_other_revision:
-                checked.other_revision += 1
-            elif group.is_partial or (is_hashed and not self._checks_hashed):
-                checked.unchecked += 1
-            elif was.permitted == was_permitted and was.rule_id == was_rule:
-                checked.agreed += 1
-            else:
-                checked.note_difference(msg_id.hex())
-            doubts = self._doubts[is_hashed]
-            if doubts and any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in doubts):
-                checked.not_replayable += 1
-                continue
-            tally = tallies.get((now.permitted, now.rule_id))
-            if tally is None:
-                said = now.permitted, now.rule_id
-                tally = tallies[said] = self.cells.setdefault(group.cell(*said), Tally())
-            tally.add(size_in, msg_id)
+            return _NOT_REPLAYABLE
+        facts = group.facts.of(src_key, dst_key, size_in, size_wire, ts_us)
+        was = self._old.judge(facts)
+        now = self._new.judge(facts)
+        if group.is_forward or group.rule.startswith(RULE_PREFIX) or (group.is_partial and not self._decides_partial):
+            return _NOT_REPLAYABLE
+        is_hashed = _is_hashed(src_key)
+        if group.revision != self._old_revision:
+            check = "other_revision"
+        elif group.is_partial or (is_hashed and not self._checks_hashed):
+            check = "unchecked"
+        else:
+            is_same = was.permitted == group.was_permitted and was.rule_id == group.rule
+            check = "agreed" if is_same else "differed"
+        doubts = self._doubts[is_hashed]
+        if doubts and any(doubt.decide(facts).effect is not Effect.NOT_APPLICABLE for doubt in doubts):
+            return _Said((check, "not_replayable"), None)
+        tally = group.tallies.get((now.permitted, now.rule_id))
+        if tally is None:
+            said = now.permitted, now.rule_id
+            tally = group.tallies[said] = self.cells.setdefault(group.cell(*said), Tally())
+        return _Said((check,), tally)
+
+
+def _is_hashed(key: str) -> bool:
+    return "://" not in key and _HASHED_KEY.fullmatch(key) is not None
+
+
+class _Said(NamedTuple):
+    """What came out for a record: which counts of `Checked` it adds to, and in which cell it belongs."""
+
+    checks: tuple[str, ...]
+    tally: Tally | None
+
+
+_NOT_REPLAYABLE: Final = _Said(("not_replayable",), None)
+
+
+def _sample(msg_id: pa.Array, place: Numbers, tallies: Sequence[Tally]) -> None:
+    """Take the smallest ids of each cell.
+
+    Args:
+        msg_id: Of all records.
+        place: The place of each one's cell among these; -1 for none.
+        tallies: The cells.
+    """
+    ascending = np.asarray(pc.sort_indices(msg_id)).astype(np.int64)
+    ascending = ascending[place[ascending] >= 0]
+    order, starts = runs(place[ascending])
+    rows = ascending[order]
+    for start, length in zip(starts.tolist(), lengths_of(starts, len(rows)).tolist(), strict=True):
+        tally = tallies[place[rows[start]]]
+        for row in rows[start : start + length].tolist():
+            if not tally.sample(msg_id[row].as_py()):
+                break
 
 
 class _AlikeKey(NamedTuple):
@@ -385,9 +448,9 @@ class _RecordGroup(Struct, gc=False):
         return Cell(self.src_domain, self.dst_domain, self.role, self.decision, decision, self.rule, rule)
 
 
-_Row: TypeAlias = tuple[bytes, str, str, int, int | None, int]
-_OWN: Final = ("msg_id", "src_key", "dst_key", "size_in", "size_wire", "ts_us")
-COLUMNS: Final = ("node", "boot", *_AlikeKey._fields, *_OWN)
+_SHOWN: Final = ("src_key", "dst_key", "size_in", "size_wire", "ts_us")
+_SIZE_IN: Final = _SHOWN.index("size_in")
+COLUMNS: Final = ("node", "boot", *_AlikeKey._fields, "msg_id", *_SHOWN)
 _KNOWN_GROUPS: Final = 65_536
 
 
@@ -397,6 +460,12 @@ def _sources(records: pa.Table) -> tuple[list[tuple[str | None, int]], Numbers]:
     boots, boot = np.unique(numbers(records, "boot"), return_inverse=True)
     names = [(node, number) for node in found for number in boots.tolist()]
     return names, places * len(boots) + boot
+
+
+def _shown(records: pa.Table) -> list[list[Any]]:
+    """What a gate was shown of each record and is not alike in a group: the columns `_SHOWN`."""
+    keys, rest = _SHOWN[:_SIZE_IN], _SHOWN[_SIZE_IN:]
+    return [*(_texts(records, name) for name in keys), *(_values(records, name) for name in rest)]
 
 
 def _texts(records: pa.Table, name: str) -> list[str]:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import settings as settings_of_tests
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -228,9 +231,83 @@ def test_what_a_gate_for_a_time_decided_proves_nothing_about_policies() -> None:
 def test_samples_of_a_cell_are_the_least_ids_in_whatever_order_they_come(numbers: list[int]) -> None:
     tally = Tally()
     for number in numbers:
-        tally.add(1, number.to_bytes(16))
+        tally.count(1, 1)
+        tally.sample(number.to_bytes(16))
     assert (tally.messages, tally.size_bytes) == (len(numbers), len(numbers))
     assert sorted(tally.samples) == sorted({number.to_bytes(16) for number in numbers})[:SAMPLES]
+
+
+RULES = (
+    'size = { between = ["500 1000"] }',
+    "size = { in = [200, 999] }",
+    "size = { equals = 1000, moreThan = 1000 }",
+    'msgFrom = { like = "hyperty://b.example/h-1*" }',
+    'msgTo = { equals = "hyperty://a.example/h-2" }, srcScheme = { equals = "comm" }',
+    "dstScheme = { present = false }",
+    'msgType = { contains = "dataSync" }',
+    'time = { lessThan = "00:00:01" }',
+    "resource = { present = true }",
+    'msgFrom = { like = "odd://*" }',
+    'linkClass = { equals = "plain" }, size = { lessThan = 500 }',
+)
+ADDRESSES = (
+    *(f"hyperty://{domain}.example/h-{number}" for domain in "ab" for number in (1, 2, 13)),
+    *("comm://b.example/c-1", "hyperty://b.example/sm", "runtime://b.example/p2phandler/1", "nothing", ""),
+    *("hyperty:0123456789abcdef01234567", "0123456789abcdef01234567", "Odd:0123456789abcdef01234567"),
+)
+PLAIN = msgspec.json.encode(GateFacts(link_class="plain")).decode()
+
+
+def policy_of(numbers: list[int]) -> str:
+    rules = (f'[[rules]]\nid = "r{one}"\neffect = "deny"\ncondition = {{ {RULES[one]} }}\n' for one in numbers)
+    return "\n".join(['id = "border"', *rules])
+
+
+some_rules = st.lists(st.integers(0, len(RULES) - 1), unique=True, min_size=1, max_size=3)
+
+
+@cache
+def all_sorts() -> pa.Table:
+    """Records that differ by everything that rules could look at; few groups of them, so that classes are large."""
+    sizes = (200, 499, 500, 501, 999, 1000, 1001)
+    rows = [
+        silver_row(
+            role=role,
+            src_key=source,
+            dst_key=target,
+            size_in=size,
+            size_wire=None if number % 5 == 0 else 1200 - size,
+            ts_us=MONDAY_US + (number % 3) * 999_999,
+            msg_id=(number * 7919 % 4001).to_bytes(16),
+            facts=("no json", PLAIN)[number % 2] if number % 50 < 2 else None,
+            msg_type="forward" if number % 60 == 7 else "create",
+        )
+        for number, (role, source, target, size) in enumerate(product(("in", "out"), ADDRESSES, ADDRESSES, sizes))
+    ]
+    return table(rows)
+
+
+@pytest.mark.parametrize("p2p", [True, False])
+@settings_of_tests(max_examples=25, deadline=None)
+@given(before=some_rules, after=some_rules)
+def test_records_that_are_decided_by_class_come_out_as_one_by_one(
+    p2p: bool, before: list[int], after: list[int]
+) -> None:
+    found = []
+    for rate in (RateLimit(), RateLimit(messages_per_second=1e12)):
+        rule = PeerRule(default="permit", p2p=p2p, rate=rate)
+        peers = {"b.example": rule, "a.example": rule}
+        old, new = settings(policy_of(before), peers), settings(policy_of(after), peers)
+        assert (old.has_rates, new.has_rates) == (not rate.is_unlimited,) * 2
+        written_under = pa.array([revision(old)] * all_sorts().num_rows)
+        records = all_sorts().set_column(COLUMNS.index("policy_rev"), "policy_rev", written_under)
+        replayer = Replayer(old, new)
+        replayer.replay(records)
+        checked = replayer.checked
+        counts = checked.agreed, checked.differed, checked.other_revision, checked.unchecked, checked.not_replayable
+        cells = {cell: (one.messages, one.size_bytes, one.samples) for cell, one in replayer.cells.items()}
+        found.append((counts, len(checked.differing), cells))
+    assert found[0] == found[1]
 
 
 @pytest.mark.spark
