@@ -57,6 +57,15 @@ def test_a_rate_lets_pass_what_it_permits_and_says_how_long_to_wait() -> None:
     assert gate.denied == 2
 
 
+@pytest.mark.parametrize("by", ["sender", "recipient"])
+def test_one_address_in_other_letters_has_no_limit_of_its_own(by: str) -> None:
+    gate = gate_of(f'{{ by = "{by}", per = "day", messages = 1 }}')
+    messages = [
+        a_message(from_=f"{scheme}://A.example/ana", to=f"{scheme}://B.example/bo") for scheme in ("hyperty", "HYPERTY")
+    ]
+    assert [gate.judge(some_facts(one)).permitted for one in messages] == [True, False]
+
+
 def test_a_volume_lasts_until_its_period_ends_and_goes_on_in_another_process() -> None:
     limit = '{ per = "hour", messages = 2 }'
     gate = gate_of(limit)

@@ -7,7 +7,7 @@ import pytest
 from policy.core.engine import compile_canonical
 from policy.core.gate import Gate, PeerRule, Verdict
 from policy.core.model import LOGGED, Hook
-from policy.core.obligations import Duties, Instead, notified_addresses
+from policy.core.obligations import Duties, Instead, is_service, notified_addresses
 from policy.core.text import PolicyText, load_policies
 from protofly.errors import Code, SettingsError
 from tests.support.policies import a_message, some_facts
@@ -223,3 +223,18 @@ def test_marks_without_a_meaning_are_refused_when_they_are_loaded(obligations: s
 def test_obligations_without_a_meaning_are_refused_when_they_are_loaded(obligations: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         gate_of(obligations)
+
+
+@pytest.mark.parametrize(
+    ("address", "is_one"),
+    [
+        ("hyperty://b.example/bob", False),
+        ("comm://b.example/room", False),
+        ("domain://msg-node.b.example/sm", True),
+        ("runtime://b.example/r", True),
+        ("hyperty:", True),
+        ("1x://b.example/no-address", True),
+    ],
+)
+def test_what_is_no_address_counts_as_a_service(address: str, *, is_one: bool) -> None:
+    assert is_service(address) is is_one

@@ -41,6 +41,13 @@ def test_what_does_not_fit_waits_for_the_end_of_the_period_and_counts_nothing() 
     assert bucket.take(100, MONDAY_NOON + HOUR) == 0.0
 
 
+def test_a_quota_of_bytes_alone_counts_messages_and_bounds_none() -> None:
+    bucket = QuotaBucket(Quota(per="day", bytes=100), Counted())
+    assert [bucket.take(30, MONDAY_NOON) for _ in range(3)] == [0.0, 0.0, 0.0]
+    assert bucket.counted.messages == 3
+    assert bucket.take(11, MONDAY_NOON) > 0.0
+
+
 def test_a_clock_that_is_set_back_begins_no_new_period() -> None:
     bucket = QuotaBucket(Quota(per="day", messages=1), Counted())
     assert bucket.take(1, MONDAY_NOON) == 0.0

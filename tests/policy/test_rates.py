@@ -212,3 +212,12 @@ def test_what_a_type_gives_back_it_gives_back_for_all() -> None:
     assert both.take(1, 0.0, "read") > 0.0
     assert both.take(1, 0.0, "update") > 0.0
     assert buckets.take(100, 0.0, "update") == 0.0
+
+
+@pytest.mark.parametrize(
+    "limit", [RateLimit(messages_per_second=1.0, burst_seconds=4), RateLimit(bytes_per_second=100.0, burst_seconds=4)]
+)
+def test_a_bucket_is_empty_from_the_moment_on_at_which_its_debt_is_paid(limit: RateLimit) -> None:
+    bucket = RateBucket(limit)
+    assert bucket.take(100, 10.0) == 0.0
+    assert [bucket.is_empty(now) for now in (10.0, 10.5, 11.0, 12.0)] == [False, False, True, True]

@@ -64,6 +64,12 @@ def test_a_recording_opens_with_its_key() -> None:
     assert (opened.started, opened.messages, opened.ended) == (STARTED, [SAID], ENDED)
 
 
+def test_a_recording_that_does_not_begin_with_its_first_line_is_refused() -> None:
+    raw = b"".join(sealed(encode_line(SAID) + b"\n", encode_line(ENDED) + b"\n"))
+    with pytest.raises(PeerError, match="no first line", check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
+        open_conversation(raw, KEY)
+
+
 def test_another_key_opens_nothing() -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.CACHE_TAMPERED):
         open_conversation(b"".join(whole()), OTHER)
@@ -109,6 +115,8 @@ def test_any_bytes_give_a_peer_error(raw: bytes) -> None:
         ("a.example", "", True),
         ("b.example", "a.example", True),
         ("hyperty://a.example/*", "", True),
+        ("hyperty://a.example/an*", "", True),
+        ("hyperty://a.example/anb*", "", False),
         (ANA, BOB, True),
         (BOB, ANA, True),
         (ANA, ANA, False),
@@ -150,3 +158,22 @@ def test_redaction_keeps_addresses_for_services_but_no_data() -> None:
     members = json.loads(redacted_body(body, from_=ANA, to="domain://msg-node.a.example/sm", is_of_node=False))
     assert (members["resources"], members["source"]) == (["comm://a.example/r/changes"], ANA)
     assert "value" not in members
+
+
+ALLOCATED = {"number": 2, "scheme": "hyperty", "allocationKey": "k", "allocated": [ANA]}
+
+
+@pytest.mark.parametrize(
+    ("to", "value", "is_kept"),
+    [
+        ("domain://msg-node.a.example/address-allocation", ALLOCATED, True),
+        ("domain://msg-node.a.example/address-allocation", {"number": 2}, True),
+        ("domain://msg-node.a.example/address-allocation", {"number": 2, "user": "Ana"}, False),
+        ("domain://msg-node.a.example/address-allocation", "Ana", False),
+        ("domain://msg-node.a.example/sm", {"number": 2}, False),
+        ("hyperty://b.example/address-allocation", {"number": 2}, False),
+    ],
+)
+def test_redaction_keeps_what_is_allocated_and_no_other_value(to: str, value: object, *, is_kept: bool) -> None:
+    members = json.loads(redacted_body(json.dumps({"value": value}).encode(), from_=ANA, to=to, is_of_node=False))
+    assert members.get("value") == (value if is_kept else None)
