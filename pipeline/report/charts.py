@@ -43,6 +43,10 @@ RED: Final = "#D55E00"
 PURPLE: Final = "#CC79A7"
 GREY: Final = "#8A8F98"
 INK: Final = "#1F2430"
+_EDGE: Final = "#B8BDC6"
+_GRID: Final = "#E6E8EC"
+_BY_PAGE: Final = {INK: "ink", _EDGE: "edge", _GRID: "line", BLUE: "blue"}
+"""Colours for which the page has others in the dark, and what it calls them."""
 _CYCLE: Final = (BLUE, RED, GREEN, ORANGE, PURPLE, GREY)
 _NAME_CHARS: Final = 32
 _VERSION_CHARS: Final = 10
@@ -57,12 +61,12 @@ _STYLE: Final[Any] = {
     "font.family": "sans-serif",
     "font.size": 9.0,
     "text.color": INK,
-    "axes.edgecolor": "#B8BDC6",
+    "axes.edgecolor": _EDGE,
     "axes.labelcolor": INK,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.color": "#E6E8EC",
+    "grid.color": _GRID,
     "axes.axisbelow": True,
     "xtick.color": INK,
     "ytick.color": INK,
@@ -352,9 +356,11 @@ def _svg(draw: Callable[[Figure], None], *, width: float = 9.0, height: float = 
 
 
 def _scaled(svg: str, width_inches: float) -> str:
-    """Let the picture shrink with its place; it is never larger than it was drawn."""
+    """Let the picture shrink with its place, never larger than it was drawn, in the page's colours."""
     head, end, rest = svg.partition(">")
     head = re.sub(r' (?:width|height)="[^"]*"', "", head)
+    for colour, name in _BY_PAGE.items():
+        rest = rest.replace(colour.lower(), f"var(--{name}, {colour})")
     return f'{head} style="max-width:{width_inches:.1f}in"{end}{rest}'
 
 

@@ -15,6 +15,11 @@ CUT_OFF = """[...document.querySelectorAll('table, figure svg, pre')]
         || one.scrollWidth > one.clientWidth + 1
         || one.parentElement.scrollWidth > one.parentElement.clientWidth + 1)
     .map(one => one.textContent.slice(0, 40))"""
+TILES_IN_ROWS = """Object.values([...document.querySelectorAll('.tile')].map(one => one.offsetTop)
+    .reduce((rows, top) => ({...rows, [top]: (rows[top] || 0) + 1}), {}))"""
+CHART_COLOURS = """[...document.querySelectorAll('figure svg')]
+    .flatMap(one => [getComputedStyle(one).backgroundColor,
+        ...[...one.querySelectorAll('[id^="matplotlib.axis"] text')].map(text => getComputedStyle(text).fill)])"""
 A4_WITHIN_MARGINS = 703
 """186 mm, at 96 CSS pixels an inch."""
 
@@ -77,3 +82,17 @@ async def test_tables_need_no_scrolling_in_a_wide_window(tmp_path: Path) -> None
         await page.go(file.as_uri())
         await page.run("document.querySelectorAll('details').forEach(one => one.open = true)")
         assert await page.run(CUT_OFF) == []
+
+
+async def test_charts_have_the_colours_of_the_page_and_no_tile_is_alone_in_its_row(tmp_path: Path) -> None:
+    file = tmp_path / "report.html"
+    file.write_text(render(facts()))
+    async with browser(tmp_path) as page:
+        for scheme, ink in (("light", "rgb(31, 36, 48)"), ("dark", "rgb(230, 232, 236)")):
+            features = [{"name": "prefers-color-scheme", "value": scheme}]
+            await page.call("Emulation.setEmulatedMedia", features=features)
+            for width, in_row in ((1400, 4), (700, 4), (400, 2)):
+                await page.resize(width)
+                await page.go(file.as_uri())
+                assert set(await page.run(TILES_IN_ROWS)) == {in_row}
+            assert set(await page.run(CHART_COLOURS)) == {"rgba(0, 0, 0, 0)", ink}
