@@ -164,6 +164,12 @@ def test_a_claim_whose_answer_was_lost_explains_both_its_success_and_its_failure
     assert len(unexplained([step("y", "claim", 2, 3, "refused")])) == 1
 
 
+def test_a_claim_whose_answer_was_lost_explains_what_ended_when_it_began() -> None:
+    lost = replace(step("x", "claim", 1, 1), result="", ended=math.inf)
+    assert unexplained([lost, step("y", "find", 0, 1, "x")]) == []
+    assert len(unexplained([replace(lost, began=1.01), step("y", "find", 0, 1, "x")])) == 1
+
+
 def test_what_a_dead_node_had_may_be_free_from_then_on_and_not_before() -> None:
     freed = replace(step("x", "release", 10, 10), result="", ended=math.inf)
     had = step("x", "claim", 0, 1)

@@ -84,6 +84,22 @@ def test_what_was_allocated_before_the_recording_is_there_from_the_start() -> No
     assert script.cast[0].addresses == (ROOM,)
 
 
+@pytest.mark.parametrize(("type_", "to"), [("read", ALLOCATION), ("create", f"domain://registry.{OWN}")])
+def test_only_what_an_address_allocation_creates_is_allocated(type_: str, to: str) -> None:
+    lines = [
+        said(0.0, "runtime", ANA, (type_, ANA, to), {"value": 1}, id_=1),
+        said(0.1, "node", NODE, ("response", to, ANA), {"code": 200, "value": {"allocated": [ROOM]}}, id_=1),
+    ]
+    script = make_script(conversation([*lines, *ASKED]), most_domains=5)
+    assert script.cast[0].addresses == (ROOM,)
+
+
+def test_an_answer_without_a_code_is_the_final_one() -> None:
+    answer = said(0.4, "domain", FOREIGN, ("response", FAR, ROOM), {"value": 2}, id_=2)
+    [asked] = make_script(conversation([ASKED[0], answer]), most_domains=5).asked
+    assert asked.answer == answer
+
+
 def test_requests_have_their_answers_and_answers_are_not_played() -> None:
     script = make_script(conversation([*ALLOCATED, *ASKED]), most_domains=5)
     assert [one.message.type for one in script.asked] == ["create", "read"]
@@ -165,6 +181,14 @@ def test_a_difference_says_what_was_and_what_is() -> None:
         "- value.n: 1",
         "+ value.n: 2",
     ]
+
+
+@pytest.mark.parametrize(
+    ("recorded", "here", "lines"),
+    [({"a": 1}, 2, ['- value: {"a":1}', "+ value: 2"]), (2, {"a": 1}, ["- value: 2", '+ value: {"a":1}'])],
+)
+def test_an_object_in_place_of_a_number_is_a_difference(recorded: object, here: object, lines: list[str]) -> None:
+    assert compared({"code": 200, "value": recorded}, {"code": 200, "value": here}) == lines
 
 
 def test_equal_answers_and_times_of_theirs_are_no_difference() -> None:

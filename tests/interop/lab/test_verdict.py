@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from interop.lab.core.operations import Operation
@@ -87,6 +89,14 @@ BROKEN: dict[str, tuple[PromiseName, Seen]] = {
         seen([sent(1)], [arrived(1), arrived(1, at=1.2)], faults=[span("kill", 30, 31)]),
     ),
     "twice, after a cut line": ("once", seen([sent(1)], [arrived(1), arrived(1, at=4)], faults=[span("pause", 1, 2)])),
+    "twice, after a kill that had ended before the first": (
+        "once",
+        seen([sent(1)], [arrived(1, at=8), arrived(1, at=9)], faults=[span("kill", 1.5, 3)]),
+    ),
+    "three times, and a kill explains only the last": (
+        "once",
+        seen([sent(1)], [arrived(1), arrived(1, at=1.2), arrived(1, at=4)], faults=[span("kill", 1.5, 3)]),
+    ),
     "out of order": ("order", seen([sent(1), sent(2)], [arrived(2, at=2), arrived(1, at=3)])),
     "an event lost": ("kept", seen([sent(1), sent(2)], [arrived(2)])),
     "an event lost long before a fault at a node that acknowledges nothing": (
@@ -159,6 +169,28 @@ def test_each_promise_can_be_broken(name: str) -> None:
     judged = of(what, promise)
     assert judged.state is State.BROKEN
     assert judged.evidence
+
+
+def test_a_message_that_nobody_sent_is_shown_with_the_time_at_which_it_first_arrived() -> None:
+    [evidence] = of(seen([], [arrived(7, at=3), arrived(7, at=4)]), "once").evidence
+    assert (evidence.at, evidence.sent_at, evidence.arrived_at) == (3, None, (3, 4))
+
+
+def test_neighbours_may_take_as_long_as_the_bar_says() -> None:
+    for took, state in ((0.4998, State.KEPT), (0.5002, State.BROKEN)):
+        what = seen([sent(1)], [arrived(1, at=1 + took)], faults=[span("kill", 0, 3, domain="c.example")])
+        assert of(what, "neighbours").state is state
+
+
+def test_each_node_is_judged_by_the_stubs_that_it_runs_itself() -> None:
+    what = releases((5.0, "new"), (20.0, "new"))
+    others = [
+        Running(node="c.example", domain="b.example", sha256="old", at=20.0),
+        Running(node="a.example", domain="d.example", sha256="old", at=20.0),
+    ]
+    judged = of(replace(what, running=[*what.running, *others]), "stubs")
+    assert [one.what for one in judged.evidence] == ["update b.example: c.example runs old 10 s later, not new"]
+    assert judged.cases == 2
 
 
 def test_a_pair_that_a_later_fault_hits_is_judged_for_that_one() -> None:
