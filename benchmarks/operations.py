@@ -54,6 +54,8 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "denials": {"domain": DOMAINS[1]},
     "evaluate": {"from": _NOBODY, "to": f"hyperty://{DOMAINS[1]}/h", "type": "create"},
     "recording start": {"for": 1.0, "from": _NOBODY},
+    "policy confirm": {"proposal": "none"},
+    "policy withdraw": {"proposal": "none"},
     "peer block": {"domain": _OTHER, "for": 60.0, "reason": "a benchmark"},
     "peer unblock": {"domain": _OTHER},
     "peer close": {"domain": _OTHER},

@@ -14,8 +14,10 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Final, Literal
 
+import msgspec
 import trio
 
 from msg_node.admin import (
@@ -32,7 +34,9 @@ from msg_node.admin.changes import Arguments, recorded, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
 from msg_node.admin.core.pages import Row, page_of
 from msg_node.admin.core.plan import Plan
+from msg_node.admin.core.proposals import NEED_TWO, Proposal, Proposals, proposal_of, revisions_of
 from msg_node.kernel.restrictions import Restriction
+from msg_node.storage.policy_store import FILES_OF_SETTINGS
 from protofly.errors import Code, HostError
 from protofly.records import AdminEvent
 
@@ -102,6 +106,7 @@ class Administration:
 
     def __init__(self, node: Administered) -> None:
         self._node = node
+        self._proposals = Proposals()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """End what holds for a time only, and stop the node if somebody asked for it; until cancelled."""
@@ -144,24 +149,95 @@ class Administration:
             return facts(self._node, arguments)
         if operation.name == "log":
             return page_of(self._node.log.lines(str(arguments.get("level", ""))), arguments)
+        if operation.name == "policy proposals":
+            return page_of(map(_proposal_row, self._proposals.waiting(time.time())), arguments)
         if operation.name == "denials":
             return page_of(partner_views.denials(self._node, str(arguments.get("domain", ""))), arguments)
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
-        if operation.name in _OF_POLICIES or operation.name in _BY_CREDENTIAL:
+        if operation.name == "policy confirm":
             async with self._node.changing:
-                return await self._planned(operation, request, actor)
+                return await self._confirm(operation, request, actor)
+        if operation.name == "policy withdraw":
+            return self._withdraw(operation, request, actor)
         if operation.name in account_changes.PLANNERS:
             async with account_changes.held(self._node):
                 return await self._planned(operation, request, actor)
-        return await self._planned(operation, request, actor)
+        if not (operation.name in _OF_POLICIES or operation.name in _BY_CREDENTIAL or operation.name in NEED_TWO):
+            return await self._planned(operation, request, actor)
+        async with self._node.changing:
+            if request.dry_run or not self._needs_two(request):
+                return await self._planned(operation, request, actor)
+            return await self._propose(operation, request, actor)
 
-    async def _planned(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
-        """Plan a change, and make it unless it is only tried."""
+    def _needs_two(self, request: AdminRequest) -> bool:
+        """True if a change is only proposed: the settings ask for two persons, and nobody has seen it yet."""
+        name = request.operation
+        is_return = name == "policy activate" and request.arguments.get("bundle") == FILES_OF_SETTINGS
+        return self._node.settings().policy.two_persons and (name in NEED_TWO or is_return)
+
+    async def _propose(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        """Check a change, and keep it until a second person confirms it."""
+        tried = msgspec.structs.replace(request, dry_run=True)
+        result, now = await self._planned(operation, tried, actor), time.time()
+        by = f"{actor.name} by {actor.way}"
+        proposal = proposal_of(operation.name, request.arguments, result, by, actor.credential, now)
+        self._proposals.add(proposal, now)
+        shown_arguments: dict[str, object] = {"proposal": proposal.id, "operation": operation.name}
+        shown_arguments |= self._recorded(operation, request.arguments)
+        self._record("policy propose", actor, shown_arguments)
+        logger.warning("%s by %s: proposed %s %s", actor.name, actor.way, operation.name, shown(shown_arguments))
+        return {**result, "dry_run": False, "proposal": proposal.id}
+
+    def _proposed(self, operation: Operation, request: AdminRequest) -> Proposal:
+        """The proposal that a request names. Raises PeerError."""
+        arguments = read_arguments(operation, request.arguments)
+        return self._proposals.find(str(arguments["proposal"]), time.time())
+
+    async def _confirm(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        """Make a change that somebody else has proposed, if it would still do the same."""
+        try:
+            proposal = self._proposed(operation, request)
+            proposal.check_person(actor.credential)
+        except HostError as exc:
+            self._record(operation.name, actor, self._recorded(operation, request.arguments), error=exc)
+            raise
+        change = find_operation(proposal.operation)
+        asked = AdminRequest(operation=change.name, arguments=dict(proposal.arguments), dry_run=True)
+        result = await self._planned(change, asked, actor)
+        try:
+            proposal.check_current(revisions_of(change.name, result))
+        except HostError as exc:
+            self._record(operation.name, actor, self._recorded(operation, request.arguments), error=exc)
+            raise
+        if request.dry_run:
+            return result
+        made = await self._planned(change, msgspec.structs.replace(asked, dry_run=False), actor, proposal)
+        self._proposals.remove(proposal.id)
+        return made
+
+    def _withdraw(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        """Forget a proposal; any operator may, its own author too."""
+        try:
+            proposal = self._proposed(operation, request)
+        except HostError as exc:
+            self._record(operation.name, actor, self._recorded(operation, request.arguments), error=exc)
+            raise
+        plan = Plan(_proposal_row(proposal), None, lambda: None)
+        if not request.dry_run:
+            self._proposals.remove(proposal.id)
+            self._record(operation.name, actor, {"proposal": proposal.id}, plan)
+        return {"operation": operation.name, "before": plan.before, "after": None, "dry_run": request.dry_run}
+
+    async def _planned(
+        self, operation: Operation, request: AdminRequest, actor: Actor, proposal: Proposal | None = None
+    ) -> dict[str, object]:
+        """Plan a change, and make it unless it is only tried; with `proposal`, in the name of two persons."""
         try:
             arguments = read_arguments(operation, request.arguments)
             by = f"{actor.name} by {actor.way}"
+            by = by if proposal is None else f"{by}, proposed by {proposal.by}"
             if (planner := _WAITING_PLANNERS.get(operation.name)) is not None:
                 plan = await planner(self._node, arguments, by)
             elif (bound := _BY_CREDENTIAL.get(operation.name)) is not None:
@@ -176,10 +252,17 @@ class Administration:
                 operation.name, actor, self._recorded(operation, request.arguments), error=_nameless(operation, exc)
             )
             raise
-        result = {"operation": operation.name, "before": plan.before, "after": plan.after, "dry_run": request.dry_run}
+        result: dict[str, object] = {
+            "operation": operation.name,
+            "before": plan.before,
+            "after": plan.after,
+            "dry_run": request.dry_run,
+        }
         if not request.dry_run:
             result |= {"answer": dict(plan.answer)} if plan.answer else {}
             shown_arguments = self._recorded(operation, arguments)
+            if proposal is not None:
+                shown_arguments |= {"proposal": proposal.id, "proposed_by": proposal.by}
             self._record(operation.name, actor, shown_arguments, plan)
             logger.warning("%s by %s: %s %s", actor.name, actor.way, operation.name, shown(shown_arguments))
             plan.apply()
@@ -244,6 +327,21 @@ class Administration:
         if error is not None:
             event.code, event.detail = error.code.word, error.detail[:_DETAIL_CHARS]
         self._node.record(event)
+
+
+def _utc(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _proposal_row(proposal: Proposal) -> Row:
+    return {
+        "proposal": proposal.id,
+        "operation": proposal.operation,
+        "arguments": shown(recorded(proposal.arguments)),
+        "by": proposal.by,
+        "at": _utc(proposal.at),
+        "until": _utc(proposal.until),
+    }
 
 
 def _nameless(operation: Operation, error: HostError) -> HostError:

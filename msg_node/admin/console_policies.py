@@ -111,5 +111,6 @@ class PolicyPages:
             verdict=verdict,
             gates=_GATES,
             classes=SESSION_CLASSES,
+            proposals=(await ask(request, "policy proposals", {"limit": MOST_ROWS})).rows,
             temporary=(await ask(request, "gates", {"limit": MOST_ROWS})).rows,
         )

@@ -29,7 +29,11 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         ),
     ] = ()
     two_persons: Annotated[
-        bool, Meta(description="A bundle is activated with another credential than it was added with.")
+        bool,
+        Meta(
+            description="A bundle is activated with another credential than it was added with; other changes of "
+            "policies, groups and gates for a time wait until another credential confirms them."
+        ),
     ] = False
     documents: Annotated[
         bool,

@@ -9,6 +9,7 @@ import pytest
 
 from msg_node.admin.administration import Actor
 from msg_node.admin.core.operations import AdminRequest
+from msg_node.admin.core.proposals import PROPOSAL_SECONDS, PROPOSALS, Proposals, proposal_of
 from msg_node.admin.policy_deployment import policies_of
 from msg_node.settings.policy import PolicySettings
 from policy.core.signed_bundle import PAYLOAD_TYPE, check_signature, sign_bundle
@@ -124,7 +125,8 @@ async def test_one_credential_does_not_add_and_activate_whatever_way_it_comes(tm
         reply = await ask_admin(ops, "policy activate", arguments={"bundle": DIGEST})
         assert reply["code"] == 200, reply
         back = await manager.ask("execute", PEP_ADDRESS, {"method": "roll-back"})
-        assert back["body"]["code"] == 200, back  # to what two had put in force before
+        assert back["body"]["value"]["proposal"]
+        assert at.node.policies.in_force.active.bundle == DIGEST
 
 
 async def test_one_credential_is_the_same_one_under_another_name_and_on_another_way(tmp_path: Path) -> None:
@@ -149,3 +151,132 @@ async def test_a_bundle_of_before_the_rule_of_two_has_to_be_added_again(tmp_path
         assert caught.value.code is Code.SECOND_PERSON
         await perform(at, "policy add", {"files": FILES}, "user 0")
         await perform(at, "policy activate", {"bundle": DIGEST}, "user 1")
+
+
+GATE = {"from": "b.example", "to": DOMAIN, "for": "2h"}
+CHANGES: list[tuple[str, Json]] = [
+    ("policy roll-back", {}),
+    ("policy activate", {"bundle": "settings"}),
+    ("group create", {"group": "more"}),
+    ("group add", {"group": "staff", "member": "ana"}),
+    ("group take", {"group": "staff", "member": "bo"}),
+    ("group remove", {"group": "staff"}),
+    ("gate set", GATE),
+    ("gate unset", {"from": "c.example", "to": DOMAIN}),
+]
+
+
+async def both(at: AdminRig, operation: str, arguments: Json) -> Json:
+    """Have one person propose a change and another one confirm it."""
+    proposed = await perform(at, operation, arguments, "user 1")
+    return await perform(at, "policy confirm", {"proposal": proposed["proposal"]}, "user 2")
+
+
+async def with_policies(at: AdminRig) -> None:
+    await perform(at, "policy add", {"files": FILES}, "user 1")
+    await perform(at, "policy activate", {"bundle": DIGEST}, "user 2")
+    await both(at, "group create", {"group": "staff"})
+    await both(at, "group add", {"group": "staff", "member": "bo"})
+    await both(at, "gate set", {**GATE, "from": "c.example"})
+
+
+def state_of(at: AdminRig) -> object:
+    """What decides about messages."""
+    gates = [one.subject for one in at.rig.state.restrictions]
+    return at.node.policies.in_force.active.bundle, at.node.policy_store.groups(), gates
+
+
+@pytest.mark.parametrize(("operation", "arguments"), CHANGES, ids=[name for name, _ in CHANGES])
+async def test_no_change_of_policies_is_made_by_one_person(tmp_path: Path, operation: str, arguments: Json) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        await with_policies(at)
+        before = state_of(at)
+        proposed = await perform(at, operation, arguments, "user 1")
+        confirmation = {"proposal": proposed["proposal"]}
+        again = await perform(at, operation, arguments, "user 1")  # this is no second person
+        assert again["proposal"] == proposed["proposal"]
+        for credential in ("user 1", ""):
+            with pytest.raises(PeerError) as caught:
+                await perform(at, "policy confirm", confirmation, credential)
+            assert caught.value.code is Code.SECOND_PERSON
+        assert state_of(at) == before
+        await perform(at, "policy confirm", confirmation, "user 2")
+        assert state_of(at) != before
+        (done,) = [one for one in at.events if one.operation == operation and one.code is None][-1:]
+        said = json.loads(done.arguments)
+        assert (said["proposal"], said["proposed_by"]) == (proposed["proposal"], "ops by socket")
+        with pytest.raises(PeerError) as caught:
+            await perform(at, "policy confirm", confirmation, "user 3")
+        assert caught.value.code is Code.NOT_REGISTERED
+
+
+async def test_a_proposal_is_checked_listed_and_withdrawn_and_each_step_is_recorded(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        with pytest.raises(PeerError):
+            await perform(at, "group remove", {"group": "nobody"})
+        manager = await at.rig.runtime(bearer="manager")
+        await manager.open("boss")
+        params = {"groupName": "staff"}
+        reply = await manager.ask("execute", PEP_ADDRESS, {"method": "createGroup", "params": params})
+        name = reply["body"]["value"]["proposal"]
+        listed = await manager.ask("read", PEP_ADDRESS, {"resource": "/proposals"})
+        (row,) = listed["body"]["value"]["rows"]
+        assert (row["proposal"], row["operation"], row["arguments"]) == (name, "group create", '{"group":"staff"}')
+        own = await manager.ask("execute", PEP_ADDRESS, {"method": "confirm", "params": {"proposal": name}})
+        assert (own["body"]["code"], own["body"]["reason"]) == (403, "second-person")
+        gone = await manager.ask("execute", PEP_ADDRESS, {"method": "withdraw", "params": {"proposal": name}})
+        assert gone["body"]["code"] == 200, gone
+        with pytest.raises(PeerError) as caught:
+            await perform(at, "policy confirm", {"proposal": name})
+        assert caught.value.code is Code.NOT_REGISTERED
+        assert [(one.operation, one.code) for one in at.events] == [
+            ("group remove", "not-registered"),
+            ("policy propose", None),
+            ("policy confirm", "second-person"),
+            ("policy withdraw", None),
+            ("policy confirm", "not-registered"),
+        ]
+        assert at.node.policy_store.groups() == {}
+
+
+async def test_a_roll_back_is_not_confirmed_once_it_would_lead_elsewhere(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        await with_policies(at)
+        proposed = await perform(at, "policy roll-back", {}, "user 1")
+        other = {"open.toml": FILES["open.toml"].replace("permit", "deny")}
+        await perform(at, "policy add", {"files": other}, "user 1")
+        await perform(at, "policy activate", {"bundle": digest_of_files(other)}, "user 2")
+        with pytest.raises(PeerError) as caught:
+            await perform(at, "policy confirm", {"proposal": proposed["proposal"]}, "user 2")
+        assert caught.value.code is Code.RECORD_OUTDATED
+        assert at.node.policies.in_force.active.bundle == digest_of_files(other)
+
+
+async def test_a_dry_run_proposes_and_confirms_nothing(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        request = AdminRequest(operation="group create", arguments={"group": "staff"}, dry_run=True)
+        tried = await at.administration.perform(request, Actor("ops", "socket", "user 1"))
+        assert isinstance(tried, dict)
+        assert "proposal" not in tried
+        proposed = await perform(at, "group create", {"group": "staff"}, "user 1")
+        for operation in ("policy confirm", "policy withdraw"):
+            request = AdminRequest(operation=operation, arguments={"proposal": proposed["proposal"]}, dry_run=True)
+            shown = await at.administration.perform(request, Actor("ops", "socket", "user 2"))
+            assert isinstance(shown, dict)
+            assert shown["dry_run"] is True
+        assert at.node.policy_store.groups() == {}
+        await perform(at, "policy confirm", {"proposal": proposed["proposal"]}, "user 2")
+        assert at.node.policy_store.groups() == {"staff": ()}
+
+
+def test_proposals_expire_and_have_a_bound() -> None:
+    waiting = Proposals()
+    result = {"before": None, "after": None}
+    for number in range(PROPOSALS):
+        waiting.add(proposal_of("group create", {"group": str(number)}, result, "ops", "user 1", 10.0), 10.0)
+    more = proposal_of("group create", {"group": "more"}, result, "ops", "user 1", 20.0)
+    with pytest.raises(PeerError) as caught:
+        waiting.add(more, 20.0)
+    assert caught.value.code is Code.QUOTA
+    waiting.add(more, 10.0 + PROPOSAL_SECONDS)
+    assert waiting.waiting(10.0 + PROPOSAL_SECONDS) == [more]

@@ -195,6 +195,15 @@ def policy_bundles(
     _list(config, "policy bundles", _page(where, limit, after), columns, as_json=json)
 
 
+@node_policies.app.command("proposals")
+def policy_proposals(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List changes of policies that wait for a second person, oldest first."""
+    columns = ("proposal", "operation", "arguments", "by", "at", "until")
+    _list(config, "policy proposals", _page(where, limit, after), columns, as_json=json)
+
+
 @app.command()
 def alarms(config: Config, json: Json = False) -> None:
     """List the alarms that are raised, oldest first."""

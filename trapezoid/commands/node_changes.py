@@ -185,7 +185,17 @@ def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_
         return
     facts = {"operation": operation, "before": _stated(result["before"]), "after": _stated(result["after"])}
     facts |= {"answer": _stated(result["answer"])} if "answer" in result else {}
-    print_facts({**facts, **({"dry_run": "nothing was changed"} if dry_run else {})}, as_json=False)
+    print_facts({**facts, **not_done(result)}, as_json=False)
+
+
+def not_done(result: dict[str, Any]) -> dict[str, str]:
+    """What to say of a change that is not made: only tried, or waiting for a second person."""
+    if result["dry_run"]:
+        return {"dry_run": "nothing was changed"}
+    if "proposal" in result:
+        id_ = result["proposal"]
+        return {"proposed": f"nothing was changed yet; somebody else: trapezoid node policy confirm {id_}"}
+    return {}
 
 
 def _stated(facts: object) -> object:

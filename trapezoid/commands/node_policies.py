@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from protofly.printable import escaped
+from trapezoid.commands.node_changes import not_done
 from trapezoid.commands.policy import CLASS_OPTION, read_message, session_of
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json
 
@@ -18,6 +19,7 @@ BundleName = Annotated[
     str,
     typer.Argument(metavar="BUNDLE", help="Digest or revision of a bundle, or its first eight characters or more."),
 ]
+ProposalName = Annotated[str, typer.Argument(metavar="PROPOSAL", help="Name of the proposal; `proposals` lists them.")]
 
 app = typer.Typer(help="Add bundles of policies, put them in force, roll back.", no_args_is_help=True)
 
@@ -109,6 +111,18 @@ def remove(bundle: BundleName, config: Config, dry_run: DryRun = False, json: Js
     _change(config, "policy remove", {"bundle": bundle}, dry_run=dry_run, as_json=json)
 
 
+@app.command()
+def confirm(proposal: ProposalName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Make a change of policies that another person has proposed, where the settings ask for two."""
+    _change(config, "policy confirm", {"proposal": proposal}, dry_run=dry_run, as_json=json)
+
+
+@app.command()
+def withdraw(proposal: ProposalName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Forget a proposed change of policies."""
+    _change(config, "policy withdraw", {"proposal": proposal}, dry_run=dry_run, as_json=json)
+
+
 def evaluate(
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="JSON text, @FILE, or - for standard input.")],
     config: Config,
@@ -144,7 +158,7 @@ def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run:
     ]
     facts: dict[str, object] = {"operation": operation, "before": before or "nothing", "after": after or "nothing"}
     facts |= {"decisions": changes} if changes else {}
-    print_facts({**facts, **({"dry_run": "nothing was changed"} if dry_run else {})}, as_json=False)
+    print_facts({**facts, **not_done(result)}, as_json=False)
     return result
 
 

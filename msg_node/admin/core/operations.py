@@ -125,6 +125,9 @@ _DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_requ
 _BUNDLE: Final = (
     Argument("bundle", ArgumentKind.TEXT, "Digest or revision, or its first eight characters.", is_required=True),
 )
+_PROPOSAL: Final = (
+    Argument("proposal", ArgumentKind.TEXT, "Name of the proposal, as its answer gave it.", is_required=True),
+)
 _GROUP: Final = (Argument("group", ArgumentKind.TEXT, "Name of the group.", is_required=True),)
 _MEMBER: Final = Argument(
     "member", ArgumentKind.TEXT, "A text that rules compare: a user, an address, a domain.", is_required=True
@@ -195,6 +198,7 @@ _TABLE: Final = (
     Operation("policy bundles", "Bundles of policies, newest first, and the files of the settings.", _PAGED),
     Operation("groups", "Named lists that rules refer to, with their members.", _PAGED),
     Operation("policy bundle", "One bundle with its files.", _BUNDLE),
+    Operation("policy proposals", "Changes of policies that wait for a second person, oldest first.", _PAGED),
     Operation("alarms", "Alarms that are raised, oldest first.", _PAGED),
     Operation("quotas", "Bounds of the node, and how much of each is taken.", _PAGED),
     Operation("gates", "Gates for a time, in the order in which they are asked.", _PAGED),
@@ -279,6 +283,8 @@ _TABLE: Final = (
     _change("policy activate", "Put a bundle in force, or `settings`, the files of the settings.", _BUNDLE),
     _change("policy roll-back", "Put in force what was before."),
     _change("policy remove", "Forget a bundle that is not in force.", _BUNDLE),
+    _change("policy confirm", "Make a change of policies that another person has proposed.", _PROPOSAL),
+    _change("policy withdraw", "Forget a proposed change of policies.", _PROPOSAL),
     _change("group create", "Make a group without members, to which rules refer as a list.", _GROUP),
     _change("group add", "Add a member to a group, from the next message on.", (*_GROUP, _MEMBER)),
     _change("group take", "Take a member out of a group, from the next message on.", (*_GROUP, _MEMBER)),

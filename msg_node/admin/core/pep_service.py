@@ -28,8 +28,10 @@ _LISTS: Final = {
     "/decisions": "denials",
     "/gates": "gates",
     "/groups": "groups",
+    "/proposals": "policy proposals",
 }
 
+_OF_PROPOSALS: Final = ("confirm", "withdraw")
 _GROUP_METHODS: Final = {
     "createGroup": "group create",
     "deleteGroup": "group remove",
@@ -98,12 +100,14 @@ def _execute(members: Members) -> _Named:
         return "policy roll-back", {}
     if method in ("groups", "getGroupsNames"):
         return "groups", {}
-    if method not in ("evaluate", "gates", *_GROUP_METHODS):
-        known = ", ".join(("evaluate", "gates", "groups", "roll-back", *_GROUP_METHODS))
+    if method not in ("evaluate", "gates", *_OF_PROPOSALS, *_GROUP_METHODS):
+        known = ", ".join(("evaluate", "gates", "groups", "roll-back", *_OF_PROPOSALS, *_GROUP_METHODS))
         raise PeerError(Code.NO_SUCH_SERVICE, f"this service executes {known}")
     params = object_or_refuse(members, "params")
     if method == "gates":
         return _gates(params)
+    if method in _OF_PROPOSALS:
+        return f"policy {method}", dict(params)
     if method in _GROUP_METHODS:
         return _GROUP_METHODS[method], _renamed(params)
     message = params.get("message")
