@@ -100,7 +100,7 @@ class FactsRecorder:
         is_hashed: Whether addresses are hashed on their way to the disk.
     """
 
-    def __init__(self, our_domain: str, domain: str, *, is_hashed: bool = False) -> None:
+    def __init__(self, our_domain: str, domain: str, *, is_hashed: bool) -> None:
         self._our_domain = our_domain
         self._domain = domain
         self._is_hashed = is_hashed

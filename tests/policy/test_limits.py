@@ -132,6 +132,7 @@ def test_what_a_forwarded_message_carries_counts_as_well() -> None:
     inner = msgspec.json.decode(a_message().raw)
     forward = build(id=1, type="forward", from_="hyperty://a.example/h", to="hyperty://b.example/h", body=inner)
     assert gate.judge(some_facts(forward)).permitted
+    assert gate.foresee(some_facts(forward)).permitted  # which counts nothing
     counted = [one.counted.messages for one in gate.limits if one.counted is not None]
     assert counted == [2]  # the one outside, and the one inside
     assert gate.judge(some_facts(forward)).code is Code.QUOTA

@@ -211,6 +211,15 @@ def test_a_hashed_address_comes_back_with_its_scheme_and_the_domain_of_its_side(
         assert alike.of(key, key, 1, None, 0).message.from_ == key
 
 
+@pytest.mark.parametrize("attribute", ["resource", "msgId"])
+def test_what_is_left_out_beside_hashed_addresses_is_said_to_be_missing(attribute: str) -> None:
+    message = build(id=1, type="read", from_="hyperty://b.example/x", to="comm://a.example/y", body={"resource": "/r"})
+    facts = Facts("in", message, "b.example", "a.example", "b.example", 100, 0, 1.7e9)
+    recorded = record_facts(facts, "b.example", "a.example", frozenset({attribute}), is_hashed=True)
+    assert recorded is not None
+    assert (recorded.partial, recorded.resource, recorded.msg_id) == (True, msgspec.UNSET, msgspec.UNSET)
+
+
 @pytest.mark.parametrize("is_hashed", [False, True])
 @pytest.mark.parametrize("reads", [frozenset({one}) for one in sorted({*MESSAGE_FACTS, *IDENTITY_FACTS})], ids=min)
 def test_a_recorder_of_one_link_makes_of_each_message_what_is_made_of_it_alone(

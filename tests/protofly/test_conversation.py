@@ -153,6 +153,10 @@ def test_a_redacted_body_keeps_its_length_and_what_routing_needs() -> None:
     assert members == {"code": 200}
 
 
+def test_a_body_that_is_shorter_than_what_is_left_of_it_gets_nothing_added() -> None:
+    assert redacted_body(b'{"a":1}', from_=BOB, to=ANA, is_of_node=False) == b'{"redacted":""}'
+
+
 def test_redaction_keeps_addresses_for_services_but_no_data() -> None:
     body = json.dumps({"resources": ["comm://a.example/r/changes"], "source": ANA, "value": {"user": "Ana"}}).encode()
     members = json.loads(redacted_body(body, from_=ANA, to="domain://msg-node.a.example/sm", is_of_node=False))

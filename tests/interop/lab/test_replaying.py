@@ -134,6 +134,7 @@ def test_the_end_of_a_session_is_an_act_of_its_runtime() -> None:
     act = make_script(conversation(lines), most_domains=5).acts[-1]
     assert not isinstance(act, Asked)
     assert (act[0].event, act[1]) == ("closed", 0)
+    assert [one.message.type for one in make_script(conversation(lines), most_domains=5).asked] == ["read"]
 
 
 def test_more_domains_than_a_laboratory_has_are_refused() -> None:
@@ -194,6 +195,14 @@ def test_an_object_in_place_of_a_number_is_a_difference(recorded: object, here: 
 def test_equal_answers_and_times_of_theirs_are_no_difference() -> None:
     assert compared({"code": 200, "value": {"lastModified": 1}}, {"code": 200, "value": {"lastModified": 2}}) == []
     assert compared(None, None) == []
+
+
+def test_only_at_the_top_of_an_answer_there_are_members_that_say_nothing() -> None:
+    assert compared({"source": "x"}, {"source": "y"}) == []
+    assert compared({"value": {"source": "x"}}, {"value": {"source": "y"}}) == [
+        '- value.source: "x"',
+        '+ value.source: "y"',
+    ]
 
 
 def test_an_answer_that_is_missing_is_a_difference() -> None:

@@ -200,6 +200,16 @@ def test_a_pair_that_a_later_fault_hits_is_judged_for_that_one() -> None:
     assert (judged.state, judged.cases) == (State.KEPT, 1)
 
 
+def test_a_fault_that_begins_when_a_pair_is_heard_again_does_not_excuse_the_one_before() -> None:
+    faults = [span("pause", 2, 3), span("pause", 9.1, 12)]
+    what = seen([sent(1), sent(9), sent(20)], [arrived(1), arrived(9), arrived(20)], faults=faults)
+    assert (of(what, "recovery").state, of(what, "recovery").cases) == (State.BROKEN, 2)
+
+
+def test_the_longest_time_to_follow_a_release_is_said() -> None:
+    assert of(releases((2.0, "old"), (5.0, "new"), (20.0, "new")), "stubs").figure == "longest 4.00 s"
+
+
 def test_a_pair_that_stopped_sending_too_early_is_not_judged() -> None:
     what = seen([sent(1), sent(4)], [arrived(1)], faults=[span("pause", 2, 3)])
     assert of(what, "recovery").state is State.NOT_TESTED
