@@ -19,8 +19,9 @@ from typing import Final
 
 import msgspec
 
-from msg_node.bus.core.erasure import end_requests_for, erase, erase_registrations, find_person, find_traces
+from msg_node.bus.core.erasure import end_requests_for, erase, erase_registrations, find_person, find_traces, names_of
 from msg_node.kernel.changes import NewRow, Table
+from msg_node.records.quarantined import about, remove_kept
 from msg_node.running import running_alone
 from msg_node.settings.model import Settings
 from msg_node.settings.storage import state_keys
@@ -104,7 +105,9 @@ def erase_person(settings: Settings, data_dir: Path, name: str, *, keeps_bans: b
         state = restored_state(settings, file.load(), load_secret(data_dir / "secret"), now=now)
         person = find_person(state, name)
         traces = find_traces(state, person, keeps_bans=keeps_bans)
-        found = {table: count for table, count in traces.counts().items() if count}
+        kept = about(data_dir, names_of(person))
+        counts = {**traces.counts(), "quarantined_messages": len(kept)}
+        found = {table: count for table, count in counts.items() if count}
         if is_tried:
             return found
         end_requests_for(state, traces, now=now)
@@ -119,6 +122,7 @@ def erase_person(settings: Settings, data_dir: Path, name: str, *, keeps_bans: b
         file.scrub()
     finally:
         file.close()
+    remove_kept(kept)
     if person.guid:
         forget_guid(data_dir, None, person.guid)
     return found

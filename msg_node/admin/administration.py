@@ -26,6 +26,7 @@ from msg_node.admin import (
     group_changes,
     partner_views,
     policy_changes,
+    quarantine_changes,
     recording_changes,
     views,
 )
@@ -35,6 +36,7 @@ from msg_node.admin.core.operations import AdminRequest, Operation, find_operati
 from msg_node.admin.core.pages import Row, page_of
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.proposals import NEED_TWO, Proposal, Proposals, proposal_of, revisions_of
+from msg_node.admin.erasing import erase_person
 from msg_node.kernel.restrictions import Restriction
 from msg_node.storage.policy_store import FILES_OF_SETTINGS
 from protofly.errors import Code, HostError
@@ -90,9 +92,17 @@ _FACTS: Final[Mapping[str, Callable[[Administered, Arguments], object]]] = {
 }
 
 
-_QUESTIONS: Final = {**policy_changes.QUESTIONS, **account_changes.QUESTIONS, **group_changes.QUESTIONS}
+_QUESTIONS: Final = {
+    **policy_changes.QUESTIONS,
+    **account_changes.QUESTIONS,
+    **group_changes.QUESTIONS,
+    **quarantine_changes.QUESTIONS,
+}
 _OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
-_WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS}
+_OF_FILES: Final = {**quarantine_changes.PLANNERS, "erase": erase_person}
+_WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS, **_OF_FILES}
+_RECORDED: Final = frozenset({"quarantine show"})
+"""Questions that are recorded: they show what messages say."""
 _BY_CREDENTIAL: Final = policy_changes.PLANNERS_BY_CREDENTIAL
 _PLANNERS: Final = {**changes.PLANNERS, **recording_changes.PLANNERS}
 
@@ -144,6 +154,8 @@ class Administration:
         arguments = read_arguments(operation, request.arguments)
         question = _QUESTIONS.get(operation.name)
         if question is not None:
+            if operation.name in _RECORDED:
+                self._record(operation.name, actor, self._recorded(operation, arguments))
             return await question(self._node, arguments)
         if (facts := _FACTS.get(operation.name)) is not None:
             return facts(self._node, arguments)

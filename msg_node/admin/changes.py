@@ -22,7 +22,6 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.admin.core.operations import MOST_SECONDS, Value
 from msg_node.admin.core.plan import Plan
-from msg_node.admin.erasing import erase_person
 from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.requests.core.recipients import is_domain
@@ -420,7 +419,6 @@ PLANNERS: Final[Mapping[str, Planner]] = {
     "peer refresh": refresh,
     "kick": kick,
     "unban": unban,
-    "erase": erase_person,
     "stub drain": drain_stub,
     "stub restart": restart_stub,
     "stub forbid": forbid_stub,

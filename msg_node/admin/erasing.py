@@ -7,13 +7,16 @@ import time
 from collections.abc import Mapping
 from functools import partial
 
+import trio
+
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.plan import Plan
-from msg_node.bus.core.erasure import GONE, erase, erase_registrations, find_person, find_traces
+from msg_node.bus.core.erasure import GONE, erase, erase_registrations, find_person, find_traces, names_of
+from msg_node.records.quarantined import about, remove_kept
 
 
-def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -> Plan:
+async def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -> Plan:
     """Take out all that is held of one person. The plan has numbers of rows, and no name.
 
     Raises:
@@ -22,7 +25,9 @@ def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -
     name, keeps_bans = str(arguments["person"]), bool(arguments.get("keep_bans"))
     person = find_person(node.state, name)
     find = partial(find_traces, node.state, person, keeps_bans=keeps_bans)
-    counts = find().counts()
+    data_dir = node.settings().node.data_dir
+    kept = await trio.to_thread.run_sync(about, data_dir, names_of(person))
+    counts = {**find().counts(), "quarantined_messages": len(kept)}
     owed: set[int] = set()
 
     def apply() -> None:
@@ -40,5 +45,9 @@ def erase_person(node: Administered, arguments: Mapping[str, Value], _by: str) -
         erase(node.state, dataclasses.replace(traces, reports=reports), now=time.time())
         node.store.scrub()
 
-    forget = partial(node.forget_guid, person.guid) if person.guid else None
+    def forget() -> None:
+        remove_kept(kept)
+        if person.guid:
+            node.forget_guid(person.guid)
+
     return Plan({table: count for table, count in counts.items() if count}, None, apply, forget, finish)

@@ -48,6 +48,7 @@ class LinkTraffic:
         runs: To other nodes; None: there are none.
 
     Attributes:
+        own: The same.
         on_live: Called with a domain whose link is up (again).
     """
 
@@ -65,7 +66,7 @@ class LinkTraffic:
         self._domains = state.domains
         self._observers = observers
         self._router = router
-        self._own = own
+        self.own = own
         self._runs = runs
         self._send_queues = destinations.send_queues
         self._effects = destinations.effects
@@ -178,7 +179,7 @@ class LinkTraffic:
     def _to_node(self, message: Message, decision: Decision, number: int, now: float) -> Code | None:
         """Let the node itself see to a message: serve it, find its user, or refuse it."""
         if decision is SERVE:
-            self._effects.serve(message, number, self._own.send, now)
+            self._effects.serve(message, number, self.own.send, now)
             return None
         if type(decision) is ToDomain:
             return Code.TRANSIT

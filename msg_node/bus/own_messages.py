@@ -37,13 +37,16 @@ class OwnMessages:
 
     def send(self, message: Message) -> None:
         """Queue a message for those whom its `to` reaches, here and in other domains."""
+        self.give(message)
+
+    def give(self, message: Message) -> bool:
+        """Queue a message for those whom its `to` reaches, here and in other domains; returns if that is anybody."""
         try:
             decision = self._router.decide(message, _NODE_ORIGIN, time.time())
         except PeerError:
-            return
+            return False
         if decision is FIND_NODE and self._nodes is not None:
-            self._nodes.take(message, _NODE_ORIGIN)
-            return
+            return self._nodes.take(message, _NODE_ORIGIN) is None
         queues = self._send_queues
         numbers = decision.numbers if isinstance(decision, Deliver | ToDomain) else ()
         if numbers:
@@ -51,5 +54,5 @@ class OwnMessages:
             if message.is_response and any(port.line.dialect.reads_desc for port in ports):
                 message = described(message)
             queues.to_listeners(numbers, message, set())
-        if type(decision) is ToDomain:
-            queues.links.send(decision.domain, message)
+        refusal = queues.links.send(decision.domain, message) if type(decision) is ToDomain else None
+        return bool(numbers) or (type(decision) is ToDomain and refusal is None)

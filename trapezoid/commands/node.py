@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from trapezoid.commands import node_accounts, node_changes, node_groups, node_policies, node_recordings
+from trapezoid.commands import node_accounts, node_changes, node_groups, node_policies, node_quarantine, node_recordings
 from trapezoid.output import errors_reported, print_facts, print_json, print_rows
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ app.add_typer(node_changes.stub_app, name="stub")
 app.add_typer(node_changes.gate_app, name="gate")
 app.add_typer(node_policies.app, name="policy")
 app.add_typer(node_recordings.app, name="recording")
+app.add_typer(node_quarantine.app, name="quarantine")
 app.add_typer(node_groups.app, name="group")
 app.add_typer(node_accounts.user_app, name="user")
 app.add_typer(node_accounts.client_app, name="client")
@@ -193,6 +194,15 @@ def policy_bundles(
     """List bundles of policies, newest first, and the files of the settings."""
     columns = ("bundle", "state", "rules", "added", "by", "note")
     _list(config, "policy bundles", _page(where, limit, after), columns, as_json=json)
+
+
+@node_quarantine.app.command("list")
+def quarantined(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
+    """List messages in quarantine: those that killed a stub, and copies that rules wanted; the oldest first."""
+    columns = ("message", "why", "time", "from", "to", "type", "passed", "size_bytes")
+    _list(config, "quarantine", _page(where, limit, after), columns, as_json=json)
 
 
 @node_policies.app.command("proposals")

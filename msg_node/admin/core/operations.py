@@ -125,6 +125,7 @@ _DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_requ
 _BUNDLE: Final = (
     Argument("bundle", ArgumentKind.TEXT, "Digest or revision, or its first eight characters.", is_required=True),
 )
+_KEPT: Final = (Argument("message", ArgumentKind.TEXT, "Its name, as `quarantine` gives it.", is_required=True),)
 _PROPOSAL: Final = (
     Argument("proposal", ArgumentKind.TEXT, "Name of the proposal, as its answer gave it.", is_required=True),
 )
@@ -208,6 +209,8 @@ _TABLE: Final = (
     Operation("clients", "Clients that operators have added, with their state.", _PAGED),
     Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),
     Operation("recordings", "Recordings of conversations, oldest first; one under way with what it has.", _PAGED),
+    Operation("quarantine", "Messages in quarantine, without bodies: folder by folder, the oldest first.", _PAGED),
+    Operation("quarantine show", "One message in quarantine, with its body. Each use is recorded.", _KEPT),
     Operation(
         "log",
         "The last lines of the log.",
@@ -261,6 +264,12 @@ _TABLE: Final = (
         ),
     ),
     _change("gate unset", "End a gate before its time.", _GATE),
+    _change("quarantine release", "Send a message in quarantine on its way again, past the gates.", _KEPT),
+    _change(
+        "quarantine delete",
+        "Remove a message in quarantine.",
+        (Argument("message", ArgumentKind.TEXT, "Its name, or `<folder>/*` for all of a folder.", is_required=True),),
+    ),
     _change("stub drain", "End the stub of a domain in good order; the next message starts it.", _DOMAIN),
     _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
     _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),

@@ -116,6 +116,12 @@ def find_person(tables: BusTables, text: str) -> Person:
     return Person(name=name, keys=keys, runtimes=runtimes, sids=frozenset(one.sid for one in sessions))
 
 
+def names_of(person: Person) -> frozenset[str]:
+    """By what a text names a person: their addresses, and the name by which the operator knows them."""
+    issuer, blank, user = person.name.partition(" ")
+    return person.keys | ({user} if blank and issuer and "@" in user else {person.name} - {""})
+
+
 def _name_of(text: str) -> str:
     issuer, _, user = text.partition(" ")
     if "://" in text and not user:

@@ -1,0 +1,40 @@
+"""`trapezoid node quarantine`: messages that a running node keeps aside."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trapezoid.commands.node_changes import Config, DryRun, Json, change_node
+from trapezoid.output import errors_reported, print_facts
+
+MessageName = Annotated[str, typer.Argument(metavar="MESSAGE", help="Its name, as `list` shows it.")]
+MessageNames = Annotated[
+    str, typer.Argument(metavar="MESSAGE", help="Its name, as `list` shows it, or FOLDER/* for all of a folder.")
+]
+
+app = typer.Typer(help="Look through messages in quarantine, send them on, remove them.", no_args_is_help=True)
+
+
+@app.command()
+def show(message: MessageName, config: Config, json: Json = False) -> None:
+    """Show one message with its body, where that is kept. Each use is an audit record."""
+    with errors_reported(as_json=json):
+        from msg_node.settings.load import load_settings
+        from trapezoid.process_admin import ask_processes
+
+        facts = ask_processes(load_settings(config).node.data_dir, "quarantine show", {"message": message})
+    print_facts(facts, as_json=json)
+
+
+@app.command()
+def release(message: MessageName, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Send a message on its way again, past the gates of today; it is removed when it was taken."""
+    change_node(config, "quarantine release", {"message": message}, dry_run=dry_run, as_json=json)
+
+
+@app.command()
+def delete(message: MessageNames, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Remove a message, or all of a folder."""
+    change_node(config, "quarantine delete", {"message": message}, dry_run=dry_run, as_json=json)
