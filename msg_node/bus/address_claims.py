@@ -112,6 +112,7 @@ class AddressClaims:
         self._steps: list[_Step] = []
         self._claiming: list[_Step] = []
         self._is_refused = False
+        self._claimed: set[str] = set()
         self._wanted = trio.Event()
         self._called_back: Callable[[], None] = _nothing
         self.held: set[str] = set()
@@ -160,7 +161,8 @@ class AddressClaims:
         is_awaited: bool = True,
     ) -> None:
         """See `StateStore.submit`."""
-        keys = self._keys_of(changes)
+        claimed, self._claimed = self._claimed, set()
+        keys = {key: is_owned for key, is_owned in self._keys_of(changes).items() if not (is_owned and key in claimed)}
         under_way = self._steps or self._claiming
         if not keys and (changes or not under_way):
             self._store.submit(changes, on_durable, on_failed, is_awaited=is_awaited)
@@ -172,6 +174,14 @@ class AddressClaims:
             self._wanted.set()
         else:
             under_way.append(_Step(keys, promise))  # a report of what came before it
+
+    def has_claimed(self, keys: Collection[str]) -> None:
+        """These are ours in the directory already: the next submission that owns them claims them no more.
+
+        Unless something else about them is under way: then that comes first, and they are claimed in its order.
+        """
+        under_way = [step.keys for step in (*self._claiming, *self._steps)]
+        self._claimed = {key for key in keys if not any(key in one for one in under_way)}
 
     def release(self, keys: Collection[str]) -> None:
         """End claims behind which there are no rows."""

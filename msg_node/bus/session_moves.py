@@ -213,20 +213,30 @@ class SessionMoves:
             self._claims.held.add(runtime_key)
             return
         moved = await self._session_at(owner.node, asked)
-        keys = [runtime_key] if moved is None else moved.keys
-        owners = await self._directory.claim(keys)
-        theirs = {key: claim for key, claim in owners.items() if claim.node == owner.node}
-        owners = await self._directory.claim(keys, theirs) if theirs else owners
+        owners = await self._claim(runtime_key, owner, moved)
         if owners[runtime_key].node != self._node:
             raise PeerError(Code.ADDRESS_TAKEN, "another node was faster")
         self._claims.held.add(runtime_key)
         if moved is not None:
             self._take_in(moved, owners)
 
+    async def _claim(self, runtime_key: str, owner: Claim, moved: MovedSession | None) -> dict[str, Claim]:
+        """Claim in place of the node that had it: at once what is known of its claims, else after a look."""
+        keys = [runtime_key] if moved is None else moved.keys
+        theirs = {runtime_key: owner}
+        if moved is not None:
+            theirs |= {key: Claim(*claim) for key, claim in moved.claims.items() if claim[0] == owner.node}
+        if moved is None or moved.claims.keys() >= set(keys) - {runtime_key}:
+            return await self._directory.claim(keys, theirs)
+        owners = await self._directory.claim(keys)
+        theirs = {key: claim for key, claim in owners.items() if claim.node == owner.node}
+        return await self._directory.claim(keys, theirs) if theirs else owners
+
     def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
         claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
         ours = {key for key, claim in owners.items() if claim.node == self._node and claimant(key) is None}
         changes = move_in(self._state, moved.with_only(ours), now=time.time())
+        self._claims.has_claimed(ours)
         self._effects.apply(ServiceResult(changes=changes), self._own.send)
 
     def _release_unused(self, runtime_key: str) -> None:

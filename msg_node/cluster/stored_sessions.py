@@ -13,16 +13,19 @@ from typing import Final
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_schema import MEMBER_CHARACTERS
 
-_BROUGHT_BACK: Final = """SELECT row FROM trapezoid_row
-    WHERE node = %s AND kind = 'sessions' AND trapezoid_member(row, 'token_digest') = ANY(%s) ORDER BY number"""
-_OPENED: Final = """SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'sessions'
-    AND trapezoid_member(row, 'runtime_key') = ANY(%s) ORDER BY number"""
-_ADDRESSES: Final = """SELECT row FROM trapezoid_row
-    WHERE node = %s AND kind = 'addresses' AND trapezoid_member(row, 'sid') = ANY(%s) ORDER BY number"""
-_SUBSCRIPTIONS: Final = """SELECT row FROM trapezoid_row
-    WHERE node = %s AND kind = 'subscriptions' AND trapezoid_member(row, 'sid') = ANY(%s) ORDER BY number"""
+_OF_EACH: Final = """SELECT found.row FROM unnest(%s::text[]) AS wanted (text) CROSS JOIN LATERAL (
+    SELECT row, number FROM trapezoid_row
+    WHERE node = %s AND kind = '{kind}' AND trapezoid_member(row, '{member}') = wanted.text OFFSET 0
+) AS found ORDER BY found.number"""
+"""One look into the index for each text: for all at once, an engine without statistics of new rows reads them all."""
+_BROUGHT_BACK: Final = _OF_EACH.format(kind="sessions", member="token_digest")
+_OPENED: Final = _OF_EACH.format(kind="sessions", member="runtime_key")
+_ADDRESSES: Final = _OF_EACH.format(kind="addresses", member="sid")
+_SUBSCRIPTIONS: Final = _OF_EACH.format(kind="subscriptions", member="sid")
 _THINGS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
+_CLAIMS: Final = """SELECT key, node, epoch FROM trapezoid_claim
+    WHERE digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
     SELECT 1 FROM trapezoid_row AS held WHERE node = %s AND kind = 'addresses' AND held.digest = sha256(claimed.key))"""
 
@@ -39,23 +42,29 @@ class StoredSessions:
 
     def sessions(self, node: str, digests: Collection[str], runtimes: Collection[str]) -> list[bytes]:
         """Rows of sessions with tokens of these digests or of these runtimes, or nearly. Raises EngineError."""
-        begins = [runtime[:MEMBER_CHARACTERS] for runtime in runtimes]
+        begins = list(dict.fromkeys(runtime[:MEMBER_CHARACTERS] for runtime in runtimes))
         with self._engine.transaction() as connection:
             found = [
-                connection.execute(_BROUGHT_BACK, (node, list(digests))),
-                connection.execute(_OPENED, (node, begins)),
+                connection.execute(_BROUGHT_BACK, (list(dict.fromkeys(digests)), node)),
+                connection.execute(_OPENED, (begins, node)),
             ]
             return [row for one in found for (row,) in one.fetchall()]
 
     def held(self, node: str, sids: Collection[int]) -> tuple[list[bytes], list[bytes]]:
         """Rows of addresses and of subscriptions of sessions. Raises EngineError."""
-        numbers = (node, list(map(str, sids)))
+        numbers = (list(dict.fromkeys(map(str, sids))), node)
         with self._engine.transaction() as connection:
             addresses, subscriptions = (
                 connection.execute(_ADDRESSES, numbers),
                 connection.execute(_SUBSCRIPTIONS, numbers),
             )
             return [row for (row,) in addresses.fetchall()], [row for (row,) in subscriptions.fetchall()]
+
+    def claims(self, keys: Collection[str]) -> dict[str, tuple[str, int]]:
+        """Node and epoch of the claims of these keys. Raises EngineError."""
+        with self._engine.transaction() as connection:
+            found = connection.execute(_CLAIMS, ([key.encode() for key in keys],)).fetchall()
+        return {key.decode(): (node, epoch) for key, node, epoch in found}
 
     def things(self, node: str, agent: str, *, most: int) -> list[bytes]:
         """Rows of the things of an agent. Raises EngineError."""

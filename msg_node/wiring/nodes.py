@@ -175,9 +175,12 @@ class SessionsOfTheDead:
         for raw in subscriptions:
             subscription = msgspec.json.decode(raw, type=SubscriptionRow)
             heard[subscription.sid].append(subscription)
+        claims = self._stored.claims([canonical_key(one.url) for of_session in owned.values() for one in of_session])
         for wanted in together:
             if (row := wanted.row) is not None:
-                wanted.found = self._whole(node, row, owned[row.sid], heard[row.sid])
+                whole = self._whole(node, row, owned[row.sid], heard[row.sid])
+                of_whole = {key: claims[key] for key in whole.keys if key in claims}
+                wanted.found = msgspec.structs.replace(whole, claims=of_whole)
 
     def _whole(
         self, node: str, row: SessionRow, owned: Sequence[OwnedRow], heard: Sequence[SubscriptionRow]

@@ -48,12 +48,16 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session with what it holds. The numbers in its rows are those of the node that it comes from."""
+    """A session with what it holds. The numbers in its rows are those of the node that it comes from.
+
+    `claims`: those of its addresses by key, as node and epoch, if they were looked up with it.
+    """
 
     session: SessionRow
     addresses: tuple[OwnedRow, ...] = ()
     subscriptions: tuple[SubscriptionRow, ...] = ()
     things: tuple[ThingRow, ...] = ()
+    claims: dict[str, tuple[str, int]] = {}
 
     @property
     def keys(self) -> list[str]:

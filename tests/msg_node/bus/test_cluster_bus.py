@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 
@@ -291,6 +292,42 @@ async def test_a_session_of_a_node_that_died_is_brought_back_from_what_it_stored
         node_of(one).dead.add("n2")
         node_of(one).stored[bo.address] = stored
         assert (await back.ask("re-open", "mn:/session", None, from_=address))["body"]["code"] == 200
+        ana = await one.opened("ana")
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+
+
+async def test_a_session_of_a_dead_node_comes_back_with_two_claims_where_those_of_its_addresses_are_known(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        target = await bo.allocated()
+        session = two.state.sessions.get(two.state.sessions.by_runtime(bo.address) or 0)
+        assert session is not None
+        directory = node_of(one).directory
+        claim = directory.claims[canonical_key(target)]
+        stored = msgspec.structs.replace(
+            move_out(two.state, session), claims={canonical_key(target): (claim.node, claim.epoch)}
+        )
+        node_of(two).bus.leave()
+        node_of(one).dead.add("n2")
+        node_of(one).stored[bo.address] = stored
+        asked: list[list[str]] = []
+        claim_of = directory.claim
+
+        async def noted(keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+            asked.append(sorted(keys))
+            return await claim_of(keys, replaced)
+
+        directory.claim = noted  # type: ignore[method-assign]
+        back = await one.runtime()
+        back.address, back.token = bo.address, bo.token
+        reply = await back.ask("re-open", "mn:/session", None, from_=bo.session_address)
+        assert reply["body"]["code"] == 200, reply
+        own, both = canonical_key(bo.address), sorted([canonical_key(bo.address), canonical_key(target)])
+        assert asked == [[own], both]
+        assert directory.claims[canonical_key(target)].node == "n1"
         ana = await one.opened("ana")
         await ana.say(a_message("message", ana.address, target, {"n": 1}))
         assert (await next_of(back, "message"))["to"] == target

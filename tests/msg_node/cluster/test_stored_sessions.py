@@ -6,7 +6,7 @@ import msgspec
 
 from msg_node.addresses.core.allocation import Origin, OwnedRow
 from msg_node.addresses.core.subscriptions import SubscriptionRow
-from msg_node.cluster.stored_sessions import _BROUGHT_BACK, StoredSessions
+from msg_node.cluster.stored_sessions import _ADDRESSES, _BROUGHT_BACK, StoredSessions
 from msg_node.kernel.changes import Table
 from msg_node.kernel.session import SessionRow
 from msg_node.registries.core.twin import ThingRow
@@ -77,8 +77,10 @@ def test_a_session_is_found_by_token_and_by_runtime_with_what_it_holds_and_by_an
             assert sorted(msgspec.json.decode(row)["sid"] for row in held) == [3, 4]
         with stored._engine.transaction() as connection:
             connection.execute("SET LOCAL enable_seqscan = off")
-            plan = connection.execute("EXPLAIN " + _BROUGHT_BACK, ("n1", ["0"])).fetchall()
-        assert any("trapezoid_row_token" in str(line) for line in plan), plan
+            for query, index in ((_BROUGHT_BACK, "trapezoid_row_token"), (_ADDRESSES, "trapezoid_row_of_session")):
+                plan = str(connection.execute("EXPLAIN " + query, ([str(one) for one in range(40)], "n1")).fetchall())
+                assert index in plan
+                assert "Filter" not in plan, "each text is looked up in the index, also without statistics"
     finally:
         stored.close()
         rows.close()
