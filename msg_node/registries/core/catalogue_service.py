@@ -53,10 +53,14 @@ def catalogue_service(request: ServiceRequest) -> Inquiry:
         raise PeerError(Code.POLICY, "catalogues are read over HTTPS, not through this node")
     if request.message.type != "read":
         raise PeerError(Code.BAD_TYPE, "catalogue entries are read")
-    address = request.message.to
-    if scheme_of(address) != "hyperty-catalogue":
-        address = text_of(request.members, "resource")
-    entry = entry_of(address)
+    is_in_body = scheme_of(request.message.to) != "hyperty-catalogue"
+    try:
+        entry = entry_of(text_of(request.members, "resource") if is_in_body else request.message.to)
+    except PeerError as exc:
+        if is_in_body and exc.code is Code.BAD_HEADER:  # what is wrong stands in the body, or is missing there
+            text = "`resource` names the entry: hyperty-catalogue://<domain>/.well-known/<kind>/<name>"
+            raise PeerError(Code.BAD_BODY, text) from exc
+        raise
 
     def conclude(descriptor: dict[str, object], _: float) -> Answer:
         if not entry.attribute:

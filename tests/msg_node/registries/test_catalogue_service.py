@@ -64,6 +64,12 @@ def test_what_is_no_question_of_a_runtime_is_refused(to: str, type_: str, caller
         catalogue_service(asked(to, type_=type_, caller=caller))
 
 
+@pytest.mark.parametrize("body", [{}, {"resource": ""}, {"resource": "x"}, {"resource": "::"}, {"resource": [CHAT]}])
+def test_a_question_to_the_catalogue_that_names_no_entry_has_a_bad_body(body: dict[str, object]) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+        catalogue_service(asked(CATALOGUE, body, caller=Caller(1)))
+
+
 @pytest.mark.parametrize("address", [STUB, PROXY])
 def test_code_of_other_domains_is_kept_from_devices_where_the_operator_says_so(address: str) -> None:
     careful = without_guest_code(["a.example", "alias.example"])
