@@ -12,8 +12,10 @@ from msg_node.settings.model import Settings
 from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.file_checks import FileError
 from msg_node.wiring import meaning
+from msg_node.wiring.accounts import left_in_files
 from msg_node.wiring.cluster import node_facts, open_engine
 from protofly.errors import SettingsError
+from trapezoid.findings import Finding, Level, remark
 
 if TYPE_CHECKING:
     from msg_node.cluster.names import Member, NodeFacts
@@ -51,6 +53,16 @@ def check_engine(settings: Settings) -> str:
         raise FileError("cluster-differs", engine.place, "; ".join(differences), action)
     names = ", ".join(one.name for one in others) or "none"
     return f"{text}; other running nodes: {names}"
+
+
+def check_adopted(settings: Settings) -> str | Finding:
+    """Check that no users, clients or GUIDs are left in files that this node does not read. Raises HostError."""
+    left = left_in_files(settings.node.data_dir)
+    if not left:
+        return "users, clients and GUIDs are in the engine"
+    text = f"{left.users} users, {left.clients} clients and {left.guids} GUIDs of before the engine are in files only"
+    action = "take them over with `trapezoid state adopt`"
+    return remark(Level.WARNING, "not-adopted", text, file=str(settings.node.data_dir), action=action)
 
 
 def _differences(own: NodeFacts, other: Member) -> Iterator[str]:

@@ -33,7 +33,7 @@ from msg_node.wiring.traces import span_target
 from policy.files import read_policies
 from protofly.errors import HostError, SettingsError
 from sandbox.engine_version import engine_version
-from trapezoid.check_cluster import check_engine
+from trapezoid.check_cluster import check_adopted, check_engine
 from trapezoid.check_files import (
     check_bind,
     check_certificate,
@@ -91,6 +91,7 @@ def _checks(settings: Settings) -> Iterator[tuple[str, Check]]:
     yield "node.data_dir", lambda: check_data_dir(settings.node.data_dir)
     if settings.storage.engine:
         yield "storage", lambda: check_engine(settings)
+        yield "accounts", lambda: check_adopted(settings)
     yield from _key_checks(settings)
     yield "records.spool_dir", lambda: check_spool(settings.spool_dir)
     yield "listen", lambda: check_bind(settings, listen)

@@ -75,6 +75,24 @@ class EngineGuids:
                 return
         raise _contended(record.guid)
 
+    def adopt(self, guid: str, kept: Kept) -> bool:
+        """Take over what a node knew by itself, unless as much is known here. Raises HostError."""
+        for _ in range(_ATTEMPTS):
+            old = self._records.read(GUIDS, guid)
+            mark, known = kept.mark, None if old is None else _kept(old).mark
+            if known is not None and _is_as_far(known, mark):
+                return False
+            row = _Row(
+                jwt=kept.jwt,
+                last_update_us=mark.last_update_us,
+                digest=mark.digest,
+                is_revoked=mark.is_revoked,
+                seen_at=kept.seen_at,
+            )
+            if self._records.replace(GUIDS, guid, old, msgspec.json.encode(row)):
+                return True
+        raise _contended(guid)
+
     def forget(self, guid: str) -> bool:
         """See `GuidStore`. Raises HostError."""
         for _ in range(_ATTEMPTS):
@@ -90,6 +108,13 @@ class EngineGuids:
 def _kept(raw: bytes) -> Kept:
     row = msgspec.json.decode(raw, type=_Row)
     return Kept(row.jwt, Mark(row.last_update_us, row.digest, row.is_revoked), row.seen_at)
+
+
+def _is_as_far(known: Mark, other: Mark) -> bool:
+    """True if a mark is not behind another one: a revocation stays, and else the later update counts."""
+    if known.is_revoked or other.is_revoked:
+        return known.is_revoked
+    return known.last_update_us >= other.last_update_us
 
 
 def _contended(guid: str) -> HostError:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from msg_node.storage.private_database import PrivateDatabase
 from protofly.guid_record import GuidRecord, Mark, advance
@@ -88,6 +89,11 @@ class GuidStore:
         with self._file.used() as database:
             return _load(database, guid)
 
+    def all(self) -> list[tuple[str, Kept]]:
+        """What is stored of each GUID. Raises HostError: STORAGE."""
+        rows = self._file.rows("SELECT guid, jwt, last_update_us, digest, revoked, seen_at FROM guid ORDER BY guid")
+        return [(str(guid), _kept(row)) for guid, *row in rows]
+
     def accept(self, record: GuidRecord, jwt: str, *, now: float) -> None:
         """Hold a record against what was seen before, and remember it.
 
@@ -125,7 +131,9 @@ def _load(database: sqlite3.Connection, guid: str) -> Kept | None:
     row = database.execute(
         "SELECT jwt, last_update_us, digest, revoked, seen_at FROM guid WHERE guid = ?", (guid,)
     ).fetchone()
-    if row is None:
-        return None
+    return None if row is None else _kept(row)
+
+
+def _kept(row: Sequence[Any]) -> Kept:
     jwt, last_update_us, digest, revoked, seen_at = row
     return Kept(jwt, Mark(last_update_us, digest, bool(revoked)), seen_at)

@@ -14,11 +14,20 @@ from typer.testing import CliRunner
 
 from interop.free_ports import free_ports
 from msg_node.cluster.names import Names, NodeFacts
+from msg_node.identity.client_store import ClientStore
+from msg_node.identity.core.local_clients import LocalClient
+from msg_node.identity.engine_clients import EngineClients
+from msg_node.identity.engine_users import EngineUsers
+from msg_node.identity.user_store import LocalUser, UserStore
 from msg_node.kernel.node_figures import NodeFigures
+from msg_node.registries.engine_guids import EngineGuids
+from msg_node.registries.guid_store import GuidStore, Kept
 from msg_node.settings.load import load_settings
 from msg_node.storage.engine import Engine
 from msg_node.wiring import meaning
+from msg_node.wiring.accounts import records_for_commands
 from msg_node.wiring.cluster import node_facts
+from protofly.guid_record import Mark
 from tests.support.postgres import PASSWORD, Postgres
 from trapezoid.commands import app
 
@@ -66,9 +75,13 @@ def run(config: Path, *words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def finding(config: Path) -> dict[str, Any]:
+def checked(config: Path, part: str) -> dict[str, Any]:
     _, output = run(config, "check", "--json")
-    return next(one for one in json.loads(output)["checks"] if one["part"] == "storage")
+    return next(one for one in json.loads(output)["checks"] if one["part"] == part)
+
+
+def finding(config: Path) -> dict[str, Any]:
+    return checked(config, "storage")
 
 
 def test_nodes_are_listed_with_their_state_and_what_they_run(config: Path, names: Names) -> None:
@@ -153,3 +166,39 @@ def test_nodes_of_an_embedded_state_are_not_listed(tmp_path: Path) -> None:
     config.write_text(SETTINGS.split("[storage]")[0])
     code, output = run(config, "node", "list")
     assert (code, "no storage.engine" in output) == (2, True)
+
+
+def test_what_is_left_in_files_of_before_the_engine_is_said_and_taken_over_once(
+    config: Path, postgres: Postgres
+) -> None:
+    data_dir = config.parent / "data"
+    ana, bo, old = (LocalUser(name=name, hash=f"h-{name}") for name in ("ana", "bo", "old"))
+    client = LocalClient(name="fridge", kind="device", runtime="runtime://a.example/fridge")
+    mark = Mark(5, "d")
+    with UserStore(data_dir / "users.sqlite") as users:
+        users.replace(None, ana)
+        users.replace(None, old)
+    with ClientStore(data_dir / "clients.sqlite") as clients:
+        clients.replace("fridge", None, client)
+    with GuidStore(data_dir / "guids.sqlite") as guids, guids._file.changed() as database:
+        for guid in ("g-1", "g-2", "g-3"):
+            database.execute("INSERT INTO guid VALUES (?, 'jwt', 5, 'd', ?, 1.0)", (guid, int(guid == "g-3")))
+    with records_for_commands(load_settings(config)) as records:
+        engine_users, engine_guids = EngineUsers(records), EngineGuids(records)
+        engine_users.replace(None, bo)
+        engine_users.replace(None, changed := msgspec.structs.replace(old, hash="newer"))
+        engine_guids.adopt("g-2", Kept("newer", Mark(9, "n"), 2.0))
+        engine_guids.adopt("g-3", Kept("newer", Mark(9, "n"), 2.0))
+        found = checked(config, "accounts")
+        assert (found["code"], found["level"]) == ("not-adopted", "warning")
+        assert "2 users, 1 clients and 3 GUIDs" in found["text"]
+        code, output = run(config, "state", "adopt", "--json")
+        assert (code, json.loads(output)) == (0, {"users": 1, "clients": 1, "guids": 2})
+        assert engine_users.load() == [bo, changed, ana]
+        assert EngineClients(records).load() == [client]
+        assert engine_guids.load("g-1") == Kept("jwt", mark, 1.0)
+        assert engine_guids.load("g-2") == Kept("newer", Mark(9, "n"), 2.0)
+        assert engine_guids.load("g-3") == Kept("jwt", Mark(5, "d", is_revoked=True), 1.0), "a revocation counts"
+    assert checked(config, "accounts")["code"] == "ok"
+    assert json.loads(run(config, "state", "adopt", "--json")[1]) == {"users": 0, "clients": 0, "guids": 0}
+    assert (data_dir / "users.sqlite.adopted").is_file()

@@ -89,6 +89,22 @@ def erase(
 
 
 @app.command()
+def adopt(config: Config, json: Json = False) -> None:
+    """Take users, clients and GUIDs from files of before `storage.engine` over into the engine. Nodes may run.
+
+    What the engine has under the same name stays as it is there. The files get names that end in `.adopted`.
+    """
+    with errors_reported(as_json=json):
+        from msg_node.settings.load import load_settings
+        from msg_node.wiring.accounts import adopt_files, records_for_commands
+
+        settings = load_settings(config)
+        with records_for_commands(settings) as records:
+            adopted = adopt_files(settings.node.data_dir, records)
+        print_facts({"users": adopted.users, "clients": adopted.clients, "guids": adopted.guids}, as_json=json)
+
+
+@app.command()
 def unseal(config: Config, json: Json = False) -> None:
     """Write an encrypted state in plain text again. Take `storage.key_file` out of the settings afterwards."""
     with errors_reported(as_json=json):
