@@ -14,13 +14,15 @@ from federation.dialler import Dialler
 from federation.name_client import DnsClient
 from msg_node.settings.model import Settings
 from msg_node.storage.file_checks import read_file
-from msg_node.wiring.meaning import allowed_addresses, client_context
+from msg_node.wiring.meaning import allowed_addresses, client_context, peer_entries
 from msg_node.wiring.peer_stubs import stub_choices
 from protofly import limits
 from protofly.documents import decode_envelope, decode_live, decode_manifest, decode_root, document_sha256
 from protofly.errors import Code, HostError, PeerError
 from protofly.signatures import KeyRecord
 from stubkit.certification import REPORT_BYTES, decoded, report_path
+from trapezoid.peer_check.network_steps import find_location
+from trapezoid.peer_check.report import Report
 
 DEADLINE_SECONDS = 10.0
 
@@ -29,14 +31,15 @@ class PeerShow:
     """Asks the site of one domain, under the connection rules of the settings. Nothing is stored or trusted by it.
 
     Attributes:
-        place: Where the domain's documents are asked for.
+        location: Where the domain's documents are asked for.
     """
 
     def __init__(self, settings: Settings, domain: str, state: TrustState | None) -> None:
-        dialler = Dialler(DnsClient(settings.discovery.nameservers), allow_addresses=allowed_addresses(settings))
+        self._names = DnsClient(settings.discovery.nameservers)
+        dialler = Dialler(self._names, allow_addresses=allowed_addresses(settings))
         self._fetcher = HttpFetcher(dialler, client_context(settings))
-        places = {peer.domain: peer.well_known_url for peer in settings.peer if peer.well_known_url}
-        self.place = places.get(domain) or Location.of(domain).well_known_url
+        self._entry = peer_entries(settings).get(domain)
+        self.location = Location.of(domain)
         self._domain = domain
         self._state = state
 
@@ -46,6 +49,9 @@ class PeerShow:
         Raises:
             PeerError, TransportError: The site is not reached, or its documents cannot be read.
         """
+        self.location = (
+            await find_location(Report(self._domain), self._names, self._domain, self._entry) or self.location
+        )
         state = self._state
         names = sorted(state.stubs) if state is not None else await self._published_names()
         return [f"{name}: {await self._line(name)}" for name in names]
@@ -87,8 +93,13 @@ class PeerShow:
         return {key_id: root.keys[key_id] for key_id in root.roles.pkg.keys if key_id in root.keys}
 
     async def _fetch(self, path: str, max_bytes: int) -> bytes:
+        url = self.location.well_known_url + path
         fetched = await self._fetcher.fetch(
-            self.place + path, domain=self._domain, max_bytes=max_bytes, deadline_seconds=DEADLINE_SECONDS
+            url,
+            domain=self._domain,
+            max_bytes=max_bytes,
+            deadline_seconds=DEADLINE_SECONDS,
+            connect_to=self.location.connect_to_for(url),
         )
         return fetched.body
 
@@ -106,7 +117,7 @@ async def show(settings: Settings, store: TrustStore, domain: str, facts: dict[s
         stubs = await asked.stubs()
     except HostError as exc:
         stubs = [f"not asked: {exc}"]
-    return {**facts, "site": urlsplit(asked.place).netloc, "stubs": stubs or ["none"]}
+    return {**facts, "site": urlsplit(asked.location.well_known_url).netloc, "stubs": stubs or ["none"]}
 
 
 def _said_beside(module: Path) -> str:

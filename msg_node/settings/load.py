@@ -96,6 +96,24 @@ def load_settings(path: Path, *, environment: Mapping[str, str] = os.environ) ->
     raise SettingsError("\n".join(source.problems))
 
 
+def data_dir_of(path: Path, *, environment: Mapping[str, str] = os.environ) -> tuple[Path, str]:
+    """Where the node of a settings file has its data, even if something else in the file is wrong; and what is.
+
+    Who edits the settings of a running node still reaches it.
+
+    Raises:
+        SettingsError: The file says nothing that can be read about it.
+    """
+    try:
+        return load_settings(path, environment=environment).node.data_dir, ""
+    except SettingsError as exc:
+        node = _read_all(path, environment).values.get("node")
+        named = node.get("data_dir") if isinstance(node, dict) else None
+        if not isinstance(named, str) or not named:
+            raise
+        return path.parent.absolute() / named, exc.detail
+
+
 def places_of_settings(path: Path, *, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Where each setting that is given stands: the line of a file, or the name of a variable. Others have defaults.
 

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from catalogue_client.core.state import StubMark, TrustState
 from catalogue_client.trust_store import TrustStore
+from interop.name_server import NameServer
 from protofly.documents import Permissions, TrustLevel, document_sha256
 from stubkit.certification import NUMBERS, Certification, Verdict, encoded, report_path
 from stubkit.keys import KeyRing, load_keys, make_keys
@@ -72,7 +73,7 @@ async def server(site: Path, tmp_path: Path) -> AsyncIterator[RestServer]:
     authority = trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
+    authority.issue_cert("127.0.0.1", "b.example").configure_cert(context)
     async with rest_server(answer, context=context) as running:
         (tmp_path / "node.toml").write_text(
             '[node]\ndomain = "a.example"\ndata_dir = "data"\n[listen]\nport = 0\ninsecure_plaintext = true\n'
@@ -139,6 +140,23 @@ async def test_report_that_cannot_be_read_costs_only_its_own_line(
     another, echo = await lines(tmp_path)
     assert another.startswith("another: not asked: http-status")
     assert echo.startswith("echo: not asked: document-malformed")
+
+
+async def test_a_site_that_only_the_records_of_its_domain_name_is_asked(
+    server: RestServer, site: Path, tmp_path: Path
+) -> None:
+    certified(site, load_keys(tmp_path / "keys"))
+    records = {
+        "b.example": ["A 127.0.0.1"],
+        "_rethink-mn.b.example": [f"SVCB 1 b.example. port={server.port}"],
+    }
+    text = (tmp_path / "node.toml").read_text().partition("well_known_url")[0]
+    async with trio.open_nursery() as nursery:
+        port = await nursery.start(NameServer(records).run)
+        named = text.replace("[discovery]\n", f'[discovery]\nnameservers = ["127.0.0.1:{port}"]\n')
+        (tmp_path / "node.toml").write_text(named)
+        assert "signed by the domain" in await shown(tmp_path)
+        nursery.cancel_scope.cancel()
 
 
 def beside(folder: Path, content: bytes | None) -> str:

@@ -336,7 +336,4 @@ def _shown(value: object) -> str:
 
 
 def _ask(config: Path, operation: str, arguments: dict[str, Any]) -> Any:
-    from msg_node.settings.load import load_settings
-    from trapezoid.process_admin import ask_processes
-
-    return ask_processes(load_settings(config).node.data_dir, operation, arguments)
+    return node_changes.ask_running(config, operation, arguments)

@@ -172,14 +172,24 @@ def log_level(
     change_node(config, "log level", {"level": level, "logger": logger, "for": for_}, dry_run=False, as_json=json)
 
 
+def ask_running(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool = False) -> Any:
+    """Ask the node that runs with these settings; it is reached while they are being edited, too. Raises HostError."""
+    from msg_node.settings.load import data_dir_of
+    from protofly.printable import escaped
+    from trapezoid.process_admin import ask_processes
+
+    data_dir, problem = data_dir_of(config)
+    if problem:
+        note = "note: these settings cannot be used now; asking the node that runs on their data folder"
+        typer.echo(escaped(f"{note}: {problem.partition(chr(10))[0]}"), err=True)
+    return ask_processes(data_dir, operation, arguments, dry_run=dry_run)
+
+
 def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool, as_json: bool) -> None:
     """Ask for a change, and print what is so before and after."""
     with errors_reported(as_json=as_json):
-        from msg_node.settings.load import load_settings
-        from trapezoid.process_admin import ask_processes
-
         given = {name: value for name, value in arguments.items() if value != ""}
-        result = ask_processes(load_settings(config).node.data_dir, operation, given, dry_run=dry_run)
+        result = ask_running(config, operation, given, dry_run=dry_run)
     if as_json:
         print_json(result)
         return

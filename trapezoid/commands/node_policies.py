@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from protofly.printable import escaped
-from trapezoid.commands.node_changes import not_done
+from trapezoid.commands.node_changes import ask_running, not_done
 from trapezoid.commands.policy import CLASS_OPTION, read_message, session_of
 from trapezoid.output import FOUND_WANTING, errors_reported, print_facts, print_json
 
@@ -164,7 +164,4 @@ def _change(config: Path, operation: str, arguments: dict[str, Any], *, dry_run:
 
 def _ask(config: Path, operation: str, arguments: dict[str, Any], *, as_json: bool, dry_run: bool = False) -> Any:
     with errors_reported(as_json=as_json):
-        from msg_node.settings.load import load_settings
-        from trapezoid.process_admin import ask_processes
-
-        return ask_processes(load_settings(config).node.data_dir, operation, arguments, dry_run=dry_run)
+        return ask_running(config, operation, arguments, dry_run=dry_run)

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from trapezoid.commands.node_changes import Config, DryRun, Json, change_node
+from trapezoid.commands.node_changes import Config, DryRun, Json, ask_running, change_node
 from trapezoid.output import errors_reported, print_facts
 
 MessageName = Annotated[str, typer.Argument(metavar="MESSAGE", help="Its name, as `list` shows it.")]
@@ -21,10 +21,7 @@ app = typer.Typer(help="Look through messages in quarantine, send them on, remov
 def show(message: MessageName, config: Config, json: Json = False) -> None:
     """Show one message with its body, where that is kept. Each use is an audit record."""
     with errors_reported(as_json=json):
-        from msg_node.settings.load import load_settings
-        from trapezoid.process_admin import ask_processes
-
-        facts = ask_processes(load_settings(config).node.data_dir, "quarantine show", {"message": message})
+        facts = ask_running(config, "quarantine show", {"message": message})
     print_facts(facts, as_json=json)
 
 

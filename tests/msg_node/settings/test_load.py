@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from msg_node.settings.lines import locate_keys
-from msg_node.settings.load import load_settings, settings_as_json
+from msg_node.settings.load import data_dir_of, load_settings, settings_as_json
 from msg_node.settings.model import Settings
 from msg_node.settings.reference import configuration_reference
 from protofly.errors import SettingsError
@@ -239,3 +239,21 @@ def test_an_alias_belongs_to_one_peer_that_is_named_in_full(tmp_path: Path) -> N
     assert "listed for another peer" in complaint(tmp_path, SMALLEST + twice)
     wild = '[[peer]]\ndomain = "*.b.example"\naliases = ["b-lab.example"]\n'
     assert "only for a domain that is named in full" in complaint(tmp_path, SMALLEST + wild)
+
+
+def test_the_data_folder_is_known_while_other_settings_are_wrong(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(SMALLEST, encoding="utf-8")
+    assert data_dir_of(path) == (tmp_path / "data", "")
+    path.write_text(f'{SMALLEST}[log]\nlevle = "info"\n', encoding="utf-8")
+    folder, problem = data_dir_of(path)
+    assert folder == tmp_path / "data"
+    assert "levle" in problem
+
+
+@pytest.mark.parametrize("text", ["", "[node", "[node]\ndata_dir = 7\n", 'node = "x"\n'])
+def test_settings_that_do_not_say_where_the_data_are_are_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(SettingsError):
+        data_dir_of(path)
