@@ -33,8 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _work(arguments)
     console = Console(stderr=arguments.json == Path("-"))
     wanted = set(arguments.only or [shape.name for shape in SHAPES])
-    if "replay" in wanted:
-        wanted.add("ingest")  # brings the records
+    wanted |= {shape.after for shape in SHAPES if shape.name in wanted and shape.after}
     shapes = [shape for shape in SHAPES if shape.name in wanted]
     lakes = {shape.lake for shape in shapes}
     figures: list[Figures] = []

@@ -13,6 +13,7 @@ from typing import Final
 import duckdb
 from duckdb import DuckDBPyConnection
 from msgspec import Struct
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from benchmarks.pipeline.oracle import answer, numbers, open_oracle, statement
@@ -26,12 +27,17 @@ from benchmarks.pipeline.spools import (
 )
 from benchmarks.process_time import process_tree
 from pipeline.columns.hours import RECORD
+from pipeline.columns.stub_hours import RECORD as STUB_RECORD
+from pipeline.columns.usual import TRAFFIC
 from pipeline.core.case_classes import CASES
 from pipeline.jobs import reconcile, settle
 from pipeline.lake.tables import Change, Lake
-from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.lake.worker_rows import WorkerRows
+from pipeline.schemas import DOMAIN_BASELINE, SILVER_MDR, STUB_HOURLY, TRAFFIC_HOURLY, Table
 from pipeline.spark.session import FOR_SQL, start_session
+from pipeline.transforms.abuse import usual_hours
 from pipeline.transforms.settle import settle_hourly
+from pipeline.transforms.stubs import stub_hourly
 
 REFINED: Final = "lake"
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
@@ -61,6 +67,7 @@ class Shape:
         roles: Records that DuckDB looks at.
         lake: Which lake it is about.
         is_sql: Whether Spark's own engine does the work.
+        after: What has to have run before, on the same lake.
     """
 
     name: str
@@ -71,6 +78,7 @@ class Shape:
     roles: tuple[str, ...] = ("in", "out")
     lake: str = REFINED
     is_sql: bool = False
+    after: str = ""
 
     @property
     def engines(self) -> tuple[str, ...]:
@@ -177,6 +185,35 @@ def _settle_on_duckdb(connection: DuckDBPyConnection) -> dict[str, int]:
     return dict(zip(("statements", "messages", "bytes"), found, strict=True))
 
 
+# Health of stub versions, and what is usual for a peer: plain aggregations too, in the kernel and in Spark's own SQL.
+
+
+def _stub_hours_on_spark(lake: Lake) -> dict[str, int]:
+    records = lake.read_in_workers(SILVER_MDR, columns=STUB_RECORD, where=[[("role", "==", "out")]])
+    return _written(lake, stub_hourly(records), STUB_HOURLY, "messages")
+
+
+def _stub_hours_in_spark_sql(lake: Lake) -> dict[str, int]:
+    lake.read(SILVER_MDR).createOrReplaceTempView("records")
+    return _written(lake, lake.spark.sql(statement("stub_hourly_spark")), STUB_HOURLY, "messages")
+
+
+def _baselines_on_spark(lake: Lake) -> dict[str, int]:
+    traffic = lake.read_in_workers(TRAFFIC_HOURLY, columns=TRAFFIC)
+    return _written(lake, usual_hours(traffic), DOMAIN_BASELINE, "hours")
+
+
+def _baselines_in_spark_sql(lake: Lake) -> dict[str, int]:
+    lake.read(TRAFFIC_HOURLY).createOrReplaceTempView("traffic")
+    return _written(lake, lake.spark.sql(statement("baselines_spark")), DOMAIN_BASELINE, "hours")
+
+
+def _written(lake: Lake, rows: WorkerRows | DataFrame, table: Table, counted: str) -> dict[str, int]:
+    done = lake.commit(rows, table, Change("overwrite"))
+    [total] = lake.read(table).agg(F.sum(counted)).first() or (0,)
+    return {"rows": done.rows, counted: total or 0}
+
+
 # Everything that `settle` does: hourly, daily, folded, digested, final; records of both domains.
 
 
@@ -210,10 +247,21 @@ SHAPES: Final = (
     # The same hours in Spark's own SQL: what the kernel saves.
     Shape(name="settle-hourly-sql", bar_cpu_s=None, spark=_settle_in_spark_sql, is_sql=True),
     Shape(name="settle", bar_cpu_s=None, spark=_settle_job, duckdb=_settle_days_on_duckdb),
+    Shape(name="baselines", bar_cpu_s=None, spark=_baselines_on_spark, after="settle"),
+    Shape(name="baselines-sql", bar_cpu_s=None, spark=_baselines_in_spark_sql, is_sql=True, after="settle"),
     Shape(name="reconcile", bar_cpu_s=30.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
     # Spark takes in columns, and DuckDB the same records in lines, which it can read.
     Shape(name="ingest", bar_cpu_s=40.0, spark=ingest_on_spark, duckdb_on_files=ingest_on_duckdb, lake=INGESTED),
     Shape(name="ingest-lines", bar_cpu_s=80.0, spark=ingest_lines_on_spark, lake=INGESTED_LINES),
-    # 20 M decisions at 200,000 in a second on a core. Behind `ingest`, of which it takes the records.
-    Shape(name="replay", bar_cpu_s=100.0, spark=replay_on_spark, lake=INGESTED),
+    Shape(name="stub-hourly", bar_cpu_s=None, spark=_stub_hours_on_spark, lake=INGESTED, after="ingest"),
+    Shape(
+        name="stub-hourly-sql",
+        bar_cpu_s=None,
+        spark=_stub_hours_in_spark_sql,
+        lake=INGESTED,
+        is_sql=True,
+        after="ingest",
+    ),
+    # 20 M decisions at 200,000 in a second on a core.
+    Shape(name="replay", bar_cpu_s=100.0, spark=replay_on_spark, lake=INGESTED, after="ingest"),
 )
