@@ -34,7 +34,7 @@ class Costs:
         heard_us: Node, an announcement, without what follows from it.
         name_us: Engine, a row of the table of names, which each node reads once a second.
         tick_us: Node, a look at the link to another node; five a second.
-        stored_session_us: Engine, a session of a dead node that is looked through for each one that comes back.
+        look_up_us: Engine, one look into an index for a session of a dead node; three find it with what it holds.
         engine_connections: Of one node.
     """
 
@@ -47,7 +47,7 @@ class Costs:
     heard_us: float = 1.8
     name_us: float = 55.0
     tick_us: float = 0.4
-    stored_session_us: float = 9.9
+    look_up_us: float = 20.0
     engine_connections: int = 6
 
 
@@ -136,12 +136,13 @@ def _used(sessions: int, nodes: int, costs: Costs, habits: Habits) -> dict[str, 
     """The share of its bound that each common resource has, by its name."""
     opens = sessions * habits.opens_per_day / DAY_SECONDS
     each = sessions / nodes
+    returning_us = 3 * costs.look_up_us + habits.changes_per_open * costs.change_us
     return {
         "engine: changes": opens * habits.changes_per_open * costs.change_us / 1e6 / FULL,
         "engine: announcements": opens * habits.ended_claims_per_open * nodes * costs.notice_us / 1e6 / FULL,
         "engine: names": nodes * nodes * costs.name_us / 1e6 / FULL,
         "engine: connections": nodes * costs.engine_connections / habits.engine_connections,
-        "engine: sessions of a dead node": each * each * costs.stored_session_us / 1e6 / habits.return_seconds,
+        "engine: sessions of a dead node": each * returning_us / 1e6 / habits.return_seconds / FULL,
         "node: announcements of all": _fixed(sessions, nodes, costs, habits) / FULL,
     }
 

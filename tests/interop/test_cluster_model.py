@@ -28,6 +28,15 @@ def test_with_much_traffic_processors_decide_the_number_of_nodes() -> None:
     assert sized(1_000_000, cheap, busy).nodes < sized(1_000_000, habits=busy).nodes / 4
 
 
+def test_what_comes_back_after_the_death_of_a_node_takes_less_with_smaller_nodes_and_never_looks_through_all() -> None:
+    share = [
+        dict(sized(1_000_000, habits=Habits(sessions_per_node=each)).used)["engine: sessions of a dead node"]
+        for each in (20_000, 10_000)
+    ]
+    assert 0.4 < share[1] / share[0] < 0.6
+    assert share[0] < 1
+
+
 @pytest.mark.parametrize(
     ("sessions", "first"),
     [(1_000_000, "engine: sessions of a dead node"), (100_000_000, "engine: announcements")],
