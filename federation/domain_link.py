@@ -118,7 +118,7 @@ class DomainLink(LinkPort):
         if actions:
             action = actions[0]
             if type(action) is Rejected:
-                self.records.ended(outbound, "rejected", action.code, self.now())
+                self.records.not_taken(outbound, action.code, self.now())
                 return Refusal(action.code)
             self.need.arise(outbound.message.from_)
         self.last_used_seconds = now

@@ -168,6 +168,13 @@ class LinkRecords:
                 )
             )
 
+    def not_taken(self, pending: OutboundMessage, code: Code, now: float) -> None:
+        """A message of ours did not fit into the queue of the link; who sent an event hears of it nowhere else."""
+        entry: MessageRecord = self._out.__copy__()
+        self._fill(entry, pending, now)
+        entry.outcome, entry.outcome_code = "rejected", code.word
+        self._refused(entry)
+
     @staticmethod
     def _fill(entry: MessageRecord, pending: OutboundMessage, now: float) -> None:
         message = pending.message

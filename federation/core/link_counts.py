@@ -13,6 +13,8 @@ class LinkCount(Counted):
     RECEIVED = "received", "messages of the other node that were delivered"
     DENIED = "denied", "messages that policy denied, in both directions"
     REFUSED = "refused", "messages of ours that the link did not take"
+    OVERFLOWED = "overflowed", "messages of ours that were refused with `overload`, since too many wait for the link"
+    LOST_EVENTS = "lost events", "of these, messages that expect no answer: only the audit records have their refusal"
     EXPIRED = "expired", "messages that expired while they waited"
     TRAPPED = "trapped", "messages that were put aside since the stub failed on them"
     REJECTED = "rejected", "messages that the stub or the other node refused"

@@ -304,7 +304,9 @@ class LinkMachine:
         queue = self.queue if self.canary is None else self.canary.queue_for(event.message, self.queue)
         code = queue.submit(event)
         if code is not None:
-            self.counters[LinkCount.REJECTED] += 1
+            self.counters[LinkCount.OVERFLOWED] += 1
+            if not event.message.expects_reply:
+                self.counters[LinkCount.LOST_EVENTS] += 1
             return [Rejected(event, code)]
         self.counters[_SENT] += 1
         self.replies.sent(event.message, now, ttl_seconds)

@@ -5,6 +5,7 @@ Both sides are the product's own links; what carries between them is a pair of l
 
 from __future__ import annotations
 
+import logging
 import time
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.core.carrier import Accepted, Convicted, Refused
+from federation.core.link_counts import LinkCount
 from federation.core.peer_streams import STREAMS_REMEMBERED
 from federation.link_context import Refusal
 from policy.core.gate import Gate, PeerRule
@@ -131,6 +133,26 @@ def test_only_so_many_may_wait_for_first_contact() -> None:
     assert refusals == [None] * WAITING_MESSAGES + [Refusal(Code.OVERLOAD)] * 3
     assert [record.outcome for record in pair.a.message_records] == ["rejected"] * 3
     assert pair.to_b.need.has_arisen
+
+
+def test_an_event_that_does_not_fit_into_the_queue_is_counted_recorded_and_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    pair = Pair()
+    for number in range(WAITING_MESSAGES):
+        assert pair.to_b.send(chat(number)) is None
+    counters = pair.to_b.machine.counters
+    assert (counters[LinkCount.OVERFLOWED], counters[LinkCount.LOST_EVENTS]) == (0, 0)
+    event = build(
+        id=None, type="update", from_="hyperty://a.example/ana", to="comm://b.example/room/changes", body={"value": 1}
+    )
+    with caplog.at_level(logging.INFO, logger="federation"):
+        for message in (request(9001), event):
+            assert pair.to_b.send(message) == Refusal(Code.OVERLOAD)
+    assert (counters[LinkCount.OVERFLOWED], counters[LinkCount.LOST_EVENTS]) == (2, 1)
+    assert counters[LinkCount.REJECTED] == 0
+    assert [record.outcome_code for record in pair.a.message_records] == ["overload"] * 2
+    assert caplog.messages == ["a message from a.example to b.example was rejected: overload"] * 2
 
 
 def test_only_so_many_bytes_may_wait_for_first_contact() -> None:

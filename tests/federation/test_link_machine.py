@@ -190,7 +190,7 @@ def test_every_message_is_counted_by_its_end() -> None:
     messages = [outbound(request(number)) for number in range(1, 5)]
     assert kinds(link.handle(messages[0], 0.0) + link.handle(messages[1], 0.0)) == [type(NEEDED)] * 2
     assert link.handle(messages[2], 0.0) == [Rejected(messages[2], Code.OVERLOAD)]
-    assert counted(link) == {"sent": 2, "rejected": 1}
+    assert counted(link) == {"sent": 2, "overflowed": 1}
     link.handle(CarrierUp(line, "n"), 0.0)
     link.handle(messages[3], 0.0)
     link.queue.take_batch(9, 1 << 20, 0.0)
@@ -200,7 +200,7 @@ def test_every_message_is_counted_by_its_end() -> None:
     assert link.handle(Refused(3, Code.NO_ROUTE, "nobody"), 1.0) == []
     assert link.handle(Accepted(1), 1.0) == [Delivered([messages[0]], relieves=True)]
     assert kinds(link.handle(Convicted(messages[1]), 1.0)) == [Quarantine, Ended, Answer]
-    assert counted(link) == {"sent": 3, "rejected": 2, "accepted": 1, "trapped": 1}
+    assert counted(link) == {"sent": 3, "overflowed": 1, "rejected": 1, "accepted": 1, "trapped": 1}
 
 
 def test_what_waits_too_long_ends_with_the_reason_why_nothing_goes() -> None:

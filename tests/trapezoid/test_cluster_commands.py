@@ -172,6 +172,7 @@ def test_what_is_left_in_files_of_before_the_engine_is_said_and_taken_over_once(
     config: Path, postgres: Postgres
 ) -> None:
     data_dir = config.parent / "data"
+    data_dir.mkdir(mode=0o700)
     ana, bo, old = (LocalUser(name=name, hash=f"h-{name}") for name in ("ana", "bo", "old"))
     client = LocalClient(name="fridge", kind="device", runtime="runtime://a.example/fridge")
     mark = Mark(5, "d")
@@ -194,7 +195,7 @@ def test_what_is_left_in_files_of_before_the_engine_is_said_and_taken_over_once(
         assert "2 users, 1 clients and 3 GUIDs" in found["text"]
         code, output = run(config, "state", "adopt", "--json")
         assert (code, json.loads(output)) == (0, {"users": 1, "clients": 1, "guids": 2})
-        assert engine_users.load() == [bo, changed, ana]
+        assert engine_users.load() == [ana, bo, changed]
         assert EngineClients(records).load() == [client]
         assert engine_guids.load("g-1") == Kept("jwt", mark, 1.0)
         assert engine_guids.load("g-2") == Kept("newer", Mark(9, "n"), 2.0)
