@@ -54,6 +54,7 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "denials": {"domain": DOMAINS[1]},
     "evaluate": {"from": _NOBODY, "to": f"hyperty://{DOMAINS[1]}/h", "type": "create"},
     "recording start": {"for": 1.0, "from": _NOBODY},
+    "peer check": {"domain": _OTHER},
     "quarantine show": {"message": "local/none.json"},
     "quarantine release": {"message": "local/none.json"},
     "quarantine delete": {"message": "local/none.json"},

@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import AsyncIterator, Callable
 from functools import partial
+from typing import Final, NamedTuple
 
 import trio
 
@@ -30,6 +31,7 @@ from msg_node.admin.core.admin_service import ADMIN
 from msg_node.admin.draining import Drain, Lost
 from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.metrics import MEDIA_TYPE
+from msg_node.admin.peer_checks import CheckPeer, PeerChecks
 from msg_node.admin.policy_deployment import Policies, PolicyDeployment
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
@@ -83,12 +85,28 @@ from stubs_cache.store import load_secret
 logger = logging.getLogger("msg_node")
 
 
+class ProgramParts(NamedTuple):
+    """What a program around a node brings.
+
+    Attributes:
+        renew: Renews published documents that are due; None: they are only watched.
+        check_peer: Checks other domains for operators; None: nobody does.
+    """
+
+    renew: Renew | None = None
+    check_peer: CheckPeer | None = None
+
+
+ALONE: Final = ProgramParts()
+"""A node without a program around it."""
+
+
 async def serve(
     settings: Settings,
     *,
     on_ready: Callable[[dict[str, object]], None],
     sandbox: Sandbox | None = None,
-    renew: Renew | None = None,
+    program: ProgramParts = ALONE,
     read_settings: ReadSettings | None = None,
     processes: tuple[int, AskOthers] | None = None,
 ) -> Lost:
@@ -98,7 +116,7 @@ async def serve(
         settings: Loaded and checked.
         on_ready: Called with the addresses the node listens on once everything is up.
         sandbox: Where stubs run, when it is to be another than the real one (benchmarks compare with none).
-        renew: Renews published documents that are due; None: they are only watched.
+        program: What the program brings beside the node.
         read_settings: Reads the settings anew for a reload; None: only the files that they name are read again.
         processes: Which of several processes of the node this is, and who asks the others.
 
@@ -120,7 +138,8 @@ async def serve(
     async with held_name(settings, lambda: gate.policies.revision) as name:
         node = _build(settings, sandbox, gate, policies, name)
         node.reloading = _reloading(node, read_settings or (lambda: settings))
-        node.expiries.renew = renew
+        node.expiries.renew = program.renew
+        node.checks = None if program.check_peer is None else PeerChecks(program.check_peer)
         if processes is not None and node.site is not None:
             node.site.serve_processes(*processes)
         return await _serve(node, on_ready)
@@ -332,6 +351,7 @@ def _administered(node: Node) -> Administered:
         forget_guid=partial(_forget_guid, node),
         recorder=node.recorder,
         gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
+        checks=node.checks,
     )
 
 

@@ -19,6 +19,7 @@ from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.expiry_watch import ExpiryWatch
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
+from msg_node.admin.peer_checks import PeerChecks
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
@@ -94,6 +95,7 @@ class Node:
     restrictions: SharedRestrictions | None = None
     followed_tables: FollowedTables | None = None
     shared_trust: SharedTrust | None = None
+    checks: PeerChecks | None = None
 
     def problems(self) -> list[str]:
         """Describe what keeps this node from doing all its work."""

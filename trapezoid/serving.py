@@ -167,8 +167,10 @@ def _run(
     sandbox: Sandbox | None,
     processes: tuple[int, AskOthers] | None = None,
 ) -> Lost:
+    from msg_node.app import ProgramParts
     from msg_node.app import serve as serve_node
     from msg_node.running import running_alone
+    from trapezoid.peer_check.beside import check_beside
     from trapezoid.renewal import node_renewal
 
     main = partial(
@@ -176,7 +178,7 @@ def _run(
         settings,
         on_ready=print_ready,
         sandbox=sandbox,
-        renew=node_renewal(settings),
+        program=ProgramParts(node_renewal(settings), check_beside),
         read_settings=read_settings,
         processes=processes,
     )

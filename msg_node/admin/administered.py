@@ -16,6 +16,7 @@ from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
+from msg_node.admin.peer_checks import PeerChecks
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.tables import BusTables
@@ -64,6 +65,7 @@ class Administered:
         clients: Clients that operators manage.
         passwords: Local users, and their passwords.
         forget_guid: Drops what is remembered of a GUID, and not how far it had come. Blocks. Raises HostError.
+        checks: Check other domains; None where the program brings no tester.
         stop: The node is to stop.
     """
 
@@ -95,4 +97,5 @@ class Administered:
     clients: LocalClients
     passwords: PasswordCheck
     forget_guid: Callable[[str], None]
+    checks: PeerChecks | None = None
     stop: trio.Event = field(default_factory=trio.Event)

@@ -97,6 +97,7 @@ _QUESTIONS: Final = {
     **account_changes.QUESTIONS,
     **group_changes.QUESTIONS,
     **quarantine_changes.QUESTIONS,
+    "peer check": partner_views.check,
 }
 _OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
 _OF_FILES: Final = {**quarantine_changes.PLANNERS, "erase": erase_person}

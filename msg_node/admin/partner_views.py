@@ -181,3 +181,10 @@ def _hook(node: Administered, wanted: str, from_domain: str, to_domain: str) -> 
     if from_domain not in ours and from_domain:
         return "in"
     return "local" if to_domain in ours or not to_domain else "out"
+
+
+async def check(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
+    """What a first contact with a domain meets. Raises PeerError: RATE; NO_SUCH_SERVICE where nobody can check."""
+    if node.checks is None:
+        raise PeerError(Code.NO_SUCH_SERVICE, "this node runs without the tester: use `trapezoid peer check`")
+    return await node.checks.run(node.settings(), str(arguments["domain"]))

@@ -195,6 +195,9 @@ _TABLE: Final = (
             Argument("bundle", ArgumentKind.TEXT, "With the policies of this bundle, not those in force."),
         ),
     ),
+    Operation(
+        "peer check", "What a first contact with a domain meets, step by step; a few a minute, one at a time.", _DOMAIN
+    ),
     Operation("policy active", "Which policies are in force, since when, and what was before."),
     Operation("policy bundles", "Bundles of policies, newest first, and the files of the settings.", _PAGED),
     Operation("groups", "Named lists that rules refer to, with their members.", _PAGED),
