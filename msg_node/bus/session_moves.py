@@ -291,5 +291,6 @@ class SessionMoves:
         moved = move_out(self._state, found)
         if len(msgspec.json.encode(moved)) > MOVED_BYTES:
             return Answered(refusal=Code.OVERLOAD.word)
+        self._state.leases.let_go(found.sid)
         self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
         return Answered(moved=moved)

@@ -24,6 +24,7 @@ _ADDRESSES: Final = _OF_EACH.format(kind="addresses", member="sid")
 _SUBSCRIPTIONS: Final = _OF_EACH.format(kind="subscriptions", member="sid")
 _THINGS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
+_LEASES: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'qos_leases' ORDER BY number"
 _CLAIMS: Final = """SELECT key, node, epoch FROM trapezoid_claim
     WHERE digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
@@ -59,6 +60,11 @@ class StoredSessions:
                 connection.execute(_SUBSCRIPTIONS, numbers),
             )
             return [row for (row,) in addresses.fetchall()], [row for (row,) in subscriptions.fetchall()]
+
+    def leases(self, node: str) -> list[bytes]:
+        """Rows of all reservations of a node, which are few. Raises EngineError."""
+        with self._engine.transaction() as connection:
+            return [row for (row,) in connection.execute(_LEASES, (node,)).fetchall()]
 
     def claims(self, keys: Collection[str]) -> dict[str, tuple[str, int]]:
         """Node and epoch of the claims of these keys. Raises EngineError."""

@@ -38,6 +38,7 @@ from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.node_figures import NodeFigures
 from msg_node.kernel.session import SessionRow
 from msg_node.node_state import NodeState
+from msg_node.qos.core.leases import Lease
 from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.session_service import OpenRefusedError
 from msg_node.wiring.cluster import HeldName
@@ -175,12 +176,17 @@ class SessionsOfTheDead:
         for raw in subscriptions:
             subscription = msgspec.json.decode(raw, type=SubscriptionRow)
             heard[subscription.sid].append(subscription)
+        reserved: defaultdict[int, list[Lease]] = defaultdict(list)
+        for raw in self._stored.leases(node) if chosen else ():
+            lease = msgspec.json.decode(raw, type=Lease)
+            reserved[lease.sid].append(lease)
         claims = self._stored.claims([canonical_key(one.url) for of_session in owned.values() for one in of_session])
         for wanted in together:
             if (row := wanted.row) is not None:
                 whole = self._whole(node, row, owned[row.sid], heard[row.sid])
                 of_whole = {key: claims[key] for key in whole.keys if key in claims}
-                wanted.found = msgspec.structs.replace(whole, claims=of_whole)
+                leases = tuple(reserved[row.sid])
+                wanted.found = msgspec.structs.replace(whole, claims=of_whole, leases=leases)
 
     def _whole(
         self, node: str, row: SessionRow, owned: Sequence[OwnedRow], heard: Sequence[SubscriptionRow]

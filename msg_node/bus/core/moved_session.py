@@ -3,7 +3,8 @@
 The node that has it decides whether a runtime that asks for it at another node has a right to it, by the rules that it
 has for itself. Then it gives the session away and ends its own. The other node takes it in as parked, so that all that
 follows is as after a lost connection. The things of
-its agents go along, and their values come anew. Registry entries do not move: a runtime registers anew.
+its agents go along, and their values come anew, and so do its reservations at a QoS broker. Registry entries do not
+move: a runtime registers anew.
 
 Source: message specification, section 5.1.
 """
@@ -22,6 +23,7 @@ from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.proof import Proven
 from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.session import OpenRefused, Session, SessionRow
+from msg_node.qos.core.leases import Lease
 from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.transitions import contest
 from protofly.address import canonical_key
@@ -57,6 +59,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     addresses: tuple[OwnedRow, ...] = ()
     subscriptions: tuple[SubscriptionRow, ...] = ()
     things: tuple[ThingRow, ...] = ()
+    leases: tuple[Lease, ...] = ()
     claims: dict[str, tuple[str, int]] = {}
 
     @property
@@ -124,7 +127,11 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
         taken.append(row)
         state.twin.remove(key)
     return MovedSession(
-        session=session.row(), addresses=addresses, subscriptions=tuple(subscriptions), things=tuple(taken)
+        session=session.row(),
+        addresses=addresses,
+        subscriptions=tuple(subscriptions),
+        things=tuple(taken),
+        leases=tuple(state.leases.of_session(sid)),
     )
 
 
@@ -149,4 +156,5 @@ def move_in(state: BusTables, moved: MovedSession, *, now: float) -> list[Change
         key = canonical_key(thing.url)
         if agent_of(key) in held and state.twin.adopt(key, thing):
             changes.append(Change(Table.TWIN_THINGS, key, thing))
-    return changes
+    leases = state.leases.move_in(moved.leases, sid)
+    return changes + [Change(Table.QOS_LEASES, lease.name, lease) for lease in leases]

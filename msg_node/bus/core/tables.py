@@ -7,6 +7,7 @@ from typing import Protocol
 from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.list_marks import ListMarks
 from msg_node.kernel.restrictions import Restrictions
+from msg_node.qos.core.leases import Leases
 from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
 from msg_node.registries.core.user_places import LocalUsers
@@ -39,6 +40,10 @@ class BusTables(AddressTables, Protocol):
     @property
     def users(self) -> LocalUsers:
         """Users that are registered here."""
+
+    @property
+    def leases(self) -> Leases:
+        """Reservations of sessions."""
 
     @property
     def twin(self) -> Twin:

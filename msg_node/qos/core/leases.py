@@ -123,6 +123,23 @@ class Leases:
         for name in list(self._by_sid.get(sid, ())):
             self.end(name)
 
+    def of_session(self, sid: int) -> list[Lease]:
+        """What a session has reserved."""
+        return [self._leases[name] for name in self._by_sid.get(sid, ())]
+
+    def let_go(self, sid: int) -> None:
+        """A session goes on at another node with what it has reserved: nothing is given back by that."""
+        ended = list(self._ended)
+        self.end_session(sid)
+        self._ended = ended
+
+    def move_in(self, leases: Iterable[Lease], sid: int) -> list[Lease]:
+        """Hold what a session of another node has reserved, which is this one here; the caller stores the rows."""
+        held = [msgspec.structs.replace(lease, sid=sid) for lease in leases if lease.name not in self._leases]
+        for lease in held:
+            self._insert(lease)
+        return held
+
     def sweep(self, *, now: float) -> None:
         """End leases that have expired, at most so many at once."""
         for name in self._due.take_due(now, SWEPT_AT_ONCE):

@@ -11,8 +11,10 @@ import trio
 
 from msg_node.bus.core.moved_session import move_out
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
+from msg_node.kernel.changes import Table
 from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.qos.core.leases import Amounts, Lease
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
 from tests.support.cluster_rig import cluster_rig, node_of
@@ -261,6 +263,27 @@ async def test_the_things_of_an_agent_go_along_with_its_session(tmp_path: Path) 
         await back.say(a_message("update", back.address, f"{LAMP}/properties/on", {"value": 3}))
         assert (await back.ask("read", TWIN, {"resource": f"{LAMP}/properties/on"}))["body"]["value"]["value"] == 3
         assert (await twin_of(ana, LAMP))["version"] == 2
+
+
+async def test_the_reservations_of_a_session_go_along_with_it(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        sid = two.state.sessions.by_runtime(bo.address) or 0
+        lease = Lease("r-1", sid, "csp", Amounts(audio=5), "turn.example", "client", "", 4e9)
+        two.state.leases.add(lease)
+        two.bus.effects.store_rest()
+        back = await one.runtime()
+        back.address = bo.address
+        reply = await back.ask("re-open", "mn:/session", None, from_=bo.session_address)
+        assert reply["body"]["code"] == 200, reply
+        await ana.heard()
+        moved = one.state.leases.get("r-1")
+        assert moved == msgspec.structs.replace(lease, sid=one.state.sessions.by_runtime(bo.address))
+        assert one.state.leases.reserved("csp") == Amounts(audio=5)
+        assert (len(two.state.leases), two.state.leases.take_ended()) == (0, []), "nothing was given back"
+        assert list(one.store.load()[Table.QOS_LEASES]) == ["r-1"]
+        one.state.leases.end_session(moved.sid)
+        assert one.state.leases.take_ended() == ["csp"]
 
 
 async def test_what_a_node_that_was_cut_off_did_not_take_is_answered(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from msg_node.addresses.core.subscriptions import SubscriptionRow
 from msg_node.cluster.stored_sessions import _ADDRESSES, _BROUGHT_BACK, StoredSessions
 from msg_node.kernel.changes import Table
 from msg_node.kernel.session import SessionRow
+from msg_node.qos.core.leases import Amounts, Lease
 from msg_node.registries.core.twin import ThingRow
 from msg_node.storage.engine import Engine
 from tests.support.postgres import Postgres, held_rows
@@ -103,3 +104,23 @@ def test_tables_of_an_older_program_get_their_indexes_and_a_row_that_is_no_json_
     finally:
         stored.close()
         rows.close()
+
+
+def test_what_a_node_has_reserved_and_what_is_claimed_is_read_for_another_one(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    rows = {name: held_rows(options, name) for name in ("n1", "n2")}
+    lease = Lease("r-1", 3, "csp", Amounts(audio=5), "turn.example", "client", "", 4e9)
+    rows["n1"].commit({Table.QOS_LEASES: {"r-1": lease}})
+    engine = Engine(options)
+    with engine.transaction() as connection:
+        values = (HELD.encode(), HELD.encode())
+        connection.execute("INSERT INTO trapezoid_claim VALUES (sha256(%b), %b, 'n1', 7)", values)
+    stored = StoredSessions(engine)
+    try:
+        assert [msgspec.json.decode(row, type=Lease) for row in stored.leases("n1")] == [lease]
+        assert stored.leases("n2") == []
+        assert stored.claims([HELD, FREE]) == {HELD: ("n1", 7)}
+    finally:
+        stored.close()
+        for one in rows.values():
+            one.close()
