@@ -48,6 +48,13 @@ def test_a_report_is_one_alert_that_names_those_who_sent_most() -> None:
     assert alert["explanation"].endswith("and 3 more")
 
 
+def test_those_who_sent_alike_are_named_by_their_addresses() -> None:
+    for senders in (["user://b", None, "user://a"], ["user://a", "user://b", None]):
+        [alert] = of_usage([named(src_key=one) for one in senders], A)
+        named_in_order = "a sender without a record of ours (9 messages), user://a (9 messages), user://b (9 messages)"
+        assert alert["explanation"].endswith(named_in_order)
+
+
 def test_a_return_is_one_alert_with_its_classes_and_the_ids() -> None:
     rows = [returned(), returned(reason="altered"), returned(domain=A, peer=B)]
     file = returned(entered_us=NOON_US + 1, msg_id=None, file=f"{DAY}.totals", reason="damaged", detail="cut off")

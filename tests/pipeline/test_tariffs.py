@@ -166,3 +166,8 @@ def test_a_tariff_has_a_rate_and_at_most_32(rates: int, *, is_read: bool) -> Non
         return
     with pytest.raises(SettingsError):
         read(text)
+
+
+def test_what_one_charge_is_more_than_another_may_be_negative() -> None:
+    assert Charge(5, 250).less(Charge(3, 400)) == Charge(2, -150)
+    assert Charge().less(Charge(3, 400)) == Charge(-3, -400)
