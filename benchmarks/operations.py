@@ -98,6 +98,8 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
 """Arguments of operations that need some, about others than those that send."""
 BUNDLES: Final = frozenset({"policy bundle", "policy activate", "policy roll-back", "policy remove"})
 """Operations on a bundle: they follow `policy add`, each with the bundle that it has made."""
+SLOW: Final = "peer check"
+"""It takes seconds, in a process of its own, so that it comes last."""
 LEFT_OUT: Final = frozenset({"drain"})
 """It ends the traffic by what it is; beside messages only its dry run is asked for."""
 AIMED: Final = ("peer refresh", "stub drain", "peer close", "stub restart", "reload")
@@ -155,10 +157,11 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 def plan() -> Iterator[tuple[str, dict[str, Any], bool]]:
     """Name, arguments and whether it is a dry run, of every operation once; what follows another one comes after it."""
     for name in OPERATIONS:
-        if name not in BUNDLES:
+        if name not in BUNDLES and name != SLOW:
             yield name, dict(BESIDE.get(name, {})), name in LEFT_OUT
     for name in ("policy bundle", "policy activate", "policy roll-back", "policy remove"):
         yield name, {}, False
+    yield SLOW, dict(BESIDE[SLOW]), False
 
 
 async def _ask_on(

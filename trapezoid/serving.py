@@ -82,7 +82,7 @@ def serve(config: Path, *, processes: int | None = None, sandbox: Sandbox | None
             if code:
                 raise SystemExit(code)
             return
-        lost = _run(settings, partial(load_settings, config), sandbox)
+        lost = _run(settings, config, partial(load_settings, config), sandbox)
     if lost.messages:
         raise SystemExit(LOST_MESSAGES)
 
@@ -102,7 +102,7 @@ def _serve_process(config: Path, number: int) -> None:
     set_up_log(settings.log)
     data_dir = settings.node.data_dir if number == 1 else settings.node.data_dir.parent.parent
     others = partial(ask_others, data_dir, number, settings.node.processes)
-    if _run(settings, read, None, (number, others)).messages:
+    if _run(settings, config, read, None, (number, others)).messages:
         raise SystemExit(LOST_MESSAGES)
 
 
@@ -163,6 +163,7 @@ def _run_processes(settings: Settings, config: Path, count: int) -> int:
 
 def _run(
     settings: Settings,
+    config: Path,
     read_settings: Callable[[], Settings],
     sandbox: Sandbox | None,
     processes: tuple[int, AskOthers] | None = None,
@@ -178,7 +179,7 @@ def _run(
         settings,
         on_ready=print_ready,
         sandbox=sandbox,
-        program=ProgramParts(node_renewal(settings), check_beside),
+        program=ProgramParts(node_renewal(settings), partial(check_beside, config.absolute())),
         read_settings=read_settings,
         processes=processes,
     )

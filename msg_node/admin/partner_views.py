@@ -184,7 +184,12 @@ def _hook(node: Administered, wanted: str, from_domain: str, to_domain: str) -> 
 
 
 async def check(node: Administered, arguments: Mapping[str, Value]) -> dict[str, object]:
-    """What a first contact with a domain meets. Raises PeerError: RATE; NO_SUCH_SERVICE where nobody can check."""
+    """What a first contact with a domain meets.
+
+    Raises:
+        PeerError: RATE; NO_SUCH_SERVICE where nobody can check.
+        SettingsError: The settings file cannot be used now.
+    """
     if node.checks is None:
         raise PeerError(Code.NO_SUCH_SERVICE, "this node runs without the tester: use `trapezoid peer check`")
-    return await node.checks.run(node.settings(), str(arguments["domain"]))
+    return await node.checks.run(str(arguments["domain"]))

@@ -1,20 +1,32 @@
-"""A check for a running node: the same steps, in the thread that the node gives it."""
+"""A check for a running node: the same steps in a process of its own, so that no message of the node waits for them."""
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any
+import json
+import sys
+from pathlib import Path
 
-import msgspec
 import trio
 
-from msg_node.settings.model import Settings
-from trapezoid.peer_check.run import check_domain
+from protofly.errors import SettingsError
+
+_WORDS_CHARS = 500
 
 
-def check_beside(settings: Settings, domain: str) -> dict[str, object]:
-    """The report of a check that runs no stub, as JSON can say it. Blocks; changes and remembers nothing."""
-    report = trio.run(partial(check_domain, settings, domain, connects=False))
-    facts: dict[str, Any] = {"domain": report.domain, "verdict": report.verdict.value, "steps": report.results}
-    plain: dict[str, object] = msgspec.to_builtins(facts, enc_hook=str)
-    return plain
+async def check_beside(config: Path, domain: str) -> dict[str, object]:
+    """The report of a check that runs no stub, by a settings file as it is now; changes and remembers nothing.
+
+    Raises:
+        SettingsError: The settings cannot be used, or the process did not get as far as a report.
+    """
+    words = ["-P", "-m", "trapezoid", "peer", "check", "--json", "--config", str(config), "--", domain]
+    done = await trio.run_process([sys.executable, *words], capture_stdout=True, capture_stderr=True, check=False)
+    try:
+        report = json.loads(done.stdout)
+    except ValueError:
+        report = {}
+    if isinstance(report, dict) and "verdict" in report:
+        return report
+    error = report.get("error") if isinstance(report, dict) else None
+    detail = error.get("detail") if isinstance(error, dict) else done.stderr.decode(errors="replace")[-_WORDS_CHARS:]
+    raise SettingsError(f"the check ended without a report: {detail}")

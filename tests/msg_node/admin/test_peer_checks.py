@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,7 @@ import trio
 from msg_node.admin.administration import Actor, Administration
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.admin.peer_checks import PeerChecks
-from msg_node.settings.model import NodeSettings, Settings
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, PeerError, SettingsError
 from tests.support.admin_rig import admin_rig, ask_admin
 from tests.support.runtime_rig import DOMAIN, FOREIGN
 from trapezoid.peer_check.beside import check_beside
@@ -20,22 +20,18 @@ from trapezoid.peer_check.beside import check_beside
 OPS = Actor("ops", "socket", "user 0")
 
 
-def settings_of(folder: Path) -> Settings:
-    return Settings(node=NodeSettings(domain=DOMAIN, data_dir=folder))
-
-
 async def test_an_operator_gets_the_report_and_nobody_else(tmp_path: Path) -> None:
     asked: list[str] = []
 
-    def check(settings: Settings, domain: str) -> dict[str, object]:
-        asked.append(f"{settings.node.domain} {domain}")
+    async def check(domain: str) -> dict[str, object]:
+        asked.append(domain)
         return {"domain": domain, "verdict": "ok", "steps": []}
 
     async with admin_rig(tmp_path) as at:
         administration = Administration(dataclasses.replace(at.node, checks=PeerChecks(check)))
         request = AdminRequest(operation="peer check", arguments={"domain": FOREIGN})
         assert await administration.perform(request, OPS) == {"domain": FOREIGN, "verdict": "ok", "steps": []}
-        assert asked == [f"{DOMAIN} {FOREIGN}"]
+        assert asked == [FOREIGN]
         plain = await at.operator(token="plain")
         reply = await ask_admin(plain, "peer check", "read", arguments={"domain": FOREIGN})
         assert (reply["code"], reply["reason"]) == (403, "policy")
@@ -48,46 +44,55 @@ async def test_a_node_without_the_tester_says_so(tmp_path: Path) -> None:
         assert caught.value.code is Code.NO_SUCH_SERVICE
 
 
-async def test_checks_have_a_rate_of_their_own(tmp_path: Path) -> None:
+async def nothing_found(domain: str) -> dict[str, object]:
+    return {"domain": domain}
+
+
+async def test_checks_have_a_rate_of_their_own() -> None:
     now = [100.0]
-    checks = PeerChecks(lambda _settings, domain: {"domain": domain}, monotonic=lambda: now[0])
+    checks = PeerChecks(nothing_found, monotonic=lambda: now[0])
     for _ in range(5):
-        await checks.run(settings_of(tmp_path), FOREIGN)
+        await checks.run(FOREIGN)
     with pytest.raises(PeerError, match="ask again in 5 s") as caught:
-        await checks.run(settings_of(tmp_path), FOREIGN)
+        await checks.run(FOREIGN)
     assert caught.value.code is Code.RATE
     now[0] += 5.0
-    await checks.run(settings_of(tmp_path), FOREIGN)
+    await checks.run(FOREIGN)
 
 
-async def test_one_check_is_made_at_a_time_and_a_failed_one_ends(tmp_path: Path) -> None:
-    begun = trio.Event()
+async def test_one_check_is_made_at_a_time_and_a_failed_one_ends() -> None:
+    begun, other = trio.Event(), trio.Event()
 
-    def check(_settings: Settings, _domain: str) -> dict[str, object]:
-        trio.from_thread.run_sync(begun.set)
-        trio.from_thread.run(other.wait)
+    async def check(_domain: str) -> dict[str, object]:
+        begun.set()
+        await other.wait()
         raise PeerError(Code.NAME_INVALID, "x")
 
-    checks, other = PeerChecks(check), trio.Event()
+    checks = PeerChecks(check)
 
     async def first() -> None:
         with pytest.raises(PeerError, match="x"):
-            await checks.run(settings_of(tmp_path), FOREIGN)
+            await checks.run(FOREIGN)
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(first)
         await begun.wait()
         with pytest.raises(PeerError, match="under way"):
-            await checks.run(settings_of(tmp_path), FOREIGN)
+            await checks.run(FOREIGN)
         other.set()
     with pytest.raises(PeerError, match="x"):
-        await checks.run(settings_of(tmp_path), FOREIGN)
+        await checks.run(FOREIGN)
 
 
-async def test_the_steps_of_the_command_run_in_a_thread_of_a_running_node(tmp_path: Path) -> None:
-    report = await PeerChecks(check_beside).run(settings_of(tmp_path), "not a name")
+async def test_the_steps_of_the_command_run_in_a_process_of_their_own(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(f'[node]\ndomain = "{DOMAIN}"\ndata_dir = "data"\n[listen]\ninsecure_plaintext = true\n')
+    report = await PeerChecks(partial(check_beside, config)).run(DOMAIN)
     assert report["verdict"] == "broken"
     steps = report["steps"]
     assert isinstance(steps, list)
-    assert (steps[0]["step"], steps[0]["code"]) == ("name", "name-invalid")
+    assert (steps[0]["step"], steps[0]["code"]) == ("name", "own-domain")
     assert {one["outcome"] for one in steps[1:]} == {"skipped"}
+    config.write_text("[node")
+    with pytest.raises(SettingsError, match="without a report"):
+        await check_beside(config, FOREIGN)
