@@ -27,6 +27,8 @@ from tests.system.test_cluster_nodes import came_back, has_parked, in_both_direc
 ROOT = Path(__file__).parents[2]
 ENGINE = "msg_node/storage/engine.py"
 MESSAGES = 200
+RUN_SECONDS = 300.0
+"""Five starts of nodes on a machine that is busy."""
 
 
 def git(*words: str) -> str:
@@ -85,10 +87,10 @@ async def test_nodes_of_this_version_and_of_the_one_before_serve_a_domain_and_re
     pair: Pair, before: Path
 ) -> None:
     async with AsyncExitStack() as stack:
-        one = await stack.enter_async_context(pair.node("n1", program=before))
+        one = await stack.enter_async_context(pair.node("n1", seconds=RUN_SECONDS, program=before))
         ana = await one.opened("ana")
         to_ana, thing = await ana.allocated(), await ana.allocated("comm")
-        two = await stack.enter_async_context(pair.node("n2"))
+        two = await stack.enter_async_context(pair.node("n2", seconds=RUN_SECONDS))
         bo = await two.opened("bo")
         to_bo = await bo.allocated()
         await in_both_directions(ana, bo, to_ana, to_bo)
@@ -100,7 +102,7 @@ async def test_nodes_of_this_version_and_of_the_one_before_serve_a_domain_and_re
 
         # The node of the version before is replaced: what it stored is there.
         await stopped(one)
-        one = await stack.enter_async_context(pair.node("n1"))
+        one = await stack.enter_async_context(pair.node("n1", seconds=RUN_SECONDS))
         ana = await came_back(ana, one)
         await in_both_directions(ana, bo, to_ana, to_bo)
         await ana.say(a_message("update", thing, f"{thing}/changes", {"value": 1}))
@@ -108,7 +110,7 @@ async def test_nodes_of_this_version_and_of_the_one_before_serve_a_domain_and_re
 
         # And back: the version before goes on with what this one stored, at either node.
         await stopped(two)
-        two = await stack.enter_async_context(pair.node("n2", program=before))
+        two = await stack.enter_async_context(pair.node("n2", seconds=RUN_SECONDS, program=before))
         bo = await came_back(bo, two)
         await in_both_directions(ana, bo, to_ana, to_bo)
         moved = await came_back(ana, two)  # from this version to the one before, with its subscription's object
