@@ -120,8 +120,8 @@ def decode(raw: bytes) -> list[Message]:
         if body and raw.endswith(body, 0, -1):  # nearly always: then only the header is looked through
             quotes = raw.count(b'"', 0, -1 - len(body))
             # Of the header's members the body alone is an object. Where there are no others, two braces at the end
-            # close it and the message.
-            if raw[-1] == _BRACE and body[-2] not in _BEFORE_NOTHING:
+            # close it and the message: what stands behind a body that ends a message can only be its brace.
+            if body[-2] not in _BEFORE_NOTHING:
                 takes_members = quotes == usual or ends_with_body(raw, body)
         else:
             quotes = raw.count(b'"') - body.count(b'"')

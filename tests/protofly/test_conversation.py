@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 
 from protofly.conversation import (
+    CHUNK_BYTES,
     KEY_BYTES,
     MAGIC,
     ConversationRule,
@@ -68,6 +69,13 @@ def test_a_recording_that_does_not_begin_with_its_first_line_is_refused() -> Non
     raw = b"".join(sealed(encode_line(SAID) + b"\n", encode_line(ENDED) + b"\n"))
     with pytest.raises(PeerError, match="no first line", check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
         open_conversation(raw, KEY)
+
+
+def test_a_chunk_that_is_longer_than_any_is_refused_before_it_is_read() -> None:
+    head = sealed(b"")[0]
+    for length, is_refused in ((CHUNK_BYTES, False), (CHUNK_BYTES + 1, True)):
+        with pytest.raises(PeerError, match="a chunk of" if is_refused else "no first line"):
+            open_conversation(head + b"+" + length.to_bytes(4, "big"), KEY)
 
 
 def test_another_key_opens_nothing() -> None:

@@ -205,6 +205,11 @@ def test_only_at_the_top_of_an_answer_there_are_members_that_say_nothing() -> No
     ]
 
 
+def test_a_long_value_is_shown_by_its_beginning() -> None:
+    shown, cut = ("x" * length for length in (118, 119))
+    assert compared({"value": shown}, {"value": cut}) == [f'- value: "{shown}"', f'+ value: "{cut}…']
+
+
 def test_an_answer_that_is_missing_is_a_difference() -> None:
     assert compared({"code": 200}, None) == ["- answer: 200", "+ answer: none"]
     assert compared(None, {"code": 504, "reason": "timeout"}) == ["- answer: none", "+ answer: 504 timeout"]

@@ -6,7 +6,7 @@ from typing import get_args
 import pytest
 
 from interop.hostile.zoo import zoo
-from interop.lab.core.scene import BrokenStub
+from interop.lab.core.scene import BrokenStub, Fault
 from interop.lab.scene_file import load_scene, scene_path, shipped_scenes
 from protofly.errors import SettingsError
 
@@ -93,6 +93,35 @@ load = [{ from = "anna", to = "anna" }]
 """
     )
     assert load_scene(file).silent == {"v.example", "p.example"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "is_lure", "domains"),
+    [
+        (Fault(does="dns-lies", domain="b.example"), True, ("b.example",)),
+        (Fault(does="dns-lies", domain="b.example", answer="nobody"), False, ("b.example",)),
+        (Fault(does="forged-documents", domain="b.example"), True, ("b.example",)),
+        (Fault(does="cut", between=("a.example", "b.example")), False, ("a.example", "b.example")),
+    ],
+)
+def test_a_fault_shows_something_false_or_not_to_its_domains(
+    fault: Fault, *, is_lure: bool, domains: tuple[str, ...]
+) -> None:
+    assert (fault.is_lure, fault.domains) == (is_lure, domains)
+
+
+def test_as_many_runtimes_and_nodes_as_are_possible_are_no_problem(tmp_path: Path) -> None:
+    file = tmp_path / "scene.toml"
+    most = GOOD.replace("count = 2", "count = 50")
+    most = most.replace(
+        ', { name = "bruno"',
+        "".join(f', {{ name = "r{n}", domain = "a.example", count = 50 }}' for n in (1, 2))
+        + ', { name = "s", domain = "a.example", count = 49 }, { name = "bruno"',
+    )
+    most = most.replace('load = [{ from = "anna"', 'load = [{ from = "bruno"')
+    file.write_text(most)
+    assert len(load_scene(file).runtimes) == 200
+    assert "201 runtimes; at most 200" in load(tmp_path, most.replace("count = 49", "count = 50"))
 
 
 def test_the_stubs_of_broken_updates_are_those_of_the_zoo() -> None:

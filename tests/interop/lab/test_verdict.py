@@ -215,6 +215,35 @@ def test_a_pair_that_stopped_sending_too_early_is_not_judged() -> None:
     assert of(what, "recovery").state is State.NOT_TESTED
 
 
+def test_a_fault_of_others_is_not_judged_for_a_pair() -> None:
+    what = seen([sent(1), sent(9)], [arrived(1), arrived(9)], faults=[span("pause", 2, 3, "c.example")])
+    assert of(what, "recovery").state is State.NOT_TESTED
+
+
+def test_a_request_that_was_answered_and_not_received_is_broken_even_around_a_kill() -> None:
+    answered = [Answered(key=("anna", "bruno", 1), at=2, code=200)]
+    what = seen([sent(1, kind="request")], [], answered=answered, faults=[span("kill", 1.5, 3)])
+    assert of(what, "kept").state is State.BROKEN
+
+
+def test_false_documents_that_are_met_at_the_last_moment_were_met() -> None:
+    lures = [Lure(reader="a.example", what="documents", at=2)]
+    assert of(seen([], [], lures=lures, faults=[span("forged-documents", 1, 2)]), "genuine").state is State.KEPT
+
+
+def test_what_was_not_shown_is_not_among_the_figures() -> None:
+    assert of(seen([sent(1)], [arrived(1)], forged=3), "genuine").figure == "3 forged"
+
+
+def test_what_ran_before_a_release_says_nothing_about_it() -> None:
+    what = releases((0.5, "new"), (5.0, "old"), (10.5, "new"), (20.0, "new"))
+    assert of(what, "stubs").figure == "longest 9.50 s"
+    second = Release(domain="b.example", what="second", at=30.0, wanted="third")
+    both = replace(what, releases=[*what.releases, second])
+    runs = [Running(node="a.example", domain="b.example", sha256="third", at=at) for at in (32.0, 45.0)]
+    assert of(replace(both, running=[*what.running, *runs]), "stubs").state is State.KEPT
+
+
 KEPT: dict[str, tuple[PromiseName, Seen]] = {
     "an answer that came after the session had ended": (
         "answered",
