@@ -25,7 +25,7 @@ import trio
 
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.bus.address_claims import AddressClaims
-from msg_node.bus.core.moved_session import Asked, MovedSession, find_wanted, move_in, move_out
+from msg_node.bus.core.moved_session import Asked, MovedSession, find_wanted, let_go, move_in, move_out
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
 from msg_node.bus.node_questions import ANSWER_SECONDS, NodeQuestions
@@ -291,6 +291,6 @@ class SessionMoves:
         moved = move_out(self._state, found)
         if len(msgspec.json.encode(moved)) > MOVED_BYTES:
             return Answered(refusal=Code.OVERLOAD.word)
-        self._state.leases.let_go(found.sid)
+        let_go(self._state, found, moved)
         self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
         return Answered(moved=moved)

@@ -111,7 +111,7 @@ def may_have(state: BusTables, asked: Asked, row: SessionRow, *, now: float) -> 
 
 
 def move_out(state: BusTables, session: Session) -> MovedSession:
-    """A session as it is taken along; it is the caller's to end it here."""
+    """A session as it is taken along. Changes nothing: `let_go` takes away here what goes along, once it does."""
     sid = session.sid
     subscriptions = [
         SubscriptionRow(sid=sid, key=one.key, url=one.url, source=one.source)
@@ -120,12 +120,11 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
     addresses = tuple(state.owners.owned(sid))
     things = [pair for one in addresses for pair in state.twin.things(canonical_key(one.url))]
     taken, room = [], THINGS_BYTES
-    for key, row in things:
+    for _, row in things:
         room -= len(bytes(row.description))
         if room < 0:
             break  # the rest is read from here, and moves when its agent describes it anew
         taken.append(row)
-        state.twin.remove(key)
     return MovedSession(
         session=session.row(),
         addresses=addresses,
@@ -133,6 +132,13 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
         things=tuple(taken),
         leases=tuple(state.leases.of_session(sid)),
     )
+
+
+def let_go(state: BusTables, session: Session, moved: MovedSession) -> None:
+    """Take away here what goes along with a session; it is the caller's to end the session itself."""
+    for thing in moved.things:
+        state.twin.remove(canonical_key(thing.url))
+    state.leases.let_go(session.sid)
 
 
 def move_in(state: BusTables, moved: MovedSession, *, now: float) -> list[Change]:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import trio
 
+from msg_node.bus import session_moves
 from msg_node.bus.core.moved_session import move_out
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
 from msg_node.kernel.changes import Table
@@ -263,6 +264,21 @@ async def test_the_things_of_an_agent_go_along_with_its_session(tmp_path: Path) 
         await back.say(a_message("update", back.address, f"{LAMP}/properties/on", {"value": 3}))
         assert (await back.ask("read", TWIN, {"resource": f"{LAMP}/properties/on"}))["body"]["value"]["value"] == 3
         assert (await twin_of(ana, LAMP))["version"] == 2
+
+
+async def test_a_session_that_is_too_large_to_move_keeps_its_things_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        await described(bo, LAMP, "hall")
+        monkeypatch.setattr(session_moves, "MOVED_BYTES", 100)
+        back = await one.runtime()
+        back.address = bo.address
+        reply = await back.ask("re-open", "mn:/session", None, from_=bo.session_address)
+        assert code_and_reason(reply) == (503, "overload")
+        assert [key for key, _ in two.state.twin.things()] == [LAMP]
+        assert (await twin_of(bo, LAMP))["version"] == 1
 
 
 async def test_the_reservations_of_a_session_go_along_with_it(tmp_path: Path) -> None:

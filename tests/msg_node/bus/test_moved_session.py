@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from msg_node.bus.core import moved_session
-from msg_node.bus.core.moved_session import Asked, find_wanted, may_have, move_in, move_out
+from msg_node.bus.core.moved_session import Asked, find_wanted, let_go, may_have, move_in, move_out
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.session import OpenRefused, Session
 from protofly.errors import Code
@@ -95,6 +95,8 @@ def test_as_many_things_go_along_as_fit_and_the_rest_stays(
     rig.state.twin.describe(f"{agent}2/d", f"{agent}2/d", b'{"x":1}', now=rig.now)
     monkeypatch.setattr(moved_session, "THINGS_BYTES", 3 * len(b'{"x":1}') + room)
     moved = move_out(rig.state, session)
+    assert len([*rig.state.twin.things()]) == 4
+    let_go(rig.state, session, moved)
     assert set(moved.keys) == {ANA, agent, f"comm://{DOMAIN}/room"}
     assert [thing.url for thing in moved.things] == [f"{agent}/{name}" for name in "abc"[:number]]
     assert [key for key, _ in rig.state.twin.things()] == [*(f"{agent}/{n}" for n in "abc"[number:]), f"{agent}2/d"]
