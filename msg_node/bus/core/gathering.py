@@ -6,7 +6,8 @@ for each of them; a look per millisecond finds several. At low rates a look cost
 look finds much anyway: there the loop looks at once, as ever. So it does where waiting brings no company, because a
 sender waits for each answer, and where it makes senders slower, because they wait for some: that is tried out.
 
-The figures of one window decide about the next one. Pure: `now` is monotonic seconds. See ADR 40.
+The figures of one window decide about the next one; a window whose first waits bring no company ends with them.
+Pure: `now` is monotonic seconds. See ADR 40.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ class Gathering:
         """
         window = self._window
         window.worked += now - self._works_since
-        if now - window.began >= WINDOW_SECONDS:
+        if now - window.began >= WINDOW_SECONDS or self._is_alone(messages):
             self._judge(now, messages)
             window = self._window
         if not self.is_on or timeout <= 0:
@@ -97,6 +98,11 @@ class Gathering:
         if timeout > 0:
             self._found = now
             self._window.looks += 1
+
+    def _is_alone(self, messages: int) -> bool:
+        """True once the first waits of a window brought no company: a sender that waits for answers loses no more."""
+        window = self._window
+        return window.waits == FEWEST_WAITS and messages - window.messages < COMPANY * FEWEST_WAITS
 
     def _judge(self, now: float, messages: int) -> None:
         """Decide about the next window by the one that ends, which is a new one then."""

@@ -6,7 +6,7 @@ import pytest
 import trio
 import trio.testing
 
-from msg_node.bus.core.gathering import PAUSE_SECONDS, TRIAL_SECONDS, WINDOW_SECONDS, Gathering
+from msg_node.bus.core.gathering import FEWEST_WAITS, PAUSE_SECONDS, TRIAL_SECONDS, WINDOW_SECONDS, Gathering
 from msg_node.bus.gathered_looks import gather_looks
 
 SECONDS = 0.001
@@ -120,6 +120,14 @@ def test_waiting_stops_for_a_second_when_it_brings_no_company() -> None:
     assert loop.waited == waited
 
 
+def test_a_sender_that_waits_for_each_answer_waits_longer_for_few_of_them() -> None:
+    loop = Loop()
+    loop.closed_loop(20.0, under_way=1, work_seconds=0.0002, elsewhere_seconds=0.0001)
+
+    assert 0 < loop.waited <= 20 * FEWEST_WAITS
+    assert loop.waited < 0.01 * loop.messages
+
+
 def test_senders_that_wait_for_answers_are_slowed_down_for_one_window_a_second() -> None:
     def rate(is_gathering: bool) -> float:
         loop = Loop()
@@ -167,10 +175,10 @@ def test_looks_while_tasks_are_ready_are_no_reason_to_stop_waiting() -> None:
     gathering.is_on, gathering._next_trial = True, now + TRIAL_SECONDS
     for _ in range(16):
         gathering.found(now, 1.0)
-        gathering.looks(now, 1.0, 0)
+        gathering.looks(now, 1.0, 64)
         for _ in range(10):
             gathering.found(now, 0.0)
-            assert gathering.looks(now, 0.0, 0) == 0.0
+            assert gathering.looks(now, 0.0, 64) == 0.0
     gathering.looks(now + 2 * WINDOW_SECONDS, 0.0, 64)
     assert gathering.is_on
 
