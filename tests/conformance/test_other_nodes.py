@@ -51,7 +51,7 @@ async def test_what_reference_nodes_do_satisfies_the_reference_profile(
 
 
 async def test_what_reference_nodes_do_does_not_satisfy_the_specification() -> None:
-    async with node_of(VertxReplica(), patience_seconds=0.2) as node:
+    async with node_of(VertxReplica()) as node:
         report = await report_on(node, Dialect.A, Profile.STRICT, "alloc-two-hyperties", "route-nobody", "sub-no-body")
     verdicts = {outcome.case.id: outcome.verdict for outcome in report.outcomes}
     assert verdicts["alloc-two-hyperties"] is Verdict.FAILED  # no description
@@ -66,7 +66,7 @@ async def verdict_on(
 ) -> Outcome:
     """What the suite finds in a good node whose replies to allocation and reads are spoiled."""
     replica = VertxReplica()
-    async with node_of(replica, patience_seconds=0.5) as node:
+    async with node_of(replica, patience_seconds=0.5 if spoil is is_silent else 10.0) as node:
         discovery = await discover(node, [Dialect.A], profile)
         replica.spoil = lambda message: as_it_is(message) if is_opening(message) else spoil(message)
         [outcome] = (await run(discovery, select(CASES, [case]), profile)).outcomes
@@ -150,7 +150,7 @@ STRICT_FAULTS: dict[str, tuple[Spoil, str]] = {
 async def test_the_strict_profile_compares_the_whole_body(spoil: Spoil, path: str) -> None:
     replica = VertxReplica()
     good = in_body(description="OK")
-    async with node_of(replica, patience_seconds=0.5) as node:
+    async with node_of(replica) as node:
         discovery = await discover(node, [Dialect.A], Profile.STRICT)
         replica.spoil = lambda message: good(message) if is_opening(message) else spoil(message)
         [outcome] = (await run(discovery, select(CASES, ["alloc-two-hyperties"]), Profile.STRICT)).outcomes
@@ -205,7 +205,7 @@ async def test_a_node_that_does_not_hang_up_after_close_is_a_finding() -> None:
             if message["type"] != "close":
                 await super().take(connection, message)
 
-    async with node_of(Clinging(), patience_seconds=0.2) as node:
+    async with node_of(Clinging(), patience_seconds=2.0) as node:
         report = await report_on(node, Dialect.A, Profile.REFERENCE, "session-ends")
     assert [outcome.verdict for outcome in report.outcomes] == [Verdict.NO_ANSWER]
 
@@ -222,7 +222,7 @@ async def test_a_node_that_sends_the_sender_its_own_event_fails_the_strict_case_
 
 
 async def test_a_dialect_that_is_not_offered_is_named_with_the_reason() -> None:
-    async with node_of(VertxReplica(), patience_seconds=0.5) as node:
+    async with node_of(VertxReplica()) as node:
         discovery = await discover(node, list(Dialect), Profile.REFERENCE)
     assert discovery.offered == (Dialect.A,)
     assert "HTTP 404" in discovery.missing[Dialect.C]
