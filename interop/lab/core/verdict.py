@@ -29,6 +29,7 @@ from interop.figures import percentile
 from interop.lab.core.operations import Operation, unexplained
 from interop.lab.core.scene import Bars, PromiseName
 from interop.lab.core.seen import Answered, Arrived, FaultSpan, Hop, Key, Pair, Passage, Running, Seen, Sent
+from protofly.limits import REQUEST_TTL_SECONDS
 
 MARGIN_SECONDS: Final = 2.0
 """How long before a node dies a message may have been sent, and still be lost with it or repeated after it."""
@@ -242,9 +243,26 @@ class _Case:
             is_explained = self._lost_its_sender(sent) or self._is_in_the_dark(sent)
             return EXCUSED if is_explained else self.evidence(sent.key, "got no answer, not even that of its own node")
         first, *repeated = answers
-        if all(one.code == first.code and self._may_repeat(sent.key, first.at, one.at) for one in repeated):
+        if all(
+            self._may_repeat(sent.key, first.at, one.at) and (one.code == first.code or self._was_forgotten(first, one))
+            for one in repeated
+        ):
             return EXCUSED
         return self.evidence(sent.key, f"got {len(answers)} answers")
+
+    def _was_forgotten(self, first: Answered, second: Answered) -> bool:
+        """Whether a killed node may have given up a request before, and taken its reply soon after it was back.
+
+        Source: delivery, "Late replies".
+        """
+        domain = self.seen.domains[first.key[0]]
+        return first.code == _GIVEN_UP and any(
+            fault.fault.does == "kill"
+            and fault.fault.domain == domain
+            and first.at <= fault.ended
+            and fault.began <= second.at <= fault.ended + REQUEST_TTL_SECONDS + MARGIN_SECONDS
+            for fault in self.seen.faults
+        )
 
     def _lost_its_sender(self, sent: Sent) -> bool:
         return any(one.runtime == sent.key[0] and one.ended >= sent.at for one in self.seen.away)

@@ -11,6 +11,7 @@ from interop.lab.core.scene import Bars, Fault, PromiseName
 from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Lure, Passage, Release, Running, Seen, Sent
 from interop.lab.core.verdict import Judged, State, judge
 
+A, B, C = (f"{name}.example" for name in "abc")
 ANNA, BRUNO = "hyperty://a.example/anna", "hyperty://b.example/bruno"
 
 
@@ -123,6 +124,20 @@ BROKEN: dict[str, tuple[PromiseName, Seen]] = {
     "a request with an answer, another one and no kill": (
         "answered",
         seen([sent(1, kind="request")], [], answered=answers((2, 200), (3, 503)), faults=[span("kill", 1.5, 2.5)]),
+    ),
+    "a reply after a request was given up, and no kill between": (
+        "answered",
+        seen(
+            [sent(1, kind="request")], [], answered=answers((17, 504), (20, 200)), faults=[span("restart", 18, 19, A)]
+        ),
+    ),
+    "a reply after a request was given up, long after the kill": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((17, 504), (40, 200)), faults=[span("kill", 18, 19, A)]),
+    ),
+    "another reply after a reply, around a kill": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((17, 200), (20, 404)), faults=[span("kill", 18, 19, A)]),
     ),
     "a request that was given up too early": (
         "answered",
@@ -305,6 +320,10 @@ EXPLAINED: dict[str, tuple[PromiseName, Seen]] = {
         "answered",
         seen([sent(1, kind="request")], [], answered=answers((2, 200), (3, 200)), faults=[span("kill", 2.1, 2.5)]),
     ),
+    "a reply after a request was given up, and its node was killed": (
+        "answered",
+        seen([sent(1, kind="request")], [], answered=answers((17, 504), (20, 200)), faults=[span("kill", 18, 19, A)]),
+    ),
     "lost with the bus between nodes of a domain": ("kept", seen([sent(1)], [], faults=[span("partition", 1.5, 3)])),
     "no answer after the session ended": (
         "answered",
@@ -325,7 +344,6 @@ def test_what_the_documents_allow_is_explained_and_counted(name: str) -> None:
     assert (judged.state, judged.broken, judged.excused) == (State.KEPT, 0, 1)
 
 
-A, B, C = (f"{name}.example" for name in "abc")
 PAUSE = span("pause", 9, 11, A)  # holds what anna sends until 13, with the two seconds of recovery
 
 
