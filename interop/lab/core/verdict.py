@@ -253,7 +253,7 @@ class _Case:
     def _was_forgotten(self, first: Answered, second: Answered) -> bool:
         """Whether a killed node may have given up a request before, and taken its reply soon after it was back.
 
-        Source: message specification, section 3.3.
+        `docs/delivery.md` allows that under "Late replies".
         """
         domain = self.seen.domains[first.key[0]]
         return first.code == _GIVEN_UP and any(
