@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +18,7 @@ from interop.free_ports import free_ports
 from interop.laboratory import LaboratoryNode
 from interop.runtime_client import Answer
 from interop.talker import Talker
-from tests.support.postgres import Postgres, engine_settings, running_postgres
+from tests.support.postgres import Postgres, engine_settings
 from tests.system.systems import System, running_system
 
 PATIENCE_SECONDS = 60
@@ -27,12 +27,6 @@ MOST_REPEATED = 100
 """Events, two milliseconds apart: ten times as many as are sent within the 20 ms that `docs/cluster.md` promises."""
 QUESTION = -1
 """Number of requests, to know them from events."""
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 class Cluster:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
-from pathlib import Path
 
-import pytest
 import trio
 
 from msg_node.settings.load import load_settings
-from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.runtime_rig import SM, Json, Runtime, a_message, code_and_reason
 from tests.system.one_node import Process
 from tests.system.pair import AGENT, Pair
@@ -21,18 +17,6 @@ PATIENCE_SECONDS = 60
 MESSAGES = 100
 LEASE_SECONDS = 5
 REGISTRY = "domain://registry.alpha.example"
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def pair(tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch) -> Pair:
-    monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    return Pair(tmp_path, engine, engine.new_database())
 
 
 async def next_of(runtime: Runtime, type_: str) -> Json:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
@@ -13,7 +13,7 @@ import trio
 
 from interop.free_ports import free_ports
 from tests.support.passage import Passage, passage_to
-from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.postgres import PASSWORD, Postgres
 from tests.support.runtime_rig import ALLOCATION, Json, Runtime, Wire, a_message, code_and_reason
 from tests.system.one_node import SETTINGS, Process, serving
 from wire.core.websocket import ClientWebSocket
@@ -23,12 +23,6 @@ NAMES = ("n1", "n2", "n3")
 SILENCE_SECONDS = 2.0
 REGISTRY = "domain://registry.alpha.example"
 NOBODY = {"resource": "user://alpha.example/nobody"}
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 class Domain:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from stubkit.keys import KeyRing, make_key, save_keys
 from tests.support.postgres import PASSWORD as ENGINE_PASSWORD
-from tests.support.postgres import Postgres, running_postgres
+from tests.support.postgres import Postgres
 from tests.support.rest_server import RestServer, Said, rest_server
 from tests.support.runtime_rig import SESSION, Runtime, a_message, code_and_reason
 from trapezoid.commands import app
@@ -28,12 +28,6 @@ LAMP = f"{AGENT}/lamp-1"
 BO = "hyperty://alpha.example/h-bo"
 PATIENCE_SECONDS = 60
 PASSWORD = "correct horse"
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 def with_accounts_and_push(folder: Path, url: str) -> str:

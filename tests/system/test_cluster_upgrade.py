@@ -11,14 +11,12 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
 import trio
 
-from tests.support.postgres import PASSWORD, Postgres, running_postgres
 from tests.support.runtime_rig import PATIENCE_SECONDS, Runtime, a_message
 from tests.system.one_node import Process
 from tests.system.pair import AGENT, Pair
@@ -58,18 +56,6 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert git("archive", "--format=tar", f"--output={archive}", version) == ""
     shutil.unpack_archive(archive, folder / "tree", filter="data")
     return folder / "tree"
-
-
-@pytest.fixture(scope="module")
-def engine() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
-
-
-@pytest.fixture
-def pair(tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch) -> Pair:
-    monkeypatch.setenv("PGPASSWORD", PASSWORD)
-    return Pair(tmp_path, engine, engine.new_database())
 
 
 async def stopped(process: Process) -> None:

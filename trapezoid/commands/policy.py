@@ -21,12 +21,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _CLASS = "class="
 CLASS_OPTION = "class=WORD: anonymous, proved, user, guest, operator"
 
-app = typer.Typer(help="Test policies.", no_args_is_help=True)
+app = typer.Typer(help="Test and sign policies.", no_args_is_help=True)
 
 
 @app.callback()
 def policy() -> None:
-    """Test policies."""
+    """Test and sign policies."""
 
 
 @app.command("test")

@@ -90,7 +90,7 @@ def erase(
 
 @app.command()
 def adopt(config: Config, json: Json = False) -> None:
-    """Take users, clients and GUIDs from files of before `storage.engine` over into the engine. Nodes may run.
+    """Move users, clients and GUIDs of a node that had no engine from its files into the engine. Nodes may run.
 
     What the engine has under the same name stays as it is there. The files get names that end in `.adopted`.
     """
