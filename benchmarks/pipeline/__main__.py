@@ -1,4 +1,4 @@
-"""`python -m benchmarks.pipeline [--rows N] [--only SHAPE …] [--json FILE]`: Spark and DuckDB do the same in turns."""
+"""`python -m benchmarks.pipeline [--rows N] [--only SHAPE …] [--alone] [--json FILE]`: Spark and DuckDB in turns."""
 
 from __future__ import annotations
 
@@ -35,21 +35,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     wanted = set(arguments.only or [shape.name for shape in SHAPES])
     wanted |= {shape.after for shape in SHAPES if shape.name in wanted and shape.after}
     shapes = [shape for shape in SHAPES if shape.name in wanted]
-    lakes = {shape.lake for shape in shapes}
+    runs = [(shape, engine) for shape in shapes for engine in shape.engines(is_alone=arguments.alone)]
     figures: list[Figures] = []
     planted = Planted()
     with tempfile.TemporaryDirectory(prefix="trapezoid-bench-", dir=arguments.folder) as scratch:
         folder = Path(scratch)
-        if REFINED in lakes:
+        if any(shape.lake == REFINED for shape in shapes):
             console.print(f"making {arguments.rows:,} messages, each recorded twice …")
             planted = _in_own_process(arguments, folder, _FILL, "spark", Planted)
-        if lakes - {REFINED}:
-            console.print(f"making segments with {arguments.rows:,} records …")
-            _in_own_process(arguments, folder, _FILL_SPOOLS, "none", int)
-        for shape in shapes:
-            for engine in shape.engines:
-                figures.append(_in_own_process(arguments, folder, shape.name, engine, Figures))
-                console.print(f"[dim]{shape.name} on {engine}: {figures[-1].cpu_s:.1f} CPU s[/]")
+        for name in sorted({shape.spools[engine] for shape, engine in runs if engine in shape.spools}):
+            console.print(f"making segments with {arguments.rows:,} records: {name} …")
+            _in_own_process(arguments, folder, _FILL_SPOOLS, name, int)
+        for shape, engine in runs:
+            figures.append(_in_own_process(arguments, folder, shape.name, engine, Figures))
+            console.print(f"[dim]{shape.name} on {engine}: {figures[-1].cpu_s:.1f} CPU s[/]")
     verdict = judge(figures, planted, rows=arguments.rows)
     if arguments.json:
         facts = {"rows": arguments.rows, "memory": arguments.memory, "planted": planted, "figures": figures}
@@ -69,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description="Spark beside DuckDB.")
     parser.add_argument("--rows", type=int, default=2_000_000, help="messages; each is recorded by two domains")
     parser.add_argument("--only", nargs="*", choices=[shape.name for shape in SHAPES], help="these shapes alone")
+    parser.add_argument("--alone", action="store_true", help="without DuckDB")
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="figures, what is `wrong`, bars `missed`; - for stdout"
     )
@@ -104,7 +104,7 @@ def _work(arguments: argparse.Namespace) -> int:
         answer: Figures | Planted | int = fill_lake(Lake(Path(folder, REFINED), spark), Plan(messages=arguments.rows))
         spark.stop()
     elif name == _FILL_SPOOLS:
-        answer = make_traffic(Path(folder), arguments.rows)
+        answer = make_traffic(Path(folder), engine, arguments.rows)
     else:
         [shape] = [one for one in SHAPES if one.name == name]
         answer = measure(

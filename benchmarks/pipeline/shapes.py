@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +18,8 @@ from pyspark.sql import functions as F
 
 from benchmarks.pipeline.oracle import answer, numbers, open_oracle, statement
 from benchmarks.pipeline.spools import (
+    IN_COLUMNS,
+    IN_LINES,
     INGESTED,
     INGESTED_LINES,
     ingest_lines_on_spark,
@@ -68,6 +70,7 @@ class Shape:
         lake: Which lake it is about.
         is_sql: Whether Spark's own engine does the work.
         after: What has to have run before, on the same lake.
+        spools: What each engine reads, by its name.
     """
 
     name: str
@@ -79,11 +82,12 @@ class Shape:
     lake: str = REFINED
     is_sql: bool = False
     after: str = ""
+    spools: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def engines(self) -> tuple[str, ...]:
-        """Who can do it, in the order of measuring."""
-        return ("duckdb", "spark") if self.duckdb or self.duckdb_on_files else ("spark",)
+    def engines(self, *, is_alone: bool = False) -> tuple[str, ...]:
+        """Who can do it, in the order of measuring; `is_alone`: Spark only."""
+        has_other = not is_alone and (self.duckdb or self.duckdb_on_files)
+        return ("duckdb", "spark") if has_other else ("spark",)
 
 
 def measure(shape: Shape, engine: str, folder: Path, *, rows: int, memory: str, threads: int) -> Figures:
@@ -251,8 +255,21 @@ SHAPES: Final = (
     Shape(name="baselines-sql", bar_cpu_s=None, spark=_baselines_in_spark_sql, is_sql=True, after="settle"),
     Shape(name="reconcile", bar_cpu_s=30.0, spark=_reconcile_on_spark, duckdb=_reconcile_on_duckdb),
     # Spark takes in columns, and DuckDB the same records in lines, which it can read.
-    Shape(name="ingest", bar_cpu_s=40.0, spark=ingest_on_spark, duckdb_on_files=ingest_on_duckdb, lake=INGESTED),
-    Shape(name="ingest-lines", bar_cpu_s=80.0, spark=ingest_lines_on_spark, lake=INGESTED_LINES),
+    Shape(
+        name="ingest",
+        bar_cpu_s=40.0,
+        spark=ingest_on_spark,
+        duckdb_on_files=ingest_on_duckdb,
+        lake=INGESTED,
+        spools={"spark": IN_COLUMNS, "duckdb": IN_LINES},
+    ),
+    Shape(
+        name="ingest-lines",
+        bar_cpu_s=80.0,
+        spark=ingest_lines_on_spark,
+        lake=INGESTED_LINES,
+        spools={"spark": IN_LINES},
+    ),
     Shape(name="stub-hourly", bar_cpu_s=None, spark=_stub_hours_on_spark, lake=INGESTED, after="ingest"),
     Shape(
         name="stub-hourly-sql",

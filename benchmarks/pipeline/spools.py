@@ -23,28 +23,26 @@ from policy.core.text import PolicyText, load_policies
 
 DOMAINS: Final = 50
 RULES: Final = 80
-TRAFFIC: Final = "traffic"
-TRAFFIC_IN_LINES: Final = "traffic-in-lines"
+IN_COLUMNS: Final = "traffic"
+IN_LINES: Final = "traffic-in-lines"
 INGESTED: Final = "ingested"
 INGESTED_LINES: Final = "ingested-lines"
 
 
-def make_traffic(folder: Path, rows: int) -> int:
-    """Write spools below a folder; says how many message records are in them."""
-    for name, has_blocks in ((TRAFFIC, True), (TRAFFIC_IN_LINES, False)):
-        options = SynthOptions(rows=rows, domains=DOMAINS, has_faults=False, has_blocks=has_blocks)
-        truth = synth(options, folder / name)
-    return truth.records["mdr"]
+def make_traffic(folder: Path, name: str, rows: int) -> int:
+    """Write spools of one form below a folder; says how many message records are in them."""
+    options = SynthOptions(rows=rows, domains=DOMAINS, has_faults=False, has_blocks=name == IN_COLUMNS)
+    return synth(options, folder / name).records["mdr"]
 
 
 def ingest_on_spark(lake: Lake) -> dict[str, int]:
     """Verify, take in and refine everything that nodes wrote in columns."""
-    return _ingest(lake, TRAFFIC)
+    return _ingest(lake, IN_COLUMNS)
 
 
 def ingest_lines_on_spark(lake: Lake) -> dict[str, int]:
     """The same of nodes that write lines, as before version 2."""
-    return _ingest(lake, TRAFFIC_IN_LINES)
+    return _ingest(lake, IN_LINES)
 
 
 def _ingest(lake: Lake, name: str) -> dict[str, int]:
@@ -58,7 +56,7 @@ def _ingest(lake: Lake, name: str) -> dict[str, int]:
 
 def ingest_on_duckdb(connection: duckdb.DuckDBPyConnection, folder: Path) -> dict[str, int]:
     """Read the same messages in lines and write them as Parquet by day; nothing is verified, chained or committed."""
-    segments = str(folder / TRAFFIC_IN_LINES / SPOOL_FOLDER / "*" / "mdr-*.jsonl.zst")
+    segments = str(folder / IN_LINES / SPOOL_FOLDER / "*" / "mdr-*.jsonl.zst")
     target = folder / "by-duckdb"
     lines = connection.read_json(segments, format="newline_delimited", compression="zstd")
     rows = lines.project("*, strftime(make_timestamp(ts_us), '%Y-%m-%d') AS dt")

@@ -55,20 +55,22 @@ class Year:
         lake: Empty at first.
         nodes: Each of a domain of its own.
         messages: By day.
+        faults: Factor on the usual share of faults: so few messages would have none.
     """
 
     lake: Lake
     nodes: int
     messages: int
+    faults: float = 20.0
     day: int = 0
-    _maker: Maker = field(init=False)
-    _seq: np.ndarray[Any, Any] = field(init=False)
+    seq: np.ndarray[Any, Any] = field(init=False)
     """The last number of each node's records."""
+    _maker: Maker = field(init=False)
 
     def __post_init__(self) -> None:
-        plan = Plan(messages=self.messages, domains=self.nodes, pairs=10 * self.nodes, days=1, faults=20.0)
+        plan = Plan(messages=self.messages, domains=self.nodes, pairs=10 * self.nodes, days=1, faults=self.faults)
         self._maker = Maker(plan)
-        self._seq = np.zeros(self.nodes, np.int64)
+        self.seq = np.zeros(self.nodes, np.int64)
 
     def grow(self, until: int) -> None:
         """Bring all days before this one in; bronze and ledger day by day, then what the jobs make of them."""
@@ -79,7 +81,7 @@ class Year:
 
     def bring(self) -> None:
         """One more day: its records and the segments that they came in."""
-        rows, node, hour = self._records()
+        rows, node, hour = self.records(self.messages)
         batch = self.day + 1
         segments = list(self._segments(node, hour))
         columns = {
@@ -98,16 +100,22 @@ class Year:
         Ledger(self.lake).write(segments, batch, self._name())
         self.day += 1
 
+    def pass_by(self, node: np.ndarray[Any, Any]) -> None:
+        """The next day came in by another way, with records of these nodes."""
+        self._numbers(node)
+        self.day += 1
+
     def _name(self) -> str:
         return (START + timedelta(days=FIRST_DAY + self.day)).strftime("%Y-%m-%d")
 
-    def _begin_us(self) -> int:
+    def begin_us(self) -> int:
+        """When the next day begins."""
         return START_US + (FIRST_DAY + self.day) * DAY_US
 
-    def _records(self) -> tuple[pa.Table, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-        """Records of a day, by node and time, with the node and the hour of each."""
-        begin_us = self._begin_us()
-        chunk = self._maker.chunk(FIRST_DAY + self.day, self.messages, begin_us + 10_000_000, DAY_US - 20_000_000)
+    def records(self, messages: int) -> tuple[pa.Table, np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+        """Records of the next day, by node and time, with the node and the hour of each."""
+        begin_us = self.begin_us()
+        chunk = self._maker.chunk(FIRST_DAY + self.day, messages, begin_us + 10_000_000, DAY_US - 20_000_000)
         rows = pa.concat_tables([part.unify_dictionaries() for _, part in chunk], promote_options="permissive")
         rows = rows.append_column("dt", pa.repeat(self._name(), rows.num_rows))
         names = pc.utf8_slice_codeunits(rows.column("our_domain").cast(pa.string()), 1, 4)
@@ -121,8 +129,8 @@ class Year:
         """Each node counts on from the day before."""
         counts = np.bincount(node, minlength=self.nodes)
         starts = np.cumsum(counts) - counts
-        seq = self._seq[node] + np.arange(len(node)) - starts[node] + 1
-        self._seq += counts
+        seq = self.seq[node] + np.arange(len(node)) - starts[node] + 1
+        self.seq += counts
         return pa.array(seq)
 
     def _segments(self, node: np.ndarray[Any, Any], hour: np.ndarray[Any, Any]) -> Iterator[Segment]:
@@ -131,8 +139,8 @@ class Year:
         for place, records in enumerate(counts.tolist()):
             number, of_day = divmod(place, HOURS)
             segno = self.day * HOURS + of_day + 1
-            opened_us = self._begin_us() + of_day * HOUR_US
-            first_seq = int(self._seq[number] + before[place]) + 1
+            opened_us = self.begin_us() + of_day * HOUR_US
+            first_seq = int(self.seq[number] + before[place]) + 1
             name = SegmentName(Kind.MESSAGE, f"mn-1.d{number:03}.example", 1, segno)
             manifest = SegmentManifest(
                 kind=name.kind,
@@ -144,8 +152,8 @@ class Year:
                 records=records,
                 lost_records=0,
                 size_bytes=1000,
-                sha256=_hash(number, segno),
-                prev_sha256=_hash(number, segno - 1) if segno > 1 else "",
+                sha256=segment_hash(number, segno),
+                prev_sha256=segment_hash(number, segno - 1) if segno > 1 else "",
                 min_ts_us=opened_us,
                 max_ts_us=opened_us + HOUR_US - 1,
                 opened_us=opened_us,
@@ -154,10 +162,11 @@ class Year:
                 schema_version=2,
             )
             where = Place("/spool", f"d{number:03}/{name}{MANIFEST_SUFFIX}", 700, opened_us + HOUR_US)
-            yield Segment(where, _hash(number, -segno), manifest, verdict=Verdict.ACCEPTED, rows_good=records)
+            yield Segment(where, segment_hash(number, -segno), manifest, verdict=Verdict.ACCEPTED, rows_good=records)
 
 
-def _hash(node: int, number: int) -> str:
+def segment_hash(node: int, number: int) -> str:
+    """That of a segment's content, which nobody has."""
     return f"{node:08x}{number % (1 << 64):056x}"
 
 

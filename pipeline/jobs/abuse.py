@@ -15,6 +15,7 @@ from pipeline.columns.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED,
 from pipeline.columns.usual import TRAFFIC
 from pipeline.core import alerts
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake.day_state import HOURLY, done_inputs, inputs_by_day, note_done
 from pipeline.lake.tables import Change, Lake
 from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, NODE_OWNER, SILVER_MDR, TRAFFIC_HOURLY
@@ -31,6 +32,7 @@ from pipeline.transforms.abuse import (
 )
 
 APP: Final = "abuse"
+WATCH: Final = "watch-abuse"
 _USUAL_DAYS: Final = 56
 """So many days before: twice the weeks from which on hours of the week are compared."""
 _ORDER: Final = [(name, "ascending") for name in ALERT.key]
@@ -75,6 +77,24 @@ def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) ->
     if not lake.has(TRAFFIC_HOURLY):
         result.warnings.append("nothing is settled yet, so floods cannot be judged: run `settle` first")
         result.exit_code = ExitCode.INCOMPLETE
+    return result
+
+
+def watch(lake: Lake, *, allowed: int = 0) -> JobResult:
+    """Look for abuse on the days whose records or hours have changed since; alerts of others stay. Raises LakeError.
+
+    Args:
+        lake: As for `run`; says in `day_state` which days were looked at.
+        allowed: Alerts of these days that are no reason to end with FINDINGS.
+    """
+    hours, done = done_inputs(lake, HOURLY), done_inputs(lake, WATCH)
+    inputs = inputs_by_day(lake, lake.version(SILVER_MDR))
+    whole = {day: f"{input_}; hours of {hours.get(day, 'none')}" for day, input_ in inputs.items()}
+    days = {day: input_ for day, input_ in whole.items() if done.get(day) != input_}
+    if not days:
+        return JobResult(APP)
+    result = run(lake, days=days, allowed=allowed)
+    note_done(lake, WATCH, days)
     return result
 
 

@@ -55,7 +55,7 @@ def jobs(lake: Lake, what: WholeRun) -> Iterator[tuple[str, Job]]:
     if deployed is not None and proposed is not None:
         yield "replay", lambda: replay.run(lake, deployed, proposed, allowed=what.allowed)
     yield "stubs", lambda: stubs.run(lake)
-    yield "abuse", lambda: abuse.run(lake, allowed=what.allowed)
+    yield "abuse", lambda: abuse.watch(lake, allowed=what.allowed)
     yield "audit", lambda: audit.run(lake)
     yield "report", lambda: report.run(lake, out=what.out)
 

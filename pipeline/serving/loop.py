@@ -27,11 +27,9 @@ from pipeline.core.utc_days import end_us
 from pipeline.jobs import abuse, compact, partners, reconcile, refine, report, retention, settle, stubs
 from pipeline.jobs.ingest import Ingest
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.lake.day_state import HOURLY, done_inputs, inputs_by_day, note_done
 from pipeline.lake.store_path import location
 from pipeline.lake.table_log import LakeError
 from pipeline.lake.tables import Lake
-from pipeline.schemas import SILVER_MDR
 from pipeline.segments.node_keys import Trust
 from pipeline.serving import exchanging
 from pipeline.serving.alert_sinks import send_new, sinks_of
@@ -48,7 +46,6 @@ FAILURES: Final = 3
 """So does a job that fails so often in a row."""
 NEWS_S: Final = 2 * 86_400
 """Alerts of earlier hours are no news."""
-WATCH: Final = "watch-abuse"
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +92,7 @@ class Work:
         return {
             "ingest": self._ingest.run,
             "refine": lambda: refine.run(self.lake),
-            "abuse": self._watch,
+            "abuse": lambda: abuse.watch(self.lake),
             "alerts": self._send,
             "settle": lambda: settle.run(self.lake),
             "reconcile": lambda: reconcile.run(self.lake),
@@ -107,18 +104,6 @@ class Work:
             "retention": self._retain,
             "compact": lambda: compact.run(self.lake),
         }
-
-    def _watch(self) -> JobResult:
-        """Look for abuse on the days whose records or hours have changed since."""
-        hours, done = done_inputs(self.lake, HOURLY), done_inputs(self.lake, WATCH)
-        inputs = inputs_by_day(self.lake, self.lake.version(SILVER_MDR))
-        whole = {day: f"{input_}; hours of {hours.get(day, 'none')}" for day, input_ in inputs.items()}
-        days = {day: input_ for day, input_ in whole.items() if done.get(day) != input_}
-        if not days:
-            return JobResult("abuse")
-        result = abuse.run(self.lake, days=days)
-        note_done(self.lake, WATCH, days)
-        return result
 
     def _send(self) -> JobResult:
         since_us = int((time.time() - NEWS_S) * 1e6)

@@ -188,7 +188,7 @@ JOBS: Final[dict[str, tuple[Begin, Job]]] = {
     "invoice": (a_month, _invoice),
     "exchange": (two_operators, _exchange),
     "stubs": (three_days, lambda lake, _: stubs.run(lake)),
-    "abuse": (three_days, lambda lake, _: abuse.run(lake)),
+    "abuse": (three_days, lambda lake, _: abuse.watch(lake)),
     "retention": (
         three_days,
         lambda lake, _: retention.run(lake, today=date(2026, 3, 4), keep_days=2, vacuum_after_s=0),

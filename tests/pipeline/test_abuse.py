@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
@@ -12,8 +13,9 @@ from pipeline.core.alerts import SPOOFS_SEVERE
 from pipeline.core.thresholds import FAN_OUT_RECIPIENTS
 from pipeline.jobs import abuse
 from pipeline.lake.local_rows import local_frame
+from pipeline.lake.tables import Lake
 from pipeline.lake.worker_rows import WorkerRows, rows_of
-from pipeline.schemas import BRONZE_LINK_EVENT, DOMAIN_BASELINE, TRAFFIC_HOURLY
+from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.transforms.abuse import usual_hours
 from policy.core.engine import CompiledPolicies, Effect, Facts
 from policy.core.text import PolicyText, load_policies
@@ -223,3 +225,16 @@ def test_sender_that_is_no_harmless_address_gets_into_no_policy(alerts: Alerts, 
 def test_alerts_of_a_day_are_dated_by_it(alerts: Alerts) -> None:
     [alert] = alerts[peer_of("next day")]
     assert (alert["dt"], alert["hour_us"]) == ("2026-03-03", MONDAY_US + DAY_US)
+
+
+def test_only_days_with_news_are_watched_and_alerts_of_others_stay(lake: Lake) -> None:
+    many = to_many(FAN_OUT_RECIPIENTS, batch=1)
+    lake.commit(silver(lake.spark, many), SILVER_MDR)
+    assert abuse.watch(lake).rows[ALERT.name] == 1
+    assert not abuse.watch(lake).rows
+    first = [Path(str(lake.path_of(SILVER_MDR, file))) for file in lake.files(SILVER_MDR)]
+    lake.commit(silver(lake.spark, to_many(FAN_OUT_RECIPIENTS, batch=2, ts_us=MONDAY_US + DAY_US)), SILVER_MDR)
+    for path in first:
+        path.unlink()  # who looks at it fails
+    assert abuse.watch(lake).rows[ALERT.name] == 1
+    assert {row["dt"] for row in lake.read_small(ALERT).to_pylist()} == {"2026-03-02", "2026-03-03"}
