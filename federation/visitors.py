@@ -8,6 +8,7 @@ from federation.core.auth import Claims
 from federation.decision_records import DecisionRecords
 from federation.link_context import LinkContext, Refusal
 from policy.core.engine import Facts
+from policy.core.gate import Gate
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.message import Message
@@ -35,15 +36,26 @@ class Visitors:
         Raises:
             PeerError: AUTH_POLICY when our policy does not talk to that domain, DRAINING when this node stops.
         """
-        domain = claims.iss
+        self._check_way(claims.iss)
+        decisions, domain = self._decisions, claims.iss
+        if not may_talk(decisions, domain, greeting(claims.node, self._rules.ours.node), is_visit=True):
+            raise _unwelcome(domain)
+
+    def foresee(self, claims: Claims) -> None:
+        """Raise what `check` would, rates aside; counts, records and changes nothing."""
+        self._check_way(claims.iss)
+        probe, gate = greeting(claims.node, self._rules.ours.node), self._decisions.gate
+        if not gate.foresee(_peer_facts(gate, claims.iss, probe)).permitted:
+            raise _unwelcome(claims.iss)
+
+    def _check_way(self, domain: str) -> None:
+        """Raises PeerError for a domain that comes another way, or comes when this node stops."""
         if self.is_draining:
             raise PeerError(Code.DRAINING, "this node stops", domain=domain)
         if self._rules.interworking.admission(domain) is not None:
             raise PeerError(Code.AUTH_POLICY, "this domain speaks through its interworking stub only", domain=domain)
         if domain in self._terms.chosen:
             raise PeerError(Code.AUTH_POLICY, "this domain speaks through the stub chosen here only", domain=domain)
-        if not may_talk(self._decisions, domain, greeting(claims.node, self._rules.ours.node), is_visit=True):
-            raise PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
 
 
 def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:
@@ -55,10 +67,18 @@ def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_vi
         message: The first one, or a greeting when there is none yet.
         is_visit: It comes to us; otherwise somebody here wants to go there.
     """
-    from_domain, link_class = domain_of(message.from_), decisions.gate.class_of(domain)
-    facts = Facts("peer", message, from_domain, domain, domain, len(message.raw), 0, time.time(), link_class=link_class)
+    facts = _peer_facts(decisions.gate, domain, message)
     group, source = ("visits", domain) if is_visit else ("first contacts", message.from_)
     return decisions.judge(facts, group=group, source=source).permitted
+
+
+def _peer_facts(gate: Gate, domain: str, message: Message) -> Facts:
+    from_domain, link_class = domain_of(message.from_), gate.class_of(domain)
+    return Facts("peer", message, from_domain, domain, domain, len(message.raw), 0, time.time(), link_class=link_class)
+
+
+def _unwelcome(domain: str) -> PeerError:
+    return PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
 
 
 def greeting(sender: str, node: str) -> Message:

@@ -67,7 +67,12 @@ from msg_node.wiring.block_lists import build_block_lists
 from msg_node.wiring.bus import build_bus
 from msg_node.wiring.cluster import HeldName, held_name
 from msg_node.wiring.discovery import build_discovery
-from msg_node.wiring.federation import build_acceptor, build_link_context, build_supervision
+from msg_node.wiring.federation import (
+    build_acceptor,
+    build_link_context,
+    build_reverse_checks,
+    build_supervision,
+)
 from msg_node.wiring.foundation import Foundation, build_foundation
 from msg_node.wiring.mqtt import build_mqtt
 from msg_node.wiring.nodes import build_nodes, connect_links
@@ -169,6 +174,8 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
     if node.site is not None:
         node.site.serve_status(partial(node_status, node))
         node.site.serve_metrics(partial(node_metrics, node), MEDIA_TYPE)
+        if node.reverse_checks is not None:
+            node.site.serve_reverse_checks(node.reverse_checks)
         node.site.serve_readiness(node.problems, node.expiries.warnings)
     listeners = await _listen(settings)
     drain = drain_of(node)
@@ -307,6 +314,7 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         levels=node.levels,
         listener=node.listener,
         acceptor=node.acceptor,
+        reverse_checks=node.reverse_checks,
         site=node.site,
         traffic=node.traffic,
         state=node.state,
@@ -434,6 +442,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
         dialler=discovery.dialler,
         trust=trust,
         acceptor=acceptor,
+        reverse_checks=build_reverse_checks(settings, trust, federation),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from federation.dialler import Dialler
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
+from federation.reverse_check import ReverseChecks
 from federation.router import Federation
 from federation.traces import Traces
 from msg_node.admin.administration import Administration
@@ -83,6 +84,7 @@ class Node:
     dialler: Dialler
     trust: Trust
     acceptor: LinkAcceptor | None
+    reverse_checks: ReverseChecks | None
     started_at: float = field(default_factory=time.time)
     log: LogTail = field(default_factory=LogTail)
     levels: LogLevels = field(default_factory=LogLevels)

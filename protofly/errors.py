@@ -180,6 +180,7 @@ class Code(Enum):
     AUTH_KEY_UNKNOWN = (401, "auth-key-unknown")
     AUTH_KEY_REVOKED = (401, "auth-key-revoked")
     AUTH_SIGNATURE = (401, "auth-signature")
+    AUTH_UNPROVED = (401, "auth-unproved")
     AUTH_POLICY = (403, "auth-policy")
     AUTH_LIMIT = (429, "auth-limit")
 

@@ -375,6 +375,8 @@ TOKENS_PER_MINUTE: Final = 10
 HANDSHAKE_SECONDS: Final = 10.0
 PENDING_LINKS: Final = 256  # links that prove themselves at once; each may cost a look-up of ours
 PENDING_LINKS_PER_ADDRESS: Final = 16
+PENDING_REVERSE_CHECKS: Final = 64
+PENDING_REVERSE_CHECKS_PER_ADDRESS: Final = 4
 ALIAS_SECONDS: Final = 3.0  # within a handshake; an alias that takes longer counts once it is known
 ALIASES_PER_PEER: Final = 8  # names that a peer may have looked up as its aliases
 

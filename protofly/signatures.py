@@ -159,7 +159,7 @@ class SigningKey:
 @lru_cache(maxsize=1024)
 def _public_key(alg: str, pub: str) -> Ed25519PublicKey | ec.EllipticCurvePublicKey | None:
     """The key behind a record, or None if it is malformed or weak."""
-    raw = _from_base64url(pub)
+    raw = from_base64url(pub)
     try:
         if alg == "p256":
             # One encoding only: the same key under two spellings must not count twice.
@@ -339,10 +339,10 @@ def base64url(raw: bytes) -> str:
 
 def is_fingerprint(text: str) -> bool:
     """True if a text can be a SHA-256 in base64url: 43 characters, in the one spelling that 32 bytes have."""
-    return len(_from_base64url(text)) == hashlib.sha256().digest_size
+    return len(from_base64url(text)) == hashlib.sha256().digest_size
 
 
-def _from_base64url(text: str) -> bytes:
+def from_base64url(text: str) -> bytes:
     """Decode base64url; b"" unless `text` is the one canonical spelling of its bytes."""
     try:
         raw = base64.urlsafe_b64decode(text + "==")  # padding that is too long is ignored

@@ -55,6 +55,9 @@ _ADVICE = {
     Side.REFUSAL: {
         "auth-policy": "they do not admit our domain: ask them for a [[peer]] entry that names us",
         "domain-blocked": "they do not admit our domain: ask them for a [[peer]] entry that names us",
+        "auth-unproved": "they could not verify who we are: either they have no [[peer]] entry for our domain, and "
+        "then look nothing of it up, or they do not find what we publish. Ask them for the entry; if there is one, "
+        "run `trapezoid check --online`",
         "auth-stale": _CLOCKS,
         "issued-in-future": _CLOCKS,
         "document-expired": "what we publish has expired for them: `trapezoid publish`; and " + _CLOCKS,

@@ -141,6 +141,13 @@ class SiteSettings(ProxiedSettings, frozen=True, kw_only=True, forbid_unknown_fi
             "and none behind a proxy."
         ),
     ] = ""
+    reverse_check: Annotated[
+        bool,
+        Meta(
+            description="Answer another domain that proves itself whether a link of it would be admitted, and by which "
+            "code not; nobody learns anything about others. With `[publish]` only."
+        ),
+    ] = True
     connections: Annotated[PositiveInt, Meta(description="Maximum number of connections.")] = limits.WEB_CONNECTIONS
     connections_per_address: Annotated[
         PositiveInt,

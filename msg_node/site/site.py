@@ -23,6 +23,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from federation.reverse_check import ReverseChecks
 from msg_node.connectors.http_line import remote_of
 from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
@@ -31,6 +32,7 @@ from msg_node.site.pages import JSON, published_routes
 from msg_node.site.partner_inbox import PartnerInbox
 from msg_node.site.process_metrics import of_processes
 from msg_node.site.publisher import Publisher, make_publisher
+from msg_node.site.reverse_check_page import ReverseCheckPage
 from protofly.documents import SigningKey
 from protofly.errors import MisuseError, PeerError, SettingsError
 
@@ -74,6 +76,7 @@ class Site:
         self._publisher = publisher
         self.inbox: PartnerInbox | None = None
         """Takes files of partners, if the settings name some."""
+        self._reverse_checks: ReverseChecks | None = None
         self._readiness: Readiness = tuple
         self._warnings: Readiness = tuple
         self._status: Status | None = None
@@ -109,6 +112,10 @@ class Site:
         """Let `readiness` decide at `/readyz`; what `warnings` returns is shown beside it and decides nothing."""
         self._readiness, self._warnings = readiness, warnings
 
+    def serve_reverse_checks(self, checks: ReverseChecks) -> None:
+        """Answer domains that prove themselves whether a link of theirs would be admitted, if the settings allow it."""
+        self._reverse_checks = checks
+
     def show(self, context: ssl.SSLContext | None) -> None:
         """Show another certificate from the next connection on."""
         if self.server is not None:
@@ -138,6 +145,8 @@ class Site:
         ]
         if self.inbox is not None:
             routes += self.inbox.routes()
+        if self._reverse_checks is not None:
+            routes += ReverseCheckPage(self._reverse_checks, lambda: self._settings.reverse_check).routes()
         if self._publisher is not None:
             routes += published_routes(self._publisher)
         return Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})

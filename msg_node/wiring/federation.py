@@ -23,12 +23,14 @@ from federation.link_context import (
     OurNames,
 )
 from federation.link_records import Recording
+from federation.reverse_check import ReverseChecks
 from federation.router import Federation
 from federation.stub_host import StubHost
 from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
 from msg_node.registries.stub_leases import StubLeases
+from msg_node.settings.model import Settings
 from msg_node.storage.stop_mark import StopMark
 from msg_node.wiring import meaning
 from msg_node.wiring.allocated_addresses import AllocatedAddresses
@@ -137,3 +139,10 @@ def build_acceptor(
         bindings=meaning.bindings(settings),
         admit=admit,
     )
+
+
+def build_reverse_checks(settings: Settings, trust: Trust, federation: Federation) -> ReverseChecks | None:
+    """Make what answers other domains whether they would be admitted, None if this node publishes nothing."""
+    if settings.publish is None or settings.site is None:
+        return None
+    return ReverseChecks(trust.identity, bindings=meaning.site_bindings(settings), foresee=federation.visitors.foresee)

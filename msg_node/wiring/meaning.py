@@ -326,8 +326,16 @@ def listener_options(settings: Settings) -> ListenerOptions:
 
 def bindings(settings: Settings) -> frozenset[str]:
     """Return what a channel to us may be bound to: the certificate that we serve, or those that proxies of ours do."""
-    listen = settings.listen
-    shown = listen.proxy_certificates if listen.certificate is None else (listen.certificate,)
+    return _bindings_of(settings, settings.listen.certificate)
+
+
+def site_bindings(settings: Settings) -> frozenset[str]:
+    """Return the same for the site, in front of which are the proxies of the listener, if any."""
+    return _bindings_of(settings, None if settings.site is None else settings.site.certificate)
+
+
+def _bindings_of(settings: Settings, certificate: Path | None) -> frozenset[str]:
+    shown = settings.listen.proxy_certificates if certificate is None else (certificate,)
     return frozenset(_binding(file) for file in shown) or frozenset({channel_binding(b"")})
 
 

@@ -17,6 +17,7 @@ from federation.domain_link import reclassify
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import BorderRules
 from federation.resolver import Resolver
+from federation.reverse_check import ReverseChecks
 from federation.router import Federation
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
@@ -54,6 +55,7 @@ class Reloadable:
         levels: Levels of the log.
         listener: Shows the certificate of `[listen]`.
         acceptor: Knows to what links may be bound.
+        reverse_checks: Know to what their proofs may be bound.
         site: Shows that of `[site]`.
         traffic: Has figures of the domains that are named.
         state: Sessions, and what proofs count.
@@ -77,6 +79,7 @@ class Reloadable:
     levels: LogLevels
     listener: Listener
     acceptor: LinkAcceptor | None
+    reverse_checks: ReverseChecks | None
     site: Site | None
     traffic: Traffic
     state: NodeState

@@ -74,6 +74,8 @@ class Reloading:
         parts.listener.context = loaded.listener
         if parts.acceptor is not None:
             parts.acceptor.bindings |= loaded.bindings
+        if parts.reverse_checks is not None:
+            parts.reverse_checks.bindings |= loaded.site_bindings
         if parts.site is not None:
             parts.site.show(loaded.site)
         if self.admin_site is not None:

@@ -33,6 +33,7 @@ class LoadedTls:
     site: ssl.SSLContext | None
     admin: ssl.SSLContext | None
     bindings: frozenset[str]
+    site_bindings: frozenset[str]
     stamps: _Stamps
 
 
@@ -44,14 +45,15 @@ def load_tls(settings: Settings) -> LoadedTls:
     """
     stamps = _stamps(settings)
     try:
-        bindings = meaning.bindings(settings)
+        bindings, site_bindings = meaning.bindings(settings), meaning.site_bindings(settings)
     except (OSError, ValueError) as exc:
-        raise SettingsError(f"listen.certificate, listen.proxy_certificates: {exc}") from exc
+        raise SettingsError(f"listen.certificate, listen.proxy_certificates, site.certificate: {exc}") from exc
     return LoadedTls(
         meaning.server_context(settings),
         meaning.site_context(settings.site, "site"),
         meaning.site_context(settings.admin, "admin"),
         bindings,
+        site_bindings,
         stamps,
     )
 

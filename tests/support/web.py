@@ -11,6 +11,7 @@ from pathlib import Path
 import trio
 import trustme
 
+from federation.reverse_check import ReverseChecks
 from msg_node.connectors.web_server import WebServer
 from msg_node.settings.model import SiteSettings
 from msg_node.site.site import Site
@@ -77,7 +78,9 @@ class WebRig:
 
 
 @asynccontextmanager
-async def web_rig(folder: Path | None = None, **settings: object) -> AsyncIterator[WebRig]:
+async def web_rig(
+    folder: Path | None = None, *, reverse_checks: ReverseChecks | None = None, **settings: object
+) -> AsyncIterator[WebRig]:
     """A site with health and status pages; with a folder for its certificate, over TLS."""
     authority = None
     if folder is None:
@@ -91,6 +94,8 @@ async def web_rig(folder: Path | None = None, **settings: object) -> AsyncIterat
         settings |= {"certificate": chain, "key": chain}
     site = Site(SiteSettings(port=0, **settings))  # type: ignore[arg-type]
     site.serve_status(lambda: {"links": []})
+    if reverse_checks is not None:
+        site.serve_reverse_checks(reverse_checks)
     async with trio.open_nursery() as nursery:
         await nursery.start(site.run)
         rig = WebRig(site, authority)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+
+import trio
 
 from catalogue_client.trust_store import TrustStore
 from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
 from stubs_cache.store import load_secret
+from trapezoid.admin_client import ask_node
 from trapezoid.peer_check import Outcome, Report, Verdict, check_domain, check_ourselves
-from trapezoid.peer_check.report import STEPS
+from trapezoid.peer_check.report import STEPS, StepResult
 
 from .systems import running_system
 
@@ -34,6 +38,7 @@ async def test_every_step_is_tried_and_nothing_is_remembered(tmp_path: Path) -> 
         assert list(dict.fromkeys(one.step for one in report.results)) == list(STEPS)
         assert not [one for one in report.results if one.outcome is Outcome.FAILED]
         assert outcomes(report)["authentication"] is Outcome.OK
+        assert outcomes(report)["reverse"] is Outcome.OK
         assert remembered(settings) == []
         ours = await check_ourselves(load_settings(system.b.folder.settings))
         assert not [one for one in ours.results if one.outcome is Outcome.FAILED]
@@ -61,3 +66,34 @@ async def test_first_step_that_fails_has_the_code_and_later_ones_are_skipped(tmp
         assert unknown.verdict is Verdict.BROKEN
         own = await check_domain(settings, "a.example", connects=False)
         assert [one.code for one in own.results if one.outcome is Outcome.FAILED] == ["own-domain"]
+
+
+async def test_reverse_step_says_by_which_code_the_partner_would_refuse_us(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        settings = load_settings(system.a.folder.settings)
+
+        async def reverse() -> StepResult:
+            report = await check_domain(settings, B, connects=False)
+            [result] = [one for one in report.results if one.step == "reverse"]
+            assert (report.verdict is Verdict.BROKEN) is (result.outcome is Outcome.FAILED)
+            return result
+
+        async def order(operation: str, **arguments: object) -> None:
+            await trio.to_thread.run_sync(partial(ask_node, system.b.folder.data, operation, arguments))
+
+        admitted = await reverse()
+        assert (admitted.outcome, admitted.code, admitted.hint) == (Outcome.OK, "ok", "")
+        assert admitted.milliseconds > 0
+        await order("peer block", domain="a.example", reason="a secret of theirs")
+        refused = await reverse()
+        assert (refused.outcome, refused.code) == (Outcome.FAILED, "auth-policy")
+        assert "[[peer]]" in refused.hint
+        assert "secret" not in repr(refused)
+        await order("peer unblock", domain="a.example")
+        assert (await reverse()).outcome is Outcome.OK
+        settings_of_b = system.b.folder.settings
+        text = settings_of_b.read_text()
+        settings_of_b.write_text(text.replace("[site]", "[site]\nreverse_check = false"))
+        await order("reload")
+        silent = await reverse()
+        assert (silent.outcome, silent.code) == (Outcome.SKIPPED, "not-offered")

@@ -31,6 +31,7 @@ STEPS: Final = (
     "stub",
     "endpoint",
     "authentication",
+    "reverse",
 )
 """The steps in their order. A step that needs an earlier one is skipped when that failed."""
 

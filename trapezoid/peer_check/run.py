@@ -11,10 +11,12 @@ from urllib.parse import urlsplit
 import trio
 
 from catalogue_client.core.location import Location
+from catalogue_client.core.state import DomainTrust
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.core.contact_trouble import Side
 from federation.dialler import Dialler
 from federation.egress import LineOpener
+from federation.identity import Identity
 from federation.name_client import DnsClient
 from federation.visitors import greeting
 from msg_node.settings.model import PeerSettings, Settings
@@ -22,12 +24,13 @@ from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 from policy.core.model import Facts
 from protofly.address import valid_domain
-from protofly.errors import Code, PeerError
+from protofly.errors import Code, MisuseError, PeerError
 from trapezoid.peer_check.chosen_steps import check_chosen, is_chosen
 from trapezoid.peer_check.document_steps import read_documents, read_stub, scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, find_location, reach
 from trapezoid.peer_check.report import STEPS, Outcome, Report
-from trapezoid.peer_check.stub_steps import authenticate, check_module, reach_endpoints
+from trapezoid.peer_check.reverse_step import ask_back
+from trapezoid.peer_check.stub_steps import authenticate, check_module, identity_of, our_key, reach_endpoints
 from wire.core.network import parse_networks
 
 CHECK_SECONDS: Final = 120.0
@@ -115,6 +118,7 @@ async def _check_published(report: Report, settings: Settings, domain: str, *, c
     peer = _entry(settings, domain)
     if peer is not None and is_chosen(peer):
         await check_chosen(report, settings, tools, peer, connects=connects)
+        report.skip("the [[peer]] entry chooses the stub", "reverse")
         return
     location = await find_location(report, names, domain, meaning.peer_entries(settings).get(domain))
     if location is None:
@@ -133,14 +137,28 @@ async def _check_published(report: Report, settings: Settings, domain: str, *, c
         report.skip("the documents were not believed", *STEPS[10:])
         return
     if stub is None:
-        report.skip("there is no stub", *STEPS[12:])
-        return
-    check_module(report, stub)
-    await reach_endpoints(report, LineOpener(dialler, tools.tls_context), stub)
-    if connects and report.has_passed("stub"):
-        await authenticate(report, settings, _entry(settings, domain), stub, trust)
+        report.skip("there is no stub", "stub", "endpoint", "authentication")
     else:
-        report.skip("not asked for (`--connect`)", "authentication")
+        check_module(report, stub)
+        await reach_endpoints(report, LineOpener(dialler, tools.tls_context), stub)
+        if connects and report.has_passed("stub"):
+            await authenticate(report, settings, peer, stub, trust)
+        else:
+            report.skip("not asked for (`--connect`)", "authentication")
+    if is_ours:
+        report.skip("it is our own domain", "reverse")
+    else:
+        await ask_back(report, tools, location, _prover(settings))
+
+
+def _prover(settings: Settings) -> Identity | None:
+    """What signs our proof, None if we publish nothing. Raises SettingsError."""
+
+    async def trust_of(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:  # noqa: ARG001
+        raise MisuseError("this identity proves, and verifies nobody")
+
+    key = our_key(settings)
+    return None if key is None else identity_of(settings, key, trust_of)
 
 
 def _where(location: Location) -> tuple[str, int, str]:

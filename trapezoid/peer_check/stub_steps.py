@@ -11,7 +11,7 @@ from catalogue_client.core.state import DomainTrust
 from federation.core.contact_trouble import Side
 from federation.egress import LineOpener
 from federation.error_groups import first_error
-from federation.identity import Identity
+from federation.identity import Identity, TrustOf
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.site.site import Site
 from protofly.documents import SigningKey
@@ -54,25 +54,31 @@ async def _open_once(opener: LineOpener, url: str, domain: str) -> None:
         raise TransportError(Code.FETCH_TIMEOUT, detail, phase="connect") from None
 
 
+def our_key(settings: Settings) -> SigningKey | None:
+    """The key that proves our node, None if it publishes none. Raises SettingsError."""
+    return None if settings.site is None else Site.from_settings(settings).node_key
+
+
+def identity_of(settings: Settings, key: SigningKey, trust_of: TrustOf) -> Identity:
+    """Our node, with this key."""
+    node = f"runtime://{settings.node.domain}/{settings.node.name}"
+    return Identity(node=node, domains=list(settings.own_domains), key=key, trust_of=trust_of)
+
+
 async def authenticate(
     report: Report, settings: Settings, peer: PeerSettings | None, stub: VerifiedStub, trust: DomainTrust | None
 ) -> None:
     """The step `authentication`: the stub runs until both sides have proved themselves; no message is sent."""
     with report.step("authentication", f"{stub.domain} and {settings.node.domain}", side=Side.REFUSAL) as result:
-        site = Site.from_settings(settings) if settings.site is not None else None
-        published = site.node_key if site is not None else None
+        published = our_key(settings)
 
         async def trust_of(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:  # noqa: ARG001
             if trust is None or domain != trust.domain:
                 raise HostError(Code.BROKEN_TRUST, f"nothing of {domain} is believed")
             return trust
 
-        identity = Identity(
-            node=f"runtime://{settings.node.domain}/{settings.node.name}",
-            domains=list(settings.own_domains),
-            key=published or SigningKey.from_seed("unpublished", token_bytes(32)),
-            trust_of=trust_of,
-        )
+        key = published or SigningKey.from_seed("unpublished", token_bytes(32))
+        identity = identity_of(settings, key, trust_of)
         candidate = Candidate(
             stub=stub,
             configuration={} if peer is None else dict(peer.configuration),

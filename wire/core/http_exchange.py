@@ -41,12 +41,14 @@ class OutgoingRequest:
         headers: Further headers, besides `Host`, `User-Agent` and those about the body.
         method: A standard method; `HEAD` has an answer without body.
         body: Sent unless it is empty.
+        keeps_line: Another request follows on the same line.
     """
 
     url: str
     headers: Mapping[str, str]
     method: str = "GET"
     body: bytes = b""
+    keeps_line: bool = False
 
     def data(self, protocol: h11.Connection) -> bytes:
         """The request as bytes to send."""
@@ -54,7 +56,7 @@ class OutgoingRequest:
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         host = parts.netloc.removesuffix(_DEFAULT_PORTS[parts.scheme])
         whole = [("Host", host), ("User-Agent", "trapezoid"), ("Accept-Encoding", "identity")]
-        whole += [("Connection", "close"), *self.headers.items()]
+        whole += [*([] if self.keeps_line else [("Connection", "close")]), *self.headers.items()]
         if self.body or self.method not in {"GET", "HEAD"}:
             whole.append(("Content-Length", str(len(self.body))))
         request = h11.Request(method=self.method, target=target, headers=whole)

@@ -49,7 +49,7 @@ _RELOADABLE: Final = re.compile(
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",
             r"listen\.(proxy_certificates|unopened_per_second)",
-            r"site\.(status_token_sha256|connections|connections_per_address|requests_per_second)",
+            r"site\.(status_token_sha256|connections|connections_per_address|requests_per_second|reverse_check)",
             r"node\.drain_seconds",
             r"log\.level",
             r"records\.keep_days(\..*)?",

@@ -128,6 +128,7 @@ EFFECTS: dict[str, Effect] = {
     "site.connections": Effect(9, lambda node: site(node)._table._most),
     "site.connections_per_address": Effect(99, lambda node: site(node)._table._most_per_address),
     "site.requests_per_second": Effect(3.0, lambda node: site(node)._requests._limit),
+    "site.reverse_check": Effect(False, lambda node: node.site and node.site._settings.reverse_check),
     "listen.unopened_per_second": Effect(3.0, lambda node: node.listener.half_open._unopened._limit),
     "listen.trusted_proxies": Effect(["192.0.2.1"], lambda node: node.listener.proxies.include("192.0.2.1")),
     "listen.client_address_from": Effect("forwarded", lambda node: node.listener.proxies.client_address_from),
