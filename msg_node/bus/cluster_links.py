@@ -16,13 +16,14 @@ import msgspec
 import trio
 
 from federation.link_context import Refusal
-from federation.outward_flow import OutwardFlow
 from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.requests_elsewhere import RequestsElsewhere
+from msg_node.bus.runs_abroad import RunsAbroad
 from msg_node.bus.send_queues import Links
+from msg_node.bus.session_flow import Outward
 from msg_node.cluster.core.node_contents import LINK_UP, MOVES, Passed, key_content
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.congestion import Congestible
@@ -55,6 +56,7 @@ class ClusterLinks:
 
     Attributes:
         requests: Those that other nodes have.
+        runs: Messages of flows to nodes with links, and of those to links of ours.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class ClusterLinks:
         self._waiting: AwaitedPlaces[bool] = AwaitedPlaces()
         self.clock: Callable[[], float] = time.monotonic
         self.requests = RequestsElsewhere(lambda key: bool(state.holders.speaker_of(key)), lambda: self.clock())
+        self.runs = RunsAbroad(links, node_bus, places, self.requests)
         places.on_settled = self._settled
 
     async def run(self) -> None:
@@ -108,9 +111,11 @@ class ClusterLinks:
             return self._pass_on(place, replace(passed, moves=passed.moves + 1))
         return self._send_elsewhere(domain, passed.message, passed.roles)
 
-    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
-        """See `Links`: what goes to a node of our own is judged there, each message by itself."""
-        return self._links.flow(domain, message, roles) if self._places.has(domain) else None
+    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> Outward | None:
+        """See `Links`: what goes to the node with the link is judged there."""
+        if self._places.has(domain):
+            return self._links.flow(domain, message, roles)
+        return self.runs.way(domain, message, roles)
 
     def reach(self, domain: str, message: Message, roles: frozenset[str]) -> Refusal | None:
         """See `OutboundLinks`. Where another node has the link, what is kept here goes there (`WorkMoves`)."""
@@ -148,6 +153,7 @@ class ClusterLinks:
             return self._wait(domain, message, roles)
         refusal = self._pass_on(node, Passed(message, roles, domain=domain))
         if refusal is None:
+            self.runs.sent += 1
             self.requests.went(message)
         elif refusal.code is Code.NOT_CONNECTED:
             self._places.look_again(domain)

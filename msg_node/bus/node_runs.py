@@ -65,11 +65,11 @@ class RunsToNodes:
         bus, node = self.bus, node_name(self.name(number))
         if bus.congested(node) is not None or node not in bus.connected:
             return 0
-        fitting = _fitting(run)
-        if not fitting or bus.send(node, encode_run(self.head(run[0], roles), fitting)) is not None:
+        part = fitting(run)
+        if not part or bus.send(node, encode_run(self.head(run[0], roles), part)) is not None:
             return 0
-        self.send_queues.counters[NodeCount.DELIVERED] += len(fitting)
-        return len(fitting)
+        self.send_queues.counters[NodeCount.DELIVERED] += len(part)
+        return len(part)
 
     def blocker(self, number: int) -> Congestible | None:
         """Those who wait for a node, if senders should pause for it."""
@@ -90,7 +90,8 @@ class RunsToNodes:
         return head
 
 
-def _fitting(run: Sequence[Message]) -> Sequence[Message]:
+def fitting(run: Sequence[Message]) -> Sequence[Message]:
+    """The first messages of a flow, as many as go in one run."""
     size_bytes = 0
     for index, message in enumerate(run):
         size_bytes += len(message.raw)

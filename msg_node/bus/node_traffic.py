@@ -46,7 +46,7 @@ from msg_node.cluster.core.node_contents import (
     key_content,
     key_of,
 )
-from msg_node.cluster.core.runs import RUN
+from msg_node.cluster.core.runs import RUN, RUN_ABROAD
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.links import is_node
 from msg_node.kernel.resources import Shape, shape_of
@@ -222,15 +222,20 @@ class NodeTraffic:
         for content in contents:
             if content[:1] in (QUESTION, ANSWER) or self._link_returned(node, content):
                 continue  # who asked waits no longer than a moment
-            if content[:1] not in (MESSAGE, ACTION, ABROAD, RUN):
+            if content[:1] not in (MESSAGE, ACTION, ABROAD, RUN, RUN_ABROAD):
                 self._interest.lost_word(node)
                 continue
-            is_run = content[:1] == RUN
-            for message in self._runs.read(content) if is_run else [decode_passed(content).message]:
+            for message in self._messages_of(content):
                 self.links.requests.returned(message)
                 self._routing.forget(message.to_key)
                 self._refusals.undelivered(message, Code.NOT_CONNECTED)
         self._send_queues.wake()
+
+    def _messages_of(self, content: bytes) -> list[Message]:
+        """The messages of a content that came back."""
+        if content[:1] == RUN:
+            return self._runs.read(content)
+        return self.links.runs.read(content) if content[:1] == RUN_ABROAD else [decode_passed(content).message]
 
     def _link_returned(self, node: str, content: bytes) -> bool:
         """Take back a content about a link that moves; False if it is none."""
@@ -252,8 +257,8 @@ class NodeTraffic:
             self._route(decode_passed(content), number, now)
         elif kind == ACTION:
             self._take_action(decode_passed(content), number, now)
-        elif kind == ABROAD:
-            self._send_abroad(decode_passed(content))
+        elif kind in (ABROAD, RUN_ABROAD):
+            self._take_abroad(content, now)
         elif kind == LINK_UP:
             self._foreign.link_is_live(key_of(content))
         elif kind == HEARD:
@@ -289,13 +294,23 @@ class NodeTraffic:
         if code is not None and message.expects_reply:
             self._refusals.answer(codec.refusal(message, code, source=self._refusals.node))
 
-    def _send_abroad(self, passed: Passed) -> None:
-        """Send a message over a link of ours; while the link does not keep up, the other node is not read."""
+    def _take_abroad(self, content: bytes, now: float) -> None:
+        """Send messages over a link of ours; while the link does not keep up, the other node is not read."""
+        if content[:1] == RUN_ABROAD:
+            domain = self.links.runs.take(content, now, self._send_abroad)
+        else:
+            passed = decode_passed(content)
+            self._send_abroad(passed)
+            domain = passed.domain
+        if (link := self.links.congested_link(domain)) is not None and not link.is_slow:
+            self._send_queues.link_blockers.add(link)
+
+    def _send_abroad(self, passed: Passed) -> bool:
+        """Send a message over a link of ours; False if it was refused, and answered."""
         refusal = self.links.forward(passed)
         if refusal is not None:
             self.links.refuse(passed.message, refusal)
-        elif (link := self.links.congested_link(passed.domain)) is not None and not link.is_slow:
-            self._send_queues.link_blockers.add(link)
+        return refusal is None
 
     def _take_action(self, passed: Passed, number: int, now: float) -> None:
         """Take an action whose recipient is here, or was until now: then it is parked, and goes on to where that is."""

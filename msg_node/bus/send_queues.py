@@ -15,11 +15,11 @@ from typing import Final, Protocol
 import trio
 
 from federation.guest_border import GuestBorder
-from federation.outward_flow import OutwardFlow
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.message_queue import as_delivered
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
+from msg_node.bus.session_flow import Outward
 from msg_node.kernel.answers import described
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.counts import NodeCount
@@ -58,7 +58,7 @@ class Links(OutboundLinks, Protocol):
     def congested_link(self, domain: str) -> Congestible | None:
         """The link of a domain if its senders should pause."""
 
-    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
+    def flow(self, domain: str, message: Message, roles: frozenset[str]) -> Outward | None:
         """What holds for all messages of the flow of one that `send` has just taken; None: each is judged by itself."""
 
     def flush(self) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
+from msg_node.cluster.core.handshake import ABILITIES
 from msg_node.kernel.congestion import Congestible
 from protofly.errors import Code
 
@@ -47,6 +48,9 @@ class NodeBus(Protocol):
     def congested(self, node: str) -> Congestible | None:
         """Those who wait for a node, if its senders should pause."""
 
+    def is_able(self, node: str, ability: str) -> bool:
+        """True if the process that is connected there understands something (`msg_node.cluster.core.handshake`)."""
+
     def flush(self) -> None:
         """Hand on what was queued."""
 
@@ -61,6 +65,7 @@ class MemoryNodeBus:
 
     Attributes:
         user: The node that is served.
+        abilities: What this node understands.
         cut_off: Nodes from which this one is parted.
     """
 
@@ -76,6 +81,7 @@ class MemoryNodeBus:
         self._others = others
         self.user = user
         self._waiting: dict[str, list[bytes]] = {}
+        self.abilities: tuple[str, ...] = ABILITIES
         self.cut_off: set[str] = set()
         others[node] = self
         if connects is not None:
@@ -104,6 +110,10 @@ class MemoryNodeBus:
     def congested(self, _node: str) -> Congestible | None:
         """Nobody: a process takes at once what it sends itself."""
         return None
+
+    def is_able(self, node: str, ability: str) -> bool:
+        """See `NodeBus`."""
+        return node in self.connected and ability in self._others[node].abilities
 
     def flush(self) -> None:
         """See `NodeBus`."""

@@ -17,7 +17,7 @@ from typing import Final
 
 import trio
 
-from msg_node.cluster.core.handshake import NONCE_BYTES, Handshake, Hello
+from msg_node.cluster.core.handshake import ABILITIES, NONCE_BYTES, Handshake, Hello
 from msg_node.cluster.core.link_frames import FRAME_BYTES, Frame, FrameKind, FrameReader, frame
 from msg_node.cluster.core.node_link import Action, Close, Met, NodeLink, Taken
 from msg_node.cluster.node_bus import NodeBusUser
@@ -106,6 +106,7 @@ class _Partner:
         self.senders = LinkSenders(self.link)
         self.channel: ByteChannel | None = None
         self.epoch = 0
+        self.abilities: tuple[str, ...] = ()
         self.problem = ""
 
     def write(self) -> None:
@@ -139,7 +140,7 @@ class SocketNodeBus:
         self._unwritten: set[_Partner] = set()
         self._half_open: Counter[str] = Counter()
         self._nursery: trio.Nursery
-        self.refused: dict[str, int] = {}
+        self.refused: Counter[str] = Counter()
         """Connections that were refused, by the word of the code."""
         self.listens_at = str(address)
         """Where we listen, with the port that the system chose."""
@@ -174,6 +175,11 @@ class SocketNodeBus:
         """See `NodeBus`."""
         partner = self._partners.get(node)
         return partner.senders if partner is not None and partner.link.is_congested else None
+
+    def is_able(self, node: str, ability: str) -> bool:
+        """See `NodeBus`."""
+        partner = self._partners.get(node)
+        return partner is not None and partner.link.is_up and ability in partner.abilities
 
     def flush(self) -> None:
         """See `NodeBus`."""
@@ -261,7 +267,7 @@ class SocketNodeBus:
     async def _accept(self, stream: trio.SocketStream) -> None:
         caller = _caller(stream)
         if self._half_open[caller] >= HALF_OPEN_PER_ADDRESS or self._half_open.total() >= HALF_OPEN_NODES:
-            self._count(Code.AUTH_LIMIT)
+            self.refused[Code.AUTH_LIMIT.word] += 1
             await stream.aclose()
             return
         try:
@@ -271,7 +277,8 @@ class SocketNodeBus:
                 nursery.cancel_scope.cancel()
         except* (HostError, trio.TooSlowError) as group:
             error = group.exceptions[0]
-            self._count(error.code if isinstance(error, HostError) else Code.AUTH_STALE)
+            code = error.code if isinstance(error, HostError) else Code.AUTH_STALE
+            self.refused[code.word] += 1
 
     async def _admit(self, stream: trio.SocketStream, nursery: trio.Nursery, caller: str) -> _Proved:
         self._half_open[caller] += 1
@@ -286,9 +293,6 @@ class SocketNodeBus:
         name = proved.peer.node
         self._partners.setdefault(name, _Partner(name))
         return proved
-
-    def _count(self, code: Code) -> None:
-        self.refused[code.word] = self.refused.get(code.word, 0) + 1
 
     async def _prove(self, channel: ByteChannel, binding: bytes, *, is_dialler: bool, node: str = "") -> _Proved:
         """Prove to each other that both know the key. Raises PeerError, TransportError."""
@@ -325,6 +329,7 @@ class SocketNodeBus:
             nonce=token_hex(NONCE_BYTES),
             met_process="" if partner is None else partner.link.met_process,
             received=0 if partner is None else partner.link.received,
+            abilities=ABILITIES,
         )
 
     async def _serve(self, partner: _Partner, proved: _Proved) -> None:
@@ -334,6 +339,7 @@ class SocketNodeBus:
             partner.channel.close()
             partner.link.lost(trio.current_time())
         partner.channel, partner.epoch, partner.problem = channel, peer.epoch, ""
+        partner.abilities = peer.abilities
         channel.on_drained = partner.write
         try:
             self._perform(partner, partner.link.connected(peer, self._process, now=trio.current_time()))

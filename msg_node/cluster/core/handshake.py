@@ -26,6 +26,10 @@ from protofly.errors import Code, PeerError
 KEY_BYTES: Final = 32
 NONCE_BYTES: Final = 32
 VERSION: Final = 1
+RUNS_ABROAD: Final = "runs-abroad"
+"""Ability: takes runs of messages for other domains (`msg_node.cluster.core.runs`)."""
+ABILITIES: Final = (RUNS_ABROAD,)
+"""Those of this version."""
 _DIALLER, _LISTENER = b"trapezoid-cluster/1 dialler", b"trapezoid-cluster/1 listener"
 
 
@@ -41,6 +45,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
         met_process: The process of the other end as this one last knew it, "" for none.
         received: How many content frames of that process this one has taken over.
         version: Of the protocol.
+        abilities: What this node understands beyond that version: a node of the release before has none of the newest.
     """
 
     domain: str
@@ -51,6 +56,7 @@ class Hello(msgspec.Struct, frozen=True, kw_only=True):
     met_process: str = ""
     received: int = 0
     version: int = VERSION
+    abilities: tuple[str, ...] = ()
 
 
 _decoder = msgspec.json.Decoder(Hello)

@@ -2,6 +2,7 @@
 
     m  a message, with what its sender's node knows about it
     r  messages of one flow (`msg_node.cluster.core.runs`)
+    d  messages of one flow for another domain, whose link the receiver has
     a  an action of a session, with the runtime and the credential of that: the receiver answers for it from now on
     f  a message for another domain, whose link the receiver has
     u  the link to a domain is up (again)

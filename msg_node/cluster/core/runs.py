@@ -2,6 +2,10 @@
 
     r | u16 length of the head | head | per message: u32 length of its text, u32 of its body, u8 of its id; id, text
 
+A run for another domain, whose link the receiver has, says that first. It goes only to nodes with the ability for it.
+
+    d | u8 moves | u8 length of the domain | domain | a run as above
+
 The head is JSON: flags, type, sender, recipient, roles. Every run has a whole head, so a content that is sent again, or
 that comes back, needs nothing that was said before; a node that has read a head once knows it by its bytes.
 
@@ -26,10 +30,12 @@ from protofly.errors import Code, PeerError
 from protofly.message import NO_PEEK, Message
 
 RUN: Final = b"r"
+RUN_ABROAD: Final = b"d"
 HEADS_KNOWN: Final = 4_096
 """Heads take about 300 bytes, and 2 KiB at most."""
 _LENGTH = Struct(">H")
 _SIZES = Struct(">IIB")
+_ABROAD_HEAD = Struct(">BB")
 _ABROAD, _PERMITTED, _NO_POLICY = 1, 2, 4
 _SAID_BEFORE = len(RUN) + _LENGTH.size
 
@@ -78,6 +84,25 @@ def encode_run(head: bytes, messages: Sequence[Message]) -> bytes:
         raw, id_ = message.raw, message.id or b""
         parts += (pack(len(raw), len(message.body), len(id_)), id_, raw)
     return b"".join(parts)
+
+
+def abroad_head(domain: str, moves: int) -> bytes:
+    """What stands before a run for another domain; see `Passed` for both."""
+    name = domain.encode()
+    return RUN_ABROAD + _ABROAD_HEAD.pack(moves, len(name)) + name
+
+
+def cut_abroad(content: bytes) -> tuple[str, int, bytes]:
+    """The domain of a run for another one, its moves, and the run. Raises PeerError: PROTOCOL_ERROR."""
+    start = len(RUN_ABROAD) + _ABROAD_HEAD.size
+    try:
+        moves, name_bytes = _ABROAD_HEAD.unpack_from(content, len(RUN_ABROAD))
+        domain, run = content[start : start + name_bytes].decode(), content[start + name_bytes :]
+    except (error, UnicodeDecodeError) as exc:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is no run of messages") from exc
+    if not domain or run[:1] != RUN:
+        raise PeerError(Code.PROTOCOL_ERROR, "this is for no domain")
+    return domain, moves, run
 
 
 class RunReader:

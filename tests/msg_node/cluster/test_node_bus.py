@@ -8,9 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import msgspec
 import pytest
 import trio
 
+from msg_node.cluster.core.handshake import RUNS_ABROAD, Hello
 from msg_node.cluster.node_bus import MemoryNodeBus, NodeBus
 from msg_node.cluster.node_line import Address
 from msg_node.cluster.socket_node_bus import NodeIdentity, SocketNodeBus
@@ -145,6 +147,34 @@ async def test_contents_arrive_in_order_in_both_directions(cluster: Cluster) -> 
     await of_other.until(lambda: len(of_other.heard) == 300)
     assert of_other.heard == [("n1", b"%d" % number) for number in range(300)]
     assert of_one.heard == [("n2", b"%d" % number) for number in range(300)]
+
+
+async def test_nodes_know_what_the_other_end_understands_while_it_is_connected(cluster: Cluster) -> None:
+    one, _, other, _ = await two(cluster)
+    for bus, node in ((one, "n2"), (other, "n1")):
+        assert bus.is_able(node, RUNS_ABROAD)
+        assert not bus.is_able(node, "what no version has")
+        assert not bus.is_able("n3", RUNS_ABROAD)
+
+
+async def test_a_node_of_the_version_before_is_met_and_said_to_understand_nothing_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with over_sockets(lambda node: f"unix:{tmp_path}/{node}") as cluster:
+        hello = SocketNodeBus._hello
+
+        def of_before(bus: SocketNodeBus, node: str) -> Hello:
+            ours = hello(bus, node)
+            return msgspec.structs.replace(ours, abilities=()) if ours.node == "n1" else ours
+
+        monkeypatch.setattr(SocketNodeBus, "_hello", of_before)
+        one, of_one, other, of_other = await two(cluster)
+        assert (one.is_able("n2", RUNS_ABROAD), other.is_able("n1", RUNS_ABROAD)) == (True, False)
+        assert one.send("n2", b"x") is other.send("n1", b"y") is None
+        one.flush()
+        other.flush()
+        await of_one.until(lambda: of_one.heard == [("n2", b"y")])
+        await of_other.until(lambda: of_other.heard == [("n1", b"x")])
 
 
 async def test_a_node_that_nobody_knows_is_refused_at_once(cluster: Cluster) -> None:

@@ -49,6 +49,12 @@ def run(one: Handshake, other: Handshake) -> list[bytes]:
     return said
 
 
+def test_a_hello_of_the_version_before_has_no_abilities() -> None:
+    before = msgspec.to_builtins(hellos()(""))
+    del before["abilities"]
+    assert msgspec.json.decode(msgspec.json.encode(before), type=Hello).abilities == ()
+
+
 def test_two_nodes_with_the_key_know_each_other() -> None:
     one, other = dialler(), listener()
     run(one, other)
