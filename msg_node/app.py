@@ -161,6 +161,7 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
         tables: dict[Table, FollowedTable] = {
             Table.AGENT_QUEUES: node.state.delivery.queues,
             Table.PUSH_TARGETS: node.state.push,
+            Table.PROPOSALS: node.state.proposals,
         }
         node.followed_tables = FollowedTables(tables, node.name.records)
         node.name.notices.follow(RECORDS_CHANNEL, node.followed_tables.heard)
@@ -342,6 +343,7 @@ def _administered(node: Node) -> Administered:
         documents=node.trust.documents,
         log=node.log,
         levels=node.levels,
+        proposals=node.state.proposals,
         store=node.store,
         record=node.records.append,
         pseudonym=partial(hash_address, key=address_key(load_secret(node.settings.node.data_dir / "secret"))),

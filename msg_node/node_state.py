@@ -17,6 +17,7 @@ from msg_node.addresses.core.holders import Holders
 from msg_node.addresses.core.observer_rights import ObserverRights
 from msg_node.addresses.core.sender_rights import SenderRights
 from msg_node.addresses.core.subscriptions import Listeners
+from msg_node.admin.core.proposals import Proposals
 from msg_node.kernel.changes import Change, Journal, Rows, Table
 from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.links import LinkNumbers
@@ -68,6 +69,7 @@ class NodeState:
     restrictions: Restrictions
     list_marks: ListMarks
     policy_names: PolicyNames
+    proposals: Proposals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,6 +167,7 @@ def make_state(own: OwnNames, parts: StateParts | None = None) -> NodeState:
         restrictions=Restrictions(journal),
         list_marks=ListMarks(journal),
         policy_names=policy_names,
+        proposals=Proposals(journal, min(own.nodes, default="")),
     )
 
 
@@ -188,6 +191,7 @@ def restore(state: NodeState, rows: Mapping[Table, Rows], *, now: float) -> None
     state.leases.restore(rows.get(Table.QOS_LEASES, {}), sids=sids)
     state.delivery.restore(rows, now=now)
     state.restrictions.restore(rows.get(Table.RESTRICTIONS, {}), now=now)
+    state.proposals.restore(rows.get(Table.PROPOSALS, {}))
     state.list_marks.restore(rows.get(Table.BLOCK_LISTS, {}))
     state.twin.restore(rows.get(Table.TWIN_THINGS, {}), rows.get(Table.TWIN_VALUES, {}))
 

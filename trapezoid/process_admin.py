@@ -22,6 +22,8 @@ _OF_EACH: Final = frozenset({"status", "summary"})
 _OTHERS_SECONDS: Final = 2.0
 _OF_DOMAIN: Final = frozenset({"users", "user", "clients", "client"})
 """First words of operations that any process does for all."""
+_LISTS_OF_DOMAIN: Final = frozenset({"policy proposals"})
+"""Lists of which any process has all rows."""
 _UNKNOWN_THERE: Final = frozenset({Code.NOT_REGISTERED})
 """What a process may answer to a change that concerns another one."""
 
@@ -41,7 +43,7 @@ def ask_processes(data_dir: Path, operation: str, arguments: dict[str, Any], *, 
     others = {number: one for number, one in process_folders(data_dir).items() if (one / SOCKET_NAME).exists()}
     if others.keys() <= {1}:
         return ask_node(data_dir, operation, arguments, dry_run=dry_run)
-    if operation.partition(" ")[0] in _OF_DOMAIN:
+    if operation.partition(" ")[0] in _OF_DOMAIN or operation in _LISTS_OF_DOMAIN:
         return ask_node(others[min(others)], operation, arguments, dry_run=dry_run)
     answers: dict[int, Any] = {}
     errors: dict[int, HostError] = {}

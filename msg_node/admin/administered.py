@@ -13,6 +13,7 @@ from federation.resolver import Resolver
 from federation.router import Federation
 from msg_node.admin.core.alarms import Alarms
 from msg_node.admin.core.plan import Plan
+from msg_node.admin.core.proposals import Proposals
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
@@ -48,6 +49,7 @@ class Administered:
         documents: What other domains publish.
         log: The last lines of its log.
         levels: Levels of loggers that hold for a time.
+        proposals: Changes of policies that wait for a second person.
         store: Where its tables become durable.
         record: Takes audit records.
         pseudonym: Makes a keyed hash of what names a person, for records.
@@ -80,6 +82,7 @@ class Administered:
     documents: DomainDocuments
     log: LogTail
     levels: LogLevels
+    proposals: Proposals
     store: StateStore
     record: Callable[[Record], None]
     pseudonym: Callable[[str], str]

@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final, Literal
@@ -35,7 +35,14 @@ from msg_node.admin.changes import Arguments, recorded, shown
 from msg_node.admin.core.operations import AdminRequest, Operation, find_operation, read_arguments
 from msg_node.admin.core.pages import Row, page_of
 from msg_node.admin.core.plan import Plan
-from msg_node.admin.core.proposals import NEED_TWO, Proposal, Proposals, proposal_of, revisions_of
+from msg_node.admin.core.proposals import (
+    NEED_TWO,
+    OF_DOMAIN,
+    Proposal,
+    digest_of_credential,
+    proposal_of,
+    revisions_of,
+)
 from msg_node.admin.erasing import erase_person
 from msg_node.kernel.restrictions import Restriction
 from msg_node.storage.policy_store import FILES_OF_SETTINGS
@@ -117,15 +124,18 @@ class Administration:
 
     def __init__(self, node: Administered) -> None:
         self._node = node
-        self._proposals = Proposals()
+        self._proposals = node.proposals
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """End what holds for a time only, and stop the node if somebody asked for it; until cancelled."""
         task_status.started()
         while not self._node.stop.is_set():
             now = time.time()
-            for one in self._node.state.restrictions.ended(now):
-                await self._ended(one)
+            for restriction in self._node.state.restrictions.ended(now):
+                await self._ended(restriction)
+            self._proposals.expire(now)
+            for one in self._proposals.confirmed():
+                await self._make_confirmed(one)
             for name in self._node.levels.end(now):
                 logger.info("the level of the log of %s is what it was", name or "all")
             with trio.move_on_after(LOOK_SECONDS):
@@ -173,7 +183,7 @@ class Administration:
             async with self._node.changing:
                 return await self._confirm(operation, request, actor)
         if operation.name == "policy withdraw":
-            return self._withdraw(operation, request, actor)
+            return await self._withdraw(operation, request, actor)
         if operation.name in account_changes.PLANNERS:
             async with account_changes.held(self._node):
                 return await self._planned(operation, request, actor)
@@ -197,27 +207,77 @@ class Administration:
         by = f"{actor.name} by {actor.way}"
         proposal = proposal_of(operation.name, request.arguments, result, by, actor.credential, now)
         self._proposals.add(proposal, now)
+        await self._store()
         shown_arguments: dict[str, object] = {"proposal": proposal.id, "operation": operation.name}
         shown_arguments |= self._recorded(operation, request.arguments)
         self._record("policy propose", actor, shown_arguments)
         logger.warning("%s by %s: proposed %s %s", actor.name, actor.way, operation.name, shown(shown_arguments))
         return {**result, "dry_run": False, "proposal": proposal.id}
 
-    def _proposed(self, operation: Operation, request: AdminRequest) -> Proposal:
-        """The proposal that a request names. Raises PeerError."""
-        arguments = read_arguments(operation, request.arguments)
-        return self._proposals.find(str(arguments["proposal"]), time.time())
-
-    async def _confirm(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
-        """Make a change that somebody else has proposed, if it would still do the same."""
+    def _proposed(
+        self, operation: Operation, request: AdminRequest, actor: Actor, *, is_confirmed: bool
+    ) -> list[Proposal]:
+        """The proposals that a request names. Raises PeerError, which is recorded."""
         try:
-            proposal = self._proposed(operation, request)
-            proposal.check_person(actor.credential)
+            arguments = read_arguments(operation, request.arguments)
+            proposals = self._proposals.find(str(arguments["proposal"]), time.time())
+            if is_confirmed:
+                proposals[0].check_person(digest_of_credential(actor.credential))
         except HostError as exc:
             self._record(operation.name, actor, self._recorded(operation, request.arguments), error=exc)
             raise
+        return proposals
+
+    async def _confirm(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+        """Make a change that somebody else has proposed, if it would still do the same, wherever it was proposed."""
+        first, *others = proposals = self._proposed(operation, request, actor, is_confirmed=True)
+        if first.operation in OF_DOMAIN:
+            made = await self._make(first, operation, request, actor)
+            for one in () if request.dry_run else others:
+                self._proposals.remove(one)
+        elif self._proposals.is_ours(first):
+            made = await self._make(first, operation, request, actor)
+            self._hand_over(others, request, actor)
+        else:
+            made = self._hand_over(proposals, request, actor)
+        if not request.dry_run:
+            await self._store()
+        return made
+
+    def _hand_over(self, proposals: Sequence[Proposal], request: AdminRequest, actor: Actor) -> dict[str, object]:
+        """Let other nodes make what was proposed there."""
+        for one in () if request.dry_run else proposals:
+            self._proposals.confirm(one, f"{actor.name} by {actor.way}", digest_of_credential(actor.credential))
+            self._record("policy confirm", actor, {"proposal": one.id, "made_at": one.node})
+        return {
+            "operation": "policy confirm",
+            "before": None,
+            "after": {"made_at": [one.node for one in proposals]},
+            "dry_run": request.dry_run,
+        }
+
+    async def _make_confirmed(self, proposal: Proposal) -> None:
+        """Make what was proposed here and confirmed at another node; what cannot be made is forgotten."""
+        operation = find_operation("policy confirm")
+        request = AdminRequest(operation=operation.name, arguments={"proposal": proposal.id})
+        async with self._node.changing:
+            if proposal not in self._proposals.confirmed():
+                return  # somebody confirmed it here meanwhile
+            try:
+                proposal.check_person(proposal.confirmed_with)
+                await self._make(proposal, operation, request, Actor(proposal.confirmed_by, "node", ""))
+            except HostError as exc:
+                logger.warning("the confirmed change %s is not made: %s", proposal.id, exc)
+                self._proposals.remove(proposal)
+        with contextlib.suppress(HostError):  # the store reports it, and tries again
+            await self._store()
+
+    async def _make(
+        self, proposal: Proposal, operation: Operation, request: AdminRequest, actor: Actor
+    ) -> dict[str, object]:
+        """Make a change that has two persons, if it would still do the same. Raises HostError."""
         change = find_operation(proposal.operation)
-        asked = AdminRequest(operation=change.name, arguments=dict(proposal.arguments), dry_run=True)
+        asked = AdminRequest(operation=change.name, arguments=proposal.asked, dry_run=True)
         result = await self._planned(change, asked, actor)
         try:
             proposal.check_current(revisions_of(change.name, result))
@@ -227,20 +287,18 @@ class Administration:
         if request.dry_run:
             return result
         made = await self._planned(change, msgspec.structs.replace(asked, dry_run=False), actor, proposal)
-        self._proposals.remove(proposal.id)
+        self._proposals.remove(proposal)
         return made
 
-    def _withdraw(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
+    async def _withdraw(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:
         """Forget a proposal; any operator may, its own author too."""
-        try:
-            proposal = self._proposed(operation, request)
-        except HostError as exc:
-            self._record(operation.name, actor, self._recorded(operation, request.arguments), error=exc)
-            raise
-        plan = Plan(_proposal_row(proposal), None, lambda: None)
+        proposals = self._proposed(operation, request, actor, is_confirmed=False)
+        plan = Plan(_proposal_row(proposals[0]), None, lambda: None)
         if not request.dry_run:
-            self._proposals.remove(proposal.id)
-            self._record(operation.name, actor, {"proposal": proposal.id}, plan)
+            for one in proposals:
+                self._proposals.remove(one)
+            await self._store()
+            self._record(operation.name, actor, {"proposal": proposals[0].id}, plan)
         return {"operation": operation.name, "before": plan.before, "after": None, "dry_run": request.dry_run}
 
     async def _planned(
@@ -350,10 +408,12 @@ def _proposal_row(proposal: Proposal) -> Row:
     return {
         "proposal": proposal.id,
         "operation": proposal.operation,
-        "arguments": shown(recorded(proposal.arguments)),
+        "arguments": shown(recorded(proposal.asked)),
         "by": proposal.by,
         "at": _utc(proposal.at),
         "until": _utc(proposal.until),
+        "node": proposal.node,
+        "confirmed_by": proposal.confirmed_by,
     }
 
 

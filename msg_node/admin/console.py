@@ -75,6 +75,7 @@ class Console:
             Route("/policies/bundles/{bundle}", shown(self._policies.bundle)),
             Route("/policies/bundles", posted(self._policies.add), methods=["POST"]),
             Route("/policies/gates/{op}", posted(self._policies.gate), methods=["POST"]),
+            Route("/policies/proposals/{op}", posted(self._policies.proposal), methods=["POST"]),
             Route("/policies/{change}", posted(self._policies.change), methods=["POST"]),
             Route("/decisions", shown(self._decisions)),
             *(Route(f"/{name}", _file(name, kind)) for name, kind in _FILES.items()),

@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from msg_node.admin.changes import shown
 from msg_node.admin.console_context import MOST_ROWS, ConsoleContext, Form, redirect
 from msg_node.admin.core.console_sessions import LogIn
 from policy.core.session_class import SESSION_CLASSES
@@ -29,6 +30,10 @@ _GATE_FORMS: Final = {
     "unset": (_GATE, "End the gate"),
 }
 """Members of the form for a gate, and the name of its button, by the end of its path."""
+
+
+_PROPOSAL_FORMS: Final = {"confirm": "Make the change", "withdraw": "Reject the change"}
+"""Names of the buttons for a proposal, by the end of the path."""
 
 
 class PolicyPages:
@@ -95,6 +100,23 @@ class PolicyPages:
         facts = {name: msgspec.to_builtins(result[name]) for name in ("before", "after")}
         return self._context.render(
             "confirm_gate.html", log_in=log_in, op=op, label=label, arguments=arguments, result=facts
+        )
+
+    async def proposal(self, request: Request, log_in: LogIn, form: Form) -> Response:
+        """Show what confirming or rejecting a proposal would do, and do it once it is confirmed."""
+        op, id_ = request.path_params["op"], form.get("proposal", "").strip()
+        if op not in _PROPOSAL_FORMS:
+            raise PeerError(Code.NO_SUCH_SERVICE, "there is no such change")
+        rows = (await self._context.ask(request, "policy proposals", {"limit": MOST_ROWS})).rows
+        is_confirmed = form.get("confirmed") == "yes"
+        result = await self._context.ask(request, f"policy {op}", {"proposal": id_}, is_dry_run=not is_confirmed)
+        if is_confirmed:
+            return redirect("/policies")
+        facts = {name: shown(msgspec.to_builtins(result[name])) for name in ("before", "after")}
+        proposal = next(row for row in rows if row["proposal"] == id_)
+        label = _PROPOSAL_FORMS[op]
+        return self._context.render(
+            "confirm_proposal.html", log_in=log_in, op=op, label=label, proposal=proposal, result=facts
         )
 
     async def _show(

@@ -40,6 +40,7 @@ class Table(Enum):
     BLOCK_LISTS = "block_lists"
     GIVEN_PARKED = "given_parked"
     GIVEN_INBOX = "given_inbox"
+    PROPOSALS = "proposals"
 
     __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
 
@@ -48,7 +49,7 @@ LOGGED = frozenset({Table.ADDRESSES, Table.SUBSCRIPTIONS})
 """Tables of small rows that come and go in great numbers: the store keeps them as logs."""
 
 
-FOLLOWED = frozenset({Table.AGENT_QUEUES, Table.PUSH_TARGETS})
+FOLLOWED = frozenset({Table.AGENT_QUEUES, Table.PUSH_TARGETS, Table.PROPOSALS})
 """Shared tables that each node has in memory: where several nodes share an engine, each hears which rows change."""
 
 

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
+import msgspec
 import pytest
+import trio
 
 from msg_node.admin.administration import Actor
 from msg_node.admin.core.operations import AdminRequest
-from msg_node.admin.core.proposals import PROPOSAL_SECONDS, PROPOSALS, Proposals, proposal_of
+from msg_node.admin.core.pages import Page
+from msg_node.admin.core.proposals import (
+    PROPOSAL_SECONDS,
+    PROPOSALS,
+    Proposal,
+    Proposals,
+    digest_of_credential,
+    proposal_of,
+)
 from msg_node.admin.policy_deployment import policies_of
+from msg_node.kernel.changes import Journal
 from msg_node.settings.policy import PolicySettings
 from policy.core.signed_bundle import PAYLOAD_TYPE, check_signature, sign_bundle
 from policy.files import digest_of_files
 from protofly.errors import Code, HostError, PeerError, SettingsError
 from protofly.signatures import SigningKey, sign_envelope
 from tests.support.admin_rig import PEP_ADDRESS, AdminRig, admin_rig, ask_admin
-from tests.support.runtime_rig import DOMAIN, Json
+from tests.support.runtime_rig import DOMAIN, PATIENCE_SECONDS, Json
 
 FILES = {"open.toml": 'id = "open"\n[[rules]]\nid = "all"\neffect = "permit"\n'}
 BROKEN = {"open.toml": "[[["}
@@ -269,14 +281,132 @@ async def test_a_dry_run_proposes_and_confirms_nothing(tmp_path: Path) -> None:
         assert at.node.policy_store.groups() == {"staff": ()}
 
 
-def test_proposals_expire_and_have_a_bound() -> None:
-    waiting = Proposals()
+def proposed_by(credential: str, number: int = 0, *, at: float = 10.0) -> Proposal:
     result = {"before": None, "after": None}
+    return proposal_of("group create", {"group": f"g{number}"}, result, "ops", credential, at)
+
+
+def test_proposals_expire_and_have_a_bound() -> None:
+    journal = Journal()
+    waiting = Proposals(journal)
     for number in range(PROPOSALS):
-        waiting.add(proposal_of("group create", {"group": str(number)}, result, "ops", "user 1", 10.0), 10.0)
-    more = proposal_of("group create", {"group": "more"}, result, "ops", "user 1", 20.0)
+        waiting.add(proposed_by("user 1", number), 10.0)
+    waiting.add(proposed_by("user 1", 0, at=11.0), 11.0)  # the same again
+    more = proposed_by("user 1", PROPOSALS, at=20.0)
     with pytest.raises(PeerError) as caught:
         waiting.add(more, 20.0)
     assert caught.value.code is Code.QUOTA
-    waiting.add(more, 10.0 + PROPOSAL_SECONDS)
-    assert waiting.waiting(10.0 + PROPOSAL_SECONDS) == [more]
+    waiting.add(more, 11.0 + PROPOSAL_SECONDS)
+    assert waiting.waiting(11.0 + PROPOSAL_SECONDS) == [more]
+    assert kept(journal, {}) == {f"{more.id} "}
+
+
+def kept(journal: Journal, rows: dict[str, bytes]) -> set[str]:
+    """The keys of what is stored once all changes are."""
+    for change in journal.take():
+        if change.row is None:
+            rows.pop(change.key, None)
+        else:
+            rows[change.key] = msgspec.json.encode(change.row)
+    return set(rows)
+
+
+def test_a_proposal_says_by_whom_and_not_what_proved_them() -> None:
+    journal = Journal()
+    waiting = Proposals(journal, "runtime://a.example/mn-1")
+    waiting.add(proposed_by("token 4711"), 10.0)
+    rows: dict[str, bytes] = {}
+    kept(journal, rows)
+    (row,) = rows.values()
+    assert b"4711" not in row
+    again = Proposals(Journal(), "runtime://a.example/mn-1")
+    again.restore(rows)
+    (found,) = again.waiting(11.0)
+    assert again.is_ours(found)
+    for digest in ("", found.credential):
+        with pytest.raises(PeerError):
+            found.check_person(digest)
+    found.check_person(digest_of_credential("token 4712"))
+
+
+def test_what_was_made_while_another_node_confirmed_it_is_not_made_again() -> None:
+    journal = Journal()
+    here, there = Proposals(journal, "runtime://a.example/mn-1"), Proposals(Journal(), "runtime://a.example/mn-2")
+    here.add(proposed_by("user 1"), 10.0)
+    rows: dict[str, bytes] = {}
+    kept(journal, rows)
+    there.follow_all(rows)
+    (proposal,) = here.find(proposed_by("user 1").id, 11.0)
+    here.remove(proposal)
+    assert kept(journal, rows) == set()
+    late = msgspec.structs.replace(proposal, confirmed_by="ops", confirmed_with=digest_of_credential("user 2"))
+    here.follow(f"{proposal.id} {proposal.node}", msgspec.json.encode(late))
+    assert here.confirmed() == []
+    rows[f"{proposal.id} {proposal.node}"] = msgspec.json.encode(late)
+    here.expire(12.0)
+    assert kept(journal, rows) == set()
+
+
+async def test_proposals_survive_the_process_and_another_person_confirms_them(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        proposed = await perform(at, "group create", {"group": "staff"}, "user 1")
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        listed = await at.administration.perform(
+            AdminRequest(operation="policy proposals"), Actor("ops", "socket", "user 1")
+        )
+        assert isinstance(listed, Page)
+        assert [row["proposal"] for row in listed.rows] == [proposed["proposal"]]
+        confirmation = {"proposal": proposed["proposal"]}
+        with pytest.raises(PeerError) as caught:
+            await perform(at, "policy confirm", confirmation, "user 1")
+        assert caught.value.code is Code.SECOND_PERSON
+        await perform(at, "policy confirm", confirmation, "user 2")
+        assert at.node.policy_store.groups() == {"staff": ()}
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at:
+        assert len(at.node.proposals) == 0
+
+
+async def test_what_was_proposed_at_another_node_is_made_there(tmp_path: Path) -> None:
+    for name in ("here", "there"):
+        await trio.Path(tmp_path / name).mkdir()
+    async with (
+        admin_rig(tmp_path / "here", policy=TWO_PERSONS) as here,
+        admin_rig(tmp_path / "there", policy=TWO_PERSONS) as there,
+        trio.open_nursery() as nursery,
+    ):
+        elsewhere = Proposals(Journal(), "runtime://a.example/mn-2")
+        elsewhere.add(proposed_by("user 1", at=time.time()), time.time())
+        (row,) = elsewhere.waiting(time.time())
+        key = f"{row.id} {row.node}"
+        here.node.proposals.follow(key, msgspec.json.encode(row))
+        with pytest.raises(PeerError):
+            await perform(here, "policy confirm", {"proposal": row.id}, "user 1")
+        said = await perform(here, "policy confirm", {"proposal": row.id}, "user 2")
+        assert said["after"]["made_at"] == [row.node]
+        assert here.node.policy_store.groups() == {}
+        (confirmed,) = here.node.proposals.find(row.id, time.time())
+        # The other node hears of it.
+        name = min(there.rig.state.own.nodes)
+        ours = msgspec.structs.replace(confirmed, node=name)
+        there.node.proposals.follow(f"{row.id} {name}", msgspec.json.encode(ours))
+        await nursery.start(there.administration.run)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while there.node.policy_store.groups() == {}:  # noqa: ASYNC110  another task decides
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    (made,) = [one for one in there.events if one.operation == "group create"]
+    assert json.loads(made.arguments)["proposed_by"] == "ops"
+
+
+async def test_a_confirmation_by_the_same_person_that_another_node_let_pass_makes_nothing(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as at, trio.open_nursery() as nursery:
+        await perform(at, "group create", {"group": "staff"}, "user 1")
+        (row,) = at.node.proposals.waiting(time.time())
+        forged = msgspec.structs.replace(row, confirmed_by="ops", confirmed_with=row.credential)
+        at.node.proposals.follow(f"{row.id} {row.node}", msgspec.json.encode(forged))
+        await nursery.start(at.administration.run)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(at.node.proposals):  # noqa: ASYNC110  another task decides
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+        assert at.node.policy_store.groups() == {}

@@ -128,7 +128,7 @@ async def admin_rig(
     ):
         federation = SimpleNamespace(links=(), open_lasting=lambda: None, hosted_stubs=tuple)
         nothing = dict.fromkeys(("recipients", "resolver", "trust_store", "documents", "plan_reload"))
-        parts: Any = {"federation": federation, **nothing}
+        parts: Any = {"federation": federation, "proposals": rig.state.proposals, **nothing}
         made_identity[0].connect(rig.bus)
         await nursery.start(made_identity[0].run)
         in_force = Policies(rig.gate.policies, ActivePolicies(), (), "enforce")
@@ -143,13 +143,13 @@ async def admin_rig(
             record=rig.records.append,
             pseudonym=partial(hash_address, key=b"key"),
             status=lambda: {"domain": DOMAIN},
-            metrics=lambda: b"",
+            metrics=bytes,
             summary=lambda: {"domain": DOMAIN, "policy_revision": rig.gate.policies.revision},
             traffic=Traffic({FOREIGN: "node"}),
             changing=trio.Lock(),
             policies=PolicyDeployment(rig.gate, in_force, rig.records.append),
             policy_store=PolicyStore(folder),
-            recorder=await _recorder(rig, nursery) if recording is not None else None,
+            recorder=None if recording is None else await _recorder(rig, nursery),
             gate_with=lambda policies: build_gate(settings, policies),
             alarms=Alarms(),
             clients=made_identity[0].clients,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import trio
 
 from interop.talker import Talker
 from tests.support.browser import Page, browser
+from trapezoid.admin_client import ask_node
 
 from .systems import System, running_system
 
@@ -86,6 +88,58 @@ async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path:
         await page.go(f"{url}/sessions")
         assert "Log in" in await page.text()
         assert page.wrong == []
+
+
+@pytest.mark.long
+async def test_second_person_confirms_and_rejects_proposals_in_a_browser_after_a_restart(tmp_path: Path) -> None:
+    async with running_system(tmp_path / "system") as system, browser(tmp_path, "--ignore-certificate-errors") as page:
+        url = await admin_url(system)
+        await system.change_settings(system.a, old="\n[policy]\n", new="\n[policy]\ntwo_persons = true\n")
+        for name in ("staff", "friends"):
+            await _proposed(system, "group create", group=name)
+        gate = {"from": "a.example", "to": "c.example", "effect": "deny", "for": 600, "reason": '"><b>trial</b>'}
+        await _proposed(system, "gate set", **gate)
+        await system.a.stop()
+        await system.start(system.a)
+        await log_in(page, url, system)
+        await page.go(f"{url}/policies")
+        text = await page.text()
+        assert text.count("Confirm …") == 3, text
+        assert await page.run("document.querySelectorAll('main b').length") == 0
+        await looked_at(page, "proposals")
+        await _rows_button(page, "staff", "confirm")
+        assert "group create" in await page.text()
+        await looked_at(page, "confirm-proposal")
+        await page.submit("button.bad")
+        assert await _groups(system) == ["staff"]
+        await _rows_button(page, "friends", "withdraw")
+        assert "would be forgotten" in await page.text()
+        await page.submit("button.bad")
+        await _rows_button(page, "gate set", "confirm")
+        await page.submit("button.bad")
+        text = await page.text()
+        assert "Waiting for a second person" not in text
+        assert "c.example" in text
+        assert await _groups(system) == ["staff"]
+        assert page.wrong == []
+
+
+async def _proposed(system: System, operation: str, **arguments: object) -> None:
+    """Ask as the user of this machine."""
+    said = await trio.to_thread.run_sync(partial(ask_node, system.a.folder.data, operation, arguments))
+    assert said["proposal"], said
+
+
+async def _groups(system: System) -> list[str]:
+    groups = await trio.to_thread.run_sync(partial(ask_node, system.a.folder.data, "groups", {}))
+    return [row["group"] for row in groups["rows"]]
+
+
+async def _rows_button(page: Page, words: str, change: str) -> None:
+    """Press a button of the proposal with these words."""
+    found = f"[...document.querySelectorAll('#proposals tbody tr')].find(row => row.innerText.includes({words!r}))"
+    await page.run(f"{found}.id = 'chosen'")
+    await page.submit(f"#chosen button{'[formaction]' if change == 'withdraw' else ':not([formaction])'}")
 
 
 async def _is_denied(anna: Talker, bruno: Talker) -> None:

@@ -2,23 +2,27 @@
 
 Who asks for such a change proposes it: everything is checked, and nothing has changed. It is made when somebody with
 another credential confirms it, and checked again for that. A bundle needs no proposal: adding it is one.
-Proposals are in memory, expire after a day, and have the same name for the same change by the same credential, so that
-the processes of one node agree about it. Source: feature row PE-07.
+
+Proposals are rows of the domain: they survive the process, expire after a day, and each of several nodes knows all of
+them. A change of what one node has alone is made where it was proposed, at whichever node it is confirmed: the row says
+by whom, and its node makes it. The same change by the same credential has the same name at each node, so that the
+processes of one node agree about it; each has a row of its own. Source: feature row PE-07.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
 
+from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from protofly.errors import Code, PeerError
 
 PROPOSALS: Final = 64
 PROPOSAL_SECONDS: Final = 86_400.0
+_MADE_KEPT: Final = 256
 NEED_TWO: Final = frozenset(
     {
         "policy roll-back",
@@ -31,30 +35,42 @@ NEED_TWO: Final = frozenset(
     }
 )
 """Operations that change which messages pass; so does `policy activate` for the files of the settings."""
+OF_DOMAIN: Final = frozenset({"gate set", "gate unset"})
+"""Those whose effect is at all nodes of the domain, wherever they are made."""
 _ID_CHARS: Final = 12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Proposal:
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """One change that waits.
 
     Attributes:
         id: Its name.
         operation: The change.
-        arguments: As they were asked for.
+        arguments: As they were asked for, as JSON.
         by: Who proposed it, for people.
-        credential: What proved them.
+        credential: A digest of what proved them.
         at: When, in seconds since the Unix epoch.
         revisions: Of the policies before and after it; empty where it is about groups or gates.
+        node: Where it was proposed.
+        confirmed_by: Who has confirmed it at another node, for people; "" while it waits.
+        confirmed_with: A digest of what proved them.
     """
 
     id: str
     operation: str
-    arguments: Mapping[str, Any]
+    arguments: str
     by: str
     credential: str
     at: float
     revisions: tuple[str, ...] = ()
+    node: str = ""
+    confirmed_by: str = ""
+    confirmed_with: str = ""
+
+    @property
+    def asked(self) -> dict[str, Any]:
+        """The arguments, to be read again."""
+        return msgspec.json.decode(self.arguments, type=dict[str, Any])
 
     @property
     def until(self) -> float:
@@ -62,7 +78,7 @@ class Proposal:
         return self.at + PROPOSAL_SECONDS
 
     def check_person(self, credential: str) -> None:
-        """Check that it may be confirmed with a credential. Raises PeerError SECOND_PERSON."""
+        """Check that it may be confirmed with a credential of this digest. Raises PeerError SECOND_PERSON."""
         if credential in ("", self.credential):
             text = (
                 "`policy.two_persons` is set: a change of policies is confirmed with another credential than proposed"
@@ -75,17 +91,22 @@ class Proposal:
             raise PeerError(Code.RECORD_OUTDATED, "other policies have come in force since: withdraw it, propose again")
 
 
+def digest_of_credential(credential: str) -> str:
+    """What is stored of a credential; "" of none."""
+    return hashlib.sha256(credential.encode()).hexdigest() if credential else ""
+
+
 def proposal_of(
     operation: str, arguments: Mapping[str, Any], result: Mapping[str, Any], by: str, credential: str, now: float
 ) -> Proposal:
-    """The proposal of a change, from what its dry run has found."""
+    """The proposal of a change, from what its dry run has found; it is of no node yet."""
     said = msgspec.json.encode((operation, dict(arguments), credential), order="sorted")
     return Proposal(
         id=hashlib.sha256(said).hexdigest()[:_ID_CHARS],
         operation=operation,
-        arguments=dict(arguments),
+        arguments=msgspec.json.encode(dict(arguments)).decode(),
         by=by,
-        credential=credential,
+        credential=digest_of_credential(credential),
         at=now,
         revisions=revisions_of(operation, result),
     )
@@ -99,43 +120,113 @@ def revisions_of(operation: str, result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 class Proposals:
-    """All that wait, oldest first."""
+    """All that wait at the nodes of the domain.
 
-    def __init__(self) -> None:
+    Args:
+        journal: Gets what changes.
+        node: Ours, as rows name it.
+    """
+
+    def __init__(self, journal: Journal, node: str = "") -> None:
+        self._journal = journal
+        self._node = node
         self._waiting: dict[str, Proposal] = {}
+        self._done: dict[tuple[str, float], None] = {}  # what has been made or withdrawn here lately
+        self._late: set[str] = set()  # rows of these that were written once more meanwhile
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def add(self, proposal: Proposal, now: float) -> None:
-        """Keep one; the same again begins its day anew.
+        """Keep one of this node; the same again begins its day anew.
 
         Raises:
             PeerError: QUOTA: too many wait.
         """
-        self._expire(now)
-        self._waiting.pop(proposal.id, None)
-        if len(self._waiting) >= PROPOSALS:
+        self.expire(now)
+        ours = msgspec.structs.replace(proposal, node=self._node)
+        if _key(ours) not in self._waiting and len(self._waiting) >= PROPOSALS:
             raise PeerError(Code.QUOTA, f"{PROPOSALS} changes of policies wait for a second person already")
-        self._waiting[proposal.id] = proposal
+        self._waiting.pop(_key(ours), None)
+        self._put(ours)
 
-    def find(self, id_: str, now: float) -> Proposal:
-        """The proposal of a name. Raises PeerError NOT_REGISTERED."""
-        self._expire(now)
-        found = self._waiting.get(id_)
-        if found is None:
+    def find(self, id_: str, now: float) -> list[Proposal]:
+        """The same change as it waits at one node or several, at this one first. Raises PeerError NOT_REGISTERED."""
+        named = [one for one in self.waiting(now) if one.id == id_]
+        if not named:
             raise PeerError(Code.NOT_REGISTERED, "no change waits under this name; `policy proposals` lists them")
-        return found
+        return sorted(named, key=lambda one: not self.is_ours(one))
 
-    def remove(self, id_: str) -> None:
+    def is_ours(self, proposal: Proposal) -> bool:
+        """True if it was proposed at this node."""
+        return proposal.node == self._node
+
+    def confirm(self, proposal: Proposal, by: str, credential: str) -> None:
+        """Let the node where it was proposed make it.
+
+        Args:
+            proposal: Of another node.
+            by: Who confirms it, for people.
+            credential: A digest of what proves them.
+        """
+        self._put(msgspec.structs.replace(proposal, confirmed_by=by, confirmed_with=credential))
+
+    def confirmed(self) -> list[Proposal]:
+        """Those of this node that were confirmed at others, for it to make."""
+        return [one for one in self._waiting.values() if one.confirmed_by and self.is_ours(one)]
+
+    def remove(self, proposal: Proposal) -> None:
         """It is made, or withdrawn."""
-        self._waiting.pop(id_, None)
+        self._done[_key(proposal), proposal.at] = None
+        if len(self._done) > _MADE_KEPT:
+            del self._done[next(iter(self._done))]
+        self._delete(_key(proposal))
 
     def waiting(self, now: float) -> list[Proposal]:
         """Those that wait, oldest first."""
-        self._expire(now)
-        return list(self._waiting.values())
+        self.expire(now)
+        return sorted(self._waiting.values(), key=lambda one: one.at)
 
-    def _expire(self, now: float) -> None:
+    def expire(self, now: float) -> None:
+        """Forget those whose day is over."""
         for one in [one for one in self._waiting.values() if now >= one.until]:
-            del self._waiting[one.id]
+            self._delete(_key(one))
+        while self._late:
+            self._journal.delete(Table.PROPOSALS, self._late.pop())
+
+    def restore(self, rows: Rows) -> None:
+        """Take over what was stored.
+
+        Raises:
+            HostError: STORAGE.
+        """
+        for key, raw in rows.items():
+            self.follow(key, raw)
+
+    def follow(self, key: str, raw: bytes | None) -> None:
+        """Another node has stored or removed (None) a proposal. Raises HostError: STORAGE."""
+        if raw is None:
+            self._waiting.pop(key, None)
+            return
+        found = decode_row(raw, Proposal, table=Table.PROPOSALS, key=key)
+        if (key, found.at) in self._done:  # it was confirmed elsewhere while we made it
+            self._late.add(key)
+        else:
+            self._waiting[key] = found
+
+    def follow_all(self, rows: Rows) -> None:
+        """Take over what all nodes have stored, in place of what is known here. Raises HostError: STORAGE."""
+        self._waiting.clear()
+        self.restore(rows)
+
+    def _put(self, proposal: Proposal) -> None:
+        self._waiting[_key(proposal)] = proposal
+        self._journal.put(Table.PROPOSALS, _key(proposal), proposal)
+
+    def _delete(self, key: str) -> None:
+        del self._waiting[key]
+        self._journal.delete(Table.PROPOSALS, key)
+
+
+def _key(proposal: Proposal) -> str:
+    return f"{proposal.id} {proposal.node}"

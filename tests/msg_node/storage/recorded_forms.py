@@ -18,6 +18,7 @@ from msgspec import inspect
 from msg_node.addresses.core.allocation import OwnedRow
 from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.subscriptions import SubscriptionRow
+from msg_node.admin.core.proposals import Proposal
 from msg_node.bus.core.moved_session import Asked, MovedSession
 from msg_node.bus.delivery_of_nodes import DeliveryAnswer, DeliveryQuestion
 from msg_node.bus.link_places import _Given, _Wanted
@@ -68,6 +69,7 @@ ROWS: Final[Mapping[Table, type[msgspec.Struct]]] = {
     Table.GIVEN_PARKED: ParkedRow,
     Table.GIVEN_INBOX: InboxRow,
     Table.OBJECT_POLICIES: PolicyNameRow,
+    Table.PROPOSALS: Proposal,
 }
 """The row of each table."""
 RECORDS: Final = (LocalUser, LocalClient, TokenMark, GuidRow, SharedState, NodeFacts)

@@ -12,6 +12,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
+from msg_node.admin.core.proposals import Proposals, digest_of_credential, proposal_of
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.cluster.followed_tables import FollowedTable, FollowedTables
 from msg_node.identity.core.local_clients import LocalClient
@@ -203,7 +204,12 @@ class Member:
         self.push = PushTargets(self.journal)
         self.rows = held_rows(options, name)
         self.records, self._notices = EngineRecords(Engine(options)), EngineNotices(Engine(options))
-        tables: dict[Table, FollowedTable] = {Table.AGENT_QUEUES: self.queues, Table.PUSH_TARGETS: self.push}
+        self.proposals = Proposals(self.journal, f"runtime://a.example/{name}")
+        tables: dict[Table, FollowedTable] = {
+            Table.AGENT_QUEUES: self.queues,
+            Table.PUSH_TARGETS: self.push,
+            Table.PROPOSALS: self.proposals,
+        }
         self._followed = FollowedTables(tables, self.records)
         self._notices.follow(RECORDS_CHANNEL, self._followed.heard)
 
@@ -211,6 +217,7 @@ class Member:
         loaded = self.rows.load()
         self.queues.restore(loaded[Table.AGENT_QUEUES])
         self.push.restore(loaded[Table.PUSH_TARGETS])
+        self.proposals.restore(loaded[Table.PROPOSALS])
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -269,6 +276,44 @@ async def test_queue_rules_and_wake_ups_of_one_node_count_at_all_and_outlive_it(
     late.restore()
     assert late.queues.rules(wake.key) == (600.0, 3)
     for member in (old, one, two, late):
+        member.close()
+
+
+async def test_a_proposal_of_one_node_is_confirmed_at_another_and_outlives_both(postgres: Postgres) -> None:
+    database, now = postgres.new_database(), time.time()
+    one, two = (Member(postgres, database, name) for name in ("n1", "n2"))
+    change = proposal_of("group create", {"group": "staff"}, {}, "ana", "user 1", now)
+
+    async def seen_at(member: Member, confirmed: bool) -> None:
+        with trio.fail_after(60):
+            while [bool(each.confirmed_by) for each in member.proposals.waiting(now)] != [confirmed]:  # noqa: ASYNC110
+                await trio.sleep(0.01)
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(one.run)
+        await nursery.start(two.run)
+        one.proposals.add(change, now)
+        await one.commit()
+        await seen_at(two, False)
+        (there,) = two.proposals.find(change.id, now)
+        assert not two.proposals.is_ours(there)
+        two.proposals.confirm(there, "bo", digest_of_credential("user 2"))
+        await two.commit()
+        await seen_at(one, True)
+        nursery.cancel_scope.cancel()
+    for member in (one, two):
+        member.close()
+    again, other = (Member(postgres, database, name) for name in ("n1", "n2"))
+    for member in (again, other):
+        member.restore()
+    assert [each.confirmed_by for each in again.proposals.confirmed()] == ["bo"]
+    assert other.proposals.confirmed() == []  # it is made where it was proposed
+    again.proposals.remove(again.proposals.confirmed()[0])
+    await again.commit()
+    late = Member(postgres, database, "n3")
+    late.restore()
+    assert len(late.proposals) == 0
+    for member in (again, other, late):
         member.close()
 
 
