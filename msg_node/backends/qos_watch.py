@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -34,6 +34,9 @@ class QosWatch:
         publish: Notifies listeners of events and stores them.
         domain: The domain that events come from.
         watch_seconds: Pause between two looks at usage; 0: none.
+
+    Attributes:
+        beside: Runs beside it: what one of several nodes has to do. Set once, before anything runs.
     """
 
     def __init__(
@@ -51,11 +54,14 @@ class QosWatch:
         self._domain = domain
         self._watch_seconds = watch_seconds
         self.counters = Counters(QosWatchCount)
+        self.beside: Callable[[], Awaitable[None]] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._sweep)
+            if self.beside is not None:
+                nursery.start_soon(self.beside)
             if self._watch_seconds:
                 nursery.start_soon(self._watch)
             task_status.started()

@@ -39,7 +39,10 @@ class LinkClaims:
         Raises:
             HostError: TEMPORARILY_UNAVAILABLE or what `Directory.claim` raises: it is not known.
         """
-        key = link_key(domain)
+        return await self.claim_key(link_key(domain), giver)
+
+    async def claim_key(self, key: str, giver: str | None = None) -> str:
+        """The same for anything that one node has at a time."""
         try:
             with trio.fail_after(CLAIM_SECONDS):
                 claim = (await self._directory.claim([key]))[key]

@@ -25,6 +25,8 @@ _SUBSCRIPTIONS: Final = _OF_EACH.format(kind="subscriptions", member="sid")
 _THINGS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
 _LEASES: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'qos_leases' ORDER BY number"
+_ALL_LEASES: Final = """SELECT row FROM trapezoid_row
+    WHERE node IN (SELECT name FROM trapezoid_node) AND kind = 'qos_leases'"""
 _CLAIMS: Final = """SELECT key, node, epoch FROM trapezoid_claim
     WHERE digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
@@ -65,6 +67,11 @@ class StoredSessions:
         """Rows of all reservations of a node, which are few. Raises EngineError."""
         with self._engine.transaction() as connection:
             return [row for (row,) in connection.execute(_LEASES, (node,)).fetchall()]
+
+    def all_leases(self) -> list[bytes]:
+        """Rows of all reservations of the domain. Raises EngineError."""
+        with self._engine.transaction() as connection:
+            return [row for (row,) in connection.execute(_ALL_LEASES).fetchall()]
 
     def claims(self, keys: Collection[str]) -> dict[str, tuple[str, int]]:
         """Node and epoch of the claims of these keys. Raises EngineError."""

@@ -27,12 +27,15 @@ from msg_node.backends.registry_watch import RegistryWatch
 from msg_node.backends.sources import SourceReader, document_reader, schema_reader
 from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
+from msg_node.bus.node_questions import NodeQuestions
+from msg_node.bus.quotas_of_nodes import QuotasOfNodes, QuotaSources
 from msg_node.identity.mark_keeper import CHANNEL as MARKS_CHANNEL
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
 from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.domain_records import RECORDS_CHANNEL
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
+from msg_node.qos.core.domain_quotas import QUOTAS, RELEASES
 from msg_node.qos.core.qos_service import BROKER, QosService
 from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
 from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
@@ -149,6 +152,14 @@ class Backends:
                 domain=self._settings.node.domain,
                 watch_seconds=self._settings.qos.watch_seconds,
             )
+
+    def connect_nodes(self, bus: Bus, questions: NodeQuestions, sources: QuotaSources) -> None:
+        """Share quotas with the other nodes of the domain; once, before anything runs."""
+        if self._qos is not None and self._qos_watch is not None:
+            quotas = QuotasOfNodes(sources, questions, self._qos, self._state.leases)
+            bus.inquiries.connect(QUOTAS, quotas.ask)
+            bus.inquiries.connect(RELEASES, quotas.release)
+            self._qos_watch.beside = quotas.run
 
     def connect_catalogues(self, bus: Bus, fetcher: Fetcher, resolver: Resolver, site: Site | None = None) -> None:
         """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs.

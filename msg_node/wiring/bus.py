@@ -101,8 +101,9 @@ def build_bus(
     bus.absences.keep(build_missed(settings))
     bus.restore()
     backends.connect(bus)
-    if of_nodes is not None:
+    if cluster is not None and of_nodes is not None:
         of_nodes.connect(bus)
+        backends.connect_nodes(bus, cluster.parts.questions, cluster.quota_sources())
     if recorder is not None:
         recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
     return BuiltBus(bus, steps, onlookers, recorder)

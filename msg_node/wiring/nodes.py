@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -28,6 +28,7 @@ from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_runs import RunsToNodes
 from msg_node.bus.node_traffic import Interest, NodeParts
+from msg_node.bus.quotas_of_nodes import QuotaSources
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.work_moves import WorkMoves
 from msg_node.cluster.cluster_key import read_cluster_key
@@ -136,6 +137,11 @@ class SessionsOfTheDead:
         for wanted in together:
             wanted.is_done = True
 
+    async def leases(self) -> list[Lease]:
+        """All reservations of the domain, also of nodes that live. Raises HostError."""
+        rows = await trio.to_thread.run_sync(self._stored.all_leases, limiter=self._limiter)
+        return [msgspec.json.decode(row, type=Lease) for row in rows]
+
     async def abandoned(self, claims: Mapping[str, Claim]) -> list[str]:
         """Those claims that dead nodes made, or had to end, when they died. Raises HostError."""
         of_node: dict[str, list[str]] = {}
@@ -232,6 +238,24 @@ class ClusterNode:
     def unreachable(self) -> list[str]:
         """The other nodes that may have parked work of the domain and cannot be asked now."""
         return self.membership.unreachable(self.parts.questions.bus.connected)
+
+    def quota_sources(self) -> QuotaSources:
+        """Where this node learns what others have reserved."""
+
+        def keep(kept: Callable[[], None], broken: Callable[[HostError], None]) -> None:
+            try:
+                self.claims.submit(self.state.take_changes(), kept, broken)
+            except HostError as exc:
+                broken(exc)
+
+        return QuotaSources(
+            node=self.identity.node,
+            directory=self.directory,
+            is_dead=self.membership.is_dead,
+            stored=self.dead.leases,
+            unreachable=self.unreachable,
+            keep=keep,
+        )
 
     async def claim_restored(self) -> None:
         """Claim what this name stored. What its runtimes have taken to another node meanwhile is ended here."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -37,6 +37,7 @@ from msg_node.storage.state_store import DurableRows, StateStore
 from protofly.errors import Code, HostError
 from tests.support.runtime_rig import DOMAIN, RuntimeRig, runtime_rig
 
+Further = Callable[[NodeState], Mapping[str, Service]]
 SharedTables = dict[Table, dict[str, bytes]]
 
 
@@ -148,21 +149,27 @@ def delivery_of(questions: NodeQuestions, state: NodeState) -> DeliveryOfNodes:
     return DeliveryOfNodes(questions, DeliveryService(state), state.take_changes, unreachable)
 
 
-def registry_at(questions: NodeQuestions, state: NodeState) -> dict[str, Service]:
-    """The registry of the domain, its twin, and where its requests stand."""
+def registry_at(questions: NodeQuestions, further: Further, state: NodeState) -> dict[str, Service]:
+    """The registry of the domain, its twin, and where its requests stand; and further services."""
     twin = TwinService(state, state.delivery.queues)
     return {
         f"domain://registry.{DOMAIN}": RegistriesOfNodes(questions, RegistryService(state)).service,
         f"domain://msg-node.{DOMAIN}/twin": TwinsOfNodes(questions, twin).service,
         f"domain://msg-node.{DOMAIN}/delivery": delivery_of(questions, state).service,
+        **further(state),
     }
+
+
+def nothing_further(_state: NodeState) -> Mapping[str, Service]:
+    """No more services."""
+    return {}
 
 
 @asynccontextmanager
 async def cluster_rig(
-    folder: Path, names: Sequence[str] = ("n1", "n2"), **options: object
+    folder: Path, names: Sequence[str] = ("n1", "n2"), further: Further = nothing_further, **options: object
 ) -> AsyncIterator[list[RuntimeRig]]:
-    """Run nodes with these names."""
+    """Run nodes with these names, and with further services by their keys."""
     directories: list[MemoryDirectory] = []
     buses: dict[str, MemoryNodeBus] = {}
     shared: SharedTables = {table: {} for table in SHARED}
@@ -176,7 +183,7 @@ async def cluster_rig(
             rig = runtime_rig(
                 folder / name,
                 nodes=nodes,
-                services_at=partial(registry_at, questions),
+                services_at=partial(registry_at, questions, further),
                 rules=Rules(shares_domain=True),
                 rows_over=lambda own: DomainRows(own, shared, heard),
                 **options,  # type: ignore[arg-type]

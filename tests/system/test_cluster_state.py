@@ -11,7 +11,9 @@ import pytest
 import trio
 from typer.testing import CliRunner
 
+from protofly.errors import Code
 from stubkit.keys import KeyRing, make_key, save_keys
+from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.postgres import PASSWORD as ENGINE_PASSWORD
 from tests.support.postgres import Postgres
 from tests.support.rest_server import RestServer, Said, rest_server
@@ -21,6 +23,7 @@ from trapezoid.commands import app
 from .one_node import Process
 from .pair import AGENT, Pair
 
+QOS = "domain://qos.alpha.example"
 IDM = "domain://idm.alpha.example"
 PUSH = "domain://msg-node.alpha.example/push"
 TWIN = "domain://msg-node.alpha.example/twin"
@@ -140,3 +143,37 @@ async def test_users_clients_wake_ups_and_rules_of_queues_are_those_of_the_domai
             await users_are_those_of_the_domain(pair, ana, bo)
             await clients_are_those_of_the_domain(pair, one, two)
             await rules_and_wake_ups_count_where_an_action_is_parked(ana, bo, server)
+
+
+async def reserves(runtime: Runtime, video: int) -> tuple[int, str]:
+    wanted = {"cspId": "prov-alpha", "clientName": "ana", "video": video, "ttl": 600}
+    return code_and_reason(await runtime.ask("create", QOS, {"resource": "/reservations", "value": wanted}))
+
+
+async def grants_again(runtime: Runtime, video: int) -> tuple[int, str]:
+    """Reserve until the lease of the node that granted is over."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while (answer := await reserves(runtime, video))[0] == Code.NOT_CONNECTED.status:
+            pass
+    return answer
+
+
+async def test_two_nodes_reserve_no_more_than_a_quota_also_when_the_one_that_grants_was_killed(
+    tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", ENGINE_PASSWORD)
+    async with rest_server(QosBrokerPeer()) as broker:
+        further = f'[qos]\nurl = "{broker.url}"\ninsecure_plaintext = true\n'
+        pair = Pair(tmp_path, engine, engine.new_database(), further)
+        async with pair.node("n2") as two:
+            bo = await two.opened("bo")
+            async with pair.node("n1") as one:
+                ana = await one.opened("ana")
+                assert (await reserves(ana, 500))[0] == 200
+                assert await reserves(bo, 501) == (429, "quota")
+                assert (await reserves(bo, 400))[0] == 200
+                assert await reserves(ana, 101) == (429, "quota")
+                one.child.kill()
+                await one.child.wait()
+            assert await grants_again(bo, 101) == (429, "quota")
+            assert (await reserves(bo, 100))[0] == 200

@@ -6,7 +6,8 @@
     create, delete /providers, update /quotas (operators)    ─▶ one call each
 
 What is used of a quota is what the broker has counted or what we have reserved, whichever is more: a client that uses
-what it has reserved appears in both.
+what it has reserved appears in both. One of several nodes asks the one that grants before it makes a lease
+(`msg_node.qos.core.domain_quotas`); only that one notifies listeners of quotas.
 
 Source: message specification, section 14.
 """
@@ -22,6 +23,7 @@ from msg_node.kernel.directories import ListenerDirectory, OwnerDirectory, Sessi
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.rest_calls import Answers, Call, Calls
 from msg_node.kernel.service import NO_LANE, Answer, ConnectorName, Event, Inquiry, Lane, ServiceRequest, inquire
+from msg_node.qos.core.domain_quotas import QUOTAS, RELEASES, DomainView, Grant, Granted, Release, Released
 from msg_node.qos.core.leases import Amounts, Lease, Leases, QosKind
 from msg_node.qos.core.qos_rest import (
     PROVIDERS,
@@ -47,6 +49,7 @@ _CLIENTS_REMEMBERED = 10_000
 _TEXT_CHARS = 256
 _AMOUNT_MAX = 10**12
 _NO_CONTACT = frozenset({Code.CONNECT_FAILED, Code.FETCH_TIMEOUT, Code.GATEWAY_TIMEOUT, Code.DNS_FAILED})
+_NO_OBJECT = "value.object is no object of this domain that somebody has"
 _Conclude = Callable[[Answers, float], Answer | Inquiry]
 
 
@@ -75,7 +78,11 @@ class QosTables(Protocol):
 
 
 class QosService:
-    """The QoS broker as a message service."""
+    """The QoS broker as a message service.
+
+    Attributes:
+        others: What the other nodes of the domain have reserved; None for a node alone. Set once, before anything runs.
+    """
 
     def __init__(self, state: QosTables, *, max_lease_seconds: int = QOS_LEASE_MAX_SECONDS) -> None:
         self._state = state
@@ -84,6 +91,7 @@ class QosService:
         self._limits: dict[str, Amounts] = {}
         self._usages: dict[str, Amounts] = {}
         self._used_up: set[tuple[str, QosKind]] = set()
+        self.others: DomainView | None = None
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve the table of section 14.
@@ -102,7 +110,7 @@ class QosService:
             case "read", ["usage"]:
                 return self._read_usage(request)
             case "read", ["providers"]:
-                return self._ask((PROVIDERS,), lambda answers, _: self._providers(answers))
+                return _ask((PROVIDERS,), lambda answers, _: self._providers(answers))
             case "create", ["reservations"]:
                 return self._reserve(request)
             case "delete", ["reservations", name]:
@@ -123,7 +131,7 @@ class QosService:
                 self._clients.popitem(last=False)
             return Answer(value={"server": server, "clientId": client_id})
 
-        return self._ask((turn_call(provider, client),), conclude)
+        return _ask((turn_call(provider, client),), conclude)
 
     def _read_credentials(self, request: ServiceRequest) -> Inquiry:
         """Passwords are for those whom the broker named the client to, and for operators."""
@@ -136,7 +144,7 @@ class QosService:
             named, password = read_credentials(answers[0])
             return Answer(value={"clientId": named, "password": password})
 
-        return self._ask((credentials_call(client_id),), conclude)
+        return _ask((credentials_call(client_id),), conclude)
 
     def _read_usage(self, request: ServiceRequest) -> Inquiry:
         key = _given(object_of(request.members, "criteria"), "cspkey")
@@ -145,7 +153,7 @@ class QosService:
             usage = self._usages[key] = read_usage(answers[0])
             return Answer(value=usage._asdict(), events=self._quota_events(request.domain, key))
 
-        return self._ask((usage_call(key),), conclude)
+        return _ask((usage_call(key),), conclude)
 
     def _providers(self, answers: Answers) -> Answer:
         self._limits = read_providers(answers[0])
@@ -163,8 +171,8 @@ class QosService:
         wanted = _amounts_in(value)
         object_text = text_of(value, "object")
         object_key = key_or_refuse(object_text) if object_text else ""
-        if object_key and self._state.owners.owner(object_key) is None:
-            raise PeerError(Code.BAD_BODY, "value.object is no object of this domain that somebody has")
+        if object_key and self.others is None and self._state.owners.owner(object_key) is None:
+            raise PeerError(Code.BAD_BODY, _NO_OBJECT)
         seconds = _seconds(value.get("ttl", QOS_LEASE_SECONDS), self._max_lease_seconds)
         sid = request.caller.number
         self._state.leases.check_room(sid)
@@ -174,50 +182,76 @@ class QosService:
             refusal = self._quota_refusal(request.domain, provider, wanted)
             if refusal is not None:
                 return refusal
-            return self._ask((turn_call(provider, client),), named, lane=provider)
+            return _ask((turn_call(provider, client),), named, lane=provider)
 
         def named(answers: Answers, _: float) -> Inquiry:
             server, client_id = read_turn(answers[0])
 
-            def reserved(answers: Answers, now: float) -> Answer:
+            def reserved(answers: Answers, now: float) -> Answer | Inquiry:
                 _, password = read_credentials(answers[0])
-                if self._state.sessions.get(sid) is None:
-                    raise PeerError(Code.NOT_CONNECTED, "the session is over")
                 name = "r-" + b32encode(request.seed[:15]).decode("ascii").lower()
                 lease = Lease(name, sid, provider, wanted, server, client_id, object_key, now + seconds)
-                self._state.leases.check_room(sid)
-                self._state.leases.add(lease)
-                lent = {
-                    "reservation": name,
-                    "expires": int(lease.expires_at),
-                    "server": server,
-                    "clientId": client_id,
-                    "password": password,
-                }
-                return Answer(value=lent, events=self._quota_events(request.domain, provider))
+                if self.others is None:
+                    return self._lend(request.domain, lease, password)
+                return self._ask_others(request.domain, lease, password)
 
-            return self._ask((credentials_call(client_id),), reserved, lane=provider)
+            return _ask((credentials_call(client_id),), reserved, lane=provider)
 
-        return self._ask((PROVIDERS, usage_call(provider)), chosen, lane=provider)
+        return _ask((PROVIDERS, usage_call(provider)), chosen, lane=provider)
 
-    def _quota_refusal(self, domain: str, provider: str, wanted: Amounts) -> Answer | None:
+    def _ask_others(self, domain: str, lease: Lease, password: str) -> Inquiry:
+        """Make a lease that the granting node of the domain permits."""
+        provider, amounts = lease.provider, lease.amounts
+        usage, limits = self._usages.get(provider, Amounts()), self._limits.get(provider, Amounts())
+        question = Grant(lease.name, provider, amounts, usage, limits, lease.object_key)
+
+        def granted(answer: Granted, _: float) -> Answer:
+            if not answer.has_object:
+                raise PeerError(Code.BAD_BODY, _NO_OBJECT)
+            if answer.is_granted:
+                return self._lend(domain, lease, password)
+            refusal = self._quota_refusal(domain, provider, amounts, answer.reserved)
+            return refusal or Answer(Code.QUOTA.status, reason=Code.QUOTA.word)
+
+        return inquire(QUOTAS, question, granted, seconds=QOS_CALL_SECONDS, lane=Lane(f"qos {provider}"))
+
+    def _lend(self, domain: str, lease: Lease, password: str) -> Answer:
+        if self._state.sessions.get(lease.sid) is None:
+            raise PeerError(Code.NOT_CONNECTED, "the session is over")
+        self._state.leases.check_room(lease.sid)
+        self._state.leases.add(lease)
+        lent = {
+            "reservation": lease.name,
+            "expires": int(lease.expires_at),
+            "server": lease.server,
+            "clientId": lease.client_id,
+            "password": password,
+        }
+        return Answer(value=lent, events=self._quota_events(domain, lease.provider))
+
+    def _quota_refusal(
+        self, domain: str, provider: str, wanted: Amounts, reserved: Amounts | None = None
+    ) -> Answer | None:
         limits = self._limits.get(provider)
         if limits is None:
             raise PeerError(Code.NOT_REGISTERED, "no such provider")
         for kind in QosKind:
-            used, limit = self._used(provider, kind), limits.of(kind)
+            used, limit = self._used(provider, kind, reserved), limits.of(kind)
             if wanted.of(kind) and used + wanted.of(kind) > limit:
                 value = {"kind": kind.value, "used": used, "limit": limit}
                 code = Code.QUOTA
                 return Answer(code.status, value, code.word, events=self._quota_events(domain, provider))
         return None
 
-    def _used(self, provider: str, kind: QosKind) -> int:
+    def _used(self, provider: str, kind: QosKind, reserved: Amounts | None = None) -> int:
         usage = self._usages.get(provider, Amounts())
-        return max(usage.of(kind), self._state.leases.reserved(provider).of(kind))
+        known = (self.others or self._state.leases).reserved(provider) if reserved is None else reserved
+        return max(usage.of(kind), known.of(kind))
 
-    def _release(self, request: ServiceRequest, name: str) -> Answer:
+    def _release(self, request: ServiceRequest, name: str) -> Answer | Inquiry:
         lease = self._state.leases.get(name)
+        if lease is None and self.others is not None and request.caller.is_operator:
+            return inquire(RELEASES, Release(name), _released, seconds=QOS_CALL_SECONDS)
         if lease is None:
             raise PeerError(Code.NOT_REGISTERED, "no such reservation")
         if lease.sid != request.caller.number and not request.caller.is_operator:
@@ -248,7 +282,7 @@ class QosService:
             check_done(answers[0], what=missing)
             return Answer()
 
-        return self._ask((call,), conclude)
+        return _ask((call,), conclude)
 
     def _change_quotas(self, request: ServiceRequest, key: str, quotas: Amounts) -> Inquiry:
         """PUT as the broker's manual says; GET where the broker knows no PUT."""
@@ -256,7 +290,7 @@ class QosService:
 
         def documented(answers: Answers, now: float) -> Answer | Inquiry:
             if answers[0].status in (404, 405, 501):
-                return self._ask((quotas_call(key, quotas, method="GET"),), implemented)
+                return _ask((quotas_call(key, quotas, method="GET"),), implemented)
             return implemented(answers, now)
 
         def implemented(answers: Answers, _: float) -> Answer:
@@ -264,7 +298,7 @@ class QosService:
             self._limits[key] = quotas
             return Answer(events=self._quota_events(request.domain, key))
 
-        return self._ask((quotas_call(key, quotas, method="PUT"),), documented)
+        return _ask((quotas_call(key, quotas, method="PUT"),), documented)
 
     # What happens without a request.
 
@@ -272,18 +306,27 @@ class QosService:
         """End expired leases: by time and by their object. `domain` is the one that events come from."""
         leases = self._state.leases
         leases.sweep(now=now)
-        for lease in leases.objects_to_look_after():
+        for lease in leases.objects_to_look_after() if self.others is None else ():
             if self._state.owners.owner(lease.object_key) is None:
                 leases.end(lease.name)
-        return [event for provider in leases.take_ended() for event in self._quota_events(domain, provider)]
+        ended = leases.take_ended()
+        if self.others is not None:  # any node may have made or ended one
+            ended = list(self._limits) if self.others.is_granting else []
+        return [event for provider in ended for event in self._quota_events(domain, provider)]
+
+    def read(self, provider: str, limits: Amounts, usage: Amounts) -> None:
+        """Another node has read the quotas of a provider, and what it has counted."""
+        self._limits[provider], self._usages[provider] = limits, usage
 
     def providers_seen(self, answers: Answers) -> list[str]:
-        """Take the providers as they are now; return those whose quotas somebody listens to.
+        """Take the providers as they are now; return those whose quotas somebody listens to whom we notify.
 
         Raises:
             PeerError: See `read_providers`.
         """
         self._limits = read_providers(answers[0])
+        if self.others is not None and not self.others.is_granting:
+            return []
         targets = self._state.listeners.targets
         domains = sorted(self._state.domains)
         return [key for key in self._limits if any(targets(_quota_key(domain, key)) for domain in domains)]
@@ -300,7 +343,7 @@ class QosService:
     def _quota_events(self, domain: str, provider: str) -> list[Event]:
         """Say which quotas are used up now, and which no longer are."""
         limits = self._limits.get(provider)
-        if limits is None:
+        if limits is None or (self.others is not None and not self.others.is_granting):
             return []
         events: list[Event] = []
         for kind in QosKind:
@@ -313,16 +356,25 @@ class QosService:
             events.append(Event(f"domain://qos.{domain}", _quota_key(domain, provider), {"value": value}))
         return events
 
-    def _ask(self, calls: tuple[Call, ...], conclude: _Conclude, *, lane: str = "") -> Inquiry:
-        """Reservations at one provider go one after the other, so that two do not take the same rest."""
-        return inquire(
-            BROKER,
-            Calls(calls),
-            conclude,
-            failed=_failed,
-            seconds=QOS_CALL_SECONDS,
-            lane=Lane(f"qos {lane}") if lane else NO_LANE,
-        )
+
+def _ask(calls: tuple[Call, ...], conclude: _Conclude, *, lane: str = "") -> Inquiry:
+    """Reservations at one provider go one after the other, so that two do not take the same rest."""
+    return inquire(
+        BROKER,
+        Calls(calls),
+        conclude,
+        failed=_failed,
+        seconds=QOS_CALL_SECONDS,
+        lane=Lane(f"qos {lane}") if lane else NO_LANE,
+    )
+
+
+def _released(answer: Released, _: float) -> Answer:
+    if answer.is_found:
+        return Answer()
+    if not answer.is_whole:
+        raise PeerError(Code.NOT_CONNECTED, "a node that may have the reservation cannot be asked; try again")
+    raise PeerError(Code.NOT_REGISTERED, "no such reservation")
 
 
 def _quota_key(domain: str, provider: str) -> str:

@@ -124,3 +124,19 @@ def test_what_a_node_has_reserved_and_what_is_claimed_is_read_for_another_one(po
         stored.close()
         for one in rows.values():
             one.close()
+
+
+def test_the_reservations_of_all_nodes_are_read_together(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    rows = {name: held_rows(options, name) for name in ("n1", "n2")}
+    for name, one in rows.items():
+        lease = Lease(f"r-{name}", 1, "csp", Amounts(audio=5), "turn.example", "client", "", 4e9)
+        one.commit({Table.QOS_LEASES: {lease.name: lease}})
+    stored = StoredSessions(Engine(options))
+    try:
+        found = [msgspec.json.decode(row, type=Lease).name for row in stored.all_leases()]
+        assert sorted(found) == ["r-n1", "r-n2"]
+    finally:
+        stored.close()
+        for one in rows.values():
+            one.close()

@@ -38,6 +38,7 @@ from msg_node.kernel.links import LinkRow
 from msg_node.kernel.list_marks import ListMark
 from msg_node.kernel.restrictions import Restriction
 from msg_node.kernel.session import SessionRow
+from msg_node.qos.core.domain_quotas import Grant, Granted, Release, Released
 from msg_node.qos.core.leases import Lease
 from msg_node.registries.core.policy_names import PolicyNameRow
 from msg_node.registries.core.registry_entry import RegistryEntry
@@ -76,7 +77,7 @@ RECORDS: Final = (LocalUser, LocalClient, TokenMark, GuidRow, SharedState, NodeF
 """Rows of the domain besides."""
 CONTENTS: Final = (
     *(Hello, Asked, Answered, MovedSession, RegistryAnswer, DeliveryQuestion, DeliveryAnswer),
-    *(_Given, _Wanted, Mark, _HeadText),
+    *(_Given, _Wanted, Mark, _HeadText, Grant, Granted, Release, Released),
 )
 """What nodes say to each other."""
 
