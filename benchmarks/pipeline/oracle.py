@@ -32,6 +32,7 @@ def open_oracle(
     connection = duckdb.connect(config={"threads": threads, "memory_limit": memory})
     files = connection.read_parquet(str(silver / "*" / "*.parquet"), hive_partitioning=True)
     files.filter(roles).project(f"*, {member} AS member").create_view("records")
+    connection.execute("CREATE VIEW judged AS FROM records")
     return connection
 
 
@@ -41,7 +42,7 @@ def statement(name: str) -> str:
 
 
 def answer(connection: duckdb.DuckDBPyConnection, *names: str) -> None:
-    """Make these tables, in this order: `hourly daily messages delays classes`."""
+    """Make these tables, in this order: `hourly daily messages delays classes` or `levels messages classes counted`."""
     for name in names:
         connection.execute(statement(name))
 

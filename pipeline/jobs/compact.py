@@ -1,19 +1,29 @@
-"""Compact: few large files instead of many small ones, day by day, and away with what nobody names any more."""
+"""Compact: few large files instead of many small ones, day by day, and away with what nobody names any more.
+
+Files of half the target or more stay as they are. So a byte is written again only as its files grow, a few times in
+all, however often days are looked at, and a day has no more small files than that job allows which looks at it.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection
+from contextlib import suppress
 from typing import Final
 
 from pipeline.jobs.result import JobResult
-from pipeline.lake.table_log import DataFile
+from pipeline.lake.lake_files import partition_of
+from pipeline.lake.table_log import ConflictError, DataFile
 from pipeline.lake.tables import Change, Lake
-from pipeline.schemas import SILVER_MDR, TABLES, Table
+from pipeline.schemas import QUARANTINE, SILVER_MDR, TABLES, Table, bronze_table
+from protofly.records import Kind
 
 TARGET_BYTES: Final = 128 << 20
+SMALL_BYTES: Final = TARGET_BYTES // 2
 FILES_MIN: Final = 8
-"""Days with fewer files are left alone."""
+"""Days with fewer small files are left alone."""
+FILES_MAX: Final = 64
+"""So many are merged at once by those who add to a day round after round."""
 KEEP_SECONDS: Final = 7 * 86_400.0
 """How long replaced files stay, for readers that have begun and for looking back."""
 KEEP_VERSIONS: Final = 10
@@ -31,7 +41,7 @@ def run(
     Args:
         lake: Rows stay what they are; versions grow.
         tables: Names; None means all.
-        files_min: Rewrite a day from so many files on.
+        files_min: Rewrite what is small of a day from so many such files on.
         keep_s: Remove files that no recent version names once they are so old, in seconds.
 
     Raises:
@@ -53,15 +63,28 @@ def run(
     return result
 
 
+def bound(lake: Lake) -> None:
+    """Merge what is small of days with very many such files, of the tables to which rounds of ingest add.
+
+    When somebody else writes to the same table at the moment, it is left for the next round.
+
+    Raises:
+        LakeError: The lake cannot be read or written.
+    """
+    for table in (*map(bronze_table, Kind), QUARANTINE, SILVER_MDR):
+        with suppress(ConflictError):
+            _compact(lake, table, FILES_MAX, JobResult("compact"))
+
+
 def _compact(lake: Lake, table: Table, files_min: int, result: JobResult) -> None:
     version = lake.version(table)
     days: dict[str, list[DataFile]] = defaultdict(list)
     for file in lake.files(table, version):
-        days[file.partition[table.partition[0]] if table.partition else ""].append(file)
-    scattered = {day: files for day, files in days.items() if len(files) >= files_min}
-    if not scattered:
+        if file.size_bytes < SMALL_BYTES:
+            days[partition_of(table, file)].append(file)
+    files = [file for small in days.values() if len(small) >= files_min for file in small]
+    if not files:
         return
-    files = [file for many in scattered.values() for file in many]
     parts = max(1, sum(file.size_bytes for file in files) // TARGET_BYTES)
     rows = lake.read_files(table, files)
     rows = rows.repartitionByRange(parts, *table.partition, *table.key) if parts > 1 else rows.coalesce(1)
@@ -69,11 +92,6 @@ def _compact(lake: Lake, table: Table, files_min: int, result: JobResult) -> Non
     commit = lake.commit(
         rows.sortWithinPartitions(*order) if order else rows,
         table,
-        Change(
-            "replace_partitions" if table.partition else "overwrite",
-            partitions=set(scattered) if table.partition else None,
-            base_version=version,
-            has_news=False,
-        ),
+        Change("replace_files", files=[file.path for file in files], base_version=version, has_news=False),
     )
     result.wrote(table.name, commit.rows, commit.version)

@@ -49,6 +49,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.findings import Finding, Severity, Verdict
 from pipeline.core.stretches import missing_numbers
+from pipeline.jobs import compact
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable, storage
 from pipeline.lake.lake_files import explained
@@ -382,10 +383,14 @@ def follow(
     wait: Callable[[], bool],
     progress: Callable[[str], None] = lambda _: None,
 ) -> Iterator[JobResult]:
-    """Round after round, a result each, until `wait` (called in between) returns False. Raises as `run`."""
+    """Round after round, a result each, until `wait` (called in between) returns False. Raises as `run`.
+
+    Days get no more than a bounded number of small files, see `compact.bound`.
+    """
     ingest = Ingest(lake, spools, trust or Trust())
     yield ingest.run(progress)
     while wait():
+        compact.bound(lake)
         yield ingest.run(progress)
 
 

@@ -1,7 +1,7 @@
 """Refine: new rows of bronze become rows of silver, each record once.
 
-Nearly always every new record is there once, and then there is nothing to write: silver gets the files of bronze, which
-have all its columns, under names of its own (hard links). Otherwise the rows that are new are written. See
+Nearly always every new record is there once, and then silver gets copies of the files of bronze, which have all its
+columns: nothing is read, sorted or encoded again. Otherwise the rows that are new are written. See
 docs/adr/0015.
 """
 
@@ -79,7 +79,7 @@ def run(lake: Lake) -> JobResult:
         known = _known(lake, spans, {file.partition["dt"] for file in files})
         _note_owners(lake, files)
         if all(_is_new(file, done) for file in files) and _is_surely_once(spans) and known is None:
-            commit = _adopt_linked(lake, files, change)
+            commit = _adopt_copies(lake, files, change)
         else:
             news_only = lake.read_files(BRONZE_MDR, files).where(F.col("batch") > done)
             silver = first_of_each(news_only).select(*SILVER_MDR.schema.names)
@@ -96,13 +96,13 @@ def run(lake: Lake) -> JobResult:
     return result
 
 
-def _adopt_linked(lake: Lake, files: Collection[DataFile], change: Change) -> Commit:
-    """Make files of bronze files of silver as well."""
+def _adopt_copies(lake: Lake, files: Collection[DataFile], change: Change) -> Commit:
+    """Copy files of bronze into silver."""
     with lake.stage() as stage:
         staged = []
         for file in files:
             path = stage.new_file(SILVER_MDR, file.partition)
-            storage.share(lake.path_of(BRONZE_MDR, file), path)
+            storage.copy(lake.path_of(BRONZE_MDR, file), path)
             staged.append(StagedFile(path, file.rows, file.partition))
         return lake.adopt(staged, SILVER_MDR, change)
 

@@ -9,11 +9,14 @@ All functions raise OSError: the disk, the store, or the way there has failed.
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import time
 from collections.abc import Container, Iterator
 from contextlib import suppress
 from functools import lru_cache
+from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -28,6 +31,9 @@ _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 60.0
 _REGION: Final = "us-east-1"
 """What stores that know no regions are content with."""
+_COPIED_BYTES: Final = 1 << 30
+_CANNOT_COPY: Final = {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP}
+"""What systems say that do not copy by themselves."""
 
 
 class Found(NamedTuple):
@@ -99,17 +105,28 @@ def remove(path: Location) -> None:
         return
 
 
-def share(source: Location, target: Location) -> None:
-    """Let a file be there under a second name as well: by a hard link, or by a copy that the store makes itself.
+def copy(source: Location, target: Location) -> None:
+    """Copy a file to a name that is free. A store does it itself, and so does a file system that can share blocks.
 
     Raises ValueError: one is on a disk, the other in a store.
     """
     if isinstance(source, Path) and isinstance(target, Path):
-        os.link(source, target)
+        with source.open("rb") as reading, target.open("xb") as writing:
+            _copy_content(reading, writing)
     elif isinstance(source, StorePath) and isinstance(target, StorePath):
         _files().copy_file(source.inner, target.inner)
     else:
         raise ValueError(f"{source} and {target} are not in the same place")
+
+
+def _copy_content(reading: BufferedReader, writing: BufferedWriter) -> None:
+    try:
+        while os.copy_file_range(reading.fileno(), writing.fileno(), _COPIED_BYTES):
+            pass
+    except OSError as exc:
+        if exc.errno not in _CANNOT_COPY:
+            raise
+        shutil.copyfileobj(reading, writing)
 
 
 def make_folder(path: Location) -> None:

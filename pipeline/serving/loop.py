@@ -91,7 +91,7 @@ class Work:
         """What each job does."""
         return {
             "ingest": self._ingest.run,
-            "refine": lambda: refine.run(self.lake),
+            "refine": self._refine,
             "abuse": lambda: abuse.watch(self.lake),
             "alerts": self._send,
             "settle": lambda: settle.run(self.lake),
@@ -104,6 +104,13 @@ class Work:
             "retention": self._retain,
             "compact": lambda: compact.run(self.lake),
         }
+
+    def _refine(self) -> JobResult:
+        """Refine what has come, and merge the small files of rounds where there are very many."""
+        result = refine.run(self.lake)
+        if result.rows:
+            compact.bound(self.lake)
+        return result
 
     def _send(self) -> JobResult:
         since_us = int((time.time() - NEWS_S) * 1e6)

@@ -57,7 +57,7 @@ STEPS: tuple[tuple[Any, str], ...] = (
     (durable, "replace"),
     (Path, "rename"),
     (Path, "unlink"),
-    (storage, "share"),
+    (storage, "copy"),
     (storage, "remove"),
 )
 """A round has about 60 of these; each has a moment before and one after."""

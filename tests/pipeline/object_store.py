@@ -102,6 +102,7 @@ def object_store(folder: Path, port: int) -> Iterator[ObjectStore]:
     what = [
         f"-s3.config={folder / 's3.json'}",
         "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
         "-master.telemetry=false",
         "-volume.max=20",
         "-volume.minFreeSpace=16MiB",

@@ -15,9 +15,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
-from benchmarks.pipeline.oracle import answer, open_oracle, statement
+from benchmarks.pipeline.oracle import answer, numbers, open_oracle, statement
 from benchmarks.pipeline.traffic import Plan, Planted, fill_lake
 from pipeline.columns.histogram import quantile
+from pipeline.core.case_classes import CASES
 from pipeline.jobs import reconcile, settle
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.tables import Lake
@@ -121,6 +122,17 @@ def test_cases_are_those_of_duckdb_message_by_message(settled: Settled) -> None:
     ours = {(row.src_domain, row.dst_domain, bytes(row.msg_id), row.case_class) for row in cases}
     assert ours == theirs
     assert len(cases) == len(ours)
+
+
+def test_two_levels_give_the_classes_of_one_join_from_few_records(settled: Settled) -> None:
+    query = "FROM classes WHERE case_class NOT IN ('matched', 'undelivered')"
+    with open_oracle(on_disk(settled.lake.folder) / SILVER_MDR.name) as oracle:
+        answer(oracle, "levels", "messages", "classes", "counted")
+        assert set(oracle.execute(query).fetchall()) == set(settled.oracle.execute(query).fetchall())
+        assert numbers(oracle, "SELECT count(*) FROM judged") < numbers(oracle, "SELECT count(*) FROM records")
+        counts = dict(oracle.execute("FROM counted").fetchall())
+    details = settled.reconcile.details
+    assert counts == {word: details[word] for word in ("matched", *CASES, "undelivered") if details[word]}
 
 
 def test_planted_faults_are_found_exactly(settled: Settled) -> None:

@@ -178,7 +178,7 @@ def test_files_of_both_kinds_behave_alike(folder: Location) -> None:
     assert storage.exists(folder / "b")
     assert [(one.path, one.size_bytes) for one in storage.files_below(folder)] == [("a.txt", 0), ("b/one.json", 6)]
     assert [one.path for one in storage.files_below(folder, ".json")] == ["b/one.json"]
-    storage.share(folder / "b" / "one.json", folder / "two.json")
+    storage.copy(folder / "b" / "one.json", folder / "two.json")
     storage.remove(folder / "b" / "one.json")
     storage.remove(folder / "b" / "one.json")
     assert storage.read_bytes(folder / "two.json") == b"second"

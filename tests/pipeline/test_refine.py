@@ -75,12 +75,14 @@ def test_only_what_is_new_is_refined_and_only_once(lake: Lake, tmp_path: Path) -
     assert lake.history(SILVER_MDR)[0].meta["bronze_version"] == lake.version(BRONZE_MDR)
     ids = [bytes(row["msg_id"]) for row in lake.read(SILVER_MDR).collect()]
     assert sorted(ids) == [number.to_bytes(16) for number in (1, 2, 3)]
-    inodes = [
-        {(on_disk(lake.folder) / table.name / file.path).stat().st_ino for file in lake.files(table)}
+    files = [
+        [on_disk(lake.folder) / table.name / file.path for file in lake.files(table)]
         for table in (BRONZE_MDR, SILVER_MDR)
     ]
-    assert len(inodes[0]) == 2
-    assert inodes[0] == inodes[1]
+    contents = [{path.read_bytes() for path in of_table} for of_table in files]
+    assert len(contents[0]) == 2
+    assert contents[0] == contents[1]
+    assert all(path.stat().st_nlink == 1 for of_table in files for path in of_table)
 
 
 def test_a_row_that_two_segments_have_comes_once(lake: Lake, spark: SparkSession) -> None:

@@ -145,6 +145,39 @@ def test_compaction_changes_files_and_no_rows_and_refine_does_not_see_them_again
     assert audit.run(lake).exit_code is ExitCode.FINE
 
 
+def test_who_follows_a_spool_leaves_no_more_small_files_of_a_day_than_is_allowed(
+    lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compact, "FILES_MAX", 3)
+    writer = SegmentWriter(tmp_path / "spool")
+    numbers = iter(range(1, 8))
+
+    def has_more() -> bool:
+        number = next(numbers, None)
+        if number is not None:
+            writer.seal([message(number)])
+        return number is not None
+
+    files = [len(lake.files(BRONZE_MDR)) for _ in ingest.follow(lake, [writer.spool], wait=has_more)]
+    assert files == [0, 1, 2, 3, 2, 3, 2, 3]
+    assert sorted(row["seq"] for row in lake.read_small(BRONZE_MDR).to_pylist()) == list(range(1, 8))
+    assert audit.run(lake).exit_code is ExitCode.FINE
+
+
+def test_large_files_are_not_merged_again(lake: Lake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = SegmentWriter(tmp_path / "spool")
+    writer.seal([message(number) for number in range(1, 400)])
+    ingest.run(lake, [writer.spool])
+    [large] = lake.files(BRONZE_MDR)
+    monkeypatch.setattr(compact, "SMALL_BYTES", large.size_bytes)
+    for number in range(400, 403):
+        writer.seal([message(number)])
+        ingest.run(lake, [writer.spool])
+    assert compact.run(lake, tables=["bronze_mdr"], files_min=3).rows == {"bronze_mdr": 3}
+    assert len(lake.files(BRONZE_MDR)) == 2
+    assert large in lake.files(BRONZE_MDR)
+
+
 def test_old_days_are_gone_from_every_table_and_from_the_disk(lake: Lake, tmp_path: Path) -> None:
     writer = SegmentWriter(tmp_path / "spool")
     for day in range(3):

@@ -1,4 +1,4 @@
--- Both books side by side, message by message: one join of everything, no buckets.
+-- Both books side by side, message by message; `judged` are all records, or those that `levels` leaves.
 CREATE TABLE messages AS
 WITH record AS (
     SELECT
@@ -6,7 +6,7 @@ WITH record AS (
         d_total_us AS span_us,
         coalesce(size_wire, size_in) AS size,
         CASE outcome WHEN 'delivered' THEN 0 WHEN 'duplicate' THEN 2 ELSE 1 END AS place
-    FROM records
+    FROM judged
 ),
 side AS (
     SELECT
