@@ -126,7 +126,7 @@ def rss_kib() -> int:
 
 
 def node_metrics(node: Node) -> bytes:
-    """The figures of one node in the text format of Prometheus; about a millisecond for each hundred links."""
+    """The figures of one node in the text format of Prometheus; some 3 ms for each hundred links."""
     server = None if node.site is None else node.site.server
     named = {peer.domain for peer in node.current.get().peer}
     counts: dict[str, dict[str, int]] = {}

@@ -2,6 +2,9 @@
 
 Names come from the tables of counters: `refused {}` of a node is `trapezoid_refused_by_code_total{code="…"}`. Labels
 are bounded: codes are those of the table, domains those that the settings name in full, and `other` for the rest.
+
+`prometheus_client` writes everything but the samples by domain: these are nearly all lines, and it takes four times
+longer for them, most of it for labels that are the same in each family. A test compares with what it would write.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from protofly.counters import CODES, Counted
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _NO_NAME: Final = re.compile(r"[^a-z0-9]+")
 _CODES: Final = frozenset(CODES)
+
+_DOMAIN: Final = "domain"
+_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 Counts = Mapping[str, int]
 
@@ -173,8 +179,12 @@ class Figures:
 
 def exposition(figures: Figures) -> bytes:
     """Write figures in the text format."""
+    return _written(_metrics(figures)) + b"".join(_by_domain(figures))
+
+
+def _written(metrics: Iterable[Metric]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Once(list(_metrics(figures))))
+    registry.register(_Once(list(metrics)))
     return generate_latest(registry)
 
 
@@ -190,7 +200,7 @@ class _Once(Collector):
 
 
 def _metrics(figures: Figures) -> Iterator[Metric]:
-    for gauge in Gauge:
+    for gauge in [one for one in Gauge if one.label != _DOMAIN]:
         labels = [gauge.label] if gauge.label else []
         family = GaugeMetricFamily(f"trapezoid_{gauge.metric}", gauge.meaning, labels=labels)
         for label, value in sorted(figures.gauges[gauge].items()):
@@ -198,18 +208,6 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
         yield family
     yield from _counters("trapezoid", NodeCount, figures.node)
     yield from _counters("trapezoid_site", SiteCount, figures.site)
-    for one in LinkCount:
-        counted = CounterMetricFamily(counter_name("trapezoid_link", one), _meaning(one), labels=["domain"])
-        for domain, counts in sorted(figures.links.items()):
-            if (count := counts.get(one.value, 0)) or one in _ALWAYS:
-                counted.add_metric([domain], count)
-        yield counted
-    for total in DomainTotal:
-        used = CounterMetricFamily(f"trapezoid_{total.metric}", total.meaning, labels=["domain"])
-        for domain, value in sorted(figures.totals[total].items()):
-            if value or total in _ALWAYS:
-                used.add_metric([domain], value)
-        yield used
     yield from _of_nodes(figures.nodes)
     for timing in Timing:
         times = HistogramMetricFamily(
@@ -219,6 +217,36 @@ def _metrics(figures: Figures) -> Iterator[Metric]:
             buckets, seconds = histogram.cumulative(), histogram.sum_us / 1e6
             times.add_metric([label] if timing.label else [], buckets, seconds)
         yield times
+
+
+def _by_domain(figures: Figures) -> Iterator[bytes]:
+    """The families whose label is a domain; each domain becomes text once."""
+    ends: dict[str, str] = {}
+    for gauge in [one for one in Gauge if one.label == _DOMAIN]:
+        head = GaugeMetricFamily(f"trapezoid_{gauge.metric}", gauge.meaning, labels=[_DOMAIN])
+        yield _family(head, head.name, figures.gauges[gauge], ends)
+    links = sorted(figures.links.items())
+    for one in LinkCount:
+        name, is_always = one.value, one in _ALWAYS
+        values = {domain: count for domain, counts in links if (count := counts.get(name, 0)) or is_always}
+        counted = CounterMetricFamily(counter_name("trapezoid_link", one), _meaning(one), labels=[_DOMAIN])
+        yield _family(counted, f"{counted.name}_total", values, ends)
+    for total in DomainTotal:
+        used = CounterMetricFamily(f"trapezoid_{total.metric}", total.meaning, labels=[_DOMAIN])
+        shown = {domain: value for domain, value in figures.totals[total].items() if value or total in _ALWAYS}
+        yield _family(used, f"{used.name}_total", shown, ends)
+
+
+def _family(head: Metric, name: str, values: Mapping[str, float], ends: dict[str, str]) -> bytes:
+    """One family by domain; `ends` keeps what stands between name and value, for the next ones."""
+    lines = []
+    for domain in sorted(values):
+        end = ends.get(domain)
+        if end is None:
+            end = ends[domain] = f'{{{_DOMAIN}="{domain.translate(_ESCAPES)}"}} '
+        value = values[domain]
+        lines.append(f"{name}{end}{int(value) if value == value // 1 else repr(value)}\n")
+    return _written([head]) + "".join(lines).encode()
 
 
 def _of_nodes(nodes: Mapping[str, NodeFigures]) -> Iterator[Metric]:

@@ -6,10 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.parser import text_string_to_metric_families
 
 from federation.core.link_counts import LinkCount
-from msg_node.admin.metrics import DomainTotal, Figures, Gauge, OfNodes, Timing, counter_name, exposition, label_of
+from msg_node.admin.metrics import (
+    DomainTotal,
+    Figures,
+    Gauge,
+    OfNodes,
+    Timing,
+    _Once,
+    counter_name,
+    exposition,
+    label_of,
+)
 from msg_node.kernel.counts import NodeCount, SiteCount
 from msg_node.kernel.histograms import Histogram
 from msg_node.kernel.node_figures import NodeFigures
@@ -17,7 +31,6 @@ from protofly.counters import Counted
 from protofly.errors import Code
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
-"""Twenty milliseconds are the promise; the machine of a test may be busy."""
 
 
 def samples(figures: Figures) -> dict[str, float]:
@@ -73,6 +86,32 @@ def test_a_label_with_quotes_and_line_feeds_stays_one_sample() -> None:
     figures.put(Gauge.EXPIRY, 3.0, 'manifest "x"\\\nevil 1')
     [(name, value)] = [one for one in samples(figures).items() if one[0].startswith("trapezoid_expiry")]
     assert ('manifest "x"\\\nevil 1' in name, value) == (True, 3.0)
+
+
+DOMAINS = st.dictionaries(
+    st.text(st.sampled_from('ab.\\"\n{}=, é#'), max_size=6), st.floats() | st.integers(0, 10**18), max_size=5
+)
+
+
+@given(DOMAINS)
+def test_samples_by_domain_are_read_as_those_that_the_library_writes(values: dict[str, float]) -> None:
+    figures = Figures({}, {}, {})
+    figures.gauges[Gauge.LINK_WAITING] = dict(values)
+    figures.totals[DomainTotal.ARRIVED] = dict(values)
+    gauge = GaugeMetricFamily("trapezoid_link_waiting_messages", Gauge.LINK_WAITING.meaning, labels=["domain"])
+    total = CounterMetricFamily("trapezoid_traffic_arrived", DomainTotal.ARRIVED.meaning, labels=["domain"])
+    for domain in sorted(values):
+        gauge.add_metric([domain], values[domain])
+        total.add_metric([domain], values[domain])
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Once([gauge, total]))
+    wanted = {family.name: family for family in text_string_to_metric_families(generate_latest(registry).decode())}
+    found = {family.name: family for family in text_string_to_metric_families(exposition(figures).decode())}
+    for name, family in wanted.items():
+        assert (found[name].type, found[name].documentation) == (family.type, family.documentation)
+        for one, other in zip(found[name].samples, family.samples, strict=True):
+            assert (one.name, one.labels) == (other.name, other.labels)
+            assert one.value == other.value or repr(float(one.value)) == repr(float(other.value)) == "nan"
 
 
 def test_each_figure_of_256_links_is_written_once() -> None:
