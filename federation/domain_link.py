@@ -106,10 +106,15 @@ class DomainLink(LinkPort):
             return outbound
         return self._submit(outbound, now)  # type: ignore[arg-type]
 
-    def send_refusal(self, request: Message, code: Code, detail: str = "", instead: Instead | None = None) -> None:
-        """Answer a request of the peer's with a refusal, or with what a policy of ours says instead."""
+    def send_refusal(
+        self, request: Message, code: Code, detail: str = "", instead: Instead | None = None, *, msg_id: str = ""
+    ) -> None:
+        """Answer a request of the peer's with a refusal, or with what a policy of ours says instead.
+
+        `msg_id` is that of its record, in hex.
+        """
         now = self.now()
-        outbound = self.outward.refusal(request, code, detail, now, instead)
+        outbound = self.outward.refusal(request, code, detail, now, instead, msg_id=msg_id)
         if outbound is not None:
             self._submit(outbound, now)
 

@@ -52,10 +52,14 @@ class GuestContext:
 
 
 class DeniedError(PeerError):
-    """Our gate does not let a message pass; `instead` is what a rule puts in the place of a refusal."""
+    """Our gate does not let a message pass; `instead` is what a rule puts in the place of a refusal.
 
-    def __init__(self, verdict: Verdict, domain: str) -> None:
+    `msg_id` is that of its record, in hex.
+    """
+
+    def __init__(self, verdict: Verdict, domain: str, msg_id: str) -> None:
         super().__init__(verdict.code or Code.POLICY, domain=domain)
+        self.msg_id = msg_id
         self.instead = verdict.instead
 
 
@@ -169,7 +173,7 @@ class GuestBorder:
             entry = side.records.entering(facts, verdict, msg_id, digest)
         if not verdict.permitted:
             side.records.denied(entry, facts, verdict, msg_id)
-            raise DeniedError(verdict, domain)
+            raise DeniedError(verdict, domain, entry.msg_id)
         if verdict.decision.shadow:
             side.records.decided(facts, verdict, msg_id)
         if rules.gate.has_policies:

@@ -60,7 +60,9 @@ class Near(Protocol):
     now: Callable[[], float]
     last_used_seconds: float
 
-    def send_refusal(self, request: Message, code: Code, detail: str = "", instead: Instead | None = None) -> None:
+    def send_refusal(
+        self, request: Message, code: Code, detail: str = "", instead: Instead | None = None, *, msg_id: str = ""
+    ) -> None:
         """Answer a request of the peer's with a refusal, or with what a policy of ours says instead."""
 
 
@@ -236,9 +238,9 @@ class Inbound:
         code = verdict.code or Code.POLICY
         self._counters[LinkCount.DENIED] += 1
         link.records.denied(entry, facts, verdict, msg_id)
-        link.send_refusal(message, code, instead=verdict.instead)
+        link.send_refusal(message, code, instead=verdict.instead, msg_id=entry.msg_id)
         if message.is_response:
-            answer = self._replies.denied(message, code, verdict.details_for_sender, time.monotonic())
+            answer = self._replies.denied(message, code, verdict.details_of(entry.msg_id), time.monotonic())
             if answer is not None:
                 self._bus.answer(answer)
 

@@ -210,8 +210,12 @@ class LinkRecords:
         *,
         outcome: Literal["denied", "rejected"],
         policy_us: int,
-    ) -> None:
-        """A message of ours did not get as far as the queue: our gate denied it, or the link takes none."""
+    ) -> str:
+        """A message of ours did not get as far as the queue: our gate denied it, or the link takes none.
+
+        Returns:
+            The id under which it is recorded.
+        """
         message = facts.message
         entry: MessageRecord = self._out.__copy__()
         entry.channel = entry.peer_node = entry.stub_ver = None
@@ -223,6 +227,7 @@ class LinkRecords:
             entry.decision = "deny"
             self.decided(facts, verdict, msg_id)
         self._refused(entry)
+        return entry.msg_id
 
     def handed(self, facts: Facts, verdict: Verdict, msg_id: bytes, code: Code | None, *, policy_us: int) -> None:
         """A message of ours was given to a guest at once; `code` says why not."""
@@ -300,12 +305,13 @@ class LinkRecords:
         self.record(entry)
         if self._log_lines.takes(entry.role):
             logger.info(
-                "a message from %s to %s was %s%s: %s",
+                "a message from %s to %s was %s%s: %s, id %s",
                 entry.src_domain,
                 entry.dst_domain,
                 entry.outcome,
                 f" by {entry.rule_id}" if entry.rule_id else "",
                 entry.outcome_code,
+                entry.msg_id,
                 extra={"domain": self._domain, "code": entry.outcome_code, "msg_id": entry.msg_id},
             )
 

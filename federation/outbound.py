@@ -116,8 +116,9 @@ class Outbound:
         if not verdict.permitted:
             code = verdict.code or Code.POLICY
             self._machine.counters[LinkCount.DENIED] += 1
-            self._records.kept_back(facts, verdict, rules.ids.next(now), code, outcome="denied", policy_us=policy_us)
-            return Refusal(code, verdict.details_for_sender, verdict.instead)
+            msg_id = rules.ids.next(now)
+            recorded = self._records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=policy_us)
+            return Refusal(code, verdict.details_of(recorded), verdict.instead)
         if verdict.decision.shadow:
             self._records.decided(facts, verdict)
         msg_id = rules.ids.next(now)
@@ -147,17 +148,25 @@ class Outbound:
         return FlowTerms(settled, rules, border, records.facts_of(facts, settled.verdict))
 
     def refusal(
-        self, request: Message, code: Code, detail: str, started: float, instead: Instead | None = None
+        self,
+        request: Message,
+        code: Code,
+        detail: str,
+        started: float,
+        instead: Instead | None = None,
+        *,
+        msg_id: str = "",
     ) -> OutboundMessage | None:
         """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate.
 
-        With `instead`, the answer is a policy's. None when it expects none, or none can be given now.
+        With `instead`, the answer is a policy's; else it names the id of its record, if `msg_id` says that. None when
+        it expects none, or none can be given now.
         """
         if not request.expects_reply:
             return None
         node, ours = self._rules.ours.node, self._our_domains
         if instead is None:
-            reply = refusal_abroad(request, code, detail, node=node, our_domains=ours)
+            reply = refusal_abroad(request, code, detail, node=node, our_domains=ours, msg_id=msg_id)
         else:
             answer = codec.response(request, instead.code, description=instead.description or None)
             reply = named_abroad(request, answer, node, ours)

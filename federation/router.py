@@ -161,8 +161,8 @@ class Federation:
         verdict = self.decisions.gate.judge(facts)
         if not verdict.permitted:
             code, msg_id = verdict.code or Code.POLICY, self._rules.ids.next(facts.now)
-            link.records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=0)
-            return Refusal(code)
+            recorded = link.records.kept_back(facts, verdict, msg_id, code, outcome="denied", policy_us=0)
+            return Refusal(code, verdict.details_of(recorded))
         if verdict.decision.shadow:
             link.records.decided(facts, verdict)
         if not link.is_live:

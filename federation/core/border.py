@@ -445,9 +445,16 @@ def derived_id(message: Message, trace: bytes) -> bytes:
     return hashlib.sha256(b"\0".join(parts)).digest()[:16]
 
 
-def refusal_abroad(request: Message, code: Code, detail: str, *, node: str, our_domains: frozenset[str]) -> Message:
-    """Answer a request of another domain, in the name that it asked, or of our node where that name is not ours."""
-    return named_abroad(request, codec.refusal(request, code, source=node, detail=detail), node, our_domains)
+def refusal_abroad(
+    request: Message, code: Code, detail: str, *, node: str, our_domains: frozenset[str], msg_id: str = ""
+) -> Message:
+    """Answer a request of another domain, in the name that it asked, or of our node where that name is not ours.
+
+    The answer names the id of the request in records, if `msg_id` says it.
+    """
+    value = {"msgId": msg_id} if msg_id else msgspec.UNSET
+    reply = codec.refusal(request, code, source=node, value=value, detail=detail)
+    return named_abroad(request, reply, node, our_domains)
 
 
 def named_abroad(request: Message, reply: Message, node: str, our_domains: frozenset[str]) -> Message:

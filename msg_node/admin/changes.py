@@ -113,10 +113,11 @@ def unblock(node: Administered, arguments: Arguments, _by: str) -> Plan:
 
 
 def close_links(node: Administered, arguments: Arguments, _by: str) -> Plan:
-    """End the links of a domain in good order."""
+    """End the links of a domain in good order; one that is down stays so until it is needed."""
     link = _link_of(node, arguments)
-    before = {"state": link.state, "carried_by": link.machine.carried_by}
-    return Plan(before, {"state": "closing"}, partial(close_link, link))
+    carried_by = link.machine.carried_by
+    after = "closing" if carried_by else "down already; the next message opens a link"
+    return Plan({"state": link.state, "carried_by": carried_by}, {"state": after}, partial(close_link, link))
 
 
 def refresh(node: Administered, arguments: Arguments, _by: str) -> Plan:

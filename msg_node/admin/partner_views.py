@@ -103,6 +103,7 @@ def denials(node: Administered, domain: str = "") -> Iterator[Row]:
             "type": one.type,
             "code": one.code,
             "rule": one.rule,
+            "msg_id": one.msg_id,
         }
 
 

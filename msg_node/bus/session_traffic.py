@@ -365,7 +365,7 @@ class SessionTraffic:
         try:
             entered = self.guests.enter(domain, message, now)
         except DeniedError as exc:
-            self._refuse(port, message, Refusal(exc.code, None, exc.instead))
+            self._refuse(port, message, Refusal(exc.code, {"msgId": exc.msg_id}, exc.instead))
             return
         admitted = entered.message
         try:

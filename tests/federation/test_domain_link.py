@@ -48,8 +48,9 @@ def reply(to: int, code: int = 200, *, from_: str = "hyperty://b.example/bo", **
 
 def test_what_the_gate_denies_is_refused_and_written_down() -> None:
     pair = Pair(a=Bus("a.example", gate=Gate()))
-    assert pair.to_b.send(request(1)) == Refusal(Code.DOMAIN_BLOCKED)
+    refusal = pair.to_b.send(request(1))
     [decision] = pair.a.decisions
+    assert refusal == Refusal(Code.DOMAIN_BLOCKED, {"msgId": decision.msg_id})
     assert (decision.hook, decision.permitted, decision.reason) == ("out", False, "domain-blocked")
     assert (decision.src_domain, decision.dst_domain, decision.link_domain) == ("a.example",) + ("b.example",) * 2
     [record] = pair.a.message_records
@@ -60,7 +61,8 @@ def test_what_the_gate_denies_is_refused_and_written_down() -> None:
 def test_the_rule_that_denied_is_named_to_our_own_sender() -> None:
     policies = one_policy(deny("no-reading", condition("actionType", "equals", "read")), permit("rest"))
     pair = Pair(a=Bus("a.example", gate=Gate(policies)))
-    assert pair.to_b.send(request(1)) == Refusal(Code.POLICY, {"rule": "s/no-reading"})
+    refusal = pair.to_b.send(request(1))
+    assert refusal == Refusal(Code.POLICY, {"rule": "s/no-reading", "msgId": pair.a.decisions[0].msg_id})
     assert pair.to_b.send(chat(2)) is None
     assert pair.a.decisions[0].rule_id == "s/no-reading"
 
@@ -152,7 +154,8 @@ def test_an_event_that_does_not_fit_into_the_queue_is_counted_recorded_and_logge
     assert (counters[LinkCount.OVERFLOWED], counters[LinkCount.LOST_EVENTS]) == (2, 1)
     assert counters[LinkCount.REJECTED] == 0
     assert [record.outcome_code for record in pair.a.message_records] == ["overload"] * 2
-    assert caplog.messages == ["a message from a.example to b.example was rejected: overload"] * 2
+    ids = [record.msg_id for record in pair.a.message_records]
+    assert caplog.messages == [f"a message from a.example to b.example was rejected: overload, id {one}" for one in ids]
 
 
 def test_only_so_many_bytes_may_wait_for_first_contact() -> None:

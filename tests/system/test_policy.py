@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,8 +15,15 @@ from interop.laboratory import POLICIES, LaboratoryNode
 from protofly.records import DecisionRecord, MessageRecord
 from trapezoid.admin_client import ask_node
 
-from .systems import running_system
+from .systems import running_system, wait_until
 
+FIND = ("records", "find", "--json", "--config")
+INWARD = """
+[[rules]]
+id = "no-deletes-of-others"
+effect = "deny"
+condition = { hook = { equals = "in" }, actionType = { equals = "delete" } }
+"""
 RULE = """
 [[rules]]
 id = "no-deletes"
@@ -59,15 +68,54 @@ async def test_a_denial_names_its_rule_to_our_own_runtimes_and_in_the_records(tm
     async with running_system(tmp_path / "laboratory", policies=policies) as system:
         anna, bruno = await system.couple()
         answer = await anna.client.request("delete", anna.hyperty, bruno.hyperty, {"resource": bruno.hyperty})
+        assert isinstance(answer.value, dict)
+        msg_id = answer.value.pop("msgId")
         assert (answer.code, answer.reason, answer.value) == (403, "policy", {"rule": "a-example/no-deletes"})
         assert (await anna.ask(bruno.hyperty)).is_ok
         assert (await system.link(system.a)).denied == 1
         assert await system.laboratory.stop_nodes() == {"a.example": 0, "b.example": 0}
         [decision] = read_records(system.a.folder.data / "records", DecisionRecord)
     assert (decision.rule_id, decision.permitted, decision.msg_type) == ("a-example/no-deletes", False, "delete")
+    assert decision.msg_id == msg_id
     hashed = hashed_by(system.a.folder.data)
     assert (decision.src_key, decision.dst_key) == (hashed(anna.hyperty), hashed(bruno.hyperty))
     assert all(one.msg_type != "delete" for one in read_records(system.b.folder.data / "records", MessageRecord))
+
+
+async def test_one_id_leads_from_a_refusal_abroad_to_log_records_and_denials_at_the_node_that_refused(
+    tmp_path: Path,
+) -> None:
+    policies = tmp_path / "policies"
+    shutil.copytree(POLICIES, policies)
+    policy = policies / "b.example.policy.toml"
+    policy.write_text(policy.read_text().replace("\n[[rules]]", f"{INWARD}\n[[rules]]", 1))
+    async with running_system(tmp_path / "laboratory", policies=policies) as system:
+        await system.change_settings(system.b, old="[log]\n", new='[log]\nformat = "json"\n')
+        anna, bruno = await system.couple()
+        answer = await anna.client.request("delete", anna.hyperty, bruno.hyperty, {"resource": bruno.hyperty})
+        assert (answer.code, answer.reason) == (403, "policy")
+        assert isinstance(answer.value, dict)
+        (name, msg_id), *others = answer.value.items()
+        assert (name, others) == ("msgId", [])  # their rule is none of our business
+
+        async def denied() -> list[dict[str, str]]:
+            denials = await trio.to_thread.run_sync(ask_node, system.b.folder.data, "denials", {})
+            return [row for row in denials["rows"] if row["msg_id"] == msg_id]
+
+        [denial] = await wait_until(denied, bool)
+        assert (denial["rule"], denial["code"], denial["gate"]) == ("b-example/no-deletes-of-others", "policy", "in")
+        lines = [json.loads(line) for line in system.b.folder.log.read_text().splitlines() if line.startswith("{")]
+        [line] = [one for one in lines if one.get("msg_id") == msg_id]
+        assert "b-example/no-deletes-of-others" in line["message"]
+        assert msg_id in line["message"]  # as text has it
+        for node, role, outcome in ((system.a, "out", "delivered"), (system.b, "in", "denied")):
+            found = await trio.run_process(
+                [sys.executable, "-m", "trapezoid", *FIND, str(node.folder.settings), "--id", msg_id],
+                capture_stdout=True,
+            )
+            records = json.loads(found.stdout)["records"]
+            of_role = [one for one in records if one.get("role") == role]
+            assert [one["outcome"] for one in of_role] == [outcome], records
 
 
 SLOW = 'domain = "b.example"\nmessages_per_second = 5.0'  # ten at once

@@ -50,7 +50,9 @@ def test_a_message_that_our_gate_denies_is_followed_by_one_id_from_the_log_to_it
     [span] = spans_of(record)
     assert line["msg_id"] == record.msg_id == decision.msg_id == f"{span.trace_id:032x}"
     assert (line["domain"], line["code"], line["level"]) == ("b.example", "policy", "info")
-    assert line["message"] == f"a message from a.example to b.example was denied by {record.rule_id}: policy"
+    assert line["message"] == (
+        f"a message from a.example to b.example was denied by {record.rule_id}: policy, id {record.msg_id}"
+    )
     assert (span.error, span.attributes["messaging.message.id"]) == ("policy", record.msg_id)
 
 
@@ -81,7 +83,7 @@ def test_lines_about_refused_messages_have_an_allowance_for_each_direction_and_r
     assert (len(lines(shown)), len(recorded)) == (REFUSALS_PER_MINUTE, 2 * REFUSALS_PER_MINUTE)
     now[0] = 60.0
     records.refused(chat(0), bytes(16), Code.BAD_BODY, 0.0, 1)
-    assert lines(shown)[-1]["message"] == "a message from b.example to a.example was rejected: bad-body"
+    assert lines(shown)[-1]["message"] == f"a message from b.example to a.example was rejected: bad-body, id {'0' * 32}"
     assert len(lines(shown)) == REFUSALS_PER_MINUTE + 1
 
 

@@ -176,7 +176,7 @@ def denials(
 ) -> None:
     """List the last messages that gates did not let pass, newest first."""
     arguments = {**_page(where, limit, 0), **({"domain": domain} if domain else {})}
-    _list(config, "denials", arguments, ("time", "gate", "from", "to", "type", "code", "rule"), as_json=json)
+    _list(config, "denials", arguments, ("time", "gate", "from", "to", "type", "code", "rule", "msg_id"), as_json=json)
 
 
 @app.command()

@@ -69,6 +69,8 @@ class Denial:
     type: str
     code: str
     rule: str
+    msg_id: str
+    """That of the audit records; "" on the own bus."""
 
 
 @dataclass(slots=True)
@@ -229,6 +231,7 @@ def _denial_of_message(record: MessageRecord) -> Denial:
         record.msg_type,
         record.outcome_code or record.reason or "",
         record.rule_id or record.reason or "",
+        record.msg_id,
     )
 
 
@@ -241,4 +244,5 @@ def _denial(record: DecisionRecord) -> Denial:
         record.msg_type or "",
         record.reason or "",
         record.rule_id or "",
+        record.msg_id or "",
     )

@@ -110,8 +110,8 @@ def test_denials_say_when_what_by_whom_and_why_newest_first(traffic: Traffic) ->
     traffic.observe([of_message, of_gate], NOW)
     sender = "hyperty://a.example/x"
     assert traffic.denials() == [
-        Denial(NOW + 1.5, "local", sender, "hyperty://a.example/y", "", "policy", "local/r2"),
-        Denial(NOW, "out", sender, "hyperty://b.example/y", "create", "policy", "border/r1"),
+        Denial(NOW + 1.5, "local", sender, "hyperty://a.example/y", "", "policy", "local/r2", ""),
+        Denial(NOW, "out", sender, "hyperty://b.example/y", "create", "policy", "border/r1", of_message.msg_id),
     ]
 
 
