@@ -43,7 +43,8 @@ class Podman:
             f'[network]\nnetwork_config_dir = "{folder / "networks"}"\n'
             + ('network_backend = "netavark"\n' if has_netavark else "")
         )
-        self.has_names = has_netavark and Path("/usr/lib/podman/aardvark-dns").exists()
+        has_firewall = any(shutil.which(name, path=_PATH) for name in ("nft", "iptables"))  # netavark runs one of them
+        self.has_names = has_netavark and has_firewall and Path("/usr/lib/podman/aardvark-dns").exists()
         self.environment = {**os.environ, "PATH": _PATH, "CONTAINERS_CONF": str(config)}
         self.wrapper = folder / "podman"
         self.wrapper.write_text(f'#!/bin/sh\nexec {program} --root {folder}/store --runroot {folder}/run "$@"\n')
