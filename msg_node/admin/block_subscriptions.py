@@ -30,6 +30,7 @@ logger = logging.getLogger("msg_node")
 Fetch = Callable[[], Awaitable[bytes]]
 """Asks for the list as it is published now. Raises HostError."""
 _LOGGED = 20
+_BY = "block list of "
 
 
 @dataclass(slots=True)
@@ -46,7 +47,7 @@ class Subscription:
     @property
     def by(self) -> str:
         """Who has blocked what it blocks."""
-        return f"block list of {self.settings.author}"
+        return f"{_BY}{self.settings.author}"
 
     def status(self) -> dict[str, object]:
         """What `/status` shows of it."""
@@ -84,9 +85,19 @@ class BlockSubscriptions:
 
     async def run(self) -> None:
         """Ask for all lists, each in its interval, until cancelled."""
+        self.let_go_unsubscribed()
         async with trio.open_nursery() as nursery:
             for one in self.lists:
                 nursery.start_soon(self._follow, one)
+
+    def let_go_unsubscribed(self) -> None:
+        """Lift the blocks of lists that the settings do not name any more."""
+        named, restrictions = {one.by for one in self.lists}, self._node.state.restrictions
+        for found in [one for one in restrictions.of(Restricted.PEER) if one.by.startswith(_BY)]:
+            if found.by not in named:
+                logger.warning("%s is let through: the %s is not subscribed to any more", found.subject, found.by)
+                changes.lift(self._node, Restricted.PEER, found.subject)
+        self._node.bus.effects.store_rest()
 
     async def _follow(self, one: Subscription) -> None:
         while True:

@@ -15,7 +15,7 @@ import trio
 
 from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.changes import block
-from msg_node.kernel.restrictions import Restricted
+from msg_node.kernel.restrictions import Restricted, Restriction
 from msg_node.settings.block_lists import BlockListSettings, block_list_problems
 from msg_node.wiring.block_lists import build_block_lists
 from protofly.block_list import BlockedDomain, BlockList, sign_block_list
@@ -169,6 +169,21 @@ async def test_what_was_enforced_is_let_go_when_the_mode_becomes_report(tmp_path
         await rig.ask()
         assert rig.blocked == {}
         assert rig.status["domains"] == ["evil.example"]
+
+
+async def test_blocks_of_a_list_that_is_not_subscribed_to_any_more_are_lifted_and_those_of_operators_are_not(
+    tmp_path: Path,
+) -> None:
+    async with subscribed(tmp_path, "enforce") as rig:
+        rig.published.put("evil.example")
+        await rig.ask()
+        rig.lists.let_go_unsubscribed()
+        own = Restriction(what=Restricted.PEER, subject="c.example", reason="", by="ops by socket", since=1.0)
+        rig.rig.node.state.restrictions.set(own)
+        assert set(rig.blocked) == {"evil.example", "c.example"}
+        rig.lists.lists = ()
+        rig.lists.let_go_unsubscribed()
+        assert set(rig.blocked) == {"c.example"}
 
 
 @pytest.mark.parametrize("mode", ["report", "enforce"])
