@@ -72,6 +72,11 @@ class DecisionRecords:
             source: Who caused this: a session, an address or a domain.
         """
         verdict = self.gate.judge(facts)
+        self.note(facts, verdict, group=group, source=source)
+        return verdict
+
+    def note(self, facts: Facts, verdict: Verdict, *, group: str, source: str) -> None:
+        """Record a verdict as `judge` does."""
         if verdict.duties is not None:
             self.carry_out(facts, verdict)
         if not verdict.permitted or verdict.decision.shadow:
@@ -82,7 +87,6 @@ class DecisionRecords:
                     facts, facts.from_domain, facts.to_domain, reads, is_hashed=self._hides_addresses
                 )
                 self._record(decision_record(facts, verdict, recorded, left_out=left_out))
-        return verdict
 
 
 def decision_record(

@@ -9,8 +9,9 @@ take goes the whole way, which stays the definition. See docs/adr/0029.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Protocol
 
+from federation.link_context import Refusal
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.observers import SUBSCRIPTION
 from msg_node.bus.core.router import Decisions, Deliver
@@ -35,6 +36,28 @@ _NOTED: Final = frozenset({"response", "subscribe", "unsubscribe", "delete", "fo
 def goes_in_runs(type_: str, to: str) -> bool:
     """True if nothing but its destination has to be known about a message without members that a node reads."""
     return type_ not in _NOTED and SUBSCRIPTION not in to and not to.startswith("domain://")
+
+
+class ObjectsHere(Protocol):
+    """Asks the policies of objects of this node about messages that the gates of another node let pass."""
+
+    def concerns(self, message: Message) -> bool:
+        """False for a message about which they say nothing."""
+
+    def narrow(self, message: Message, roles: frozenset[str], *, is_from_abroad: bool) -> Refusal | None:
+        """Why a message does not pass; None: it does."""
+
+
+class NoObjects:
+    """No object has a policy."""
+
+    def concerns(self, message: Message) -> bool:  # noqa: ARG002
+        """See `ObjectsHere`."""
+        return False
+
+    def narrow(self, message: Message, roles: frozenset[str], *, is_from_abroad: bool) -> Refusal | None:  # noqa: ARG002
+        """See `ObjectsHere`."""
+        return None
 
 
 class RunsToNodes:
@@ -145,6 +168,9 @@ class RunsOfNodes:
     Args:
         router: Decides about what is here, and looks nowhere else.
         take_one: Takes a message that goes the whole way.
+
+    Attributes:
+        objects: What it concerns goes the whole way.
     """
 
     def __init__(
@@ -159,6 +185,7 @@ class RunsOfNodes:
         self._router = router
         self._send_queues = send_queues
         self._take_one = take_one
+        self.objects: ObjectsHere = NoObjects()
         self._reader = RunReader()
 
     def take(self, number: int, content: bytes, now: float) -> None:
@@ -176,7 +203,7 @@ class RunsOfNodes:
 
     def _take_run(self, number: int, head: RunHead, messages: list[Message], now: float) -> int:
         like = messages[0]
-        if not goes_in_runs(head.type, head.to):
+        if not goes_in_runs(head.type, head.to) or self.objects.concerns(like):
             return 0
         try:
             if self._pending and is_below_any(like.to_key, self._pending):

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from msgspec import UNSET
+
 from federation.link_context import Refusal
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
@@ -26,7 +28,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import NodeRouting
-from msg_node.bus.node_runs import RunsOfNodes, RunsToNodes
+from msg_node.bus.node_runs import ObjectsHere, RunsOfNodes, RunsToNodes
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.session_traffic import Destinations
@@ -200,6 +202,10 @@ class NodeTraffic:
         parts.interest.on_unheard = self._foreign.heard_elsewhere
         parts.runs.send_queues = destinations.send_queues
 
+    def narrow_by(self, objects: ObjectsHere) -> None:
+        """Have the policies of objects here asked about messages of other nodes."""
+        self._runs.objects = objects
+
     def met(self, node: str, *, is_new: bool) -> None:
         """See `NodeBusUser`."""
         logger.info("cluster: node %s is connected", node)
@@ -282,6 +288,13 @@ class NodeTraffic:
             if self._foreign.is_answer(message):
                 self._foreign.answered(message, domain_of(message.from_))
                 return
+        elif (
+            refusal := self._runs.objects.narrow(message, passed.roles, is_from_abroad=passed.is_from_abroad)
+        ) is not None:
+            if message.expects_reply:
+                value = refusal.value or UNSET
+                self._refusals.answer(codec.refusal(message, refusal.code, source=self._refusals.node, value=value))
+            return
         try:
             self._follow(message, number)
             pending = self._state.owners.pending
@@ -315,6 +328,11 @@ class NodeTraffic:
     def _take_action(self, passed: Passed, number: int, now: float) -> None:
         """Take an action whose recipient is here, or was until now: then it is parked, and goes on to where that is."""
         message = passed.message
+        if (
+            refusal := self._runs.objects.narrow(message, passed.roles, is_from_abroad=passed.is_from_abroad)
+        ) is not None:
+            self._refusals.refuse_later(number, message, refusal)
+            return
         try:
             sender = Sender(*(passed.sender or ("", "")))
             self._parked_actions.take(message, number, now, roles=passed.roles, sender=sender)

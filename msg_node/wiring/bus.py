@@ -106,6 +106,8 @@ def build_bus(
         backends.connect_nodes(bus, cluster.parts.questions, cluster.quota_sources())
     if recorder is not None:
         recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
+    if bus.from_nodes is not None:
+        bus.from_nodes.narrow_by(steps.gate)
     return BuiltBus(bus, steps, onlookers, recorder)
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from federation.decision_records import DecisionRecords
 from federation.link_context import UNIDENTIFIED, Deliver, Identify, Refusal
 from msg_node.bus import middleware
@@ -20,6 +22,7 @@ from msg_node.registries.validation import Validation
 from msg_node.settings.middleware import StepName, active_steps
 from msg_node.settings.model import Settings
 from msg_node.settings.rates import type_rates
+from policy.core.gate import narrow
 from policy.core.model import Facts
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
@@ -44,23 +47,56 @@ class LocalGate:
 
     def judge(self, message: Message, roles: frozenset[str], sid: int = 0) -> Refusal | None:
         """See `middleware.JudgeLocal`."""
-        decisions, identify = self.decisions, self.identify
+        decisions = self.decisions
         if not decisions.gate.judges_own_bus:
             return None
-        now = time.time()
         try:
-            from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
-            who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
+            facts = self._facts(message, roles)
         except PeerError as exc:
             return Refusal(exc.code)
-        size, known = len(message.raw), decisions.recipients
-        facts = Facts("local", message, from_domain, to_domain, "", size, 0, now, *who, roles, recipients=known)
         verdict = decisions.judge(facts, group="sessions", source=str(sid))
         if verdict.permitted:
             if decisions.gate.has_policies:
                 message.judged(verdict.is_permitted_by_rule)
             return None
         return Refusal(verdict.code or Code.POLICY, verdict.details_for_sender, verdict.instead)
+
+    def concerns(self, message: Message) -> bool:
+        """True if the policy of an object here has something to say about a message."""
+        objects = self.decisions.gate.objects
+        return objects is not None and bool(objects.about(message))
+
+    def narrow(self, message: Message, roles: frozenset[str], *, is_from_abroad: bool) -> Refusal | None:
+        """What the policies of objects here say about a message that the gates of another node let pass.
+
+        Args:
+            message: As it came from there.
+            roles: Those of its sender's session.
+            is_from_abroad: It came over a link of that node.
+        """
+        gate = self.decisions.gate
+        if not self.concerns(message):
+            return None
+        try:
+            facts = self._facts(message, roles)
+        except PeerError as exc:
+            return Refusal(exc.code)
+        if is_from_abroad:
+            domain = facts.from_domain
+            facts = replace(facts, hook="in", link_domain=domain, link_class=gate.class_of(domain))
+        verdict = narrow(gate, facts)
+        if verdict is None:
+            return None
+        self.decisions.note(facts, verdict, group="nodes", source=message.from_)
+        return Refusal(verdict.code or Code.POLICY, verdict.details_for_sender)
+
+    def _facts(self, message: Message, roles: frozenset[str]) -> Facts:
+        """Raises PeerError."""
+        now, identify = time.time(), self.identify
+        from_domain, to_domain = domain_of(message.from_), domain_of(message.to)
+        who = UNIDENTIFIED if identify is None else identify(message, from_domain, now)
+        size, known = len(message.raw), self.decisions.recipients
+        return Facts("local", message, from_domain, to_domain, "", size, 0, now, *who, roles, recipients=known)
 
 
 class Onlooker(Protocol):

@@ -39,7 +39,7 @@ from protofly.forwarding import FORWARD, carried
 from protofly.limits import FORWARD_LEVELS, GATE_KNOWN_DOMAINS, OBJECT_POLICY_WAIT_SECONDS
 from protofly.message import Message
 
-__all__ = ["Explanation", "Gate", "PeerRule", "Settled", "Step", "Verdict"]
+__all__ = ["Explanation", "Gate", "PeerRule", "Settled", "Step", "Verdict", "narrow"]
 
 _UNASKED: Final = Decision(Effect.NOT_APPLICABLE)
 
@@ -217,6 +217,7 @@ class Gate:
         facts_read: What the rules of the policies in force read.
         has_policies: Whether there are any.
         limits: What has been counted for the limits of rules.
+        objects: The policies of single objects, None where there are none.
         policies: Those in force.
         quotas: What has been counted for the quotas of entries.
     """
@@ -247,7 +248,7 @@ class Gate:
         self._lists = DomainLists(allow, deny)
         self._own_bus = OWN_BUS[own_bus]
         self._temporary = TemporaryGates()
-        self._objects: ObjectPolicies | None = None
+        self.objects: ObjectPolicies | None = None
         self.limits = Limits(self.quotas.volumes, self._begin_era)
         self.denied = 0
         """Messages that did not pass."""
@@ -256,7 +257,7 @@ class Gate:
     @property
     def judges_own_bus(self) -> bool:
         """Whether any message on the own bus could be denied, or has a record of its own."""
-        is_open = self._own_bus is not OWN_BUS["deny"] and self._objects is None
+        is_open = self._own_bus is not OWN_BUS["deny"] and self.objects is None
         return self.has_policies or bool(self._temporary) or not is_open
 
     def configure(
@@ -293,7 +294,7 @@ class Gate:
 
     def narrow_by(self, objects: ObjectPolicies) -> None:
         """Let these deny what would pass, from the next message on; again when they have changed."""
-        self._objects = objects
+        self.objects = objects
         self._begin_era()
 
     def judge(self, facts: Facts) -> Verdict:
@@ -347,7 +348,7 @@ class Gate:
         verdict = self._decide(lane, facts)
         if not verdict.permitted or verdict.decision.shadow or verdict.mark or facts.message.type == FORWARD:
             return None
-        if not self.policies.settles(facts) or (self._objects is not None and not settles(self._objects, facts)):
+        if not self.policies.settles(facts) or (self.objects is not None and not settles(self.objects, facts)):
             return None
         bucket = lane.bucket
         if verdict.limit is not None:
@@ -447,9 +448,9 @@ class Gate:
         verdict = self._decide_alone(lane, facts)
         if verdict.transfer is not None:
             verdict = _as_transfer(verdict, verdict.transfer, lane.entry.rule, facts.hook)
-        if self._objects is None or not verdict.permitted or facts.hook == "peer":
+        if self.objects is None or not verdict.permitted or facts.hook == "peer":
             return verdict
-        return _narrowed(verdict, self._objects, facts)
+        return _narrowed(verdict, self.objects, facts)
 
     def _decide_alone(self, lane: _Lane, facts: Facts) -> Verdict:
         """Decide without the policies of single objects."""
@@ -501,6 +502,15 @@ class Gate:
             duties_of(decision.obligations),
             transfer_of(decision.obligations) if permitted else None,
         )
+
+
+def narrow(gate: Gate, facts: Facts) -> Verdict | None:
+    """What the policies of single objects deny of what the gates of another node let pass; None: nothing."""
+    if gate.objects is None:
+        return None
+    verdict = _narrowed(Verdict(True, None, "", gate.policies.revision), gate.objects, facts)
+    gate.denied += not verdict.permitted
+    return None if verdict.permitted else verdict
 
 
 def _as_transfer(verdict: Verdict, transfer: Transfer, peer: PeerRule, hook: Hook) -> Verdict:

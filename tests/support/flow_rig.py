@@ -29,7 +29,7 @@ from protofly.message import Message
 from tests.support.runtime_rig import DOMAIN, FOREIGN, SESSION, RuntimeRig, a_message, runtime_address
 from tests.support.sides import Bus, Clock, MemoryCarrier, everybody, node_of
 
-_RETRY = re.compile(rb'"retryAfter":[0-9.]+')
+_RETRY = re.compile(rb'"retryAfter":[0-9.]+|"msgId":"[0-9a-f]{32}"')
 _TIMES = ("ts_us", "d_policy_us", "d_total_us", "d_peer_us", "retry_after_us")
 
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.flow_table import FlowMode
+from federation.link_context import Refusal
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus import session_traffic
 from msg_node.bus.middleware import Step, rate
@@ -165,6 +166,37 @@ async def test_a_gate_on_the_bus_of_the_domain_judges_each_message_on_the_whole_
     await pair.say(*map(event, range(1, 20)))
     assert set(pair.crossed) == {MESSAGE}
     assert pair.heard("bo") == list(range(20))
+
+
+class NotFive:
+    """The policy of an object that does not want one number."""
+
+    def __init__(self) -> None:
+        self.asked: list[bool] = []
+        self.is_concerned = True
+
+    def concerns(self, message: Message) -> bool:  # noqa: ARG002
+        return self.is_concerned
+
+    def narrow(self, message: Message, roles: frozenset[str], *, is_from_abroad: bool) -> Refusal | None:  # noqa: ARG002
+        self.asked.append(is_from_abroad)
+        return Refusal(Code.POLICY) if self.is_concerned and b"5" in message.body else None
+
+
+async def test_each_message_of_a_run_is_asked_about_where_the_policy_of_an_object_is(tmp_path: Path) -> None:
+    pair = await pair_of_nodes(tmp_path)
+    objects = NotFive()
+    traffic = pair.two.bus.from_nodes
+    assert traffic is not None
+    traffic.narrow_by(objects)
+    await pair.say(*map(event, range(1, 10)))
+    assert pair.crossed[-1] == RUN
+    assert pair.heard("bo") == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert objects.asked == [False] * 9
+    objects.is_concerned = False
+    await pair.say(*map(event, range(10, 20)))
+    assert pair.crossed[-1] == RUN
+    assert pair.heard("bo")[9:] == list(range(10, 20))
 
 
 async def test_what_is_too_long_for_a_run_crosses_by_itself(tmp_path: Path) -> None:
