@@ -26,12 +26,17 @@ _decode: Final = msgspec.msgpack.Decoder(FinishedRequest).decode
 
 
 class FinishedRequests:
-    """Requests that finished, by domain ("" for ours) and request id, and by transaction."""
+    """Requests that finished, by domain ("" for ours) and request id, and by transaction.
+
+    Attributes:
+        stored: The numbers of those that have a row.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self._finished: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
+        self.stored: set[int] = set()
         self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
 
     def __iter__(self) -> Iterator[FinishedRequest]:
@@ -53,6 +58,8 @@ class FinishedRequests:
         encoded = _encode(finished)
         self._finished[finished.sender.domain, finished.request_id] = encoded
         self._bytes += len(encoded)
+        if finished.is_stored:
+            self.stored.add(finished.number)
         while len(self._finished) > FINISHED_REMEMBERED or self._bytes > FINISHED_BYTES:
             self._forget(next(iter(self._finished)))
 
@@ -82,4 +89,5 @@ class FinishedRequests:
         self._bytes -= len(encoded)
         finished = _decode(encoded)
         if finished.is_stored:
+            self.stored.discard(finished.number)
             self._journal.delete(Table.PARKED, row_key(finished.number))

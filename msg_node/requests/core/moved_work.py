@@ -19,7 +19,7 @@ from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.requests.core.delivery_messages import waiting_report
 from msg_node.requests.core.inbox import Inboxes, InboxRow, Notice
 from msg_node.requests.core.parked import ParkedRow, Sender, from_row, row_key, row_of
-from msg_node.requests.core.parking import Parking
+from msg_node.requests.core.parking import NUMBERS_PER_SECOND, Parking
 
 
 def given_prefix(node: str) -> str:
@@ -58,8 +58,10 @@ class MovedWork:
     def take_requests(self, rows: Rows, now: float) -> list[str]:
         """Take in requests that were given to us; returns their queues. Raises HostError: STORAGE."""
         queues = []
-        for key, raw in self._ours(rows):
-            row = decode_row(raw, ParkedRow, table=Table.GIVEN_PARKED, key=key)
+        decoded = [
+            (key, decode_row(raw, ParkedRow, table=Table.GIVEN_PARKED, key=key)) for key, raw in self._ours(rows)
+        ]
+        for key, row in sorted(decoded, key=lambda one: (one[1].accepted_at, one[1].number)):
             self._journal.delete(Table.GIVEN_PARKED, key)
             if self._parking.find(row.domain, row.request_id) is not None:
                 continue
@@ -93,8 +95,11 @@ class MovedWork:
         return ((key, raw) for key, raw in rows.items() if key.startswith(prefix))
 
     def _renumbered(self, row: ParkedRow) -> ParkedRow:
-        """A row in our order of arrival; under an id of its own, if its sender has given that to another open one."""
-        row = msgspec.structs.replace(row, number=self._parking.next_number)
+        """A row in its place among ours; under an id of its own, if its sender has given that to another open one."""
+        number = int(row.accepted_at * NUMBERS_PER_SECOND)
+        while number in self._parking.numbers or number in self._parking.finished.stored:
+            number += 1
+        row = msgspec.structs.replace(row, number=number)
         if from_row(row, row.expires_at).transaction in self._parking.transactions:
             row = msgspec.structs.replace(row, wire_id=msgspec.json.encode(row.request_id).decode())
         return row

@@ -13,6 +13,9 @@ A request is stored, and then survives the process, from `store` on; what follow
 other domains leave a stored mark behind when they end, until they would have expired: the other node may hand them over
 again after a lost link, and gets the same answer. `now` is in seconds since the Unix epoch throughout. Source: message
 specification, section 19.
+
+Requests are numbered in order of arrival, by the microsecond or the next number that is free. So those that come from
+another node of ours take the place that they would have if they had come here (`MovedWork`).
 """
 
 from __future__ import annotations
@@ -53,6 +56,8 @@ from protofly.limits import (
 )
 from protofly.message import Message
 
+NUMBERS_PER_SECOND = 1_000_000
+
 
 class Bounds(NamedTuple):
     """Limits of open requests. `longest_seconds` caps the lifetimes that senders and agents ask for."""
@@ -72,7 +77,8 @@ class Parking:
         finished: What is remembered of requests that ended.
         transactions: The open requests by what their answers mirror.
         bounds: Their limits.
-        next_number: That of the next request.
+        next_number: That of the next request, at least.
+        numbers: Those of the open requests.
     """
 
     def __init__(self, journal: Journal, bounds: Bounds | None = None) -> None:
@@ -87,6 +93,7 @@ class Parking:
         self._by_sender: dict[Sender, dict[int, ParkedRequest]] = {}
         self._expiries: list[tuple[float, int, ParkedRequest]] = []
         self.next_number = 1
+        self.numbers: set[int] = set()
         self._bytes = 0
 
     # Look-ups.
@@ -120,7 +127,7 @@ class Parking:
 
     def of_senders(self, senders: Iterable[Sender]) -> list[ParkedRequest]:
         """All open requests of some senders, in order of arrival."""
-        return list(heapq.merge(*(self._by_sender.get(one, {}).values() for one in senders), key=number_of))
+        return sorted((entry for one in senders for entry in self._by_sender.get(one, {}).values()), key=number_of)
 
     def senders(self) -> Collection[Sender]:
         """All senders of open requests, as a live view."""
@@ -161,6 +168,7 @@ class Parking:
         fresh_id = msgspec.json.encode(submission.request_id)
         own_id = request.id or fresh_id
         is_taken = (request.from_key, own_id, request.to_key) in self.transactions
+        self.next_number = max(self.next_number, int(now * NUMBERS_PER_SECOND))  # the clock may have been set back
         entry = ParkedRequest(
             self.next_number,
             submission.request_id,
@@ -246,6 +254,7 @@ class Parking:
 
     def _insert(self, entry: ParkedRequest) -> None:
         self._by_id[entry.sender.domain, entry.request_id] = entry
+        self.numbers.add(entry.number)
         if entry.sender.domain:
             self._foreign[entry.request_id] = entry.sender.domain
         self.transactions[entry.transaction] = entry
@@ -262,6 +271,7 @@ class Parking:
         if self._foreign.get(entry.request_id) == entry.sender.domain:
             del self._foreign[entry.request_id]
         del self.transactions[entry.transaction]
+        self.numbers.discard(entry.number)
         self.owed.discard(entry)
         self._bytes -= entry.size_bytes
         theirs = self._by_sender[entry.sender]

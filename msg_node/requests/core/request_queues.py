@@ -80,11 +80,17 @@ class RequestQueues:
     # Content.
 
     def add(self, entry: ParkedRequest) -> None:
-        """Append a request that is newer than all of its queue. What was acknowledged before a restart stands aside."""
+        """Let a request wait in its place: mostly as the last. What was acknowledged before a restart stands aside."""
         found = self._queues.get(entry.queue)
         if found is None:
             found = self._queues[entry.queue] = _Queue()
-        (found.aside if entry.is_acknowledged else found.waiting)[entry.number] = entry
+        if entry.is_acknowledged:
+            found.aside[entry.number] = entry
+            return
+        is_last = not found.waiting or next(reversed(found.waiting)) < entry.number
+        found.waiting[entry.number] = entry
+        if not is_last:
+            found.waiting = OrderedDict(sorted(found.waiting.items()))
 
     def remove(self, entry: ParkedRequest) -> None:
         """Take a request out of its queue, wherever it stands there."""

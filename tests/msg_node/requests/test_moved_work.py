@@ -6,10 +6,12 @@ import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal, Table
+from msg_node.requests.core.delivery_status import Status, StatusReport
 from msg_node.requests.core.inbox import Inboxes, Notice
 from msg_node.requests.core.moved_work import MovedWork, given_prefix
-from msg_node.requests.core.parked import Sender
+from msg_node.requests.core.parked import FinishedRequest, ParkedRequest, Sender, Submission
 from msg_node.requests.core.parking import Parking
+from protofly import codec
 
 ANA, LAMP = "hyperty://a.example/ana", "thing://a.example/lamp"
 NOW = 1000.0
@@ -21,7 +23,25 @@ class Node:
     def __init__(self, name: str) -> None:
         self.journal = Journal()
         self.inboxes = Inboxes(self.journal)
-        self.work = MovedWork(name, self.journal, Parking(self.journal), self.inboxes)
+        self.parking = Parking(self.journal)
+        self.work = MovedWork(name, self.journal, self.parking, self.inboxes)
+
+    def park(self, name: str, now: float, *, domain: str = "") -> ParkedRequest:
+        """Keep an action for the lamp."""
+        request = codec.build(id=name, type="execute", from_=ANA, to=LAMP, body={"class": "action"})
+        sender = Sender("runtime://a.example/ana", domain=domain)
+        entry = self.parking.submit(Submission(request, LAMP, sender, name, 60.0), now)
+        self.parking.store(entry)
+        return entry
+
+    def take(self, rows: dict[str, bytes]) -> None:
+        """Take in what another node gives."""
+        self.work.take_requests(rows, NOW)
+
+    @property
+    def waiting(self) -> list[str]:
+        """Ids of the actions for the lamp, as they are handed over."""
+        return [one.request_id for one in self.parking.queues.entries(LAMP)]
 
     def deposit(self, word: str, *, is_final: bool, is_notified: bool = False) -> None:
         """Keep a report about the one request."""
@@ -35,7 +55,7 @@ class Node:
         return {
             change.key: msgspec.json.encode(change.row)
             for change in self.journal.take()
-            if change.table is Table.GIVEN_INBOX and change.row is not None
+            if change.table in (Table.GIVEN_INBOX, Table.GIVEN_PARKED) and change.row is not None
         }
 
 
@@ -81,3 +101,78 @@ def test_only_rows_for_this_node_are_taken() -> None:
     assert all(key.startswith(given_prefix("n22")) for key in rows)
     assert taker.work.take_reports(rows) == []
     assert len(taker.inboxes) == 0
+
+
+# The order of actions from two nodes.
+
+
+def given_by(node: Node, *, to: str = "n2") -> dict[str, bytes]:
+    node.journal.take()
+    node.work.give_requests(LAMP, to, NOW)
+    return node.given()
+
+
+def test_actions_of_two_nodes_that_meet_waiting_are_handed_over_in_the_order_in_which_they_came() -> None:
+    giver, taker = Node("n1"), Node("n2")
+    for name, now in (("a", NOW), ("b", NOW), ("d", NOW + 2)):
+        giver.park(name, now)
+    for name, now in (("c", NOW + 1), ("e", NOW + 3)):
+        taker.park(name, now)
+    taker.take(given_by(giver))
+    assert taker.waiting == ["a", "b", "c", "d", "e"]
+    taker.park("f", NOW - 5)  # its clock was set back meanwhile
+    assert taker.waiting[-1] == "f"
+
+
+def test_the_order_outlives_a_restart_and_a_further_move() -> None:
+    giver, taker = Node("n1"), Node("n2")
+    giver.park("a", NOW)
+    taker.park("b", NOW + 1)
+    kept = {change.key: msgspec.json.encode(change.row) for change in taker.journal.take()}
+    taker.take(given_by(giver))
+    kept |= {
+        change.key: msgspec.json.encode(change.row)
+        for change in taker.journal.take()
+        if change.table is Table.PARKED and change.row is not None
+    }
+    again, third = Node("n2"), Node("n3")
+    again.parking.restore(kept, now=NOW)
+    third.park("c", NOW + 2)
+    assert again.waiting == ["a", "b"]
+    third.take(given_by(again, to="n3"))
+    assert third.waiting == ["a", "b", "c"]
+
+
+def test_what_was_handed_over_is_not_overtaken_by_an_older_one_twice() -> None:
+    giver, taker = Node("n1"), Node("n2")
+    giver.park("old", NOW)
+    taker.park("new", NOW + 1)
+    [handed] = taker.parking.queues.take(LAMP, 7, unanswered=32)
+    taker.take(given_by(giver))
+    assert [one.request_id for one in taker.parking.queues.take(LAMP, 7, unanswered=32)] == ["old"]
+    assert handed.status is Status.DELIVERED
+
+
+def test_an_action_from_another_node_takes_no_row_that_something_has_here() -> None:
+    giver, taker = Node("n1"), Node("n2")
+    giver.park("a", NOW)
+    open_ = taker.park("b", NOW)
+    foreign = taker.park("c", NOW, domain="b.example")
+    finished = taker.parking.finish(foreign, StatusReport(Status.COMPLETED, 200), NOW)
+    assert isinstance(finished, FinishedRequest)
+    taken = {open_.number, finished.number}
+    taker.take(given_by(giver))
+    [moved] = [one for one in taker.parking.queues.entries(LAMP) if one.request_id == "a"]
+    assert moved.number not in taken
+
+
+def test_actions_of_a_node_of_the_version_before_have_the_place_of_their_time() -> None:
+    giver, taker = Node("n1"), Node("n2")
+    rows = {}
+    for name, now in (("a", NOW), ("c", NOW + 2)):
+        giver.park(name, now)
+    for number, (key, raw) in enumerate(given_by(giver).items(), 1):  # it counts from one
+        rows[key] = msgspec.json.encode({**msgspec.json.decode(raw), "number": number})
+    taker.park("b", NOW + 1)
+    taker.take(rows)
+    assert taker.waiting == ["a", "b", "c"]
