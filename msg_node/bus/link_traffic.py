@@ -132,14 +132,16 @@ class LinkTraffic:
         if type(decision) is not Deliver:
             return 0
         sids = self._guests.without_transit(to, decision.numbers)
-        blockers = self._send_queues.link_blockers
+        queues = self._send_queues
         if len(sids) != 1:
             return 0
         if self._runs is None or not is_node(sids[0]):
-            return self._send_queues.run_to_listener(sids[0], run, blockers)
-        taken = self._runs.send(sids[0], run) if all(one.takes_members for one in run) else 0
-        if taken and (blocker := self._runs.blocker(sids[0])) is not None:
-            blockers.add(blocker)
+            taken, blocker = queues.run_to_listener(sids[0], run), queues.congested(sids[0])
+        else:
+            taken = self._runs.send(sids[0], run) if all(one.takes_members for one in run) else 0
+            blocker = self._runs.blocker(sids[0]) if taken else None
+        if blocker is not None:
+            queues.link_blockers.add(blocker)
         return taken
 
     def link_is_live(self, domain: str) -> None:

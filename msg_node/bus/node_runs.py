@@ -218,4 +218,8 @@ class RunsOfNodes:
             numbers = self._guests.without_transit(head.to, numbers)
         if len(numbers) != 1 or numbers[0] <= NODES:
             return 0
-        return self._send_queues.run_to_listener(numbers[0], messages, self._send_queues.link_blockers)
+        queues, number = self._send_queues, numbers[0]
+        taken = queues.run_to_listener(number, messages)
+        if (blocker := queues.congested(number)) is not None:
+            queues.link_blockers.add(blocker)
+        return taken

@@ -202,8 +202,8 @@ class SendQueues:
         self.counters[NodeCount.UNHEARD] += 1  # events need no listener
         return None
 
-    def run_to_listener(self, number: int, run: Sequence[Message], blockers: set[Congestible]) -> int:
-        """Queue messages of one flow, which pass no gate on their way, for one runtime.
+    def run_to_listener(self, number: int, run: Sequence[Message]) -> int:
+        """Queue messages of one flow, which pass no gate on their way, for one runtime; `congested` may follow.
 
         Returns:
             How many it was given. The next one is for `to_listeners`, which says why it is not taken either.
@@ -215,10 +215,15 @@ class SendQueues:
         taken = queue.enqueue_run(run if run[0].verdict is None else [as_delivered(one) for one in run])
         if taken:
             self._unwritten.add(queue)
-            if queue.is_congested and not queue.is_slow:
-                blockers.add(queue)
             self.counters[_DELIVERED] += taken
         return taken
+
+    def congested(self, number: int) -> Congestible | None:
+        """The queue of a runtime if its senders should pause."""
+        port = self.ports.get(number)
+        if port is None or not port.queue.is_congested or port.queue.is_slow:
+            return None
+        return port.queue
 
     def _to_link(self, number: int, message: Message, roles: frozenset[str], blockers: set[Congestible]) -> Code | None:
         """Queue for another domain, or for another node of ours, for which senders pause when it does not keep up."""

@@ -1,4 +1,4 @@
-"""Flows of sessions to other domains and nodes: what their messages have in common is decided once, not for each.
+"""Flows of sessions: what their messages have in common is decided once, not for each.
 
 A session mostly sends messages of one type from one address to one other. When such a message has gone the whole way
 for the second time, what was decided about it is kept with the connection. The next ones need only what differs, and a
@@ -24,7 +24,7 @@ from msg_node.bus.middleware import AUTHORISATION, Stack
 from msg_node.bus.node_runs import NodeWay, RunsToNodes, goes_in_runs
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
-from msg_node.bus.session_flow import Outward, SessionFlow
+from msg_node.bus.session_flow import ListenerWay, Outward, SessionFlow
 from msg_node.kernel.congestion import Congestible
 from msg_node.kernel.directories import OWN
 from msg_node.kernel.links import NODES
@@ -51,7 +51,6 @@ class SessionFlows:
 
     Attributes:
         router: Decides about each message on the whole way.
-        noted: The kinds of decisions of which flows may follow.
     """
 
     def __init__(
@@ -61,7 +60,6 @@ class SessionFlows:
         self._twin = state.twin
         self._source_of = state.senders.source_of
         self._runs = runs
-        self.noted: frozenset[type] = frozenset({ToDomain} if runs is None else {ToDomain, Deliver})
         self.judge_by(stack)
         self._refuse = refusals.refuse
         self._send_queues = refusals.send_queues
@@ -149,7 +147,10 @@ class SessionFlows:
         decision = flow.decision
         if type(decision) is ToDomain:
             return self._send_queues.links.congested_link(decision.domain)
-        return None if self._runs is None else self._runs.blocker(decision.numbers[0])
+        number = decision.numbers[0]
+        if number > 0:
+            return self._send_queues.congested(number)
+        return None if self._runs is None else self._runs.blocker(number)
 
     def _send_one(self, port: RuntimePort, flow: SessionFlow, message: Message) -> Refusal | None:
         """Do what the whole way does last."""
@@ -160,9 +161,9 @@ class SessionFlows:
         return None if code is None else Refusal(code)
 
     def notice(self, port: RuntimePort, message: Message, decision: Decision) -> None:
-        """A message of a session of ours has gone the whole way, and was taken; what was decided is one of `noted`."""
+        """A message of a session of ours has gone the whole way, and was taken."""
         if type(decision) is Deliver:
-            if len(decision.numbers) > 1 or decision.numbers[0] > NODES or self._has_own_gate:
+            if len(decision.numbers) > 1 or NODES < decision.numbers[0] < 0 or self._has_own_gate:
                 return
         elif type(decision) is not ToDomain or decision.numbers:
             return
@@ -180,9 +181,13 @@ class SessionFlows:
     def _outward(self, port: RuntimePort, message: Message, decision: ToDomain | Deliver) -> Outward | None:
         if type(decision) is ToDomain:
             return self._send_queues.links.flow(decision.domain, message, port.roles)
-        if self._runs is None or not goes_in_runs(message.type, message.to):
+        number = decision.numbers[0]
+        if not goes_in_runs(message.type, message.to):
             return None
-        return NodeWay(self._runs, decision.numbers[0], port.roles)
+        if number < 0:
+            return None if self._runs is None else NodeWay(self._runs, number, port.roles)
+        listener = self._send_queues.ports.get(number)
+        return None if listener is None or listener.guest_of else ListenerWay(self._send_queues, number)
 
 
 class _Expected(NamedTuple):

@@ -307,7 +307,7 @@ class SessionTraffic:
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
                     self._not_taken(port, admitted, refusal, now)
-                elif type(decision) in self._flows.noted:
+                elif type(decision) is Deliver or type(decision) is ToDomain:
                     self._flows.notice(port, admitted, decision)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))

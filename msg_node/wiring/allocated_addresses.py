@@ -13,8 +13,7 @@ class AllocatedAddresses:
 
     def __init__(self, state: NodeState) -> None:
         self._state = state
-        self._notified: list[Callable[[], None]] = []
-        state.owners.on_change = self._changed
+        self._notified = state.owners.notified
 
     def __iter__(self) -> Iterator[str]:
         """All addresses that somebody owns now, session by session."""
@@ -29,7 +28,3 @@ class AllocatedAddresses:
         """Have `notify` called after each change; returns what ends that."""
         self._notified.append(notify)
         return lambda: self._notified.remove(notify)
-
-    def _changed(self) -> None:
-        for notify in self._notified:
-            notify()

@@ -60,7 +60,9 @@ class KeptMessages:
 class FlowRig:
     """A node of `alpha.example` whose sessions are ports, and whose links are carried by lists."""
 
-    def __init__(self, folder: Path, gate: Gate, flows: FlowMode, steps: Sequence[tuple[str, Step]]) -> None:
+    def __init__(
+        self, folder: Path, gate: Gate, flows: FlowMode, steps: Sequence[tuple[str, Step]], *, has_own_gate: bool
+    ) -> None:
         self.node = RuntimeRig(
             StateStore(StateFile(folder / "state.sqlite")),
             credentials=(),
@@ -69,6 +71,7 @@ class FlowRig:
             gate=gate,
             flows=flows,
             steps=steps,
+            has_own_gate=has_own_gate,
         )
         self.gate = gate
         clock = Clock(0.0, lambda: 100.0)
@@ -201,15 +204,21 @@ def _recorded(record: Any) -> dict[str, Any]:
 
 @asynccontextmanager
 async def flow_rig(
-    folder: Path, *, gate: Gate | None = None, flows: FlowMode = "on", steps: Sequence[tuple[str, Step]] = ()
+    folder: Path,
+    *,
+    gate: Gate | None = None,
+    flows: FlowMode = "on",
+    steps: Sequence[tuple[str, Step]] = (),
+    has_own_gate: bool = True,
 ) -> AsyncIterator[FlowRig]:
-    """A node with a runtime `ana`, which owns `ANA`, three others, and a link that is up."""
+    """A node with runtimes `ana` and `bob`, which own `ANA` and `BOB`, two others, and a link that is up."""
     async with trio.open_nursery() as nursery:
-        rig = FlowRig(folder, gate or everybody(), flows, steps)
+        rig = FlowRig(folder, gate or everybody(), flows, steps, has_own_gate=has_own_gate)
         await nursery.start(rig.federation.run)
         for name in ("ana", "bob", "eve", "guest"):
             rig.open(name)
         rig.give("ana", ANA)
+        rig.give("bob", BOB)
         rig.say("ana", event(0))
         rig.carry()
         yield rig
@@ -217,6 +226,7 @@ async def flow_rig(
 
 
 ANA = f"hyperty://{DOMAIN}/ana"
+BOB = f"hyperty://{DOMAIN}/bob"
 BO = f"hyperty://{FOREIGN}/bo"
 HOPS = (node_of(FOREIGN), f"{node_of(FOREIGN)}/protostub/1")
 

@@ -107,7 +107,7 @@ class Owners:
     Attributes:
         owner: Gives the session that owns a canonical key, None when there is none; one dictionary hit.
         pools: Which addresses are lent, and which are free.
-        on_change: Called when an address has got an owner or lost it.
+        notified: Called when an address has got an owner or lost it; mostly nobody.
         arrivals: Addresses for which something waits.
         awaits_claims: Who claims an address owns it from `confirm` on: another node of the domain may have it.
         pending: Sessions by addresses that they have claimed until then.
@@ -129,7 +129,7 @@ class Owners:
         self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
         self._used: OrderedDict[str, None] = OrderedDict()  # names that are not given out again while we remember
-        self.on_change: Callable[[], None] = lambda: None
+        self.notified: list[Callable[[], None]] = []
         self.arrivals = Arrivals()
         self.awaits_claims = False
         self.pending: dict[str, int] = {}
@@ -197,7 +197,8 @@ class Owners:
             self._sid_of[key] = sid
             members.add(key)
             self._journal.put(_ADDRESSES, key, row)
-        self.on_change()
+        for notify in self.notified:
+            notify()
         if is_lent:  # for a new name nothing can have waited
             for key in new:
                 self._note_depth(sid, key)
@@ -246,7 +247,8 @@ class Owners:
             sid = self.pending.pop(key, None)
             if sid is not None:
                 self._sid_of[key] = sid
-                self.on_change()
+                for notify in self.notified:
+                    notify()
                 self.arrivals.note(key)
 
     def check_quota(self, sid: int, number: int) -> None:
@@ -343,7 +345,8 @@ class Owners:
             if len(self._used) > TOMBSTONES:
                 self._used.popitem(last=False)
         self._journal.delete(Table.ADDRESSES, key)
-        self.on_change()
+        for notify in self.notified:
+            notify()
 
 
 @lru_cache(_CACHED_BASES)

@@ -145,7 +145,7 @@ def test_the_quota_is_reached_with_the_last_address_and_not_before() -> None:
 
 def test_an_address_is_written_as_the_domain_was_and_who_watches_owners_hears_of_each_change() -> None:
     owners, changes = Owners(Journal()), list[int]()
-    owners.on_change = lambda: changes.append(1)
+    owners.notified.append(lambda: changes.append(1))
     for domain in ("a.example", "A.Example"):
         (url,) = owners.allocate(1, Block("hyperty", domain, 1, "", b"s" * 32))
         assert url.startswith(f"hyperty://{domain}/")

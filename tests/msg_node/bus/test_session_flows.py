@@ -19,12 +19,13 @@ from federation.flow_table import FLOWS_PER_SESSION, FlowMode
 from federation.outward_flow import OutwardFlow
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.middleware import rate
+from msg_node.bus.session_flow import ListenerWay
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate
 from policy.core.session_class import SessionClass
 from protofly.errors import Code
 from protofly.message import NO_PEEK
-from tests.support.flow_rig import ANA, BO, FlowRig, event, flow_rig
+from tests.support.flow_rig import ANA, BO, BOB, FlowRig, event, flow_rig
 from tests.support.policies import deny, one_policy, permit
 from tests.support.policies import test as condition
 from tests.support.runtime_rig import FOREIGN, SM, a_message, runtime_address
@@ -238,6 +239,99 @@ async def test_flows_of_several_recipients_go_side_by_side(tmp_path: Path) -> No
         assert [body["n"] for body in rig.queued()[1:]] == list(range(200))
 
 
+# Within the domain.
+
+
+def heard_by_bob(rig: FlowRig) -> list[int]:
+    return [one["body"]["n"] for one in rig.heard("bob")]
+
+
+async def test_a_flow_to_one_runtime_here_goes_to_its_queue_in_order(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path, has_own_gate=False) as rig:
+        rig.say("ana", *[event(number, to=BOB) for number in range(300)])
+        flow = rig.ports["ana"].flows.last
+        assert flow is not None
+        assert isinstance(flow.outward, ListenerWay)
+        assert heard_by_bob(rig) == list(range(300))
+        assert rig.node.counters["delivered"] >= 300
+
+
+def silence(rig: FlowRig) -> None:
+    """Bob reads nothing, and has little room."""
+    rig.channels["bob"].takes_more = False
+    rig.ports["bob"].queue._waiting.max_messages = 5
+
+
+def release_bob(rig: FlowRig) -> None:
+    rig.node.state.owners.release([rig.sid("bob")], BOB)
+
+
+def give_bob_to_eve(rig: FlowRig) -> None:
+    release_bob(rig)
+    rig.give("eve", BOB)
+
+
+def hang_up(rig: FlowRig) -> None:
+    rig.node.bus.runtimes.disconnected(rig.ports["bob"])
+
+
+def make_bob_a_guest(rig: FlowRig) -> None:
+    rig.ports["bob"].guest_of = FOREIGN
+
+
+def listen_with_eve(rig: FlowRig) -> None:
+    rig.node.state.listeners.add(rig.sid("eve"), [Subscription(BOB, BOB, "")])
+
+
+LOCAL_CHANGES: dict[str, Change] = {
+    "nothing": lambda _rig: None,
+    "the recipient does not read": silence,
+    "the address of the recipient released": release_bob,
+    "the address of the recipient given to another": give_bob_to_eve,
+    "the recipient disconnected": hang_up,
+    "the recipient a guest": make_bob_a_guest,
+    "another listener": listen_with_eve,
+    "the address of the sender released": release,
+    "the address of the sender given to another": give_to_another,
+    "the session of the sender closed": reopen,
+    "other roles": set_roles,
+    "the node fenced": lambda rig: rig.node.bus.from_sessions.fence(5.0),
+    "the node stops": lambda rig: rig.node.bus.refuse_new(5.0),
+}
+
+
+async def local_outcome_of(folder: Path, flows: FlowMode, change: Change, type_: str) -> dict[str, Any]:
+    async with flow_rig(folder, flows=flows, has_own_gate=False) as rig:
+        say = partial(event, type_=type_, to=BOB)
+        rig.say("ana", *map(say, range(1, 6)))
+        change(rig)
+        rig.say("ana", *map(say, range(6, 20)))
+        rig.channels["bob"].takes_more = True
+        return rig.outcome()
+
+
+@pytest.mark.parametrize("type_", ["event", "read", "update", "response", "delete"])
+@pytest.mark.parametrize("name", LOCAL_CHANGES)
+def test_a_change_counts_from_the_next_message_to_a_runtime_here_on(name: str, type_: str) -> None:
+    outcomes = []
+    for mode in ("off", "on", "verify"):
+        with tempfile.TemporaryDirectory() as folder:
+            outcomes.append(trio.run(local_outcome_of, Path(folder), mode, LOCAL_CHANGES[name], type_))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+async def test_a_message_that_was_not_delivered_here_is_reported_as_a_difference(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    async with flow_rig(tmp_path, flows="verify", has_own_gate=False) as rig:
+        rig.say("ana", *[event(number, to=BOB) for number in range(4)])
+        assert not caplog.records
+        flow = rig.ports["ana"].flows.last
+        assert flow is not None
+        assert flow.outward.difference(flow.like, flow.outward.sent) == "it was not delivered"
+
+
 async def test_a_difference_is_reported_and_the_whole_way_counts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -260,7 +354,9 @@ async def test_a_difference_is_reported_and_the_whole_way_counts(
 
 _TYPES = st.sampled_from(["event", "update", "read", "create", "execute", "ping", "subscribe", "response", "forward"])
 _FROM = st.sampled_from([ANA, f"{ANA}/x", runtime_address("ana"), "hyperty://alpha.example/eve", BO, "local"])
-_TO = st.sampled_from([BO, f"{BO}/changes", "comm://beta.example/o/children/c", ANA, SM, "user://beta.example/u", "x"])
+_TO = st.sampled_from(
+    [BO, BOB, f"{BO}/changes", "comm://beta.example/o/children/c", ANA, SM, "user://beta.example/u", "x"]
+)
 _BODY = st.dictionaries(
     st.sampled_from(["n", "ttl", "receipt", "source", "auth", "class", "resource", "code", "via", "trace"]),
     st.sampled_from([1, "x", True, ANA, BO, [], "event"]),
@@ -269,11 +365,17 @@ _BODY = st.dictionaries(
 _MESSAGE = st.fixed_dictionaries(
     {"type": _TYPES, "from": _FROM, "to": _TO}, optional={"id": st.integers(0, 9) | st.just("x")}
 )
-_USUAL = st.just({"type": "event", "from": ANA, "to": BO, "id": 7}) | st.just(
-    {"type": "read", "from": ANA, "to": BO, "id": 7}
+_USUAL = st.fixed_dictionaries(
+    {
+        "type": st.sampled_from(["event", "read"]),
+        "from": st.just(ANA),
+        "to": st.sampled_from([BO, BOB]),
+        "id": st.just(7),
+    }
 )
 _SAID = st.lists(st.tuples(_USUAL | _USUAL | _MESSAGE, _BODY, st.integers(1, 3)), min_size=1, max_size=6)
-_CHANGES = st.none() | st.sampled_from(sorted(CHANGES))
+_ALL_CHANGES = CHANGES | {name: (change, "") for name, change in LOCAL_CHANGES.items()}
+_CHANGES = st.none() | st.sampled_from(sorted(_ALL_CHANGES))
 
 
 def frames_of(said: list[tuple[dict[str, Any], dict[str, Any], int]]) -> list[bytes]:
@@ -284,22 +386,24 @@ def frames_of(said: list[tuple[dict[str, Any], dict[str, Any], int]]) -> list[by
     ]
 
 
-async def play(folder: Path, flows: FlowMode, steps: list[tuple[Any, str | None]]) -> dict[str, Any]:
+async def play(
+    folder: Path, flows: FlowMode, steps: list[tuple[Any, str | None]], has_own_gate: bool
+) -> dict[str, Any]:
     limit = RateLimit(messages_per_second=1e-3, burst_seconds=30_000.0)
     gate = Gate(one_policy(permit("read", condition("actionType", "equals", "read"))), {"*": PeerRule(rate=limit)})
-    async with flow_rig(folder, gate=gate, flows=flows) as rig:
+    async with flow_rig(folder, gate=gate, flows=flows, has_own_gate=has_own_gate) as rig:
         for said, change in steps:
             rig.write("ana", *frames_of(said))
             if change is not None:
-                CHANGES[change][0](rig)
+                _ALL_CHANGES[change][0](rig)
         return rig.outcome()
 
 
 @settings(max_examples=60)
-@given(st.lists(st.tuples(_SAID, _CHANGES), min_size=1, max_size=5))
-def test_flows_do_and_record_what_the_whole_way_does(steps: list[tuple[Any, str | None]]) -> None:
+@given(st.lists(st.tuples(_SAID, _CHANGES), min_size=1, max_size=5), st.booleans())
+def test_flows_do_and_record_what_the_whole_way_does(steps: list[tuple[Any, str | None]], has_own_gate: bool) -> None:
     outcomes = []
     for mode in ("off", "on"):
         with tempfile.TemporaryDirectory() as folder:
-            outcomes.append(trio.run(play, Path(folder), mode, steps))
+            outcomes.append(trio.run(play, Path(folder), mode, steps, has_own_gate))
     assert outcomes[0] == outcomes[1]
