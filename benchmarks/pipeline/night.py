@@ -73,12 +73,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _fill(full, options.days, folder)
         stored, segments = _stored(full)
         sys.stdout.write(f"{stored:,} records of {full.day} days, {segments:,} segments\n")
-        for number in range(options.nights):
-            _write_night(full, options.new, folder, number)
-            for name, lake in (("full", folder / "full"), ("empty", folder / f"empty-{number}")):
-                spent = _in_own_process(lake, folder / f"{name}-spool-{number}")
+        ends: dict[int, str] = {}
+        for _ in range(options.nights):
+            day = full.day
+            _write_night(full, options.new, folder, ends)
+            for name, lake in (("full", folder / "full"), ("empty", folder / f"empty-{day}")):
+                spent = _in_own_process(lake, folder / f"{name}-spool-{day}")
                 costs[name].append(spent)
-                sys.stdout.write(f"night {number + 1}, {name}: {sum(spent.values()):.1f} CPU s\n")
+                sys.stdout.write(f"day {day + 1}, {name}: {_sum(spent):.1f} CPU s\n")
                 sys.stdout.flush()
         spark.stop()
     more_s = min(_sum(one) for one in costs["full"]) - min(_sum(one) for one in costs["empty"])
@@ -113,24 +115,33 @@ def _stored(year: Year) -> tuple[int, int]:
     return records, segments
 
 
-def _write_night(year: Year, messages: int, folder: Path, number: int) -> None:
-    """Write one more day as nodes would have, behind those of the lake, and as the first that there is."""
-    begin_us, seq, segno = year.begin_us(), year.seq.copy(), year.day * HOURS
+def _write_night(year: Year, messages: int, folder: Path, ends: dict[int, str]) -> None:
+    """Write one more day as nodes would have, behind those of the lake, and as the first that there is.
+
+    `ends` has the hash of each node's last segment, and gets that of the new one.
+    """
+    begin_us, seq, segno, number = year.begin_us(), year.seq.copy(), year.day * HOURS, year.day
     rows, node, hour = year.records(messages)
     for of_node in range(year.nodes):
         mine = node == of_node
         whole = rows.filter(pa.array(mine)), hour[mine]
-        for name, first_seq, first_segno in (("full", int(seq[of_node]), segno), ("empty", 0, 0)):
+        end = ends.get(of_node, segment_hash(of_node, segno))
+        chains = {"full": (int(seq[of_node]), segno, end), "empty": (0, 0, "")}
+        for name, chain in chains.items():
             spool = folder / f"{name}-spool-{number}" / f"d{of_node:03}"
             spool.mkdir(parents=True)
-            _write_node(spool, of_node, whole, first=(first_seq, first_segno), begin_us=begin_us)
+            end = _write_node(spool, of_node, whole, behind=chain, begin_us=begin_us)
+            if name == "full":
+                ends[of_node] = end
     year.pass_by(node)
 
 
-def _write_node(spool: Path, node: int, of: tuple[pa.Table, Numbers], *, first: tuple[int, int], begin_us: int) -> None:
+def _write_node(
+    spool: Path, node: int, of: tuple[pa.Table, Numbers], *, behind: tuple[int, int, str], begin_us: int
+) -> str:
+    """Write a node's segments of a day behind a record, a segment and its hash; returns the hash of the last one."""
     rows, hour = of
-    seq, segno = first
-    before = segment_hash(node, segno) if segno else ""
+    seq, segno, before = behind
     counts = np.bincount(hour, minlength=HOURS)
     starts = np.cumsum(counts) - counts
     for of_day, (start, count) in enumerate(zip(starts.tolist(), counts.tolist(), strict=True)):
@@ -144,6 +155,7 @@ def _write_node(spool: Path, node: int, of: tuple[pa.Table, Numbers], *, first: 
         (spool / f"{name}{sealed_suffix(facts.schema_version)}").write_bytes(content)
         (spool / f"{name}{MANIFEST_SUFFIX}").write_bytes(encode_manifest(manifest))
         seq, before = seq + count, sha
+    return before
 
 
 def _frames(name: SegmentName, rows: pa.Table, facts: SegmentFacts) -> Iterator[bytes]:
