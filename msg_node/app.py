@@ -244,7 +244,7 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     queues = node.bus.send_queues
     traffic.start_soon(queues.run)
     if (seconds := node.settings.node.gather_seconds) > 0:
-        traffic.start_soon(gather_looks, Gathering(seconds), lambda: queues.taken)
+        traffic.start_soon(gather_looks, Gathering(seconds), queues.turns.progress)
     traffic.start_soon(node.bus.sweeper.run)
     traffic.start_soon(node.duties.run, node.bus.effects.publish_events)
     traffic.start_soon(return_freed_memory)

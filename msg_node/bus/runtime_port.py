@@ -131,18 +131,24 @@ class RuntimeQueue:
         """Wait until the runtime has read some."""
         await self._relief.park()
 
-    def enqueue(self, message: Message) -> Code | None:
+    def enqueue(self, message: Message, expects_reply: bool | None = None) -> Code | None:
         """Take one message for the runtime; a code says that it was refused.
 
         A full queue drops its oldest events for a new event or an answer, and refuses requests. Answers are kept beyond
         its bounds; who leaves `ANSWER_BYTES` of them unread is closed at once.
+
+        Args:
+            message: As its runtime gets it.
+            expects_reply: `message.expects_reply`, from those who queue one message for many runtimes.
         """
         waiting = self._waiting
         if not waiting.take(message):
             is_queued, code = self._squeeze_in(message)
             if not is_queued:
                 return code
-        if message.type != "response" and message.expects_reply:
+        if expects_reply is None:
+            expects_reply = message.type != "response" and message.expects_reply
+        if expects_reply:
             self._remember_asked(message.to_key)
         if message.peek.ttl:
             waiting.count_time(message, trio.current_time())

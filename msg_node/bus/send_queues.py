@@ -16,6 +16,7 @@ import trio
 
 from federation.guest_border import GuestBorder
 from msg_node.addresses.core.missed import Missed
+from msg_node.bus.core.gathering import Progress
 from msg_node.bus.core.message_queue import as_delivered
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue, wait_relief
@@ -78,6 +79,25 @@ class Watchers:
     news: list[Callable[[SessionNews], None]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class Turns:
+    """The turns of readers since the start of the node.
+
+    Attributes:
+        messages: Those that readers took in.
+        count: How many turns it were.
+        ended: When the last one ended, in seconds since the Unix epoch.
+    """
+
+    messages: int = 0
+    count: int = 0
+    ended: float = 0.0
+
+    def progress(self) -> Progress:
+        """What was done in them so far, and the processor time of this thread."""
+        return Progress(self.messages, self.count, time.thread_time())
+
+
 class SendQueues:
     """The queues of everybody to whom messages go.
 
@@ -89,7 +109,7 @@ class SendQueues:
         counters: Those of the bus.
         ports: The live connections by session.
         connections: All of them by number.
-        taken: Messages that readers have taken in, since the start.
+        turns: Those of the readers that put messages in here.
         links: Those to other domains; set once, before anything runs.
         missed: What observers miss while they are away; None: it is not kept.
         link_blockers: What the readers of links wait for next (`wait_for_room`).
@@ -108,8 +128,7 @@ class SendQueues:
         self.connections: dict[int, RuntimePort] = {}
         self._unwritten: set[RuntimeQueue] = set()
         self._dirty = trio.Event()
-        self.taken = 0
-        self._turn_ended = 0.0
+        self.turns = Turns()
         self._is_flushing = False
         self.link_blockers: set[Congestible] = set()
 
@@ -178,6 +197,7 @@ class SendQueues:
         local = message
         if message.peek.via or message.verdict is not None:
             local = as_delivered(message)
+        expects_reply = message.expects_reply  # asked once, for as many as listen
         for number in numbers:
             if number < 0:
                 code = self._to_link(number, message, roles, blockers)
@@ -185,19 +205,19 @@ class SendQueues:
                 code = Code.NOT_CONNECTED
             else:
                 queue = port.queue
-                code = self._to_guest(port, message, roles) if port.guest_of else queue.enqueue(local)
+                code = self._to_guest(port, message, roles) if port.guest_of else queue.enqueue(local, expects_reply)
                 if code is None:
                     self._unwritten.add(queue)
                     if queue.is_congested and not queue.is_slow:
                         blockers.add(queue)
             delivered = delivered or code is None
             refused = refused or code
-        if refused is not None and self.missed is not None and (delivered or not message.expects_reply):
+        if refused is not None and self.missed is not None and (delivered or not expects_reply):
             self.missed.keep(self._away(numbers), local, trio.current_time())
         if delivered:
             self.counters[_DELIVERED] += 1
             return None
-        if message.expects_reply and not message.is_class_event:
+        if expects_reply and not message.is_class_event:
             return refused
         self.counters[NodeCount.UNHEARD] += 1  # events need no listener
         return None
@@ -290,12 +310,14 @@ class SendQueues:
         Where turns follow each other, one write per destination for all of a round is worth more than the change of
         tasks that it costs. `began` is seconds since the Unix epoch, `taken` how many messages it was.
         """
-        self.taken += taken
-        if began - self._turn_ended > LONELY_SECONDS and not self._is_flushing:
+        turns = self.turns
+        turns.messages += taken
+        turns.count += 1
+        if began - turns.ended > LONELY_SECONDS and not self._is_flushing:
             self._flush()
         else:
             self._dirty.set()
-        self._turn_ended = time.time()
+        turns.ended = time.time()
 
     async def run(self) -> None:
         """Once per scheduler round, give every destination its block."""

@@ -92,13 +92,13 @@ class ExpectingQueue(RuntimeQueue):
             for one in waiting:
                 one.settle(None)
 
-    def enqueue(self, message: Message) -> Code | None:
+    def enqueue(self, message: Message, expects_reply: bool | None = None) -> Code | None:
         """See `RuntimeQueue`; an expected reply goes to who waits for it, a late one to a runtime that wants those."""
         if (self._expected or self._overdue) and message.type in _ANSWERS:
             try:
                 key = _transaction(message.id, message.to_key)
             except PeerError:
-                return super().enqueue(message)
+                return super().enqueue(message, expects_reply)
             if self._overdue and hash(key) in self._overdue:
                 return self._late(message)
             waiting = self._expected.get(key)
@@ -110,7 +110,7 @@ class ExpectingQueue(RuntimeQueue):
                 if expected.then is None:
                     return None
                 expected.then(message)
-        return super().enqueue(message)
+        return super().enqueue(message, expects_reply)
 
     def _late(self, reply: Message) -> Code | None:
         if not self.wants_late:

@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -53,7 +54,7 @@ class StoreStatistics:
 class _Waiting:
     """Rows for the next transaction, and the callbacks for its end."""
 
-    rows: dict[Table, dict[str, NewRow | None]] = field(default_factory=lambda: {table: {} for table in Table})
+    rows: defaultdict[Table, dict[str, NewRow | None]] = field(default_factory=lambda: defaultdict(dict))
     waiters: list[tuple[OnDurable, OnFailed | None]] = field(default_factory=list)
     changes: int = 0
     is_to_scrub: bool = False

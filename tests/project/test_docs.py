@@ -7,7 +7,7 @@ import re
 import shlex
 import tomllib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -60,7 +60,21 @@ def name_of(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
 
-by_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
+def by_page(check: Callable[[Path], None]) -> Callable[[Path], None]:
+    """A check of every page, as one test for each folder: there are hundreds of pages, most of them of few lines."""
+
+    def check_folder(folder: Path) -> None:
+        findings = []
+        for page in PAGES:
+            if page.parent == folder:
+                try:
+                    check(page)
+                except AssertionError as exc:
+                    findings.append(f"{name_of(page)}: {exc}")
+        assert findings == []
+
+    check_folder.__name__, check_folder.__doc__ = check.__name__, check.__doc__
+    return pytest.mark.parametrize("folder", sorted({page.parent for page in PAGES}), ids=name_of)(check_folder)
 
 
 # Codes.

@@ -6,7 +6,15 @@ import pytest
 import trio
 import trio.testing
 
-from msg_node.bus.core.gathering import FEWEST_WAITS, PAUSE_SECONDS, TRIAL_SECONDS, WINDOW_SECONDS, Gathering
+from msg_node.bus.core.gathering import (
+    CALM_SECONDS,
+    FEWEST_WAITS,
+    PAUSE_SECONDS,
+    TRIAL_SECONDS,
+    WINDOW_SECONDS,
+    Gathering,
+    Progress,
+)
 from msg_node.bus.gathered_looks import gather_looks
 
 SECONDS = 0.001
@@ -19,31 +27,50 @@ class Loop:
         self.gathering = Gathering(SECONDS)
         self.now = 100.0
         self.messages = 0.0
+        self.turns = 0
+        self.worked_seconds = 0.0
         self.waited = 0
+        self._next_watch = 100.0
+
+    def before_look(self, timeout: float) -> float:
+        """What the node does before a look: returns how long that is put off."""
+        if self.gathering.is_on:
+            put_off = self.gathering.looks(self.now, timeout, int(self.messages))
+            self.waited += put_off > 0
+            self._next_watch = self.now
+            return put_off
+        if self.now >= self._next_watch:
+            progress = Progress(int(self.messages), self.turns, self.worked_seconds)
+            self._next_watch = self.now + self.gathering.watch(self.now, progress)
+        return 0.0
+
+    def work(self, seconds: float) -> None:
+        """What a look found is handled."""
+        self.turns += 1
+        self.worked_seconds += seconds
+        self.now += seconds
 
     def look(self, *, idle_seconds: float, messages: float, work_seconds: float, timeout: float = 1.0) -> float:
         """One look that finds so many messages after it waited, and the work that they are; returns how long it was put
         off."""
-        put_off = self.gathering.looks(self.now, timeout, int(self.messages))
-        self.waited += put_off > 0
+        put_off = self.before_look(timeout)
         self.now += put_off + idle_seconds
         self.gathering.found(self.now, timeout)
         self.messages += messages
-        self.now += work_seconds
+        self.work(work_seconds)
         return put_off
 
     def open_loop(self, seconds: float, *, rate: float, work_seconds: float) -> None:
         """Messages come at a rate, whatever the node does."""
         end, due = self.now + seconds, self.now
         while self.now < end:
-            put_off = self.gathering.looks(self.now, 1.0, int(self.messages))
-            self.waited += put_off > 0
+            put_off = self.before_look(1.0)
             self.now = max(self.now + put_off, due)
             self.gathering.found(self.now, 1.0)
             while due <= self.now:
                 self.messages += 1
                 due += 1 / rate
-            self.now += work_seconds
+            self.work(work_seconds)
 
     def closed_loop(self, seconds: float, *, under_way: int, work_seconds: float, elsewhere_seconds: float) -> None:
         """Senders have so many messages under way, and send the next ones when those are answered."""
@@ -149,104 +176,130 @@ def test_waiting_that_is_worth_it_stops_for_one_window_to_compare_again() -> Non
     assert 1 <= states.count(False) <= 3
 
 
+WINDOW = 0.25
+"""A window whose bounds are exact numbers."""
+WAIT = 2.0**-10
+BEGAN = 128.0
+
+
+def waiting(rate: int = 4_000) -> Gathering:
+    """Puts looks off from `BEGAN` on, after a window with so many messages a second."""
+    gathering = Gathering(WAIT)
+    gathering.watch(BEGAN - WINDOW, Progress(0, 0, 0.0))
+    gathering.watch(BEGAN, Progress(int(rate * WINDOW), int(rate * WINDOW), WINDOW))
+    assert gathering.is_on
+    return gathering
+
+
+def wait(gathering: Gathering, looks: int, messages: int, now: float = BEGAN) -> None:
+    """So many looks are put off."""
+    for _ in range(looks):
+        gathering.found(now, 1.0)
+        assert gathering.looks(now, 1.0, messages) == WAIT
+
+
 @pytest.mark.parametrize(("more", "stays_on"), [("rest", False), ("timeout", False), ("wait", True)])
 def test_only_looks_that_were_put_off_count_as_waits(more: str, stays_on: bool) -> None:
     """Fewer than 16 waits in a window are no reason to go on; the last look makes them 16, or does not."""
-    seconds = 2.0**-10
-    gathering, now = Gathering(seconds), 128.0
-    gathering.looks(now, 1.0, 0)
-    gathering.is_on, gathering._next_trial = True, now + TRIAL_SECONDS
-    for _ in range(15):
-        gathering.found(now, 1.0)
-        assert gathering.looks(now, 1.0, 0) == seconds
-    gathering.found(now, 1.0)
+    gathering = waiting()
+    wait(gathering, 15, 1_000)
+    gathering.found(BEGAN, 1.0)
     if more == "rest":
-        assert gathering.looks(now + seconds, 1.0, 0) == 0.0
+        assert gathering.looks(BEGAN + WAIT, 1.0, 1_000) == 0.0
     else:
-        assert gathering.looks(now, 0.0 if more == "timeout" else 1.0, 0) == (seconds if more == "wait" else 0.0)
-    gathering.looks(now + 2 * WINDOW_SECONDS, 0.0, 100)
+        assert gathering.looks(BEGAN, 0.0 if more == "timeout" else 1.0, 1_000) == (WAIT if more == "wait" else 0.0)
+    gathering.looks(BEGAN + WINDOW, 0.0, 2_000)
     assert gathering.is_on is stays_on
 
 
 def test_looks_while_tasks_are_ready_are_no_reason_to_stop_waiting() -> None:
-    seconds = 2.0**-10
-    gathering, now = Gathering(seconds), 128.0
-    gathering.looks(now, 1.0, 0)
-    gathering.is_on, gathering._next_trial = True, now + TRIAL_SECONDS
+    gathering = waiting()
     for _ in range(16):
-        gathering.found(now, 1.0)
-        gathering.looks(now, 1.0, 64)
+        wait(gathering, 1, 2_000)
         for _ in range(10):
-            gathering.found(now, 0.0)
-            assert gathering.looks(now, 0.0, 64) == 0.0
-    gathering.looks(now + 2 * WINDOW_SECONDS, 0.0, 64)
+            gathering.found(BEGAN, 0.0)
+            assert gathering.looks(BEGAN, 0.0, 2_000) == 0.0
+    gathering.looks(BEGAN + WINDOW, 0.0, 2_000)
     assert gathering.is_on
 
 
-_WINDOW = 0.25
-"""A window whose bounds are exact numbers: 250 messages, 125 looks, 35 % of its time."""
-
-
-@pytest.mark.parametrize(
-    ("lacking", "is_on"), [("", True), ("messages", False), ("looks", False), ("work", False), ("time", False)]
-)
+@pytest.mark.parametrize(("lacking", "is_on"), [("", True), ("messages", False), ("turns", False), ("work", False)])
 def test_waiting_begins_after_a_window_that_has_just_enough_of_everything(lacking: str, is_on: bool) -> None:
-    gathering, began = Gathering(SECONDS), 128.0
-    gathering.looks(began, 0.0, 0)
-    gathering._next_trial = began + _WINDOW + (SECONDS if lacking == "time" else 0.0)
-    looks = 125 - (lacking == "looks")
-    work_seconds = 0.35 * _WINDOW - (SECONDS if lacking == "work" else 0.0)
-    for _ in range(looks):
-        gathering.found(began, 1.0)
-    gathering.found(began + _WINDOW - work_seconds, 0.0)
-    gathering.looks(began + _WINDOW, 0.0, 250 - (lacking == "messages"))
+    gathering = Gathering(SECONDS)
+    assert gathering.watch(BEGAN, Progress(1_000, 100, 7.0)) == WINDOW_SECONDS
+    gathering.watch(
+        BEGAN + WINDOW,
+        Progress(
+            1_250 - (lacking == "messages"),
+            225 - (lacking == "turns"),
+            7.0 + 0.35 * WINDOW - (SECONDS if lacking == "work" else 0.0),
+        ),
+    )
     assert gathering.is_on is is_on
 
 
+@pytest.mark.parametrize(("messages", "seconds"), [(249, CALM_SECONDS), (250, WINDOW_SECONDS)])
+def test_a_loop_with_few_messages_is_watched_once_a_second(messages: int, seconds: float) -> None:
+    gathering = Gathering(SECONDS)
+    gathering.watch(BEGAN, Progress(0, 0, 0.0))
+
+    assert gathering.watch(BEGAN + WINDOW, Progress(messages, 0, 0.0)) == seconds
+
+
+def test_watching_twice_at_one_moment_decides_nothing() -> None:
+    gathering = Gathering(SECONDS)
+    gathering.watch(BEGAN, Progress(0, 0, 0.0))
+
+    assert gathering.watch(BEGAN, Progress(9_000, 9_000, 9.0)) == WINDOW_SECONDS
+    assert not gathering.is_on
+
+
 @pytest.mark.parametrize(
-    ("waits", "messages", "rate_before", "stays_on", "pauses"),
-    [
-        (16, 24, None, True, False),
-        (15, 24, None, False, True),
-        (16, 23, None, False, True),
-        (16, 100, 400 / 0.85, True, False),
-        (16, 100, 404 / 0.85, False, True),
-    ],
+    ("waits", "messages", "stays_on"),
+    [(16, 850, True), (15, 850, False), (16, 849, False), (567, 850, False), (566, 850, True)],
 )
-def test_waiting_goes_on_while_it_brings_company_and_keeps_the_rate(
-    waits: int, messages: int, rate_before: float | None, stays_on: bool, pauses: bool
-) -> None:
-    gathering, began = Gathering(2.0**-10), 128.0
-    gathering.looks(began, 0.0, 0)
-    gathering.is_on, gathering._rate_before = True, rate_before
-    gathering._next_trial = began + TRIAL_SECONDS
-    for _ in range(waits):
-        gathering.found(began, 1.0)
-        assert gathering.looks(began, 1.0, 0) == 2.0**-10
-    gathering.looks(began + _WINDOW, 0.0, messages)
+def test_waiting_goes_on_while_it_brings_company_and_keeps_the_rate(waits: int, messages: int, stays_on: bool) -> None:
+    gathering = waiting(rate=4_000)
+    wait(gathering, waits, 1_000 + messages)
+    gathering.looks(BEGAN + WINDOW, 0.0, 1_000 + messages)
+
     assert gathering.is_on is stays_on
-    assert (gathering._next_trial == began + _WINDOW + 1.0) is pauses
-    assert gathering._rate_before is None, "the window before is compared with once"
+    if not stays_on:
+        rest = gathering.watch(BEGAN + WINDOW + 0.25, Progress(9_000, 9_000, 9.0))
+        assert rest == PAUSE_SECONDS - 0.25, "a pause follows"
 
 
-@pytest.mark.parametrize(("trial_in", "stays_on"), [(_WINDOW, False), (_WINDOW + SECONDS, True)])
+def test_the_rate_before_waiting_is_compared_with_that_of_the_first_window_alone() -> None:
+    gathering = waiting(rate=4_000)
+    wait(gathering, 16, 2_000)
+    gathering.looks(BEGAN + WINDOW, 0.0, 2_000)
+    wait(gathering, 16, 2_100, BEGAN + WINDOW)
+    gathering.looks(BEGAN + 2 * WINDOW, 0.0, 2_100)
+
+    assert gathering.is_on
+
+
+@pytest.mark.parametrize(("earlier_seconds", "stays_on"), [(WAIT, True), (0.0, False)])
 def test_waiting_that_is_worth_it_stops_at_the_time_of_the_next_trial_and_may_begin_again_at_once(
-    trial_in: float, stays_on: bool
+    earlier_seconds: float, stays_on: bool
 ) -> None:
-    gathering, began = Gathering(2.0**-10), 128.0
-    gathering.looks(began, 0.0, 0)
-    gathering.is_on, gathering._next_trial = True, began + trial_in
-    for _ in range(16):
-        gathering.found(began, 1.0)
-        gathering.looks(began, 1.0, 0)
-    gathering.looks(began + _WINDOW, 0.0, 1_000)
+    gathering, end = waiting(), BEGAN + TRIAL_SECONDS - earlier_seconds
+    wait(gathering, 16, 99_000)
+    gathering.looks(end, 0.0, 99_000)
     assert gathering.is_on is stays_on
-    assert gathering._next_trial == began + trial_in, "no pause follows"
+    if not stays_on:
+        assert gathering.watch(end, Progress(99_000, 99_000, 0.0)) == WINDOW_SECONDS
+        gathering.watch(end + WINDOW, Progress(100_000, 100_000, WINDOW))
+        assert gathering.is_on
 
 
 async def test_loop_that_is_held_back_runs_every_task_and_meets_deadlines() -> None:
     class Always(Gathering):
         """Puts every look off that may be."""
+
+        def watch(self, now: float, progress: Progress) -> float:
+            self.is_on = True
+            return super().watch(now, progress)
 
         def looks(self, now: float, timeout: float, messages: int) -> float:
             put_off.append(min(SECONDS, timeout, now + messages))
@@ -254,7 +307,7 @@ async def test_loop_that_is_held_back_runs_every_task_and_meets_deadlines() -> N
 
     put_off: list[float] = []
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(gather_looks, Always(SECONDS), int)
+        nursery.start_soon(gather_looks, Always(SECONDS), lambda: Progress(0, 0, 0.0))
         await trio.testing.wait_all_tasks_blocked()
         with trio.fail_after(10):
             for _ in range(3):
@@ -265,3 +318,31 @@ async def test_loop_that_is_held_back_runs_every_task_and_meets_deadlines() -> N
     assert held >= 3
     await trio.sleep(0.001)
     assert len(put_off) == held  # nothing is put off after the end
+
+
+async def test_a_loop_has_the_instrument_only_while_looks_are_put_off(mock_clock: trio.testing.MockClock) -> None:
+    class OneWindow(Gathering):
+        """Puts looks off from its second call to `watch` on, for one look."""
+
+        def watch(self, now: float, progress: Progress) -> float:
+            del now, progress
+            watched.append(trio.current_time())
+            self.is_on = len(watched) == 2
+            return WINDOW_SECONDS if self.is_on else CALM_SECONDS
+
+        def looks(self, now: float, timeout: float, messages: int) -> float:
+            del now, timeout, messages
+            looked.append(trio.current_time())
+            self.is_on = False
+            return 0.0
+
+    watched: list[float] = []
+    looked: list[float] = []
+    mock_clock.autojump_threshold = 0
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gather_looks, OneWindow(SECONDS), lambda: Progress(0, 0, 0.0))
+        await trio.sleep(2.5)
+        nursery.cancel_scope.cancel()
+    began = watched[0]
+    assert [one - began for one in watched] == pytest.approx([0.0, 1.0, 1.0 + WINDOW_SECONDS, 2.0 + WINDOW_SECONDS])
+    assert all(1.0 <= one - began <= 1.0 + WINDOW_SECONDS for one in looked)

@@ -17,7 +17,7 @@ LONG_AGO, JUST_NOW = 0.0, 9e9
 
 
 def bring(rig: FlowRig, number: int, *, last_turn: float) -> None:
-    rig.node.bus.send_queues._turn_ended = last_turn
+    rig.node.bus.send_queues.turns.ended = last_turn
     rig.link.inbound([(number, from_bo(number))], "7" * 32)
 
 
@@ -25,7 +25,7 @@ async def test_what_a_lonely_turn_queued_is_written_in_it(tmp_path: Path) -> Non
     async with flow_rig(tmp_path) as rig:
         bring(rig, 1, last_turn=LONG_AGO)
         assert [one["body"]["n"] for one in rig.heard("ana")] == [1]
-        assert rig.node.bus.send_queues._turn_ended > LONELY_SECONDS
+        assert rig.node.bus.send_queues.turns.ended > LONELY_SECONDS
 
 
 async def test_what_turns_that_follow_each_other_queued_is_written_once(tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ async def test_an_answer_to_a_session_is_written_by_the_same_rule(tmp_path: Path
     async with flow_rig(tmp_path) as rig:
         port, sent = rig.ports["ana"], rig.channels["ana"].sent
         before = len(sent)
-        rig.node.bus.send_queues._turn_ended = last_turn
+        rig.node.bus.send_queues.turns.ended = last_turn
         raw = json.dumps({"id": 5, "type": "read", "from": ANA, "to": f"{ANA}-unknown"}).encode()
         rig.node.bus.from_sessions.take(port, [raw])
         assert (len(sent) > before) == (last_turn == LONG_AGO)
