@@ -453,6 +453,16 @@ def append_members(body: bytes, members: bytes) -> bytes:
     return b"{" + inner + (b"," if inner else b"") + members + b"}"
 
 
+def with_last_member(message: Message, member: bytes) -> Message:
+    """The same message with one member more (raw JSON text) at the end of its body, which routing does not look at."""
+    body = message.body
+    if not message.takes_members:
+        return with_body(message, append_members(body, member))
+    id_, type_, from_, to, raw = message.id, message.type, message.from_, message.to, message.raw
+    raw, body = b"%b,%b}}" % (raw[:-2], member), b"%b,%b}" % (body[:-1], member)
+    return Message(id_, type_, from_, to, body, raw, message.peek, True, message.is_late, message.verdict)
+
+
 def with_member(body: bytes, name: str, value: bytes) -> bytes:
     """Give one member of an object another value (raw JSON text), in its old place; the others keep their bytes."""
     members: dict[str, Raw] = _decode_members(body)

@@ -56,6 +56,8 @@ from protofly.message import Message
 from wire.core.websocket import PROTOCOL_ERROR
 
 TURN_SECONDS = 0.005
+_BEGINS_SESSION_KEY = frozenset({"", " ", "m", "M"})
+"""With one of these begins what may have `SESSION_KEY` as its canonical key, in any spelling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +121,11 @@ class SessionDelivery:
         assert sid is not None
         if message.type == "response" and self._parked_actions.is_used and self._parked_actions.answered(message, sid):
             return None
-        if type(decision) is ToDomain:
-            domain = decision.domain
-        else:
-            domain = "" if type(decision) is Deliver else _domain_of(decision)
         judge = self.judge
-        if judge is not None and (refusal := judge(message, sid, port.roles, domain, now)) is not None:
-            return refusal
+        if judge is not None:
+            refusal = judge(message, sid, port.roles, _domain_of(decision), now)
+            if refusal is not None:
+                return refusal
         if self._twin.watches:
             keep_value(self._state, message, sid, now)
         if type(decision) is ToDomain:
@@ -293,7 +293,7 @@ class SessionTraffic:
         for message in messages:
             try:
                 sid = port.sid
-                if sid is None or message.to == SESSION_KEY or message.to_key == SESSION_KEY:
+                if sid is None or (message.to[:1] in _BEGINS_SESSION_KEY and message.to_key == SESSION_KEY):
                     self._about_session(port, message, now)
                     continue
                 if port.guest_of:
@@ -399,6 +399,6 @@ class SessionTraffic:
 
 def _domain_of(decision: Decision) -> str:
     """The other domain that a message is for, `SOMEWHERE` for a user to be found, "" for ours."""
-    if type(decision) is Park:
+    if type(decision) is ToDomain or type(decision) is Park:
         return decision.domain
     return SOMEWHERE if decision is FIND_USER else ""

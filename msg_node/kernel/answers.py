@@ -11,6 +11,13 @@ from protofly.message import Message
 VALIDATOR = "mn:/validator"
 
 
+class _Described(msgspec.Struct, frozen=True, gc=False):
+    description: msgspec.Raw = msgspec.Raw()
+
+
+_decode_described = msgspec.json.Decoder(_Described).decode
+
+
 def validator_reply(broken: codec.BrokenMessageError, runtime: str, *, has_desc: bool = True) -> Message | None:
     """Return the answer to the sender of a broken frame, None when nobody can get one.
 
@@ -54,10 +61,10 @@ def session_refusal(
 
 def described(reply: Message) -> Message:
     """The same answer for a runtime of dialect A, which reads the description as `desc`."""
-    description = codec.body_members(reply.body).get("description")
-    if b'"desc":' in reply.body or not isinstance(description, str):
+    if b'"desc":' in reply.body or not reply.body:
         return reply
-    return codec.with_body(reply, codec.with_member(reply.body, "desc", msgspec.json.encode(description)))
+    description = bytes(_decode_described(reply.body).description)
+    return codec.with_last_member(reply, b'"desc":' + description) if description.startswith(b'"') else reply
 
 
 def gap_word(runtime: str, objects: tuple[str, ...], *, is_vague: bool) -> Message:

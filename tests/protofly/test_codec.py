@@ -242,6 +242,31 @@ def test_many_shallow_brackets_are_fine() -> None:
     assert _decode("{" + HEADER + f',"body":{body}' + "}").body == body.encode()
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b'{"id":1,"type":"response","from":"a","to":"b","body":{"code":200}}',
+        b'{"id":1,"type":"response","from":"a","to":"b","body":{"code":200} }',
+        b'{"id":1,"type":"response","from":"a","to":"b","body":{}}',
+        b'{"id":1,"type":"response","from":"a","to":"b","body":{ }}',
+        b'{"id":1,"type":"response","from":"a","to":"b"}',
+        b'{"id":1,"body":{"code":200,"v":"}}"},"type":"response","from":"a","to":"b"}',
+    ],
+)
+def test_a_member_at_the_end_is_in_body_and_text_and_nothing_else_changes(raw: bytes) -> None:
+    (message,) = codec.decode(raw)
+    changed = codec.with_last_member(message, b'"desc":"\\u00fc"')
+
+    (read,) = codec.decode(changed.raw)
+    assert (read.id, read.type, read.body, read.raw) == (message.id, message.type, changed.body, changed.raw)
+    assert read.takes_members or not changed.takes_members
+    assert changed.body.rstrip().endswith(b'"desc":"\\u00fc"}')
+    assert codec.body_members(changed.body) == {**codec.body_members(message.body), "desc": "\u00fc"}
+    assert codec.with_body(changed, message.body or b"{}").peek == message.peek
+    members = json.loads(message.raw)
+    assert json.loads(changed.raw) == {**members, "body": {**members.get("body", {}), "desc": "\u00fc"}}
+
+
 @pytest.mark.parametrize("name", [',"body":', ', "body" : ', ',"body":' + " " * 50])
 def test_another_body_leaves_every_other_byte(name: str) -> None:
     message = _decode('{ "id":1, ' + HEADER + " " + name + '{"a":1}}')

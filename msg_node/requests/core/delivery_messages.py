@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from msg_node.requests.core.delivery_status import Status, StatusReport, status_body
+from msg_node.requests.core.delivery_status import Status, StatusReport, status_body, status_members
 from msg_node.requests.core.inbox import InboxEntry
 from msg_node.requests.core.parked import ParkedRequest
 from protofly import codec
@@ -67,15 +67,16 @@ def handed_over(entry: ParkedRequest, now: float, *, with_lifetime: bool = False
 def status_reply(entry: ParkedRequest, word: StatusReport) -> Message:
     """A report about a request as the answer to it; the code of a parked invitation is 100, never a success."""
     expires_at = 0.0 if word.status.is_final else entry.expires_at
-    body = status_body(word, entry.request_id, expires_at=expires_at)
-    request = entry.request
-    return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
+    return _reported(entry.request, word, status_members(word, entry.request_id, expires_at=expires_at))
 
 
 def repeated_reply(request: Message, request_id: str, word: StatusReport) -> Message:
     """The final word about a request, once more, as the answer to a repetition of it."""
-    body = status_body(word, request_id)
-    return codec.build(id=request.id, type="response", from_=request.to, to=request.from_, body=body)
+    return _reported(request, word, status_members(word, request_id))
+
+
+def _reported(request: Message, word: StatusReport, members: dict[str, object]) -> Message:
+    return codec.response(request, word.code, description=word.description, extra=members)
 
 
 def waiting_report(entry: ParkedRequest) -> StatusReport:

@@ -111,15 +111,21 @@ def report_of(reply: Message) -> StatusReport:
 
 def status_body(word: StatusReport, request_id: str, *, source: str = "", expires_at: float = 0.0) -> dict[str, object]:
     """Return the members that report one status of a request."""
-    body: dict[str, object] = {"code": word.code, "description": word.description or DESCRIPTIONS.get(word.code, "")}
-    if word.reason:
-        body["reason"] = word.reason
-    body["requestId"] = request_id
-    body["status"] = word.status.value
-    if word.value:
-        body["value"] = Raw(word.value)
-    if expires_at:
-        body["expires"] = int(expires_at)
+    description = word.description or DESCRIPTIONS.get(word.code, "")
+    body: dict[str, object] = {"code": word.code, "description": description}
+    body |= status_members(word, request_id, expires_at=expires_at)
     if source:
         body["source"] = source
     return body
+
+
+def status_members(word: StatusReport, request_id: str, *, expires_at: float = 0.0) -> dict[str, object]:
+    """Return those members that follow code and description."""
+    members: dict[str, object] = {"reason": word.reason} if word.reason else {}
+    members["requestId"] = request_id
+    members["status"] = word.status
+    if word.value:
+        members["value"] = Raw(word.value)
+    if expires_at:
+        members["expires"] = int(expires_at)
+    return members

@@ -88,7 +88,7 @@ class ParkedRequest:
 
     Attributes:
         number: Order of arrival at this node.
-        wire_id: Id under which it is handed over: its own, or a fresh one when an open request has that already.
+        transaction: The key that an answer to it mirrors.
         roles: Of the session of its sender.
         asker: Session or link to which a direct reply goes, 0 after a restart.
         is_invitation: It is parked because a policy said so; the answer goes to its sender as an answer.
@@ -104,7 +104,7 @@ class ParkedRequest:
     sender: Sender
     accepted_at: float
     expires_at: float
-    wire_id: bytes
+    transaction: TransactionKey
     status: Status = Status.PENDING
     is_invitation: bool = False
     is_stored: bool = False
@@ -114,9 +114,9 @@ class ParkedRequest:
     asker: int = 0
 
     @property
-    def transaction(self) -> TransactionKey:
-        """The key that an answer to it mirrors."""
-        return self.request.from_key, self.wire_id, self.request.to_key
+    def wire_id(self) -> bytes:
+        """Id under which it is handed over: its own, or a fresh one when an open request has that already."""
+        return self.transaction[1]
 
     @property
     def has_own_id(self) -> bool:
@@ -216,7 +216,11 @@ def from_row(row: ParkedRow, expires_at: float) -> ParkedRequest:
         sender=Sender(row.runtime_key, row.credential, row.domain),
         accepted_at=row.accepted_at,
         expires_at=expires_at,
-        wire_id=row.wire_id.encode() or request.id or msgspec.json.encode(row.request_id),
+        transaction=(
+            request.from_key,
+            row.wire_id.encode() or request.id or msgspec.json.encode(row.request_id),
+            request.to_key,
+        ),
         status=row.status,
         is_invitation=row.is_invitation,
         is_stored=True,

@@ -166,8 +166,9 @@ class Parking:
         if self._bytes + len(request.raw) > bounds.bytes:
             raise PeerError(Code.OVERLOAD, "too much waits for others")
         fresh_id = msgspec.json.encode(submission.request_id)
-        own_id = request.id or fresh_id
-        is_taken = (request.from_key, own_id, request.to_key) in self.transactions
+        transaction = (request.from_key, request.id or fresh_id, request.to_key)
+        if transaction in self.transactions:
+            transaction = (transaction[0], fresh_id, transaction[2])
         self.next_number = max(self.next_number, int(now * NUMBERS_PER_SECOND))  # the clock may have been set back
         entry = ParkedRequest(
             self.next_number,
@@ -177,7 +178,7 @@ class Parking:
             sender,
             now,
             now + min(submission.lifetime_seconds, bounds.longest_seconds),
-            fresh_id if is_taken else own_id,
+            transaction,
             is_invitation=submission.is_invitation,
             roles=submission.roles,
             asker=submission.asker,

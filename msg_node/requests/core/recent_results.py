@@ -47,7 +47,9 @@ class RecentResults:
         request = entry.request
         if word.status is not Status.COMPLETED or entry.sender.domain or request.id is None:
             return
-        transaction = (request.from_key, request.id, request.to_key)
+        transaction = entry.transaction
+        if not entry.has_own_id:
+            transaction = (transaction[0], request.id, transaction[2])
         self._forget(transaction)
         self._said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now)
         self._bytes += _size(transaction, word)

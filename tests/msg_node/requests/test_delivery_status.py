@@ -97,7 +97,9 @@ def test_words_of_the_node_s_own_have_their_code() -> None:
 
 def a_request(number: int) -> ParkedRequest:
     message = codec.build(id=b"%d" % number, type="execute", from_=OWNER, to=f"{AGENT}/actions/x", body={})
-    return ParkedRequest(number, f"d-{number}", AGENT, message, Sender(OWNER), 0.0, 60.0, b"%d" % number)
+    return ParkedRequest(
+        number, f"d-{number}", AGENT, message, Sender(OWNER), 0.0, 60.0, (OWNER, b"%d" % number, message.to_key)
+    )
 
 
 def test_first_is_what_is_handed_over_next() -> None:

@@ -25,8 +25,10 @@ def request(id_: int | str | None = 1) -> Message:
 
 
 def parked(id_: int | str | None = 1, *, wire_id: bytes = b"1", number: int = 7, queue: str = AGENT) -> ParkedRequest:
+    message = request(id_)
+    transaction = (message.from_key, wire_id, message.to_key)
     return ParkedRequest(
-        number, f"d-{number}", queue, request(id_), ANA, 1.0, 60.0, wire_id, roles=frozenset({"x", "y"})
+        number, f"d-{number}", queue, message, ANA, 1.0, 60.0, transaction, roles=frozenset({"x", "y"})
     )
 
 

@@ -35,7 +35,7 @@ def entry(message: Message, sender: Sender = Sender(ANA)) -> ParkedRequest:  # n
         sender=sender,
         accepted_at=NOW,
         expires_at=NOW + 60,
-        wire_id=message.id or b"",
+        transaction=(message.from_key, message.id or b"", message.to_key),
     )
 
 
