@@ -188,6 +188,8 @@ class Interworking:
         Raises:
             PeerError: BAD_HEADER for an address that nobody could mean.
         """
+        if not self._by_scheme:
+            return ""
         granted = self._by_scheme.get(text.strip(" ").partition(":")[0].lower())
         if granted is None or host_of(text) in self._own_domains:
             return ""

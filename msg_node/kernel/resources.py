@@ -12,6 +12,7 @@ from enum import Enum
 from protofly.address import P2P_STUBS, canonical_key, parse
 from protofly.errors import Code, PeerError
 from protofly.limits import ADDRESS_LEVELS, HEADER_CHARS, NESTING_LEVELS, RESOURCES_ENTRIES
+from protofly.remembered import remembered
 
 Members = Mapping[str, object]
 """Decoded members of a body, as the codec gives them."""
@@ -26,6 +27,7 @@ KEY_VALUE = "key-value"
 EVENT_SUFFIXES = ("/changes", "/status", "/registration")
 _SUFFIXES = (*EVENT_SUFFIXES, "/subscription", "/inbox", "/children")
 _END = object()
+_BASES_REMEMBERED = 16_384
 _UNCLAIMABLE = frozenset(
     {
         "",
@@ -93,6 +95,7 @@ def is_p2p_stub(key: str) -> bool:
     return bool(authority) and len(levels) == 3 and levels[1] in P2P_NAMES and bool(levels[2])
 
 
+@remembered(_BASES_REMEMBERED)
 def is_claimable(key: str) -> bool:
     """True if a runtime may make this base address itself: hyperty or object scheme, a path, no sub-resource suffix.
 

@@ -14,11 +14,13 @@ from typing import Final
 
 from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
+from protofly.remembered import remembered
 
 PART_MARK: Final = re.compile(r"[/#?]")
 """What separates an address from its parts, which belong to the same owner. Source: RFC 3986, sections 3.3 to 3.5."""
 
 _OWNERS = frozenset({"subscription", "status", "inbox"})
+_AGENTS_REMEMBERED: Final = 16_384
 
 
 def covers(pattern: str, runtime_key: str) -> bool:
@@ -91,6 +93,7 @@ def runtime_part(key: str) -> str:
     return key if end is None else key[: end.start()]
 
 
+@remembered(_AGENTS_REMEMBERED)
 def agent_of(key: str) -> str:
     """The address whose owner answers for a canonical key: `thing://<domain>/<agent>`, the runtime, or the key itself.
 
