@@ -1,8 +1,9 @@
 """A rolling upgrade, and the way back: a node of the version before beside one of this version, on the same engine.
 
-The version before is the newest tag `v*` of this repository whose nodes have an engine, or what the environment names
-in `TRAPEZOID_VERSION_BEFORE`, such as a commit. Clones without history have none: there
-`tests/msg_node/storage/test_recorded_forms.py` holds the forms that both have to read.
+The version before is the newest tag `v*` of this repository whose nodes have an engine; while there is none, the oldest
+commit with which an upgrade is promised (`OLDEST`). The environment may name another in `TRAPEZOID_VERSION_BEFORE`.
+Clones without history have none: there `tests/msg_node/storage/test_recorded_forms.py` holds the forms that both have
+to read.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from tests.system.test_cluster_nodes import came_back, has_parked, in_both_direc
 
 ROOT = Path(__file__).parents[2]
 ENGINE = "msg_node/storage/engine.py"
+OLDEST = "b48dcab65a"
 MESSAGES = 200
 RUN_SECONDS = 300.0
 """Five starts of nodes on a machine that is busy."""
@@ -42,6 +44,7 @@ def version_before() -> str:
     """What git calls the version before; "" when this clone has none."""
     chosen = os.environ.get("TRAPEZOID_VERSION_BEFORE", "")
     tags = [chosen] if chosen else git("tag", "--list", "v*", "--merged", "HEAD~1", "--sort=-version:refname").split()
+    tags = tags if chosen else [*tags, OLDEST]
     return next((tag for tag in tags if git("cat-file", "-t", f"{tag}:{ENGINE}").strip() == "blob"), "")
 
 
@@ -50,7 +53,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source tree of the version before."""
     version = version_before()
     if not version:
-        pytest.skip("no release whose nodes share an engine is tagged in this clone (TRAPEZOID_VERSION_BEFORE)")
+        pytest.skip("this clone has no history with a version before this one (git fetch --unshallow)")
     folder = tmp_path_factory.mktemp("before")
     archive = folder / "tree.tar"
     assert git("archive", "--format=tar", f"--output={archive}", version) == ""
