@@ -13,6 +13,7 @@ from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.file_checks import FileError
 from msg_node.wiring import meaning
 from msg_node.wiring.accounts import left_in_files
+from msg_node.wiring.adopting import stored_before
 from msg_node.wiring.cluster import node_facts, open_engine
 from protofly.errors import SettingsError
 from trapezoid.findings import Finding, Level, remark
@@ -56,11 +57,13 @@ def check_engine(settings: Settings) -> str:
 
 
 def check_adopted(settings: Settings) -> str | Finding:
-    """Check that no users, clients or GUIDs are left in files that this node does not read. Raises HostError."""
-    left = left_in_files(settings.node.data_dir)
-    if not left:
-        return "users, clients and GUIDs are in the engine"
+    """Check that nothing is left in files that this node does not read. Raises HostError."""
+    left, files = left_in_files(settings.node.data_dir), stored_before(settings.node.data_dir)
+    if not left and not files:
+        return "users, clients, GUIDs and the state are in the engine"
     text = f"{left.users} users, {left.clients} clients and {left.guids} GUIDs of before the engine are in files only"
+    if files:
+        text += f", and what {' and '.join(files)} have"
     action = "take them over with `trapezoid state adopt`"
     return remark(Level.WARNING, "not-adopted", text, file=str(settings.node.data_dir), action=action)
 

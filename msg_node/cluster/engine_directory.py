@@ -27,7 +27,7 @@ CLAIM_ATTEMPTS: Final = 10
 PAYLOAD_BYTES: Final = 7_000
 """Longest key that fits into a notification; after a longer one everything is looked up anew."""
 _HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
-_CLAIM: Final = """INSERT INTO trapezoid_claim (digest, key, node)
+CLAIM: Final = """INSERT INTO trapezoid_claim (digest, key, node)
     SELECT sha256(key), key, %s FROM unnest(%b::bytea[]) AS wanted (key) ORDER BY 1
     ON CONFLICT (digest) DO NOTHING"""
 _REPLACE: Final = """UPDATE trapezoid_claim AS held SET node = %s, epoch = nextval('trapezoid_claim_epoch')
@@ -140,7 +140,7 @@ class EngineDirectory:
                 rows = connection.execute(_REPLACE, (self._held[0], *map(list, zip(*old, strict=True)))).fetchall()
                 _announce(connection, rows)
             for _ in range(CLAIM_ATTEMPTS):  # who kept us from claiming may release it before we look who that is
-                connection.execute(_CLAIM, (self._held[0], wanted))
+                connection.execute(CLAIM, (self._held[0], wanted))
                 owners = _claims(connection.execute(_FIND, (wanted,)).fetchall())
                 if owners.keys() >= set(keys):
                     return owners

@@ -22,13 +22,16 @@ from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.state_file import NO_TEXT, Rows, refuse_unwritable
 
 ROWS_AT_A_TIME: Final = 2_000
-_HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
+HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
 _DELETE: Final = """DELETE FROM trapezoid_row WHERE node = %s AND (kind, digest) IN
     (SELECT kind, sha256(key) FROM unnest(%b::text[], %b::bytea[]) AS gone (kind, key))"""
-_PUT: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
+_PUT_ALL: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     SELECT %s, kind, sha256(key), key, row FROM unnest(%b::text[], %b::bytea[], %b::bytea[])
         WITH ORDINALITY AS put (kind, key, row, place) ORDER BY place
-    ON CONFLICT (node, kind, digest) DO UPDATE SET row = excluded.row"""
+    ON CONFLICT (node, kind, digest)"""
+_PUT: Final = f"{_PUT_ALL} DO UPDATE SET row = excluded.row"
+PUT_NEW: Final = f"{_PUT_ALL} DO NOTHING"
+"""Puts rows under keys that have none."""
 _LOAD: Final = "SELECT kind, key, row FROM trapezoid_row WHERE node IN (%s, %s) AND kind = ANY(%s) ORDER BY number"
 _OF_KIND: Final = "SELECT key, row FROM trapezoid_row WHERE node = %s AND kind = %s ORDER BY number"
 
@@ -36,7 +39,7 @@ DOMAIN: Final = ""
 """In place of a node's name, for rows of the domain."""
 SHARED_CHANNEL: Final = "trapezoid_shared"
 """Where names of tables are announced whose shared rows have changed."""
-_ANNOUNCE: Final = "SELECT pg_notify(%s, text) FROM unnest(%s::text[]) AS changed (text)"
+ANNOUNCE: Final = "SELECT pg_notify(%s, text) FROM unnest(%s::text[]) AS changed (text)"
 _SHARE: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     SELECT %s, kind, digest, key, row FROM trapezoid_row WHERE node = %s AND kind = ANY(%s) ORDER BY number
     ON CONFLICT (node, kind, digest) DO NOTHING"""
@@ -73,10 +76,10 @@ class EngineRows:
         rows: dict[Table, dict[str, bytes]] = {table: {} for table in Table}
         kinds = {table.value: of_table for table, of_table in rows.items()}
         with self._engine.transaction() as connection:  # ends before the long one, for others may wait for it
-            connection.execute(_HOLD, self._held)
+            connection.execute(HOLD, self._held)
             connection.execute(_SHARE, (DOMAIN, node, sorted(_FOLLOWED_KINDS)))
             if connection.execute(_UNSHARE, (node, sorted(_FOLLOWED_KINDS))).fetchone() is not None:
-                connection.execute(_ANNOUNCE, (RECORDS_CHANNEL, [f"{kind} " for kind in sorted(_FOLLOWED_KINDS)]))
+                connection.execute(ANNOUNCE, (RECORDS_CHANNEL, [f"{kind} " for kind in sorted(_FOLLOWED_KINDS)]))
         with self._engine.transaction() as connection:
             connection.execute("SET LOCAL statement_timeout = 0")  # a million rows take longer than a usual statement
             found: list[TupleRow] = connection.execute(_LOAD, (node, DOMAIN, list(kinds)), binary=True).fetchall()
@@ -108,16 +111,16 @@ class EngineRows:
         changed = {kind for kind, *_ in (*gone, *put)}
         shared = sorted(changed & _SHARED_KINDS)
         with self._engine.transaction() as connection:
-            connection.execute(_HOLD, self._held)
+            connection.execute(HOLD, self._held)
             if changed - _SHARED_KINDS:
                 own = [one for one in gone if one[0] not in _SHARED_KINDS]
                 _write(connection, node, own, [one for one in put if one[0] not in _SHARED_KINDS])
             if shared:
                 of_domain = [one for one in gone if one[0] in _SHARED_KINDS]
                 _write(connection, DOMAIN, of_domain, [one for one in put if one[0] in _SHARED_KINDS])
-                connection.execute(_ANNOUNCE, (SHARED_CHANNEL, shared))
+                connection.execute(ANNOUNCE, (SHARED_CHANNEL, shared))
                 if heard := _followed([*of_domain, *((kind, key) for kind, key, _ in put)]):
-                    connection.execute(_ANNOUNCE, (RECORDS_CHANNEL, heard))
+                    connection.execute(ANNOUNCE, (RECORDS_CHANNEL, heard))
 
     def scrub(self) -> None:
         """Nothing to do: the engine reuses the space of removed rows by itself (autovacuum)."""

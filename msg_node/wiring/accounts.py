@@ -20,7 +20,7 @@ from msg_node.wiring.cluster import open_engine
 from protofly.errors import SettingsError
 
 _GUIDS_FILE = "guids.sqlite"
-_ADOPTED = ".adopted"
+ADOPTED = ".adopted"
 """Added to the name of a file whose contents the engine has."""
 
 
@@ -65,7 +65,7 @@ def adopt_files(data_dir: Path, records: DomainRecords) -> LeftInFiles:
     new_guids = [guid for guid, kept in guids if engine_guids.adopt(guid, kept)]
     for name in (USERS_FILE, CLIENTS_FILE, _GUIDS_FILE):
         if (data_dir / name).is_file():
-            (data_dir / name).rename(data_dir / (name + _ADOPTED))
+            (data_dir / name).rename(data_dir / (name + ADOPTED))
     return LeftInFiles(len(new_users), len(new_clients), len(new_guids))
 
 

@@ -89,19 +89,31 @@ def erase(
 
 
 @app.command()
-def adopt(config: Config, json: Json = False) -> None:
-    """Move users, clients and GUIDs of a node that had no engine from its files into the engine. Nodes may run.
+def adopt(
+    config: Config,
+    name: Annotated[
+        str, typer.Option("--as", metavar="NAME", help="Name that the state gets, in place of `node.name`.")
+    ] = "",
+    json: Json = False,
+) -> None:
+    """Move what a node kept in its files before it had an engine into the engine: state, tokens, users, clients, GUIDs.
 
-    What the engine has under the same name stays as it is there. The files get names that end in `.adopted`.
+    Sessions, addresses, subscriptions and parked requests become those of `node.name` there, before it starts with the
+    engine for the first time. Other nodes may run. Where the name has state already, `--as` gives one that no node has:
+    sessions come back at any node. Of users, clients, GUIDs, restrictions and proposals the engine keeps what it has
+    under the same name. The files get names that end in `.adopted`.
     """
     with errors_reported(as_json=json):
         from msg_node.settings.load import load_settings
         from msg_node.wiring.accounts import adopt_files, records_for_commands
+        from msg_node.wiring.adopting import adopt_stored
 
         settings = load_settings(config)
         with records_for_commands(settings) as records:
+            stored = adopt_stored(settings, name or settings.node.name)
             adopted = adopt_files(settings.node.data_dir, records)
-        print_facts({"users": adopted.users, "clients": adopted.clients, "guids": adopted.guids}, as_json=json)
+        counts = {"users": adopted.users, "clients": adopted.clients, "guids": adopted.guids}
+        print_facts(counts | stored, as_json=json)
 
 
 @app.command()

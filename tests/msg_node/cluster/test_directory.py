@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from msg_node.cluster.directory import NO_CLAIMS, Claim, Directory, MemoryDirectory
-from msg_node.cluster.engine_directory import _CLAIM, EngineDirectory
+from msg_node.cluster.engine_directory import CLAIM, EngineDirectory
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import FencedError
@@ -158,7 +158,7 @@ class ReleasedInBetween:
 
     def execute(self, statement: str, arguments: Any = None) -> Any:
         result = self._connection.execute(statement, arguments)
-        if statement == _CLAIM and self._times:
+        if statement == CLAIM and self._times:
             self._times.pop()
             self._other._release(["a", "b"])
         return result
