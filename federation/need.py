@@ -57,6 +57,10 @@ class Need:
         """Wait for `look`."""
         await self._looked_at.wait()
 
+    async def wait_arisen(self) -> None:
+        """Wait until a carrier is needed, without looking."""
+        await self._arisen.wait()
+
     async def wait(self) -> None:
         """Wait until a carrier is needed; the next wait is for the next need."""
         await self._arisen.wait()

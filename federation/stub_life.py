@@ -13,7 +13,7 @@ from typing import Final
 
 from federation.core.contact_trouble import Side
 from federation.core.link_counts import LinkCount
-from federation.core.stub_lifecycle import Restart, StubLifecycle, StubState
+from federation.core.stub_lifecycle import Pause, Restart, StubLifecycle, StubState
 from federation.core.stub_status import StepTimes
 from federation.domain_link import DomainLink
 from federation.stub_records import StubRecords
@@ -124,11 +124,11 @@ class StubLife:
 
     # Failures; each says how long to wait before the next try.
 
-    def unreached(self, detail: str) -> float:
+    def unreached(self, detail: str) -> Pause:
         """Its domain was not reached, or the far end refused us."""
-        pause_seconds = self._lifecycle.unreached(detail, draw=_draw())
+        pause = self._lifecycle.unreached(detail, draw=_draw(), was_up=bool(self._link.machine.peer_node))
         self._show_as_link()
-        return pause_seconds
+        return pause
 
     def unusable(self, detail: str, *, is_refused: bool) -> float:
         """It cannot run: what its domain publishes `is_refused`, or something failed here."""
@@ -136,7 +136,7 @@ class StubLife:
         self._show_as_link()
         return pause_seconds
 
-    def refused_by_far_end(self, fault: StubFaultError) -> float:
+    def refused_by_far_end(self, fault: StubFaultError) -> Pause:
         """It failed in good order, and says why: the far end refused us."""
         self._link.events.met(Side.REFUSAL, fault.detail)
         self._count(fault)

@@ -6,14 +6,17 @@ Source: design, section 4; trust and hosts, sections 3.6 and 4.2; message specif
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Final
 
 import trio
 
 from federation.core.contact_trouble import Side
+from federation.core.stub_lifecycle import Pause
 from federation.document_news import DocumentNews
 from federation.domain_link import DomainLink
 from federation.instance_run import StubSources
+from federation.need import first_of
 from federation.stub_deployment import StubDeployment
 from federation.stub_life import StubLife
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
@@ -47,13 +50,20 @@ class StubSupervisor:
             await link.need.wait()
             if link.is_live or link.is_idle:
                 continue
-            pause_seconds = self._held_back() or await self._try(deployment)
-            if pause_seconds:
-                link.machine.refuse_until = link.now() + pause_seconds
-                with trio.move_on_after(pause_seconds):
-                    await link.effects.wait_live()
+            held_back_seconds = self._held_back()
+            pause = Pause.whole(held_back_seconds) if held_back_seconds else await self._try(deployment)
+            if pause.seconds:
+                link.machine.refuse_until = link.now() + pause.seconds
+                with trio.move_on_after(pause.seconds):
+                    await first_of(link.effects.wait_live, partial(self._asked_for, pause.asked_seconds))
             if not link.is_idle:
                 link.need.arise()
+
+    async def _asked_for(self, after_seconds: float) -> None:
+        """Wait that long, and then until messages wait for the link."""
+        await trio.sleep(after_seconds)
+        if not self._link.machine.queue.waiting:
+            await self._link.need.wait_arisen()
 
     def _held_back(self) -> float:
         """Seconds for which the stub is still left alone: another carrier in the meantime has not mended it."""
@@ -62,7 +72,7 @@ class StubSupervisor:
             self._answer_all(Code.CIRCUIT_OPEN, "the stub crashed too often")
         return pause_seconds
 
-    async def _try(self, deployment: StubDeployment) -> float:
+    async def _try(self, deployment: StubDeployment) -> Pause:
         """One deployment, from first step to the end of the stub; returns how long to wait before the next."""
         try:
             await deployment.run()
@@ -76,18 +86,18 @@ class StubSupervisor:
             logger.exception("the link to %s failed", self._link.domain, extra={"domain": self._link.domain})
             pause_seconds = self._life.unusable(Code.INTERNAL.description, is_refused=False)
             self._answer_all(Code.INTERNAL, "")
-            return pause_seconds
+            return Pause.whole(pause_seconds)
         self._life.ended()
-        return 0.0
+        return Pause()
 
-    def _unreached(self, exc: TransportError) -> float:
+    def _unreached(self, exc: TransportError) -> Pause:
         """Unreachable has one code for all that wait, `deploy-timeout`; what was tried stands in the detail."""
         self._link.events.met(Side.LINE, str(exc))
         self._link.events.refused(exc.code, exc.detail)
         self._link.machine.refusal = self._link.machine.last_code = None
         return self._life.unreached(str(exc))
 
-    def _failed(self, fault: StubFaultError) -> float:
+    def _failed(self, fault: StubFaultError) -> Pause:
         """Restart after a pause; after too many crashes leave the stub alone for a while."""
         if fault.code is Code.STUB_FAILED:
             self._news.line_failed()
@@ -95,9 +105,9 @@ class StubSupervisor:
         restart = self._life.crashed(fault)
         if restart.opens_circuit:
             self._answer_all(Code.CIRCUIT_OPEN, "the stub crashed too often")
-        return restart.at - self._link.now()
+        return Pause.whole(restart.at - self._link.now())
 
-    def _unusable(self, exc: HostError) -> float:
+    def _unusable(self, exc: HostError) -> Pause:
         """What the domain publishes is refused, there is no way to it, or the stub cannot be started here.
 
         Time alone does not heal it. Only what the domain publishes can fail a verification.
@@ -113,7 +123,7 @@ class StubSupervisor:
         detail = exc.detail or exc.code.description
         pause_seconds = self._life.unusable(detail, is_refused=is_refused and not is_on_the_way)
         self._answer_all(exc.code, exc.detail)
-        return pause_seconds
+        return Pause.whole(pause_seconds)
 
     def _answer_all(self, code: Code, detail: str) -> None:
         """Answer what waits, and what comes until the next try."""

@@ -431,6 +431,8 @@ CIRCUIT_OPEN_SECONDS: Final = 600.0
 RELEASE_TRIAL_SECONDS: Final = 600.0
 RECONNECT_BASE_SECONDS: Final = 0.5
 RECONNECT_MAX_SECONDS: Final = 60.0
+RECONNECT_ASKED_SECONDS: Final = 10.0
+"""Longest pause of a link that was up before, while messages wait: six proofs a minute, of ten that are allowed."""
 
 # Records. Source: pipeline study, section 8.1.
 RECORD_FRAME_RECORDS: Final = 4096

@@ -97,6 +97,24 @@ class Restart:
     opens_circuit: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How long a link is left alone after a try that failed.
+
+    Attributes:
+        seconds: Then it is tried again.
+        asked_seconds: After so many it is tried as soon as messages wait for it; never more than `seconds`.
+    """
+
+    seconds: float = 0.0
+    asked_seconds: float = 0.0
+
+    @classmethod
+    def whole(cls, seconds: float) -> Pause:
+        """A pause that nobody shortens."""
+        return cls(seconds, seconds)
+
+
 class StubLifecycle:
     """State, back-off and circuit of one stub. Times are seconds of any monotonic clock.
 
@@ -113,6 +131,7 @@ class StubLifecycle:
         self._circuit_until: float | None = None
         self._is_probing = False
         self._failures = 0
+        self._was_live = False
 
     @property
     def is_circuit_open(self) -> bool:
@@ -155,6 +174,7 @@ class StubLifecycle:
             return None
         if state is StubState.LIVE:
             self._failures = 0
+            self._was_live = True
             if self._live_since is None:
                 self._live_since = now
             if self._is_probing:
@@ -184,23 +204,28 @@ class StubLifecycle:
         self._failed(detail)
         return Restart(self._next_start, opens_circuit=False)
 
-    def unreached(self, detail: str, *, draw: float) -> float:
+    def unreached(self, detail: str, *, draw: float, was_up: bool = False) -> Pause:
         """Its domain was not reached, or the far end refused us: nothing is wrong with its code.
 
         Args:
             detail: What to show to the operator.
             draw: A random number in [0, 1).
+            was_up: The link was up before, by whatever carrier. Then messages shorten long pauses: an outage ends, and
+                nobody has to wait for as long as it lasted. Who writes to domains that never answered shortens nothing.
 
         Returns:
             Seconds until the next try. They double with each failure in a row, until the stub is live.
         """
         self._failed(detail)
-        return self._pause(limits.RECONNECT_BASE_SECONDS, limits.RECONNECT_MAX_SECONDS, draw)
+        seconds = self._pause(limits.RECONNECT_BASE_SECONDS, limits.RECONNECT_MAX_SECONDS, draw)
+        if not (was_up or self._was_live):
+            return Pause.whole(seconds)
+        return Pause(seconds, min(seconds, jittered(limits.RECONNECT_ASKED_SECONDS, draw=draw)))
 
     def unusable(self, detail: str, *, draw: float, is_refused: bool) -> float:
         """It cannot run: what its domain publishes `is_refused`, before or while it ran, or something failed here.
 
-        Arguments and result as for `unreached`.
+        Arguments as for `unreached`; returns seconds that double in the same way.
         """
         if is_refused:
             self._move(StubState.VERIFY_FAILED, detail)

@@ -231,11 +231,11 @@ class ConnectorStub(StubObserver):
             raise MisuseError("a connector ended in good order")
         except StubFaultError as exc:
             if exc.code is Code.STUB_FAILED:
-                return exc, life.unreached(str(exc), draw=_draw())
+                return exc, life.unreached(str(exc), draw=_draw()).seconds
             now = trio.current_time()
             return exc, life.crashed(now, _draw(), str(exc)).at - now
         except TransportError as exc:
-            return exc, life.unreached(str(exc), draw=_draw())
+            return exc, life.unreached(str(exc), draw=_draw()).seconds
         except HostError as exc:
             return exc, life.unusable(str(exc), draw=_draw(), is_refused=isinstance(exc, PeerError))
         except Exception:  # a defect of ours may cost this service, never the node

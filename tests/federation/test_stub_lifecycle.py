@@ -282,14 +282,39 @@ def test_tries_that_reach_nobody_come_at_doubling_pauses_until_the_stub_is_live(
 
     def try_in_vain() -> float:
         life.deploying()
-        return life.unreached("nobody answers", draw=0.5)
+        return life.unreached("nobody answers", draw=0.5).seconds
 
     first, most = limits.RECONNECT_BASE_SECONDS, limits.RECONNECT_MAX_SECONDS
     pauses = [try_in_vain() for _ in range(20)]
     assert pauses == pytest.approx([min(first * 2**number, most) for number in range(20)])
     start(life, 0.0)
     life.reported("live", 1.0)
-    assert life.unreached("the far end refuses us", draw=0.5) == pytest.approx(first)
+    assert life.unreached("the far end refuses us", draw=0.5).seconds == pytest.approx(first)
+
+
+@given(tries=st.integers(1, 40), draw=st.floats(0, 1, exclude_max=True), was_up=st.booleans())
+def test_messages_shorten_pauses_of_links_that_were_up_to_ten_seconds_and_of_no_others(
+    tries: int, draw: float, was_up: bool
+) -> None:
+    life = StubLifecycle()
+    for _ in range(tries):
+        life.deploying()
+        pause = life.unreached("nobody answers", draw=draw, was_up=was_up)
+    least = 0.9 * limits.RECONNECT_ASKED_SECONDS
+    assert pause.asked_seconds <= (1.1 * limits.RECONNECT_ASKED_SECONDS if was_up else pause.seconds)
+    assert pause.asked_seconds >= min(pause.seconds, least), "no storm: at least nine seconds, once pauses are longer"
+    if not was_up:
+        assert pause.asked_seconds == pause.seconds, "who writes to what never answered has nothing dialled sooner"
+
+
+def test_a_stub_that_was_live_once_is_tried_again_after_ten_seconds_when_messages_wait() -> None:
+    life = StubLifecycle()
+    start(life, 0.0)
+    life.reported("live", 1.0)
+    for _ in range(20):
+        pause = life.unreached("nobody answers", draw=0.5)
+        life.deploying()
+    assert (pause.seconds, pause.asked_seconds) == (limits.RECONNECT_MAX_SECONDS, limits.RECONNECT_ASKED_SECONDS)
 
 
 def test_what_cannot_run_is_tried_at_doubling_pauses_until_an_instance_ended_in_good_order() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -18,7 +19,7 @@ from federation.instance_watch import InstanceWatch
 from federation.link_context import Refusal
 from federation.supervisor import StubSupervisor
 from protofly.errors import Code, PeerError, StubFaultError, TransportError
-from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RESTART_MAX_SECONDS
+from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RECONNECT_ASKED_SECONDS, RESTART_MAX_SECONDS
 from protofly.message import Message
 from protofly.stub import VerifiedStub
 from tests.support.sides import Bus, Clock, Pair, body_of, chat, request
@@ -159,6 +160,38 @@ async def test_senders_to_a_domain_that_cannot_be_reached_get_one_code(
                 link.tick(trio.current_time())
         assert rig.pair.a.answer_codes == [Code.DEPLOY_TIMEOUT] * 3
         assert all("nobody is there" in str(body_of(one)["description"]) for one in rig.pair.a.answers)
+        nursery.cancel_scope.cancel()
+
+
+class DomainInAnOutage:
+    """A provider whose domain cannot be reached; notes when it was tried."""
+
+    def __init__(self) -> None:
+        self.tried_at: list[float] = []
+
+    async def package(self, *_: object, **__: object) -> Any:
+        await trio.lowlevel.checkpoint()
+        self.tried_at.append(trio.current_time())
+        raise TransportError(Code.CONNECT_FAILED, "nobody is there", phase="connect")
+
+
+@pytest.mark.parametrize(("was_up", "most_seconds"), [(True, 1.1 * RECONNECT_ASKED_SECONDS), (False, 66.0)])
+async def test_after_a_long_outage_a_message_waits_ten_seconds_for_a_link_that_was_up_before(
+    rig: Rig, autojump_clock: trio.testing.MockClock, was_up: bool, most_seconds: float
+) -> None:
+    link, domain = rig.pair.to_b, DomainInAnOutage()
+    rig.sources.provider = domain
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(rig.supervisor.run)
+        if was_up:
+            await rig.comes_and_goes(request(1))
+        for number in range(2, 600):
+            link.send(request(number))
+            await trio.sleep(1)
+            link.tick(trio.current_time())
+        pauses = [later - earlier for earlier, later in pairwise(domain.tried_at)]
+        assert max(pauses) <= most_seconds
+        assert min(pauses[5:]) >= 0.9 * RECONNECT_ASKED_SECONDS, "however many messages ask"
         nursery.cancel_scope.cancel()
 
 
