@@ -1,0 +1,350 @@
+"""Nodes of a domain that are restarted or killed one after the other, while runtimes that go from node to node talk.
+
+    python -m tests.system.restarts --kills 50 --rate 2000
+
+kills a node at so many random moments under so many messages a second, on a real engine; exit status 0 when nothing
+acknowledged was lost, nothing came twice or out of order, and each address is still its owner's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import trio
+
+from interop.free_ports import free_ports
+from tests.support.postgres import PASSWORD, Postgres, running_postgres
+from tests.support.runtime_rig import ALLOCATION, Json, Runtime, a_message
+from tests.system.one_node import SETTINGS, Process, serving
+
+PATIENCE_SECONDS = 60
+NAMES = ("n1", "n2", "n3")
+RUN_SECONDS = 3_600
+SILENCE_SECONDS = 2.0
+FLOOD_SECONDS = 0.02
+"""Between two bursts of a flood."""
+
+
+class Domain:
+    """Nodes of alpha.example by name; each may reach the engine, or be reached by others, by a passage."""
+
+    def __init__(self, folder: Path, engine: Postgres, names: tuple[str, ...]) -> None:
+        self._folder = folder
+        self._database = engine.new_database()
+        self.engine_port = dict.fromkeys(names, engine.port)
+        self.ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self.advertised = dict(self.ports)
+        self._key = folder / "cluster.key"
+        self._key.write_bytes(os.urandom(32))
+        self._key.chmod(0o600)
+
+    def settings(self, name: str) -> str:
+        named = SETTINGS.format(grace=3600).replace('data_dir = "data"', f'data_dir = "data"\nname = "{name}"')
+        url = f"postgresql://trapezoid@127.0.0.1:{self.engine_port[name]}/{self._database}"
+        return (
+            f'{named}[storage]\nengine = "{url}"\ntls = "off"\n[cluster]\nlisten = "127.0.0.1:{self.ports[name]}"\n'
+            f'advertise = "127.0.0.1:{self.advertised[name]}"\nkey_file = "{self._key}"\n'
+        )
+
+    @asynccontextmanager
+    async def node(self, name: str) -> AsyncIterator[Process]:
+        folder = self._folder / name
+        folder.mkdir(exist_ok=True)
+        async with serving(folder, self.settings(name), seconds=RUN_SECONDS) as process:
+            yield process
+
+
+async def answer_all(runtime: Runtime) -> None:
+    """Answer every request, until cancelled."""
+    while True:
+        message = await runtime.next()
+        if message["type"] in ("read", "ping"):
+            body = {"code": 200, "value": (message.get("body") or {}).get("n")}
+            await runtime.say(a_message("response", message["to"], message["from"], body, id_=message["id"]))
+
+
+async def until_reached(asker: Runtime, target: Runtime) -> None:
+    """Wait until nodes that have just started know each other."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(answer_all, target)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while (await asker.ask("ping", target.address))["body"]["code"] == 503:  # noqa: ASYNC110  others decide
+                await trio.sleep(0.1)
+        nursery.cancel_scope.cancel()
+
+
+class Nodes:
+    """Running nodes of a domain, each of which can be stopped and started again."""
+
+    def __init__(self, domain: Domain, nursery: trio.Nursery) -> None:
+        self._domain = domain
+        self._nursery = nursery
+        self._ends: dict[str, tuple[trio.Event, trio.Event]] = {}
+        self.running: dict[str, Process] = {}
+
+    async def start(self, name: str) -> None:
+        await self._nursery.start(self._run, name)
+
+    async def stop(self, name: str) -> None:
+        """Have a node stop in order."""
+        wanted, has_ended = self._ends[name]
+        wanted.set()
+        await has_ended.wait()
+
+    async def kill(self, name: str) -> None:
+        """Kill a node with SIGKILL, at once."""
+        process, (wanted, has_ended) = self.running[name], self._ends[name]
+        process.kill()
+        wanted.set()
+        await has_ended.wait()
+
+    async def _run(self, name: str, *, task_status: trio.TaskStatus[None]) -> None:
+        wanted, has_ended = self._ends[name] = trio.Event(), trio.Event()
+        async with self._domain.node(name) as process:
+            self.running[name] = process
+            task_status.started()
+            await wanted.wait()
+            del self.running[name]
+            process.child.terminate()
+            assert await process.child.wait() in (0, -signal.SIGKILL)
+        has_ended.set()
+
+
+class Wanderer:
+    """A runtime that goes to another node when its own stops, and brings its session along."""
+
+    def __init__(self, nodes: Nodes, runtime: Runtime) -> None:
+        self._nodes = nodes
+        self.runtime = runtime
+        self.address = runtime.address
+        self.moves = 0
+
+    async def next(self) -> Json:
+        """The next message, wherever the session is by then; {"type": "moved"} when it has gone to another node."""
+        try:
+            return await self.runtime.next()
+        except trio.TooSlowError:
+            return {"type": "silence"}
+        except (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError):
+            await self._move()
+            return {"type": "moved"}
+
+    async def say(self, *messages: Json) -> None:
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            await self.runtime.say(*messages)
+
+    async def _move(self) -> None:
+        self.moves += 1
+        with trio.fail_after(PATIENCE_SECONDS):
+            while not await self._has_come_back():  # noqa: ASYNC110  other processes decide
+                await trio.sleep(0.05)
+
+    async def _has_come_back(self) -> bool:
+        """Try each node that runs."""
+        for process in list(self._nodes.running.values()):
+            with suppress(OSError, AssertionError, trio.BrokenResourceError):
+                runtime, code = await process.returned(self.runtime)
+                if code == 200:
+                    self.runtime = runtime
+                    return True
+        return False
+
+
+class Pairing:
+    """Requests of one runtime to another one, ten at a time, and what both saw of them."""
+
+    def __init__(self, asker: Wanderer, answerer: Wanderer) -> None:
+        self._asker = asker
+        self._answerer = answerer
+        self.acknowledged: list[int] = []
+        self.seen: list[int] = []
+        self.events: list[int] = []
+        self.allocated: list[str] = []
+        self.is_over = False
+
+    async def answer(self, *, task_status: trio.TaskStatus[None]) -> None:
+        task_status.started()
+        while True:
+            message = await self._answerer.next()
+            if message["type"] == "read":
+                number = message["body"]["n"]
+                self.seen.append(number)
+                reply = a_message("response", message["to"], message["from"], {"code": 200}, id_=message["id"])
+                await self._answerer.say(reply)
+            elif message["type"] == "message":
+                self.events.append(message["body"]["event"])
+
+    async def flood(self, rate: float) -> None:
+        """Send so many events a second, which nobody acknowledges; fewer when nodes take no more."""
+        sent, began = 0, trio.current_time()
+        while True:
+            wanted = int((trio.current_time() - began) * rate)
+            asker, to = self._asker, self._answerer.address
+            await asker.say(*(a_message("message", asker.address, to, {"event": n}) for n in range(sent, wanted)))
+            sent = wanted
+            await trio.sleep(FLOOD_SECONDS)
+
+    def faults(self) -> list[str]:
+        """What must not be, in words."""
+        found = {
+            "requests out of order, or twice": self.seen != sorted(set(self.seen)),
+            "events out of order, or twice": self.events != sorted(set(self.events)),
+            "requests that were answered and not seen": not set(self.acknowledged) <= set(self.seen),
+        }
+        return [text for text, is_so in found.items() if is_so]
+
+    async def ask(self) -> None:
+        numbers = count()
+        while not self.is_over:
+            await self._burst([next(numbers) for _ in range(10)])
+
+    async def _burst(self, numbers: list[int]) -> None:
+        asker, to = self._asker, self._answerer.address
+        reads = [a_message("read", asker.address, to, {"n": n}, id_=f"r{n}") for n in numbers]
+        wanted = {"scheme": "comm", "value": {"number": 1}}
+        await asker.say(*reads, a_message("create", asker.address, ALLOCATION, wanted, id_=f"a{numbers[0]}"))
+        waiting = {f"a{numbers[0]}", *(f"r{n}" for n in numbers)}
+        while waiting:
+            message: Json = {"type": "silence"}
+            with trio.move_on_after(SILENCE_SECONDS):
+                message = await asker.next()
+            if message["type"] in ("moved", "silence"):
+                return  # what was asked is not acknowledged any more: one of the two has moved
+            if message.get("id") not in waiting:
+                continue
+            waiting.discard(str(message["id"]))
+            if message["body"]["code"] == 200 and message["id"].startswith("a"):
+                self.allocated += message["body"]["value"]["allocated"]
+            elif message["body"]["code"] == 200:
+                self.acknowledged.append(int(message["id"][1:]))
+
+
+@dataclass(frozen=True)
+class Talk:
+    """Three nodes, and three pairs of runtimes at them that talk."""
+
+    nodes: Nodes
+    people: list[Wanderer]
+    pairings: list[Pairing]
+
+    async def go_on(self, answers: int = 50) -> None:
+        """Wait until each pair has so many answers more."""
+        for one in self.pairings:
+            most = len(one.acknowledged) + answers
+            with trio.fail_after(PATIENCE_SECONDS):
+                while len(one.acknowledged) < most:  # noqa: ASYNC110  other processes decide
+                    await trio.sleep(0.02)
+
+    async def check_owned(self) -> None:
+        """Each address that was allocated still belongs to who got it, wherever that is now."""
+        for index, one in enumerate(self.pairings):
+            sender = self.people[3 + index]
+            left = set(one.allocated)
+            assert left
+            for address in one.allocated:
+                await sender.say(a_message("message", sender.address, address, {"check": address}))
+            with trio.fail_after(PATIENCE_SECONDS):
+                while left:
+                    left.discard(((await self.people[index].next()).get("body") or {}).get("check"))
+
+
+@asynccontextmanager
+async def talk(folder: Path, engine: Postgres) -> AsyncIterator[Talk]:
+    """Run three nodes, and have runtimes at them that know each other."""
+    async with trio.open_nursery() as nursery:
+        nodes = Nodes(Domain(folder, engine, NAMES), nursery)
+        async with trio.open_nursery() as starts:
+            for name in NAMES:
+                starts.start_soon(nodes.start, name)
+        people = [
+            Wanderer(nodes, await nodes.running[name].opened(f"{name}-{number}"))
+            for number in range(2)
+            for name in NAMES
+        ]
+        for asker, target in ((0, 1), (1, 2), (2, 0)):
+            await until_reached(people[asker].runtime, people[target].runtime)
+        yield Talk(nodes, people, [Pairing(people[index], people[3 + (index + 1) % 3]) for index in range(3)])
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def under_traffic(all_of_them: Talk, rate: float) -> AsyncIterator[None]:
+    """Have the pairs talk, with so many events a second besides; the last ones come before it is left."""
+    async with trio.open_nursery() as nursery:
+        for one in all_of_them.pairings:
+            await nursery.start(one.answer)
+            nursery.start_soon(one.ask)
+            nursery.start_soon(one.flood, rate / len(all_of_them.pairings))
+        await all_of_them.go_on()
+        yield
+        await all_of_them.go_on()
+        nursery.cancel_scope.cancel()
+
+
+async def roll(all_of_them: Talk, rate: float) -> None:
+    """Restart each node while the pairs talk; each restart begins once all of them get on."""
+    async with under_traffic(all_of_them, rate):
+        for name in NAMES:
+            await all_of_them.nodes.stop(name)
+            await all_of_them.nodes.start(name)
+            await all_of_them.go_on()
+
+
+async def kill_often(all_of_them: Talk, rate: float, kills: int, seed: int) -> None:
+    """Kill nodes at random moments; half of them start again at once, the others after their lease."""
+    draw = random.Random(seed)
+    async with under_traffic(all_of_them, rate):
+        for _ in range(kills):
+            name = draw.choice(NAMES)
+            await trio.sleep(draw.uniform(0.0, 0.5))
+            await all_of_them.nodes.kill(name)
+            if draw.random() < 0.5:
+                await all_of_them.go_on()  # at the other nodes
+            await all_of_them.nodes.start(name)
+            await all_of_them.go_on()
+
+
+async def run_kills(folder: Path, engine: Postgres, rate: float, kills: int, seed: int) -> list[str]:
+    """Returns what must not be, in words, and prints what was done."""
+    async with talk(folder, engine) as all_of_them:
+        began = trio.current_time()
+        await kill_often(all_of_them, rate, kills, seed)
+        seconds = trio.current_time() - began
+        await all_of_them.check_owned()
+        pairings = all_of_them.pairings
+        answered, events = sum(len(one.acknowledged) for one in pairings), sum(len(one.events) for one in pairings)
+        moves = sum(one.moves for one in all_of_them.people)
+        sys.stdout.write(
+            f"{kills} kills in {seconds:.0f} s: {answered:,} requests answered, {events:,} events,"
+            f" {sum(len(one.allocated) for one in pairings):,} addresses, {moves} sessions came back\n"
+        )
+        return [text for one in pairings for text in one.faults()]
+
+
+def main() -> int:
+    """Read the arguments and run."""
+    parser = argparse.ArgumentParser(description="Kill nodes of one domain under traffic.")
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--rate", type=float, default=2_000, help="events a second, besides requests")
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    os.environ["PGPASSWORD"] = PASSWORD
+    with tempfile.TemporaryDirectory() as folder, running_postgres() as engine:
+        faults = trio.run(run_kills, Path(folder), engine, chosen.rate, chosen.kills, chosen.seed)
+    for fault in faults:
+        sys.stdout.write(f"FAULT: {fault}\n")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
