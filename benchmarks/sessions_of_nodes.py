@@ -43,7 +43,7 @@ from protofly.errors import SettingsError
 DOMAIN: Final = "alpha.example"
 USER: Final = "trapezoid"
 ALL_SESSIONS: Final = 100_000
-AT_ONCE: Final = 32
+AT_ONCE: Final = 160
 KEPT_PER_NODE: Final = 1_000
 CLAIMS: Final = 2_000
 REQUESTS_PER_NODE: Final = 500
