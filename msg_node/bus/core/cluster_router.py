@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from msg_node.addresses.core.allocation import is_below_any
-from msg_node.bus.core.router import DROP, FIND_NODE, Decision, Decisions, Deliver, Park, Refuse
+from msg_node.bus.core.router import DROP, FIND_NODE, PARK_HERE, Decision, Decisions, Deliver, Park, Refuse
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.resources import EVENT_SUFFIXES, object_of_events
 from protofly.address import domain_of
@@ -63,7 +63,7 @@ class ClusterRouter(Decisions):
             return FIND_NODE  # who has claimed it here may not get it
         if type(decision) is Deliver:
             return decision
-        if decision is DROP or decision in (_NO_ROUTE, _PARK_HERE):
+        if decision is DROP or decision in (_NO_ROUTE, PARK_HERE):
             return self._elsewhere(message, decision)
         if type(decision) is Park and (node := self._link_nodes.elsewhere(decision.domain)):
             number = self._numbers.of_node(node)
@@ -77,7 +77,7 @@ class ClusterRouter(Decisions):
         number = self._places.place(key)
         if number is None:
             return FIND_NODE
-        if not number or (decision == _PARK_HERE and not self._places.reaches(number)):
+        if not number or (decision == PARK_HERE and not self._places.reaches(number)):
             return decision
         return Deliver((number,))
 
@@ -89,4 +89,3 @@ class ClusterRouter(Decisions):
 
 
 _NO_ROUTE = Refuse(Code.NO_ROUTE)
-_PARK_HERE = Park("")

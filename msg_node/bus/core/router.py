@@ -51,6 +51,9 @@ class Park(NamedTuple):
     domain: str
 
 
+PARK_HERE = Park("")
+
+
 class Refuse(NamedTuple):
     """Answer with an error; `value` is what its sender may know besides."""
 
@@ -86,7 +89,7 @@ def parked(message: Message, decision: Decision) -> Decision:
     """The decision about an action of a session: it is parked, unless it is for a service or a user to be found."""
     if decision is SERVE or decision is FIND_USER or not message.is_action:
         return decision
-    return Park(decision.domain if type(decision) is ToDomain else "")
+    return Park(decision.domain) if type(decision) is ToDomain else PARK_HERE
 
 
 def here_only(decision: Decision) -> Decision:

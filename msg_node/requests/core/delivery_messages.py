@@ -20,6 +20,7 @@ from protofly.message import Message
 _REQUEST_ID = b"requestId"
 _GIVEN_ID = re.compile(r"d-[0-9a-z-]{8,64}")
 QUEUED = "queued"
+_IS_QUEUED = StatusReport(Status.PENDING, 202, QUEUED)
 
 
 def wants_seconds(message: Message) -> float | None:
@@ -86,7 +87,7 @@ def waiting_report(entry: ParkedRequest) -> StatusReport:
     """
     if entry.is_invitation:
         return StatusReport(entry.status, 100)
-    return StatusReport(entry.status, 202, QUEUED if entry.status is Status.PENDING else "")
+    return _IS_QUEUED if entry.status is Status.PENDING else StatusReport(entry.status, 202)
 
 
 def mirrored_answer(entry: ParkedRequest, answer: Message) -> Message:

@@ -213,7 +213,8 @@ class Parking:
         self.finished.ended(entry.transaction, now)
         is_foreign = bool(entry.sender.domain)
         key = row_key(entry.number)
-        finished = finished_of(entry, word if is_foreign else word._replace(value=b""), is_stored=is_foreign)
+        kept = word if is_foreign or not word.value else word._replace(value=b"")
+        finished = finished_of(entry, kept, is_stored=is_foreign)
         if is_foreign:
             self._journal.put(Table.PARKED, key, row_of(entry, word))
         elif entry.is_stored:

@@ -28,6 +28,7 @@ class _Said(NamedTuple):
     digest: bytes
     word: StatusReport
     at: float
+    size_bytes: int
 
 
 class RecentResults:
@@ -51,10 +52,15 @@ class RecentResults:
         if not entry.has_own_id:
             transaction = (transaction[0], request.id, transaction[2])
         self._forget(transaction)
-        self._said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now)
-        self._bytes += _size(transaction, word)
-        while self._said and self._oldest_must_go(now):
-            self._forget(next(iter(self._said)))
+        said, size_bytes = self._said, len(word.value) + sum(map(len, transaction))
+        said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now, size_bytes)
+        self._bytes += size_bytes
+        while said:
+            oldest, one = next(iter(said.items()))
+            serves_nobody = one.at + REPEATED_SECONDS < now
+            if not serves_nobody and len(said) <= self._max_words and self._bytes <= self._max_bytes:
+                break
+            self._forget(oldest)
 
     def about(self, request: Message, sender: Sender, now: float) -> tuple[str, StatusReport] | None:
         """Request id and final word of the request that this one repeats."""
@@ -64,20 +70,10 @@ class RecentResults:
         is_same = said.sender == sender and said.digest == _digest(request)
         return (said.request_id, said.word) if is_same else None
 
-    def _oldest_must_go(self, now: float) -> bool:
-        """The oldest serves nobody any more, or there are too many."""
-        oldest = next(iter(self._said.values()))
-        is_over = oldest.at + REPEATED_SECONDS < now
-        return is_over or len(self._said) > self._max_words or self._bytes > self._max_bytes
-
     def _forget(self, transaction: _Transaction) -> None:
         said = self._said.pop(transaction, None)
         if said is not None:
-            self._bytes -= _size(transaction, said.word)
-
-
-def _size(transaction: _Transaction, word: StatusReport) -> int:
-    return len(word.value) + sum(map(len, transaction))
+            self._bytes -= said.size_bytes
 
 
 def _digest(request: Message) -> bytes:
