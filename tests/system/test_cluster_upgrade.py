@@ -2,8 +2,8 @@
 
 The version before is the newest tag `v*` of this repository whose nodes have an engine; while there is none, the oldest
 commit with which an upgrade is promised (`OLDEST`). The environment may name another in `TRAPEZOID_VERSION_BEFORE`.
-Clones without history have none, which is a failure with `TRAPEZOID_REQUIRE_BROKER`, as in CI; elsewhere
-`tests/msg_node/storage/test_recorded_forms.py` holds the forms that both have to read.
+Clones without history have none, which is a failure with `TRAPEZOID_REQUIRE_HISTORY`, as in the public workflow;
+elsewhere `tests/msg_node/storage/test_recorded_forms.py` holds the forms that both have to read.
 """
 
 from __future__ import annotations
@@ -53,8 +53,7 @@ def before(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The source tree of the version before."""
     version = version_before()
     if not version:
-        is_cut = git("rev-parse", "--is-shallow-repository").strip() == "true"
-        missing = pytest.fail if is_cut and os.environ.get("TRAPEZOID_REQUIRE_BROKER") else pytest.skip
+        missing = pytest.fail if os.environ.get("TRAPEZOID_REQUIRE_HISTORY") else pytest.skip
         missing("this clone has no history with a version before this one (git fetch --unshallow)")
     folder = tmp_path_factory.mktemp("before")
     archive = folder / "tree.tar"
