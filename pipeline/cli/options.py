@@ -30,14 +30,17 @@ LakeOption = Annotated[
     typer.Option(
         "--lake",
         metavar="DIR",
-        help="Folder of the tables, or s3://BUCKET/PREFIX; commands that write create it.",
+        help="Folder of the tables, or s3://BUCKET/PREFIX or az://CONTAINER/PREFIX; commands that write create it.",
         parser=place,
     ),
 ]
 Spools = Annotated[
     list[Location],
     typer.Option(
-        "--spool", metavar="DIR", help="Folder, or s3://BUCKET/PREFIX, with sealed segments. Repeatable.", parser=place
+        "--spool",
+        metavar="DIR",
+        help="Folder, or s3://BUCKET/PREFIX or az://CONTAINER/PREFIX, with sealed segments. Repeatable.",
+        parser=place,
     ),
 ]
 Master = Annotated[str, typer.Option(help="Spark master. Default: that of spark-submit, else local[*].")]

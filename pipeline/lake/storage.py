@@ -1,8 +1,10 @@
-"""Files of lakes and spools, on a disk or in an S3-compatible object store: what both can do.
+"""Files of lakes and spools, on a disk or in an object store (S3-compatible, or Azure): what both can do.
 
 An object is there whole or not at all, and durable once it is there; nothing is renamed, linked or locked in a store.
 Commits of tables hold by a conditional PUT, which `deltalake` does. Reading and writing goes through `pyarrow.fs`. Both
-take credentials from where every program for S3 does: the environment, a profile, or the role of the machine.
+take credentials from where every program for the store does: the environment, a profile, or the role of the machine.
+Azure alone has an object as soon as a stream to it is opened, empty until it is closed: so what others may read under a
+name that they know is copied there by the store, once it is written.
 
 All functions raise OSError: the disk, the store, or the way there has failed.
 """
@@ -19,19 +21,23 @@ from functools import lru_cache
 from io import BufferedReader, BufferedWriter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.fs as arrow_fs
 import pyarrow.parquet as pq
 
 from pipeline.lake import durable
-from pipeline.lake.store_path import Location, StorePath
+from pipeline.lake.store_path import AZURE, Location, StorePath
 
 _CONNECT_SECONDS: Final = 10.0
 _REQUEST_SECONDS: Final = 60.0
 _REGION: Final = "us-east-1"
 """What stores that know no regions are content with."""
 _COPIED_BYTES: Final = 1 << 30
+_EMULATOR: Final = "devstoreaccount1"
+"""The one account of Azurite, with the key that Microsoft publishes for it. It is no secret."""
+_EMULATOR_KEY: Final = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 _CANNOT_COPY: Final = {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP}
 """What systems say that do not copy by themselves."""
 
@@ -80,7 +86,7 @@ def read_bytes(path: Location, limit: int = -1) -> bytes:
     if isinstance(path, Path):
         with path.open("rb") as file:
             return file.read(limit)
-    with _files().open_input_stream(path.inner) as stream:
+    with _files(path).open_input_stream(path.inner) as stream:
         content: bytes = stream.read(None if limit < 0 else limit)
         return content
 
@@ -90,8 +96,13 @@ def write_bytes(path: Location, content: bytes) -> None:
     if isinstance(path, Path):
         durable.replace(path, content)
         return
-    with _files().open_output_stream(path.inner) as stream:
+    files = _files(path)
+    written = path if path.scheme != AZURE else StorePath(path.bucket, f"{path.key}.{uuid4().hex}.new", path.scheme)
+    with files.open_output_stream(written.inner) as stream:
         stream.write(content)
+    if written is not path:
+        files.copy_file(written.inner, path.inner)
+        files.delete_file(written.inner)
 
 
 def remove(path: Location) -> None:
@@ -100,7 +111,7 @@ def remove(path: Location) -> None:
         path.unlink(missing_ok=True)
         return
     try:
-        _files().delete_file(path.inner)
+        _files(path).delete_file(path.inner)
     except FileNotFoundError:
         return
 
@@ -113,8 +124,8 @@ def copy(source: Location, target: Location) -> None:
     if isinstance(source, Path) and isinstance(target, Path):
         with source.open("rb") as reading, target.open("xb") as writing:
             _copy_content(reading, writing)
-    elif isinstance(source, StorePath) and isinstance(target, StorePath):
-        _files().copy_file(source.inner, target.inner)
+    elif isinstance(source, StorePath) and isinstance(target, StorePath) and source.scheme == target.scheme:
+        _files(source).copy_file(source.inner, target.inner)
     else:
         raise ValueError(f"{source} and {target} are not in the same place")
 
@@ -172,7 +183,7 @@ def _paths_below(folder: Path | str, inside: str) -> Iterator[str]:
 def _files_in_store(folder: StorePath, suffix: str) -> Iterator[Found]:
     selector = arrow_fs.FileSelector(folder.inner, recursive=True, allow_not_found=True)
     begin = len(folder.inner) + 1
-    for info in sorted(_files().get_file_info(selector), key=lambda one: str(one.path)):
+    for info in sorted(_files(folder).get_file_info(selector), key=lambda one: str(one.path)):
         inside = info.path[begin:]
         is_plain = not {"", ".", ".."} & set(inside.split("/"))
         if info.type == arrow_fs.FileType.File and is_plain and inside.endswith(suffix):
@@ -183,27 +194,29 @@ def open_parquet(path: Location, **options: Any) -> pq.ParquetFile:
     """A Parquet file to be read. Parts that are far apart are fetched from a store together."""
     if isinstance(path, Path):
         return pq.ParquetFile(path, **options)
-    return pq.ParquetFile(path.inner, filesystem=_files(), **{**options, "pre_buffer": True})
+    return pq.ParquetFile(path.inner, filesystem=_files(path), **{**options, "pre_buffer": True})
 
 
 def parquet_metadata(path: Location) -> pq.FileMetaData:
     """What a Parquet file says of itself."""
     if isinstance(path, Path):
         return pq.read_metadata(path)
-    return pq.read_metadata(path.inner, filesystem=_files())
+    return pq.read_metadata(path.inner, filesystem=_files(path))
 
 
 def parquet_writer(path: Location, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:
     """Writes a Parquet file, which is there once the writer is closed."""
     if isinstance(path, Path):
         return pq.ParquetWriter(path, schema, **options)
-    return pq.ParquetWriter(path.inner, schema, filesystem=_files(), **options)
+    return pq.ParquetWriter(path.inner, schema, filesystem=_files(path), **options)
 
 
 def delta_options(path: Location) -> dict[str, str] | None:
     """How `deltalake` reaches the store of a table; None for a disk. Without credentials: it finds them as we do."""
     if isinstance(path, Path):
         return None
+    if path.scheme == AZURE:
+        return {}
     options = {"aws_conditional_put": "etag", "aws_region": _region()}
     endpoint = _endpoint()
     if endpoint:
@@ -221,8 +234,10 @@ def _region() -> str:
     return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or _REGION
 
 
-def _files() -> arrow_fs.S3FileSystem:
+def _files(path: StorePath) -> arrow_fs.FileSystem:
     # By process: what a fork inherits of a client's threads does not run in it.
+    if path.scheme == AZURE:
+        return _azure(os.getpid(), os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", ""), _emulator())
     return _client(os.getpid(), _endpoint(), _region())
 
 
@@ -240,8 +255,32 @@ def _client(_process: int, endpoint: str, region: str) -> arrow_fs.S3FileSystem:
     )
 
 
+def _emulator() -> str:
+    if os.environ.get("AZURE_STORAGE_USE_EMULATOR", "").lower() not in {"true", "1"}:
+        return ""
+    return os.environ.get("AZURITE_BLOB_STORAGE_URL") or "http://127.0.0.1:10000"
+
+
+@lru_cache(maxsize=2)
+def _azure(_process: int, account: str, emulator: str) -> arrow_fs.AzureFileSystem:
+    # The names are those that `deltalake` looks for. Without a key the role of the machine counts, for both.
+    if emulator:
+        scheme, _, host = emulator.rstrip("/").rpartition("://")
+        return arrow_fs.AzureFileSystem(
+            account_name=_EMULATOR,
+            account_key=_EMULATOR_KEY,
+            blob_storage_authority=host,
+            dfs_storage_authority=host,
+            blob_storage_scheme=scheme,
+            dfs_storage_scheme=scheme,
+        )
+    if not account:
+        raise OSError(errno.EINVAL, "AZURE_STORAGE_ACCOUNT_NAME is not set; it says whose container an az:// URL means")
+    return arrow_fs.AzureFileSystem(account_name=account, account_key=os.environ.get("AZURE_STORAGE_ACCOUNT_KEY"))
+
+
 def _info(path: StorePath) -> arrow_fs.FileInfo:
-    return _files().get_file_info(path.inner)
+    return _files(path).get_file_info(path.inner)
 
 
 def _mtime_us(info: arrow_fs.FileInfo) -> int:

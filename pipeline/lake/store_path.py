@@ -1,4 +1,4 @@
-"""Where lakes and spools are: in a folder of a file system, or under a prefix of an S3-compatible object store."""
+"""Where lakes and spools are: in a folder of a file system, or under a prefix of an object store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from typing import Final, TypeAlias
 
 from protofly.errors import SettingsError
 
-_SCHEME: Final = "s3://"
+S3: Final = "s3"
+AZURE: Final = "az"
+_STORES: Final = {
+    S3: "s3://BUCKET/PREFIX with letters, digits and _ . = + - in the prefix, and nothing else: credentials and "
+    "endpoint are taken from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …)",
+    AZURE: "az://CONTAINER/PREFIX with letters, digits and _ . = + - in the prefix, and nothing else: account and "
+    "credentials are taken from the environment (AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ACCOUNT_KEY, …)",
+}
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _PART: Final = re.compile(r"[A-Za-z0-9_=+-][A-Za-z0-9_.=+-]*")
@@ -20,20 +27,22 @@ class StorePath:
     """An object of a store, or all objects whose names begin with this and a slash.
 
     Attributes:
-        bucket: The bucket.
+        bucket: The bucket, or the container of Azure.
         key: Name within the bucket, without a slash at either end; empty: the bucket itself.
+        scheme: Of its URLs, which says by which protocol the store is reached.
     """
 
     bucket: str
     key: str = ""
+    scheme: str = S3
 
     def __truediv__(self, inside: str) -> StorePath:
         """What has this name below it."""
-        return StorePath(self.bucket, "/".join(part for part in (self.key, inside.strip("/")) if part))
+        return StorePath(self.bucket, "/".join(part for part in (self.key, inside.strip("/")) if part), self.scheme)
 
     def __str__(self) -> str:
         """The URL."""
-        return _SCHEME + self.inner
+        return f"{self.scheme}://{self.inner}"
 
     @property
     def inner(self) -> str:
@@ -64,24 +73,22 @@ def parsed(word: str) -> Location:
     if url is None:
         return Path(word)
     scheme, inner = url[1].lower(), url[2]
-    if scheme != "s3":
+    if scheme not in _STORES:
         raise SettingsError(
             f"{scheme}:// URLs are not supported: name a folder of a file system that all machines see "
-            "under one path, or s3://BUCKET/PREFIX on an S3-compatible store"
+            "under one path, s3://BUCKET/PREFIX on an S3-compatible store, or az://CONTAINER/PREFIX on Azure"
         )
     bucket, _, key = inner.partition("/")
     parts = key.rstrip("/").split("/") if key.rstrip("/") else []
     if not _BUCKET.fullmatch(bucket) or not all(map(_PART.fullmatch, parts)):
-        raise SettingsError(
-            "an s3:// URL is s3://BUCKET/PREFIX with letters, digits and _ . = + - in the prefix, and nothing else: "
-            "credentials and endpoint are taken from the environment (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …)"
-        )
-    return StorePath(bucket, "/".join(parts))
+        raise SettingsError(f"an {scheme}:// URL is {_STORES[scheme]}")
+    return StorePath(bucket, "/".join(parts), scheme)
 
 
 def location(text: str) -> Location:
     """What `str` has made a text of."""
-    if not text.startswith(_SCHEME):
+    scheme, separator, inner = text.partition("://")
+    if not separator or scheme not in _STORES:
         return Path(text)
-    bucket, _, key = text.removeprefix(_SCHEME).partition("/")
-    return StorePath(bucket, key)
+    bucket, _, key = inner.partition("/")
+    return StorePath(bucket, key, scheme)

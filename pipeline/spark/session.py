@@ -54,7 +54,10 @@ _LARGE: Final = {
 }
 FOR_SQL: Final = {"spark.driver.extraJavaOptions": "-XX:+UseParallelGC", _WHOLE_STAGE: "true"}
 """Further settings where Spark's own engine does the work: there both pay."""
-_STORE_NAMES: Final = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION")
+_STORE_NAMES: Final = (
+    *("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION"),
+    *("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR", "AZURITE_BLOB_STORAGE_URL"),
+)
 
 _PARTS_MAX: Final = 200
 _PORTION_BYTES: Final = 64 << 20

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.lake.tables import Lake
 from pipeline.spark.session import start_session
-from tests.pipeline.object_store import ObjectStore, environment, object_store, reserved
+from tests.pipeline.object_store import ObjectStore, azure_environment, azure_store, environment, object_store, reserved
 
 SETTINGS = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m -Xmn300m",
@@ -37,7 +37,24 @@ def store(store_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture(scope="session")
-def spark(store_port: int) -> Iterator[SparkSession]:
+def azure_port() -> Iterator[int]:
+    """The same for the store of Azure's kind."""
+    with reserved() as held, pytest.MonkeyPatch.context() as patch:
+        port = int(held.getsockname()[1])
+        for name, value in azure_environment(port).items():
+            patch.setenv(name, value)
+        yield port
+
+
+@pytest.fixture(scope="session")
+def azure(azure_port: int, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """The one emulator of Azure, started when the first test needs it."""
+    with azure_store(tmp_path_factory.mktemp("azure"), azure_port) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def spark(store_port: int, azure_port: int) -> Iterator[SparkSession]:
     """The one Spark of all tests."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -1,6 +1,6 @@
 """Ingest and refine killed with SIGKILL, again and again, at other places; nothing may be lost or doubled.
 
-    python -m tests.pipeline.kill_points --points 20 [--store]
+    python -m tests.pipeline.kill_points --points 20 [--store s3|azure]
 
 A parent writes segments, more before every round, and starts a child that ingests and refines them. The child counts
 its steps (each call of what changes files or tables) and kills itself at the one it was given. Every other round the
@@ -36,7 +36,14 @@ from pipeline.segments.ledger import Ledger
 from pipeline.segments.node_keys import Trust
 from pipeline.spark.session import start_session
 from protofly.records import Kind
-from tests.pipeline.object_store import ObjectStore, environment, object_store, reserved
+from tests.pipeline.object_store import (
+    ObjectStore,
+    azure_environment,
+    azure_store,
+    environment,
+    object_store,
+    reserved,
+)
 from tests.pipeline.spools import KEY, NODE, SegmentWriter, link_event, message
 
 ROOT = Path(__file__).parents[2]
@@ -141,12 +148,13 @@ def run_rounds(home: Path, points: int, seed: int = 1, store: ObjectStore | None
     return _mistakes(where / "lake", traffic)
 
 
-def run_in_store(home: Path, points: int) -> list[str]:
-    """The same in an object store that is started for it."""
+def run_in_store(home: Path, points: int, kind: str) -> list[str]:
+    """The same in an object store, `s3` or `azure`, that is started for it."""
     with reserved() as held:
         port = int(held.getsockname()[1])
-        os.environ.update(environment(port))
-        with object_store(home / "store", port) as store:
+        found, start = (environment, object_store) if kind == "s3" else (azure_environment, azure_store)
+        os.environ.update(found(port))
+        with start(home / "store", port) as store:
             return run_rounds(home, points, store=store)
 
 
@@ -210,14 +218,15 @@ def main() -> int:
     parser.add_argument("--points", type=int, default=20)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--home", type=location, help=argparse.SUPPRESS)
-    parser.add_argument("--store", action="store_true", help="in an object store")
+    parser.add_argument("--store", choices=("s3", "azure"), help="in an object store of this kind")
     options = parser.parse_args()
     if options.child is not None:
         child(options.home / "spool", options.home / "lake", options.child)
         return 0
     with tempfile.TemporaryDirectory(prefix="kill-points-") as home:
         started = time.monotonic()
-        mistakes = run_in_store(Path(home), options.points) if options.store else run_rounds(Path(home), options.points)
+        folder, points = Path(home), options.points
+        mistakes = run_in_store(folder, points, options.store) if options.store else run_rounds(folder, points)
     outcome = "; ".join(mistakes) or "0 rows lost, 0 doubled"
     sys.stdout.write(f"{options.points} kills in {time.monotonic() - started:.0f} s: {outcome}\n")
     return 1 if mistakes else 0

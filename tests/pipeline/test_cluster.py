@@ -1,6 +1,6 @@
 """The same jobs on a real cluster, one executor killed amid them, leave the same tables as on this machine alone.
 
-Once over a disk that all share, once over an object store and nothing else that is shared.
+Once over a disk that all share, and over an object store of each kind and nothing else that is shared.
 
 `./run endurance` runs it; it takes minutes, so the suite does not.
 """
@@ -83,16 +83,17 @@ def tables(folder: Location) -> dict[str, list[str]]:
     return found
 
 
-@pytest.mark.parametrize("over", ["disk", "store"])
+@pytest.mark.parametrize("over", ["disk", "store", "azure"])
 def test_a_cluster_that_loses_an_executor_leaves_the_same_tables_as_this_machine_alone(
-    tmp_path: Path, store: ObjectStore, over: str
+    tmp_path: Path, request: pytest.FixtureRequest, over: str
 ) -> None:
+    store: ObjectStore | None = None if over == "disk" else request.getfixturevalue(over)
     traffic = tmp_path / "traffic"
     synth(SynthOptions(rows=8_000, domains=8, days=2), traffic)
     alone = tmp_path / "alone"
     run([sys.executable, PROGRAM, *arguments(traffic, traffic / "spool", alone), "--master", "local[2]"])
-    home: Location = traffic if over == "disk" else store.bucket / "cluster"
-    if over == "store":
+    home: Location = traffic if store is None else store.bucket / "cluster"
+    if store is not None:
         store.upload(traffic / "spool", store.bucket / "cluster" / "spool")
     shared = home / "lake"
     killed: list[int] = []
@@ -105,7 +106,7 @@ def test_a_cluster_that_loses_an_executor_leaves_the_same_tables_as_this_machine
             if line.startswith("refine"):
                 killed.append(running.kill_executor())
 
-        if over == "store":  # and nothing but a Python on the machines of the executors
+        if store is not None:  # and nothing but a Python on the machines of the executors
             bare = tmp_path / "bare"
             venv.create(bare, symlinks=True)
             environment["PYSPARK_PYTHON"] = str(bare / "bin" / "python")

@@ -16,7 +16,9 @@ def test_ingest_that_is_killed_twenty_times_loses_and_doubles_nothing(tmp_path: 
 
 @pytest.mark.endurance
 @pytest.mark.spark
+@pytest.mark.parametrize("kind", ["store", "azure"])
 def test_ingest_into_an_object_store_that_is_killed_twenty_times_loses_and_doubles_nothing(
-    tmp_path: Path, store: ObjectStore
+    tmp_path: Path, request: pytest.FixtureRequest, kind: str
 ) -> None:
+    store: ObjectStore = request.getfixturevalue(kind)
     assert run_rounds(tmp_path, 20, store=store) == []

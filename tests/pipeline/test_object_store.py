@@ -1,4 +1,4 @@
-"""Spools and lake on an S3-compatible object store: the same tables as on a disk, and commits that hold or fail."""
+"""Spools and lake on an object store of either kind: the same tables as on a disk, and commits that hold or fail."""
 
 from __future__ import annotations
 
@@ -28,24 +28,31 @@ from tests.pipeline.spools import SegmentWriter, message
 pytestmark = pytest.mark.spark
 
 
+@pytest.fixture(params=["store", "azure"], ids=["s3", "azure"])
+def anywhere(request: pytest.FixtureRequest) -> ObjectStore:
+    """A store of each kind."""
+    store: ObjectStore = request.getfixturevalue(request.param)
+    return store
+
+
 @pytest.fixture
-def place(store: ObjectStore, request: pytest.FixtureRequest) -> StorePath:
+def place(anywhere: ObjectStore, request: pytest.FixtureRequest) -> StorePath:
     """A prefix of the test's own."""
-    return store.bucket / f"{abs(hash(request.node.name))}"
+    return anywhere.bucket / f"{abs(hash(request.node.name))}"
 
 
 def test_records_in_a_store_become_statements_there(
-    spark: SparkSession, store: ObjectStore, place: StorePath, tmp_path: Path
+    spark: SparkSession, anywhere: ObjectStore, place: StorePath, tmp_path: Path
 ) -> None:
     writer = SegmentWriter(tmp_path)
     writer.seal([message(1), message(2, size_wire=70)])
-    store.upload(tmp_path, place / "spool")
+    anywhere.upload(tmp_path, place / "spool")
     lake = Lake(place / "lake", spark)
     for batch in (1, 2):
         ingest.run(lake, [place / "spool"])
         assert refine.run(lake).rows[SILVER_MDR.name] == 3 - batch
         writer.seal([message(3)])
-        store.upload(tmp_path, place / "spool")
+        anywhere.upload(tmp_path, place / "spool")
 
     assert settle.run(lake).rows[STATEMENT_DAILY.name] == 1
     [statement] = lake.read(STATEMENT_DAILY).select("src_domain", "dst_domain", "dt", "status", "messages").collect()
@@ -85,11 +92,11 @@ def test_of_many_who_want_the_lease_at_once_one_gets_it(spark: SparkSession, pla
 
 
 def test_of_two_who_ingest_at_once_one_ends_and_nothing_is_there_twice(
-    spark: SparkSession, store: ObjectStore, place: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, anywhere: ObjectStore, place: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer = SegmentWriter(tmp_path)
     writer.seal([message(1)])
-    store.upload(tmp_path, place / "spool")
+    anywhere.upload(tmp_path, place / "spool")
     lake = Lake(place / "lake", spark)
     pin, write = Ingest._pin, Ledger.write
 
@@ -106,7 +113,7 @@ def test_of_two_who_ingest_at_once_one_ends_and_nothing_is_there_twice(
     assert _numbers(lake) == [1]
 
     writer.seal([message(2)])
-    store.upload(tmp_path, place / "spool")
+    anywhere.upload(tmp_path, place / "spool")
     with monkeypatch.context() as patch:  # another one takes this one for dead, and carries out its plan
 
         def late_write(*args: object) -> object:
@@ -127,13 +134,14 @@ def _numbers(lake: Lake) -> list[int]:
 
 
 def test_a_store_that_fails_is_no_verdict_on_segments(
-    spark: SparkSession, store: ObjectStore, place: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, anywhere: ObjectStore, place: StorePath, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     SegmentWriter(tmp_path).seal([message(1)])
-    store.upload(tmp_path, place / "spool")
+    anywhere.upload(tmp_path, place / "spool")
     lake = Lake(place / "lake", spark)
     with monkeypatch.context() as patch:
         patch.setenv("AWS_ENDPOINT_URL_S3", "http://127.0.0.1:1")
+        patch.setenv("AZURITE_BLOB_STORAGE_URL", "http://127.0.0.1:1")
         with pytest.raises((LakeError, SettingsError, OSError)):
             ingest.run(lake, [place / "spool"])
     assert not lake.has(SEGMENTS)
@@ -142,13 +150,13 @@ def test_a_store_that_fails_is_no_verdict_on_segments(
 
 @pytest.mark.parametrize("right", [True, False])
 def test_commands_say_why_they_are_not_let_in_and_never_by_which_secret(
-    place: StorePath, monkeypatch: pytest.MonkeyPatch, right: bool
+    store: ObjectStore, monkeypatch: pytest.MonkeyPatch, right: bool
 ) -> None:
     secret = SECRET if right else "wrong" + SECRET
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     storage._client.cache_clear()
     try:
-        done = CliRunner().invoke(app, ["show", "--lake", str(place / "lake"), "--json"])
+        done = CliRunner().invoke(app, ["show", "--lake", str(store.bucket / "nowhere"), "--json"])
     finally:
         storage._client.cache_clear()
     assert done.exit_code == 2
@@ -156,11 +164,44 @@ def test_commands_say_why_they_are_not_let_in_and_never_by_which_secret(
     assert secret not in done.output + done.stderr
 
 
-@pytest.fixture(params=["disk", "store"])
+def test_without_a_name_of_the_account_a_command_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("AZURE_STORAGE_USE_EMULATOR", raising=False)
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    done = CliRunner().invoke(app, ["show", "--lake", "az://lakes/x"])
+    assert done.exit_code == 2
+    assert "AZURE_STORAGE_ACCOUNT_NAME is not set" in done.output
+
+
+def test_a_file_that_is_written_anew_is_never_seen_empty(azure: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = azure.bucket / "whole" / "lake.json"
+    storage.write_bytes(path, b"old")
+    files, seen = azure.files(), []
+
+    class Looking:
+        """A client that looks at the name after each step of another."""
+
+        def __getattr__(self, name: str) -> object:
+            def step(*arguments: object) -> object:
+                done = getattr(files, name)(*arguments)
+                seen.append(files.open_input_stream(path.inner).read())
+                return done
+
+            return step
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storage, "_files", lambda _path: Looking())
+        storage.write_bytes(path, b"new")
+    assert seen == [b"old", b"new", b"new"]
+    assert [one.path for one in storage.files_below(azure.bucket / "whole")] == ["lake.json"]
+
+
+@pytest.fixture(params=["disk", "store", "azure"])
 def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
     """A folder of both kinds."""
-    home: Location = tmp_path if request.param == "disk" else request.getfixturevalue("place")
-    return home / "x"
+    if request.param == "disk":
+        return tmp_path / "x"
+    store: ObjectStore = request.getfixturevalue(request.param)
+    return store.bucket / "alike"
 
 
 def test_files_of_both_kinds_behave_alike(folder: Location) -> None:

@@ -25,11 +25,26 @@ def test_a_path_is_a_path_and_a_url_of_a_store_is_bucket_and_key() -> None:
     )
 
 
+def test_a_container_of_azure_is_another_place_than_a_bucket_of_the_same_name() -> None:
+    path = parsed("az://lakes/a/")
+    assert isinstance(path, StorePath)
+    assert (path, str(path / "b"), location("az://lakes/a")) == (StorePath("lakes", "a", "az"), "az://lakes/a/b", path)
+    assert path != parsed("s3://lakes/a")
+
+
 @pytest.mark.parametrize(
     "word",
     [
-        *("hdfs://nn/lake", "s3a://lakes/x", "file:///lake", "gs://b/x", "https://KEY:hunter2@host/x"),
+        *(
+            "hdfs://nn/lake",
+            "s3a://lakes/x",
+            "file:///lake",
+            "gs://b/x",
+            "abfss://b@KEY.dfs.core.windows.net/x",
+            "https://KEY:hunter2@host/x",
+        ),
         *("s3://KEY:hunter2@lakes/x", "s3://", "s3://Lakes/x", "s3://l", "s3://lakes/a//b", "s3://lakes/../b"),
+        *("az://KEY:hunter2@lakes/x", "az://lakes/../b", "az://lakes/a?sig=hunter2"),
         *("s3://lakes/a?secret=hunter2", "s3://lakes/a%2Fb", "s3://lakes/*", "s3://lakes/a b", "s3://lakes/a\nb"),
     ],
 )
@@ -37,4 +52,5 @@ def test_urls_that_are_not_understood_are_refused_without_repeating_them(word: s
     with pytest.raises(SettingsError) as refused:
         parsed(word)
     assert "hunter2" not in refused.value.detail
-    assert "s3://BUCKET/PREFIX" in refused.value.detail
+    wanted = "az://CONTAINER/PREFIX" if word.startswith("az:") else "s3://BUCKET/PREFIX"
+    assert wanted in refused.value.detail
