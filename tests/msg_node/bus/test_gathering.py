@@ -346,3 +346,13 @@ async def test_a_loop_has_the_instrument_only_while_looks_are_put_off(mock_clock
     began = watched[0]
     assert [one - began for one in watched] == pytest.approx([0.0, 1.0, 1.0 + WINDOW_SECONDS, 2.0 + WINDOW_SECONDS])
     assert all(1.0 <= one - began <= 1.0 + WINDOW_SECONDS for one in looked)
+
+
+def test_looks_after_the_end_of_waiting_prolong_no_pause() -> None:
+    gathering = waiting()
+    wait(gathering, 15, 1_000)
+    gathering.looks(BEGAN + WINDOW, 1.0, 2_000)
+    assert not gathering.is_on
+
+    assert gathering.looks(BEGAN + 3 * WINDOW, 1.0, 9_000) == 0.0
+    assert gathering.watch(BEGAN + 3 * WINDOW, Progress(9_000, 9_000, 9.0)) == PAUSE_SECONDS - 2 * WINDOW
