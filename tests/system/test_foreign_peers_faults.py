@@ -25,6 +25,7 @@ async def test_all_goes_on_after_their_node_was_killed_and_started_again(tmp_pat
     async with peering(tmp_path, node, dialect.stub, more=STAY) as system:
         _, hyperty = await bruno_of(system.node)
         assert (await system.anna.ask(hyperty)).is_ok
+        await node.wait_received(type="subscribe", resource=system.anna.hyperty)  # it may follow the request
         await node.kill()
         await system.wait_state("disconnected")
         await node.start()
