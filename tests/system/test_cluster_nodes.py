@@ -11,6 +11,7 @@ from msg_node.settings.load import load_settings
 from tests.support.runtime_rig import SM, Json, Runtime, a_message, code_and_reason
 from tests.system.one_node import Process
 from tests.system.pair import AGENT, Pair
+from tests.system.restarts import answer_all
 from trapezoid.check_cluster import cluster_members
 
 PATIENCE_SECONDS = 60
@@ -30,15 +31,6 @@ async def until_reached(asker: Runtime, target: str) -> None:
     with trio.fail_after(PATIENCE_SECONDS):
         while (await asker.ask("ping", target))["body"]["code"] == 503:  # noqa: ASYNC110  another process decides
             await trio.sleep(0.1)
-
-
-async def answer_all(runtime: Runtime) -> None:
-    """Answer every request with what it says, until the connection ends."""
-    while True:
-        message = await runtime.next()
-        if message["type"] in ("read", "ping"):
-            body = {"code": 200, "value": (message.get("body") or {}).get("n")}
-            await runtime.say(a_message("response", message["to"], message["from"], body, id_=message["id"]))
 
 
 async def in_both_directions(ana: Runtime, bo: Runtime, to_ana: str, to_bo: str) -> None:
