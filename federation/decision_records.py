@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from secrets import token_bytes
+from typing import NamedTuple
 
+from federation.core.border import id_of_ours
 from federation.core.decision_budget import DecisionBudget
+from federation.core.message_ids import MessageIds
 from policy.core.engine import Facts
 from policy.core.gate import Gate, Verdict
 from policy.core.model import Recipients
 from policy.core.recorded_facts import record_facts
 from protofly.limits import HEADER_CHARS
 from protofly.records import DecisionRecord, GateFacts, Record
+from protofly.trace_context import traceparent_of
 
 CarryOut = Callable[[Facts, Verdict], None]
 """Does what a rule wants beside its decision, for verdicts with `duties`; never blocks."""
@@ -24,6 +29,13 @@ CarryOut = Callable[[Facts, Verdict], None]
 
 def carry_out_nothing(_facts: Facts, _verdict: Verdict) -> None:
     """Nobody does what rules want beside their decisions."""
+
+
+class Judged(NamedTuple):
+    """A verdict, and the id of its record in hex; "" if it was not recorded."""
+
+    verdict: Verdict
+    msg_id: str
 
 
 class DecisionRecords:
@@ -55,6 +67,7 @@ class DecisionRecords:
         self._record = record
         self._hides_addresses = hides_addresses
         self._budget = DecisionBudget()
+        self._ids = MessageIds(token_bytes(8))
         self.carry_out = carry_out
         self.recipients = recipients
 
@@ -63,7 +76,7 @@ class DecisionRecords:
         """Decisions that were not recorded for want of budget, since the start."""
         return self._budget.left_out
 
-    def judge(self, facts: Facts, *, group: str, source: str) -> Verdict:
+    def judge(self, facts: Facts, *, group: str, source: str) -> Judged:
         """Have the gate judge, and record the verdict if it is a denial or a shadow rule spoke.
 
         Args:
@@ -72,21 +85,22 @@ class DecisionRecords:
             source: Who caused this: a session, an address or a domain.
         """
         verdict = self.gate.judge(facts)
-        self.note(facts, verdict, group=group, source=source)
-        return verdict
+        return Judged(verdict, self.note(facts, verdict, group=group, source=source))
 
-    def note(self, facts: Facts, verdict: Verdict, *, group: str, source: str) -> None:
-        """Record a verdict as `judge` does."""
+    def note(self, facts: Facts, verdict: Verdict, *, group: str, source: str) -> str:
+        """Record a verdict as `judge` does, and return the id of its record."""
         if verdict.duties is not None:
             self.carry_out(facts, verdict)
-        if not verdict.permitted or verdict.decision.shadow:
-            left_out = self._budget.take(group, source, time.monotonic())
-            if left_out is not None:
-                reads = self.gate.facts_read
-                recorded = record_facts(
-                    facts, facts.from_domain, facts.to_domain, reads, is_hashed=self._hides_addresses
-                )
-                self._record(decision_record(facts, verdict, recorded, left_out=left_out))
+        if verdict.permitted and not verdict.decision.shadow:
+            return ""
+        left_out = self._budget.take(group, source, time.monotonic())
+        if left_out is None:
+            return ""
+        reads, is_hashed = self.gate.facts_read, self._hides_addresses
+        recorded = record_facts(facts, facts.from_domain, facts.to_domain, reads, is_hashed=is_hashed)
+        msg_id = id_of_ours(facts.message, self._ids.next(facts.now))
+        self._record(decision_record(facts, verdict, recorded, msg_id=msg_id, left_out=left_out))
+        return msg_id.hex()
 
 
 def decision_record(
@@ -114,5 +128,6 @@ def decision_record(
         shadow=tuple(f"{one.rule_id} {one.effect.value}" for one in verdict.decision.shadow if one.rule_id) or None,
         obligations=tuple(f"{one.name}={one.value}" for one in verdict.decision.obligations) or None,
         facts=recorded,
+        trace_id=traceparent_of(message.trace) if message.peek.trace else None,
         left_out=left_out or None,
     )

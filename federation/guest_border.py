@@ -52,14 +52,10 @@ class GuestContext:
 
 
 class DeniedError(PeerError):
-    """Our gate does not let a message pass; `instead` is what a rule puts in the place of a refusal.
-
-    `msg_id` is that of its record, in hex.
-    """
+    """Our gate does not let a message pass; `instead` is what a rule puts in the place of a refusal."""
 
     def __init__(self, verdict: Verdict, domain: str, msg_id: str) -> None:
-        super().__init__(verdict.code or Code.POLICY, domain=domain)
-        self.msg_id = msg_id
+        super().__init__(verdict.code or Code.POLICY, domain=domain, msg_id=msg_id)
         self.instead = verdict.instead
 
 
@@ -123,9 +119,10 @@ class GuestBorder:
             session_roles=_GUEST,
             link_class=self.rules.gate.class_of(domain),
         )
-        verdict = self._context.decisions.judge(facts, group="guests", source=domain)
+        verdict, msg_id = self._context.decisions.judge(facts, group="guests", source=domain)
         if not verdict.permitted:
-            raise PeerError(verdict.code or Code.POLICY, "our policy does not talk to this domain", domain=domain)
+            detail = "our policy does not talk to this domain"
+            raise PeerError(verdict.code or Code.POLICY, detail, domain=domain, msg_id=msg_id)
 
     def enter(self, domain: str, message: Message, now: float) -> Entered:
         """Clean and judge what a guest sends; its sender has been checked. `now` is seconds since the Unix epoch.

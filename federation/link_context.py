@@ -19,7 +19,7 @@ from federation.traces import Traces
 from policy.core.gate import Gate
 from policy.core.model import Recipients
 from policy.core.obligations import Instead
-from protofly.errors import Code
+from protofly.errors import Code, PeerError
 from protofly.limits import MAX_HOPS, REQUEST_TTL_SECONDS
 from protofly.message import Message
 
@@ -34,6 +34,11 @@ class Refusal(NamedTuple):
     value: dict[str, object] | None = None
     instead: Instead | None = None
     detail: str = ""
+
+
+def refused_by(error: PeerError) -> Refusal:
+    """The refusal that an error is; its sender may know the id of the record, if there is one."""
+    return Refusal(error.code, {"msgId": error.msg_id} if error.msg_id else None)
 
 
 class Identified(NamedTuple):

@@ -18,12 +18,12 @@ from federation.core.link_machine import LinkMachine, queues_of
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
-from federation.link_context import LinkContext, Refusal
+from federation.link_context import LinkContext, Refusal, refused_by
 from federation.outward_flow import OutwardFlow
 from federation.paused_senders import PausedSenders
-from federation.visitors import Visitors, greeting, may_talk
+from federation.visitors import Visitors, check_contact, greeting
 from policy.core.engine import Facts
-from protofly.address import domain_of, valid_domain
+from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 
@@ -126,7 +126,7 @@ class Federation:
                 link = self.open_link(domain, message)
             except PeerError as exc:
                 self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
-                return Refusal(exc.code)
+                return refused_by(exc)
         return link.send(message, roles)
 
     def flow(self, domain: str, message: Message, roles: frozenset[str]) -> OutwardFlow | None:
@@ -157,7 +157,7 @@ class Federation:
             )
         except PeerError as exc:
             self.barred_messages += exc.code is Code.DOMAIN_BLOCKED
-            return Refusal(exc.code)
+            return refused_by(exc)
         verdict = self.decisions.gate.judge(facts)
         if not verdict.permitted:
             code, msg_id = verdict.code or Code.POLICY, self._rules.ids.next(facts.now)
@@ -218,9 +218,7 @@ class Federation:
         Raises:
             PeerError: NAME_INVALID, DOMAIN_BLOCKED, OVERLOAD.
         """
-        valid_domain(domain)
-        if not may_talk(self.decisions, domain, message):
-            raise PeerError(Code.DOMAIN_BLOCKED, "our policy does not talk to this domain", domain=domain)
+        check_contact(self.decisions, domain, message)
         is_named = self.decisions.gate.names(domain)  # they are as many as the operator wrote
         if len(self._links) >= self.max_links and not self._drop_idle() and not is_named:
             raise PeerError(Code.OVERLOAD, "too many foreign domains at once", domain=domain)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from federation.core.auth import Claims
-from federation.decision_records import DecisionRecords
-from federation.link_context import LinkContext, Refusal
+from federation.decision_records import DecisionRecords, Judged
+from federation.link_context import LinkContext, Refusal, refused_by
 from policy.core.engine import Facts
 from policy.core.gate import Gate
 from protofly.address import domain_of, valid_domain
@@ -59,7 +59,12 @@ class Visitors:
 
 
 def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> bool:
-    """Decides whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
+    """True if we talk to a domain at all; see `judge_contact`."""
+    return judge_contact(decisions, domain, message, is_visit=is_visit).verdict.permitted
+
+
+def judge_contact(decisions: DecisionRecords, domain: str, message: Message, *, is_visit: bool = False) -> Judged:
+    """Judge whether we talk to a domain at all: the gate `peer`, asked before anything is looked up or answered.
 
     Args:
         decisions: Judges, and records denials.
@@ -69,7 +74,20 @@ def may_talk(decisions: DecisionRecords, domain: str, message: Message, *, is_vi
     """
     facts = _peer_facts(decisions.gate, domain, message)
     group, source = ("visits", domain) if is_visit else ("first contacts", message.from_)
-    return decisions.judge(facts, group=group, source=source).permitted
+    return decisions.judge(facts, group=group, source=source)
+
+
+def check_contact(decisions: DecisionRecords, domain: str, message: Message) -> None:
+    """Check that a message may be the first one for a domain.
+
+    Raises:
+        PeerError: NAME_INVALID, DOMAIN_BLOCKED.
+    """
+    valid_domain(domain)
+    verdict, msg_id = judge_contact(decisions, domain, message)
+    if not verdict.permitted:
+        detail = "our policy does not talk to this domain"
+        raise PeerError(Code.DOMAIN_BLOCKED, detail, domain=domain, msg_id=msg_id)
 
 
 def _peer_facts(gate: Gate, domain: str, message: Message) -> Facts:
@@ -89,7 +107,7 @@ def greeting(sender: str, node: str) -> Message:
 def refused_contact(decisions: DecisionRecords, domain: str, message: Message) -> Refusal | None:
     """A refusal when a message is for a domain that we do not talk to, or that has no such name."""
     try:
-        valid_domain(domain)
+        check_contact(decisions, domain, message)
     except PeerError as exc:
-        return Refusal(exc.code)
-    return None if may_talk(decisions, domain, message) else Refusal(Code.DOMAIN_BLOCKED)
+        return refused_by(exc)
+    return None

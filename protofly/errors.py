@@ -219,11 +219,15 @@ class HostError(Exception):
 
 
 class PeerError(HostError):
-    """A foreign party broke a rule. `domain` is the one to blame ("" while it is not known)."""
+    """A foreign party broke a rule. `domain` is the one to blame ("" while it is not known).
 
-    def __init__(self, code: Code, detail: str = "", *, domain: str = "") -> None:
+    `msg_id` is that of the record of what was refused, in hex; "" without one.
+    """
+
+    def __init__(self, code: Code, detail: str = "", *, domain: str = "", msg_id: str = "") -> None:
         super().__init__(code, detail)
         self.domain = domain
+        self.msg_id = msg_id
 
 
 class TransportError(HostError):

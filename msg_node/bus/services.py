@@ -319,6 +319,8 @@ def _refusal(error: HostError) -> Answer:
         value = {"retryAfter": error.retry_after_seconds}
     elif isinstance(error, IncompleteError):
         value = {"missing": error.missing}
+    elif isinstance(error, PeerError) and error.msg_id:
+        value = {"msgId": error.msg_id}
     if isinstance(error, ReconnectionError):
         return Answer(500, value, error.code.word, error.detail)  # what stubs of dialect A know
     description = f"{error.code.description}: {error.detail}" if error.detail else error.code.description

@@ -165,9 +165,10 @@ def permit_session(
         return
     domain = domain_of(message.from_)
     facts = Facts("local", message, domain, our_domain, "", len(message.raw), 0, time.time(), session_roles=roles)
-    verdict = decisions.judge(facts, group="openers", source=message.from_)
+    verdict, msg_id = decisions.judge(facts, group="openers", source=message.from_)
     if not verdict.permitted:
-        raise PeerError(verdict.code or Code.POLICY, f"rule {verdict.rule_id}" if verdict.rule_id else "")
+        detail = f"rule {verdict.rule_id}" if verdict.rule_id else ""
+        raise PeerError(verdict.code or Code.POLICY, detail, msg_id=msg_id)
 
 
 def peer_rule(peer: PeerSettings) -> PeerRule:

@@ -54,12 +54,12 @@ class LocalGate:
             facts = self._facts(message, roles)
         except PeerError as exc:
             return Refusal(exc.code)
-        verdict = decisions.judge(facts, group="sessions", source=str(sid))
+        verdict, msg_id = decisions.judge(facts, group="sessions", source=str(sid))
         if verdict.permitted:
             if decisions.gate.has_policies:
                 message.judged(verdict.is_permitted_by_rule)
             return None
-        return Refusal(verdict.code or Code.POLICY, verdict.details_for_sender, verdict.instead)
+        return Refusal(verdict.code or Code.POLICY, verdict.details_of(msg_id), verdict.instead)
 
     def concerns(self, message: Message) -> bool:
         """True if the policy of an object here has something to say about a message."""
@@ -87,8 +87,8 @@ class LocalGate:
         verdict = narrow(gate, facts)
         if verdict is None:
             return None
-        self.decisions.note(facts, verdict, group="nodes", source=message.from_)
-        return Refusal(verdict.code or Code.POLICY, verdict.details_for_sender)
+        msg_id = self.decisions.note(facts, verdict, group="nodes", source=message.from_)
+        return Refusal(verdict.code or Code.POLICY, verdict.details_of(msg_id))
 
     def _facts(self, message: Message, roles: frozenset[str]) -> Facts:
         """Raises PeerError."""

@@ -97,9 +97,9 @@ class Verdict(msgspec.Struct, frozen=True):
             details["rule"] = self.rule_id
         return details or None
 
-    def details_of(self, msg_id: str) -> dict[str, object]:
-        """The same, with the id under which the message is in records and in the log."""
-        return {**(self.details_for_sender or {}), "msgId": msg_id}
+    def details_of(self, msg_id: str) -> dict[str, object] | None:
+        """The same, with the id under which the message is in records and in the log; "" if it is not there."""
+        return {**(self.details_for_sender or {}), "msgId": msg_id} if msg_id else self.details_for_sender
 
 
 @dataclass(frozen=True, slots=True)

@@ -220,7 +220,8 @@ def test_a_guest_opens_its_session_where_its_domain_may_link(setting: Setting) -
     with pytest.raises(PeerError) as refused:
         border_of(setting.gate(), records).open(THEIRS, opening)
     assert refused.value.code in (Code.DOMAIN_BLOCKED, Code.POLICY)
-    assert [one.hook for one in records if isinstance(one, DecisionRecord)] == ["peer"]
+    named = [(one.hook, one.msg_id) for one in records if isinstance(one, DecisionRecord)]
+    assert named == [("peer", refused.value.msg_id)]
 
 
 def test_a_guest_and_the_link_of_its_domain_share_one_rate() -> None:

@@ -24,6 +24,7 @@ from policy.core.gate import Gate, PeerRule
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import ANSWERED_AT_ONCE, DECISIONS_PER_SOURCE
+from protofly.records import DecisionRecord
 from tests.support.policies import deny, one_policy
 from tests.support.policies import test as condition
 from tests.support.sides import Bus, Clock, MemoryCarrier, chat, everybody, node_of, request
@@ -108,7 +109,10 @@ async def test_what_is_no_domain_name_gets_no_link(rig: Rig, domain: str) -> Non
 
 async def test_a_domain_that_no_entry_names_gets_no_link_and_no_look_up(nursery: trio.Nursery) -> None:
     rig = await _rig(nursery, Gate(peers={"b.example": PeerRule()}))
-    assert rig.federation.send("c.example", chat(1, to="c.example")) == Refusal(Code.DOMAIN_BLOCKED)
+    refusal = rig.federation.send("c.example", chat(1, to="c.example"))
+    [decision] = rig.bus.records
+    assert isinstance(decision, DecisionRecord)
+    assert refusal == Refusal(Code.DOMAIN_BLOCKED, {"msgId": decision.msg_id})
     assert rig.federation.barred_messages == 1
     await trio.testing.wait_all_tasks_blocked()
     assert (rig.federation.links, rig.supervisors.started) == ([], [])

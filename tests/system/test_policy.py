@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -109,13 +110,36 @@ async def test_one_id_leads_from_a_refusal_abroad_to_log_records_and_denials_at_
         assert "b-example/no-deletes-of-others" in line["message"]
         assert msg_id in line["message"]  # as text has it
         for node, role, outcome in ((system.a, "out", "delivered"), (system.b, "in", "denied")):
-            found = await trio.run_process(
-                [sys.executable, "-m", "trapezoid", *FIND, str(node.folder.settings), "--id", msg_id],
-                capture_stdout=True,
-            )
-            records = json.loads(found.stdout)["records"]
+            records = await found_by(node, msg_id)
             of_role = [one for one in records if one.get("role") == role]
             assert [one["outcome"] for one in of_role] == [outcome], records
+
+
+async def test_the_id_in_a_refusal_without_a_link_leads_to_its_record(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    shutil.copytree(POLICIES, policies)
+    policy = policies / "a.example.policy.toml"
+    text = policy.read_text().replace('["peer", "out", "in"]', '["local", "peer", "out", "in"]', 1)
+    policy.write_text(text.replace('\n[[rules]]\nid = "no-long-journeys"\n', RULE.replace('"out"', '"local"')))
+    async with running_system(tmp_path / "laboratory", policies=policies) as system:
+        anna, _ = await system.couple()
+        arno = await system.talker(system.a, "arno")
+        local = await anna.client.request("delete", anna.hyperty, arno.hyperty, {"resource": arno.hyperty})
+        first = await anna.ask("hyperty://c.example/h-1")
+        for answer, hook, rule in ((local, "local", "a-example/no-deletes"), (first, "peer", None)):
+            assert isinstance(answer.value, dict)
+            [found] = await wait_until(partial(found_by, system.a, answer.value["msgId"]), bool)
+            assert (found["hook"], found["permitted"], found.get("rule_id")) == (hook, False, rule)
+            denials = await trio.to_thread.run_sync(ask_node, system.a.folder.data, "denials", {})
+            assert found["msg_id"] in [row["msg_id"] for row in denials["rows"]]
+
+
+async def found_by(node: LaboratoryNode, msg_id: object) -> list[dict[str, object]]:
+    """What `trapezoid records find` says about a message."""
+    command = [sys.executable, "-m", "trapezoid", *FIND, str(node.folder.settings), "--id", str(msg_id)]
+    found = await trio.run_process(command, capture_stdout=True, check=False)
+    records: list[dict[str, object]] = json.loads(found.stdout)["records"]
+    return records
 
 
 SLOW = 'domain = "b.example"\nmessages_per_second = 5.0'  # ten at once

@@ -203,7 +203,7 @@ async def test_roles_decide_by_the_policies_of_the_own_bus(tmp_path: Path) -> No
         await ana.open("ana")
         refused = await ana.ask("create", ALLOCATION, {"value": {"number": 1}})
         assert code_and_reason(refused) == (403, "policy")
-        assert refused["body"]["value"] == {"rule": "roles/viewers-only-read"}
+        assert refused["body"]["value"].items() >= {"rule": "roles/viewers-only-read"}.items()
         assert (await ana.ask("read", f"domain://msg-node.{DOMAIN}"))["body"]["code"] == 200
         assert (await bob.ask("create", ALLOCATION, {"value": {"number": 1}}))["body"]["code"] == 200
 

@@ -134,3 +134,11 @@ async def test_guests_are_answered_and_redirected_inside_our_domain_and_never_ou
         assert rig.domains.take() == []
         outcomes = [one.outcome for one in rig.records.taken if isinstance(one, MessageRecord)]
         assert outcomes == ["denied", "undeliverable", "denied", "denied"]
+
+
+async def test_a_guest_whose_domain_is_not_talked_to_gets_the_id_of_the_record(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path, gate=Gate(), credentials=[GUEST], allows_guests=True) as rig:
+        guest = await rig.runtime(bearer="guest")
+        refused = await guest.ask("open", "mn:/session", from_=f"runtime://{FOREIGN}/rt")
+        [decision] = [one for one in rig.records.taken if isinstance(one, DecisionRecord)]
+        assert (refused["body"]["reason"], refused["body"]["value"]) == ("domain-blocked", {"msgId": decision.msg_id})

@@ -164,7 +164,12 @@ async def test_until_its_policy_is_here_nobody_but_the_owner_reaches_an_object(t
         ana, bo, _, room = await made.closed_room()
         reply = await bo.subscribed(f"{room}/changes")
         assert code_and_reason(reply) == (503, "policy-unavailable")
-        assert reply["body"]["value"] == {"rule": f"document: {address_of('Closed')}", "retryAfter": 1.0}
+        [denied] = [one for one in made.bus.records.taken if isinstance(one, DecisionRecord)]
+        assert reply["body"]["value"] == {
+            "rule": f"document: {address_of('Closed')}",
+            "retryAfter": 1.0,
+            "msgId": denied.msg_id,
+        }
         assert code_and_reason(await ana.subscribed(f"{room}/children/a")) == (200, "")
         await bo.say(a_message("response", bo.address, f"{room}/subscription", {"code": 200}, id_=7))
         assert [one["type"] for one in await ana.heard()] == ["response"]
