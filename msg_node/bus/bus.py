@@ -214,5 +214,5 @@ def make_bus(
         foreign=foreign,
         users=users,
         absences=absences,
-        sweeper=Sweeper(effects, parked_actions, foreign, refusals, ping_seconds=options.ping_seconds),
+        sweeper=Sweeper(effects, state, parked_actions, foreign, refusals, ping_seconds=options.ping_seconds),
     )

@@ -213,10 +213,10 @@ class Effects:
         """Store events that no request has caused, and notify who listens."""
         self.apply(self._services.publish_events(events), self._own.send)
 
-    def sweep_sessions(self) -> bool:
+    def sweep_sessions(self, now: float) -> bool:
         """End some of the sessions that are over; whether there may be more."""
         self._state.twin.store_values()
-        return self._swept(self._services.sessions.sweep(now=time.time()))
+        return self._swept(self._services.sessions.sweep(now=now))
 
     def sweep_registry(self) -> bool:
         """Look after some registry entries that nobody has refreshed; whether there may be more."""

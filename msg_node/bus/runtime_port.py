@@ -330,6 +330,12 @@ class RuntimePort:
         self.heard_at = now
         self.pings_unanswered = 0
 
+    def clock_set(self, now: float, ahead_seconds: float) -> None:
+        """The clock was set: silence from before counts as it was, or, if it was set back, from now on."""
+        ahead_seconds = max(ahead_seconds, 0.0)
+        self.heard_at = min(self.heard_at + ahead_seconds, now)
+        self.without_session_since = min(self.without_session_since + ahead_seconds, now)
+
     def check(self, now: float, *, ping_seconds: float) -> None:
         """Ping who is silent, close who stays silent, has no session for too long, or does not read.
 

@@ -61,6 +61,7 @@ class ParkedActions:
         is_used: False until something waits in this run: before that, no answer concerns us.
         agents: The queues of agents of ours.
         outbox: The queues towards other domains.
+        guaranteed: Events that subscribers have to acknowledge.
         answers: What recipients report.
         recorder: Where changes of requests become durable.
     """
@@ -80,7 +81,7 @@ class ParkedActions:
         self._parking = state.delivery.parking
         self._send_queues = send_queues
         self._random = RandomStock(urandom)
-        self._guaranteed = GuaranteedEvents()
+        self.guaranteed = GuaranteedEvents()
         self.is_used = False
         self.recorder = recorder
         self._cancellations = Cancellations(self._parking, send_queues, recorder.url, recorder.ids)
@@ -239,14 +240,14 @@ class ParkedActions:
         """Repeat an event to each subscriber until it has acknowledged it or has ended, or the event has expired."""
         ttl_seconds = wants_seconds(message)
         seconds = GUARANTEED_SECONDS if ttl_seconds is None else min(ttl_seconds, GUARANTEED_MAX_SECONDS)
-        if self._guaranteed.begin(message, [number for number in numbers if number > 0], now, seconds):
+        if self.guaranteed.begin(message, [number for number in numbers if number > 0], now, seconds):
             self.is_used = True
         else:
             self.recorder.counters[NodeCount.UNGUARANTEED_EVENTS] += 1
 
     def answered(self, message: Message, number: int) -> bool:
         """Apply the answer of a session or link. Returns False when it is about nothing here."""
-        return self._guaranteed.acknowledged(message, number) or self.answers.answered(message, number)
+        return self.guaranteed.acknowledged(message, number) or self.answers.answered(message, number)
 
     def keeps(self, message: Message) -> bool:
         """True for an open request: one that its recipient did not read in time is not refused by anybody else."""
@@ -297,11 +298,11 @@ class ParkedActions:
         self.recorder.commit()
 
     def _repeat_events(self, now: float) -> int:
-        due = self._guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None)
+        due = self.guaranteed.due(now, lives=lambda sid: self._state.sessions.get(sid) is not None)
         for sid, event in due:
             if sid in self._send_queues.ports and self._state.listeners.listens(sid, event.to_key):
                 self._send_queues.to_listeners((sid,), event, set())
                 self._send_queues.wake()
-        if given_up := self._guaranteed.take_given_up():
+        if given_up := self.guaranteed.take_given_up():
             self.recorder.counters[NodeCount.UNACKNOWLEDGED_EVENTS] += given_up
         return len(due)

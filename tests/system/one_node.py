@@ -99,16 +99,18 @@ class Process:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, settings: str, *, seconds: float = 60, program: Path | None = None
+    folder: Path, settings: str, *, seconds: float = 60, program: Path | None = None, clock: Path | None = None
 ) -> AsyncIterator[Process]:
     """Run a node, for so long at most; leaving ends it, whatever has become of it.
 
-    `program` is the source tree of another version; None: this one.
+    `program` is the source tree of another version; None: this one. `clock` is the file of `interop.lab.shifted_clock`
+    that sets its time of day; None: the system's.
     """
     config = folder / "node.toml"
     config.write_text(settings)
     with trio.fail_after(seconds):
-        command = [sys.executable, "-m", "trapezoid", "serve", "--config", str(config)]
+        shifted = [] if clock is None else ["interop.lab.shifted_clock", str(clock)]
+        command = [sys.executable, "-m", *shifted, "trapezoid", "serve", "--config", str(config)]
         environment = None if program is None else {**os.environ, "PYTHONPATH": str(program)}
         child = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE, cwd=program, env=environment)
         try:

@@ -50,10 +50,12 @@ class Pair:
         return self._folder / name / "data"
 
     @asynccontextmanager
-    async def node(self, name: str, *, seconds: float = 60, program: Path | None = None) -> AsyncIterator[Process]:
+    async def node(
+        self, name: str, *, seconds: float = 60, program: Path | None = None, clock: Path | None = None
+    ) -> AsyncIterator[Process]:
         folder = self._folder / name
         folder.mkdir(exist_ok=True)
-        async with serving(folder, self.settings(name), seconds=seconds, program=program) as process:
+        async with serving(folder, self.settings(name), seconds=seconds, program=program, clock=clock) as process:
             yield process
 
     async def asked(self, name: str, operation: str, /, **arguments: object) -> Any:

@@ -96,6 +96,13 @@ class GuaranteedEvents:
             due += [(number, one.event) for number in sorted(one.waiting)]
         return due
 
+    def clock_set(self, now: float, ahead_seconds: float) -> None:
+        """The clock was set by so much: events go again, and are given up, when they would have been."""
+        for one in self._open.values():
+            if not now <= one.next_at <= now + GUARANTEED_RETRY_SECONDS:  # else it began since
+                one.next_at += ahead_seconds
+                one.ends_at += ahead_seconds
+
     def take_given_up(self) -> int:
         """Return the number of events that a subscriber never acknowledged, since the last call."""
         given_up, self._given_up = self._given_up, 0

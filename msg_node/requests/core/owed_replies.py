@@ -7,7 +7,7 @@ from itertools import islice
 from typing import NamedTuple
 
 from msg_node.requests.core.parked import ParkedRequest
-from protofly.limits import PARKED_EXPIRED_AT_ONCE
+from protofly.limits import PARKED_EXPIRED_AT_ONCE, REQUEST_TTL_SECONDS
 
 
 class _Owed(NamedTuple):
@@ -32,6 +32,12 @@ class OwedReplies:
     def discard(self, entry: ParkedRequest) -> None:
         """The sender has had its reply, or gets none; no effect when none is owed."""
         self._owed.pop(entry.number, None)
+
+    def clock_set(self, now: float, ahead_seconds: float) -> None:
+        """The clock was set by so much: what was promised before ends when it would have ended."""
+        for number, owed in self._owed.items():
+            if not now <= owed.until <= now + REQUEST_TTL_SECONDS:  # else it began since
+                self._owed[number] = owed._replace(until=owed.until + ahead_seconds)
 
     def overdue(self, now: float, *, most: int = PARKED_EXPIRED_AT_ONCE) -> list[ParkedRequest]:
         """At most `most` requests whose senders have waited long enough, the longest waiting first."""

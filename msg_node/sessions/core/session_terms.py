@@ -1,7 +1,8 @@
 """When sessions end: the grace of parked ones, the leases and proofs of live ones.
 
-Both terms hold when the clock is set back: no grace and no lease ends later than one that began now. Times are seconds
-since the Unix epoch. Source: message specification, section 5.1.
+Both terms hold when the clock is set back: no grace and no lease ends later than one that began now. When it is set
+ahead, they move along (`clock_set_ahead`), other than the end that a token names. Times are seconds since the Unix
+epoch. Source: message specification, section 5.1.
 """
 
 from __future__ import annotations
@@ -66,6 +67,17 @@ class SessionTerms:
             if session.grace_ends > latest:  # the clock was set back
                 session.grace_ends = latest
         return None
+
+    def clock_set_ahead(self, seconds: float) -> None:
+        """Let the graces and leases that run end so much later: as late as if nobody had set the clock."""
+        for session in self._parked.values():
+            assert session.grace_ends is not None
+            session.grace_ends += seconds
+        for sid, (_, session) in self._ends.items():
+            if session.lease_ends is not None:
+                session.lease_ends += seconds
+            assert session.ends is not None
+            self._ends[sid] = session.ends, session
 
     def _shorten_leases(self, latest: float) -> None:
         for sid, (_, session) in self._ends.items():

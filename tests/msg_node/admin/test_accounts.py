@@ -81,7 +81,7 @@ async def test_an_operator_manages_users_while_the_node_runs(tmp_path: Path) -> 
         await change(ops, "user change", name="ana", roles="porter")
         assert (await log_in(ana))["body"]["value"]["roles"] == ["porter"]
         await change(ops, "user password", name="ana", password=OTHER)
-        at.rig.bus.effects.sweep_sessions()
+        at.rig.bus.effects.sweep_sessions(time.time())
         at.rig.bus.send_queues.wake()
         assert await ana.close_code() == 4401, "log-ins with the old password have ended"
         ana = await at.rig.opened("ana-2")

@@ -25,7 +25,7 @@ from msg_node.kernel.counts import NodeCount
 from msg_node.kernel.session import Line
 from protofly.counters import Counters
 from protofly.errors import Code
-from protofly.limits import SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
+from protofly.limits import OPEN_SECONDS, SESSION_QUEUE_BYTES, SESSION_QUEUE_MESSAGES
 from protofly.message import Message
 from tests.support.runtime_rig import a_message, parsed, runtime_address
 from wire.byte_channel import ByteChannel
@@ -314,3 +314,31 @@ async def test_a_message_that_did_not_wait_keeps_its_bytes(pair: Pair) -> None:
     pair.port.queue.enqueue(message)
     pair.port.queue.flush()
     assert await pair.read(until=1) == [message.raw]
+
+
+@pytest.mark.parametrize("ahead_seconds", [7_200.0, -7_200.0])
+async def test_a_runtime_counts_as_silent_no_sooner_and_hardly_later_when_the_clock_is_set(
+    pair: Pair, ahead_seconds: float
+) -> None:
+    port, ping_seconds = pair.port, 30.0
+    port.sid = 1
+    port.heard(10_000.0)
+    now = 10_000.0 + ahead_seconds + 10.0
+    port.clock_set(now, ahead_seconds)
+    silent_at = now + (20.0 if ahead_seconds > 0.0 else 30.0)
+    port.check(silent_at, ping_seconds=ping_seconds)
+    assert port.pings_unanswered == 0
+    port.check(silent_at + 0.1, ping_seconds=ping_seconds)
+    assert port.pings_unanswered == 1
+
+
+@pytest.mark.parametrize("ahead_seconds", [7_200.0, -7_200.0])
+async def test_a_connection_has_its_time_to_open_a_session_when_the_clock_is_set(
+    pair: Pair, ahead_seconds: float
+) -> None:
+    now = ahead_seconds + 1.0
+    pair.port.clock_set(now, ahead_seconds)
+    pair.port.check(now + OPEN_SECONDS - 1.0, ping_seconds=30.0)
+    assert not pair.is_closed()
+    pair.port.check(now + OPEN_SECONDS + 0.1, ping_seconds=30.0)
+    assert pair.is_closed()

@@ -89,7 +89,7 @@ class Scene:
 
     async def swept(self) -> None:
         """What the sweeper of a node does every second."""
-        self.rig.bus.effects.sweep_sessions()
+        self.rig.bus.effects.sweep_sessions(time.time())
         self.rig.bus.send_queues.wake()
 
 

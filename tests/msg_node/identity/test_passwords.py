@@ -65,7 +65,7 @@ async def test_a_user_logs_in_and_the_session_is_the_users_until_a_command_ends_
         with trio.fail_after(10):
             while services.status()["tokens"]["remembered"] == 0:  # type: ignore[index]
                 await trio.lowlevel.checkpoint()
-        rig.bus.effects.sweep_sessions()
+        rig.bus.effects.sweep_sessions(time.time())
         rig.bus.send_queues.wake()
         assert await ana.close_code() == 4401
         later = await rig.runtime()

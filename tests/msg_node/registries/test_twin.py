@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -338,7 +339,7 @@ async def test_descriptions_and_values_survive_a_restart(tmp_path: Path) -> None
         agent = await described(rig)
         await agent.say(a_message("update", LAMP, MOTION, {"value": [1, 2]}))
         await agent.heard()
-        rig.bus.effects.sweep_sessions()
+        rig.bus.effects.sweep_sessions(time.time())
     async with runtime_rig(tmp_path) as rig:
         ana = await rig.opened("ana")
         found = await read(ana, LAMP)

@@ -102,3 +102,19 @@ def test_what_cannot_be_watched_is_said() -> None:
     assert small.acknowledged(acknowledgement(1), 1)
     assert not small.begin(an_event(3, size=1), [1], NOW, LIFE)
     assert small.begin(an_event(3), [1], NOW, LIFE)
+
+
+@pytest.mark.parametrize("ahead_seconds", [7_200.0, -7_200.0])
+def test_an_event_comes_again_and_is_given_up_in_its_time_when_the_clock_is_set_meanwhile(ahead_seconds: float) -> None:
+    events, then = GuaranteedEvents(), 10_000.0
+    events.begin(an_event(1), [1], then, LIFE)
+    now = then + ahead_seconds + 1.0
+    events.begin(an_event(2), [2], now, LIFE)
+    events.clock_set(now, ahead_seconds)
+    assert again(events, now + GUARANTEED_RETRY_SECONDS - 1.1) == []
+    assert again(events, now + GUARANTEED_RETRY_SECONDS - 1.0) == [1]
+    assert again(events, now + GUARANTEED_RETRY_SECONDS) == [2]
+    assert again(events, now + LIFE - 1.0) == [2]
+    assert (len(events), events.take_given_up()) == (1, 1)
+    assert again(events, now + LIFE) == []
+    assert (len(events), events.take_given_up()) == (0, 1)

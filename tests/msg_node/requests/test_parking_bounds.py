@@ -17,7 +17,7 @@ from msg_node.requests.core.recipients import recipient_of
 from msg_node.requests.core.tables import is_sender
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
-from protofly.limits import REPEATED_SECONDS
+from protofly.limits import REPEATED_SECONDS, REQUEST_TTL_SECONDS
 from tests.support.state_rig import StateRig
 
 AGENT = "thing://alpha.example/a"
@@ -170,6 +170,19 @@ def test_who_has_waited_longest_is_owed_a_reply_first() -> None:
     owed.discard(second)
     owed.discard(second)
     assert (first in owed, second in owed, owed.overdue(30.0)) == (True, False, [first])
+
+
+@pytest.mark.parametrize("ahead_seconds", [7_200.0, -7_200.0])
+def test_who_is_owed_a_reply_waits_as_long_when_the_clock_is_set_meanwhile(ahead_seconds: float) -> None:
+    parked = Requests(Journal(), Bounds())
+    before, since, owed = parked.put(), parked.put(), OwedReplies()
+    owed.add(before, 10_000.0 + REQUEST_TTL_SECONDS)
+    now = 10_000.0 + ahead_seconds + 1.0
+    owed.add(since, now + REQUEST_TTL_SECONDS)
+    owed.clock_set(now, ahead_seconds)
+    seen = [owed.overdue(now + later) for later in (REQUEST_TTL_SECONDS - 1.1, REQUEST_TTL_SECONDS - 1.0)]
+    assert seen == [[], [before]]
+    assert owed.overdue(now + REQUEST_TTL_SECONDS) == [before, since]
 
 
 def test_a_sender_is_its_runtime_or_the_owner_of_its_address_with_the_same_credential() -> None:

@@ -331,6 +331,29 @@ def test_a_clock_that_is_set_back_prolongs_no_lease() -> None:
     assert CloseConnection(1, CloseCode.LEASE_OVER) in rig.swept().effects
 
 
+def test_a_clock_that_is_set_ahead_shortens_no_lease_and_no_grace() -> None:
+    rig = StateRig(lease_seconds=100)
+    rig.session_verb("open", ANA, 1)
+    sid, _ = rig.open("bo", 2)
+    rig.services.sessions.connection_lost(2, now=rig.now)
+    rig.now += 10_000
+    rig.state.transitions.terms.clock_set_ahead(10_000)
+    rig.now += min(GRACE_SECONDS, 100) - 1
+    assert rig.swept().effects == []
+    rig.now += max(GRACE_SECONDS, 100)
+    effects = rig.swept().effects
+    assert CloseConnection(1, CloseCode.LEASE_OVER) in effects
+    assert Ended(sid) in effects
+
+
+def test_a_clock_that_is_set_ahead_prolongs_no_proof() -> None:
+    rig = StateRig(gate=gate())
+    rig.session_verb("open", ANA, 1, token())
+    rig.now += LIFE + SKEW
+    rig.state.transitions.terms.clock_set_ahead(LIFE + SKEW)
+    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in rig.swept().effects
+
+
 def test_the_shorter_of_lease_and_proof_counts() -> None:
     rig = StateRig(gate=gate(), lease_seconds=100)
     assert expires_in(rig.session_verb("open", ANA, 1, token())) == 100

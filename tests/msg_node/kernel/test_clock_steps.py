@@ -1,0 +1,22 @@
+"""When a clock counts as set."""
+
+from __future__ import annotations
+
+from msg_node.kernel.clock_steps import SET_SECONDS, ClockSteps
+
+
+def test_a_clock_that_goes_on_like_the_steady_one_was_not_set_however_late_one_looks() -> None:
+    steps = ClockSteps()
+    assert [steps.seen(1_000.0 + passed, 5.0 + passed) for passed in (0.0, 1.0, 3_600.0)] == [0.0, 0.0, 0.0]
+
+
+def test_a_clock_that_is_slewed_was_not_set_however_far_it_comes() -> None:
+    steps = ClockSteps()
+    assert {steps.seen(1_000.0 + 1.5 * second, float(second)) for second in range(10)} == {0.0}
+
+
+def test_a_clock_that_was_set_says_so_once_and_by_how_much() -> None:
+    steps = ClockSteps()
+    seen = [steps.seen(*at) for at in ((1_000.0, 5.0), (4_601.0, 6.0), (4_602.0, 7.0), (1_003.0, 8.0), (1_004.0, 9.0))]
+    assert seen == [0.0, 3_600.0, 0.0, -3_600.0, 0.0]
+    assert steps.seen(1_005.0 + SET_SECONDS, 10.0) == SET_SECONDS
