@@ -1,4 +1,4 @@
-"""From the lake to the facts of the report. Tables by the hour are added up by Spark; what comes back is bounded."""
+"""From the lake to the facts of the report. Tables by the hour are added up by workers; what comes back is bounded."""
 
 from __future__ import annotations
 
@@ -9,24 +9,22 @@ from typing import Any, Final, Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
 
-from pipeline.columns import histogram
 from pipeline.columns.groups import column, group_numbers, numbers, starts_of, words
+from pipeline.columns.report_sums import STUBS, TRAFFIC
 from pipeline.columns.usual import HOUR_US, alarm_level, hour_of_week
 from pipeline.core.completeness import completeness_of_nodes
 from pipeline.core.stretches import in_order, stretch_of
 from pipeline.core.utc_days import moment
+from pipeline.lake.worker_rows import WorkerRows
+from pipeline.report.by_hour import PAIRS, Traffic, stub_versions, traffic_of
 from pipeline.report.facts import (
     ROWS_SHOWN,
     AlertLine,
     Band,
     BandHour,
     ClockOffset,
-    LatencyHour,
     PairCases,
-    PairTraffic,
     Reconciled,
     ReplayHeader,
     ReportFacts,
@@ -54,10 +52,6 @@ from pipeline.schemas import (
 from pipeline.segments.declarations import declared_until
 from protofly.records import Kind
 
-PAIRS: Final = 20_000
-HOURS: Final = 24 * 31
-STUB_PEERS: Final = 2
-VERSIONS_PER_PEER: Final = 3
 _SEVERITIES: Final = ("severe", "warning")
 
 
@@ -67,8 +61,8 @@ class ReadableLake(Protocol):
     def has(self, table: Table) -> bool:
         """Whether a table has ever been written."""
 
-    def read(self, table: Table) -> DataFrame:
-        """Its newest version."""
+    def read_in_workers(self, table: Table, *, columns: Collection[str]) -> WorkerRows:
+        """Columns of its newest version, in workers."""
 
     def read_small(self, table: Table, columns: Collection[str] | None = None) -> pa.Table:
         """Columns of its newest version, of which there is not much; empty when it was never written."""
@@ -91,26 +85,23 @@ class _Gathering:
 
     def facts(self) -> ReportFacts:
         segments = self._segments()
-        traffic = self._traffic()
         statements, statement_count, complete_until_us = self._statements()
         alerts, alert_count = self._alerts()
         replay, flips = self._replay()
-        hours = self._table(TRAFFIC_HOURLY)
-        span = (
-            None if hours is None else hours.agg(F.min("hour_us").alias("low"), F.max("hour_us").alias("high")).first()
-        )
+        shown = self._peer_to_show(alerts)
+        traffic = self._traffic(shown)
         accepted = [group for group in segments if group.verdict == "accepted" and group.kind == "mdr"]
         reconciled, pairs = self._reconciled()
         return ReportFacts(
             records=sum(group.records for group in accepted),
             nodes=len({group.node for group in segments}),
-            domains=len({name for pair in traffic for name in (pair.src_domain, pair.dst_domain)}),
-            from_us=None if span is None else span["low"],
-            until_us=None if span is None or span["high"] is None else span["high"] + HOUR_US,
+            domains=len({name for pair in traffic.pairs for name in (pair.src_domain, pair.dst_domain)}),
+            from_us=traffic.first_us,
+            until_us=None if traffic.last_us is None else traffic.last_us + HOUR_US,
             complete_until_us=complete_until_us,
             lost_records=sum(group.lost_records for group in segments if group.verdict == "accepted"),
-            traffic=traffic,
-            latency=self._latency(),
+            traffic=traffic.pairs,
+            latency=traffic.latency,
             reconciled=reconciled,
             pairs=pairs,
             offsets=self._offsets(),
@@ -118,7 +109,7 @@ class _Gathering:
             flips=flips,
             stubs=self._stubs(),
             verdicts=self._verdicts(),
-            band=self._band(alerts),
+            band=None if shown is None else self._band(shown, traffic, alerts),
             alerts=alerts,
             alert_count=alert_count,
             segments=segments[:ROWS_SHOWN],
@@ -137,11 +128,11 @@ class _Gathering:
         known = min(proved.values(), key=lambda one: one.until_us)
         return f"{known.proof}, proved complete until {moment(known.until_us)}"
 
-    def _table(self, table: Table) -> DataFrame | None:
+    def _in_workers(self, table: Table, names: Collection[str]) -> WorkerRows | None:
         if not self._lake.has(table):
             return None
         self._versions[table.name] = self._lake.version(table)
-        return self._lake.read(table)
+        return self._lake.read_in_workers(table, columns=names)
 
     def _small(self, table: Table, names: Collection[str] | None = None) -> pa.Table:
         """What is concluded is small: it is read here, because a query of Spark's takes longer than all of it."""
@@ -179,38 +170,9 @@ class _Gathering:
         groups.sort(key=lambda one: (one.severity == "fine", one.verdict, one.node, one.kind, one.findings))
         return tuple(groups)
 
-    def _traffic(self) -> tuple[PairTraffic, ...]:
-        """The sender's count of messages, where there is one, else the receiver's; denials of both gates."""
-        table = self._table(TRAFFIC_HOURLY)
-        if table is None:
-            return ()
-        is_out = F.col("role") == "out"
-        sent, received = (F.sum(F.when(role, F.col("messages"))) for role in (is_out, ~is_out))
-        denied, refused = (F.sum(F.when(role, F.col("denied")).otherwise(0)) for role in (is_out, ~is_out))
-        pairs = table.groupBy("src_domain", "dst_domain").agg(
-            F.coalesce(sent, received).alias("messages"), denied.alias("denied"), refused.alias("refused")
-        )
-        rows = pairs.orderBy(F.desc("messages"), "src_domain", "dst_domain").limit(PAIRS)
-        return tuple(PairTraffic(**row.asDict()) for row in rows.collect())
-
-    def _latency(self) -> tuple[LatencyHour, ...]:
-        table = self._table(TRAFFIC_HOURLY)
-        if table is None:
-            return ()
-        role = "out" if table.where(F.col("role") == "out").limit(1).count() else "in"
-        rows = _merged(table.where(F.col("role") == role), "latency", "hour_us").collect()
-        by_hour = _histograms(rows, "hour_us")
-        shown = sorted(by_hour)[-HOURS:]
-        return tuple(
-            LatencyHour(
-                hour_us=hour,
-                messages=sum(by_hour[hour].values()),
-                p50_us=_percentile(by_hour[hour], 500),
-                p95_us=_percentile(by_hour[hour], 950),
-                p99_us=_percentile(by_hour[hour], 990),
-            )
-            for hour in shown
-        )
+    def _traffic(self, shown: tuple[str, str] | None) -> Traffic:
+        rows = self._in_workers(TRAFFIC_HOURLY, TRAFFIC)
+        return Traffic() if rows is None else traffic_of(rows, shown)
 
     def _statements(self) -> tuple[tuple[StatementLine, ...], int, int | None]:
         key = ("dt", "our_domain", "src_domain", "dst_domain", "role")
@@ -299,40 +261,8 @@ class _Gathering:
         return header, tuple(lines)
 
     def _stubs(self) -> tuple[StubVersion, ...]:
-        """Versions of the peers that run more than one, the busiest first; without such a peer, the busiest peer."""
-        table = self._table(STUB_HOURLY)
-        if table is None:
-            return ()
-        versions = (
-            table.where(F.col("stub_ver").isNotNull())
-            .groupBy("peer_domain", "stub_ver")
-            .agg(F.sum("messages").alias("messages"))
-            .orderBy("peer_domain", F.desc("messages"), "stub_ver")
-            .limit(PAIRS)
-            .collect()
-        )
-        shown = [pair for peer in _peers_to_show(versions) for pair in peer]
-        of_shown = table.where(F.col("peer_domain").isin(sorted({peer for peer, _ in shown})))
-        measured: dict[tuple[str, str], dict[str, dict[int, int]]] = {}
-        for measure in ("latency", "fuel"):
-            for row in _merged(of_shown, measure, "peer_domain", "stub_ver").collect():
-                counts = measured.setdefault((row["peer_domain"], row["stub_ver"]), {}).setdefault(measure, {})
-                counts[row["bucket"]] = row["count"]
-        found: list[StubVersion] = []
-        for peer_domain, stub_ver in shown:
-            for measure in ("latency", "fuel"):
-                counts = measured.get((peer_domain, stub_ver), {}).get(measure, {})
-                if counts:
-                    found.append(
-                        StubVersion(
-                            peer_domain=peer_domain,
-                            stub_ver=stub_ver,
-                            measure=measure,
-                            messages=sum(counts.values()),
-                            points=_distribution(counts),
-                        )
-                    )
-        return tuple(found)
+        rows = self._in_workers(STUB_HOURLY, STUBS)
+        return () if rows is None else stub_versions(rows)
 
     def _verdicts(self) -> tuple[StubVerdict, ...]:
         names = ("peer_domain", "baseline", "candidate", "measure", "ratio", "low", "high", "messages", "verdict")
@@ -371,81 +301,35 @@ class _Gathering:
         )
         return lines, len(rows)
 
-    def _band(self, alerts: Iterable[AlertLine]) -> Band | None:
-        """The peer of the gravest flood, else of the gravest alert, hour by hour against its baseline."""
-        traffic, baseline = self._table(TRAFFIC_HOURLY), self._rows(DOMAIN_BASELINE)
-        known = sorted(alerts, key=lambda alert: alert.pattern != "flood")
-        if traffic is None or not self._lake.has(DOMAIN_BASELINE) or not known:
+    def _peer_to_show(self, alerts: Iterable[AlertLine]) -> tuple[str, str] | None:
+        """The domain and its peer of the gravest flood, else of the gravest alert, if it is known what is usual."""
+        known = min(alerts, key=lambda alert: alert.pattern != "flood", default=None)
+        if known is None or not self._lake.has(DOMAIN_BASELINE) or not self._lake.has(TRAFFIC_HOURLY):
             return None
-        our_domain, peer_domain = known[0].our_domain, known[0].peer_domain
-        observed = (
-            traffic.where((F.col("our_domain") == our_domain) & (F.col("role") == "in"))
-            .where(F.col("src_domain") == peer_domain)
-            .groupBy("hour_us")
-            .agg(F.sum("messages").alias("messages"))
-            .orderBy(F.desc("hour_us"))
-            .limit(HOURS)
+        return known.our_domain, known.peer_domain
+
+    def _band(self, shown: tuple[str, str], traffic: Traffic, alerts: Iterable[AlertLine]) -> Band:
+        """What this peer sent, hour by hour, against its baseline."""
+        baseline = [
+            row
+            for row in self._rows(DOMAIN_BASELINE)
+            if (row["our_domain"], row["peer_domain"], row["measure"]) == (*shown, "messages")
+        ]
+        usual = {row["hour_of_week"]: (row["median"], row["mad"]) for row in baseline}
+        alarming = {alert.hour_us for alert in alerts if (alert.our_domain, alert.peer_domain) == shown}
+        hours = tuple(
+            _band_hour(hour_us, messages, usual, is_alert=hour_us in alarming)
+            for hour_us, messages in traffic.of_peer.items()
         )
-        usual = {
-            row["hour_of_week"]: (row["median"], row["mad"])
-            for row in baseline
-            if (row["our_domain"], row["peer_domain"], row["measure"]) == (our_domain, peer_domain, "messages")
-        }
-        alarming = {
-            alert.hour_us for alert in known if (alert.our_domain, alert.peer_domain) == (our_domain, peer_domain)
-        }
-        rows = sorted(observed.collect(), key=lambda row: row["hour_us"])
-        hours = tuple(_band_hour(row, usual, is_alert=row["hour_us"] in alarming) for row in rows)
-        return Band(our_domain=our_domain, peer_domain=peer_domain, hours=hours)
+        return Band(our_domain=shown[0], peer_domain=shown[1], hours=hours)
 
 
-def _band_hour(row: Row, usual: Mapping[int, tuple[float, float]], *, is_alert: bool) -> BandHour:
-    median, mad = usual.get(hour_of_week(row["hour_us"]), (0.0, 0.0))
+def _band_hour(hour_us: int, messages: int, usual: Mapping[int, tuple[float, float]], *, is_alert: bool) -> BandHour:
+    median, mad = usual.get(hour_of_week(hour_us), (0.0, 0.0))
     return BandHour(
-        hour_us=row["hour_us"],
-        observed=float(row["messages"]),
+        hour_us=hour_us,
+        observed=float(messages),
         expected=median,
         threshold=alarm_level(median, mad),
         is_alert=is_alert,
     )
-
-
-def _merged(table: DataFrame, column: str, *keys: str) -> DataFrame:
-    """Sum of the histograms of a column, by bucket."""
-    return (
-        table.select(*keys, F.explode(column).alias("bucket", "part"))
-        .groupBy(*keys, "bucket")
-        .agg(F.sum("part").alias("count"))
-    )
-
-
-def _histograms(rows: Iterable[Row], key: str) -> dict[int, dict[int, int]]:
-    found: dict[int, dict[int, int]] = {}
-    for row in rows:
-        found.setdefault(row[key], {})[row["bucket"]] = row["count"]
-    return found
-
-
-def _peers_to_show(versions: Iterable[Row]) -> list[list[tuple[str, str]]]:
-    by_peer: dict[str, list[Any]] = {}
-    for row in versions:
-        by_peer.setdefault(row["peer_domain"], []).append(row)
-    ranked = sorted(
-        by_peer.values(),
-        key=lambda rows: (len(rows) < 2, -sum(row["messages"] for row in rows), rows[0]["peer_domain"]),
-    )
-    several = [rows for rows in ranked if len(rows) > 1][:STUB_PEERS] or ranked[:1]
-    return [[(row["peer_domain"], row["stub_ver"]) for row in rows[:VERSIONS_PER_PEER]] for rows in several]
-
-
-def _percentile(counts: Mapping[int, int], per_mille: int) -> int:
-    return histogram.quantile(counts, per_mille) or 0
-
-
-def _distribution(counts: Mapping[int, int]) -> tuple[tuple[int, float], ...]:
-    total, below = sum(counts.values()), 0
-    points = []
-    for bucket in sorted(counts):
-        below += counts[bucket]
-        points.append((max(histogram.upper_bound(bucket), 1), below / total))
-    return tuple(points)

@@ -6,11 +6,11 @@ from collections.abc import Collection
 from datetime import UTC, date, datetime
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from pipeline.core.utc_days import end_us
 from pipeline.lake.table_log import DataFile
 from pipeline.lake.tables import Lake
+from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import SEGMENTS, SILVER_MDR, TRAFFIC_HOURLY, Table
 
 
@@ -40,9 +40,10 @@ class RecentDays:
         """The number of its newest version."""
         return self._lake.version(table)
 
-    def read(self, table: Table) -> DataFrame:
-        """These days of its newest version."""
-        return self._lake.read_files(table, self._files(table))
+    def read_in_workers(self, table: Table, *, columns: Collection[str]) -> WorkerRows:
+        """Columns of these days of its newest version, in workers; of tables by day."""
+        days = {file.partition["dt"] for file in self._files(table)}
+        return self._lake.read_in_workers(table, columns=columns, partitions=days)
 
     def read_small(self, table: Table, columns: Collection[str] | None = None) -> pa.Table:
         """Columns of these days."""

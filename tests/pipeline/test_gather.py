@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.utc_days import end_us
 from pipeline.lake.tables import Lake
+from pipeline.lake.worker_rows import WorkerRows
 from pipeline.report.gather import gather
 from pipeline.report.recent import RecentDays
 from pipeline.schemas import (
@@ -42,8 +42,8 @@ class FewRows:
     def version(self, table: Table) -> int:
         return len(self.rows[table.name])
 
-    def read(self, table: Table) -> DataFrame:
-        raise AssertionError(f"{table.name} is read by Spark")
+    def read_in_workers(self, table: Table, *, columns: Collection[str]) -> WorkerRows:
+        raise AssertionError(f"{columns} of {table.name} are read by Spark")
 
     def read_small(self, table: Table, columns: Collection[str] | None = None) -> pa.Table:
         schema = to_arrow_schema(table.schema)
