@@ -65,6 +65,53 @@ class Query:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeQuery:
+    """What the record of a change by an operator must have to be found. Empty values match everything.
+
+    Attributes:
+        operation: Its first words, for example `peer` or `peer block`.
+        by: Who asked, or part of it.
+        about: A text in the arguments, or in what was so before and after.
+        since_us, until_us: As in `Query`.
+        is_refused: Match only what was refused.
+    """
+
+    operation: str = ""
+    by: str = ""
+    about: frozenset[str] = frozenset()
+    since_us: int = 0
+    until_us: int | None = None
+    is_refused: bool = False
+
+    def admits(self, line: Line) -> bool:
+        """Return True if a record matches."""
+        said = " ".join(_text(line, name) for name in ("arguments", "before", "after"))
+        return (
+            line["ts_us"] >= self.since_us
+            and (self.until_us is None or line["ts_us"] <= self.until_us)
+            and (not self.is_refused or bool(_text(line, "code")))
+            and f"{_text(line, 'operation')} ".startswith(f"{self.operation} " if self.operation else "")
+            and self.by in _text(line, "actor")
+            and (not self.about or any(one in said for one in self.about))
+        )
+
+
+def change_row(line: Line) -> dict[str, str]:
+    """The record of a change as a row of texts: time, who, what, before, after, and the code of a refusal."""
+    actor, way = _text(line, "actor"), _text(line, "way")
+    code = _text(line, "code")
+    return {
+        "time": time_text(line["ts_us"]),
+        "by": f"{actor} by {way}" if way and way != "node" else actor,
+        "operation": _text(line, "operation"),
+        "result": "; ".join(filter(None, (code, _text(line, "detail")))) if code else "done",
+        "arguments": _text(line, "arguments"),
+        "before": _text(line, "before"),
+        "after": _text(line, "after"),
+    }
+
+
 def is_refusal(line: Line) -> bool:
     """Return True for the record of a message, decision or connection that was refused."""
     if "outcome" in line:

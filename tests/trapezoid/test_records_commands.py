@@ -24,6 +24,7 @@ from protofly.record_segments import (
     make_manifest,
 )
 from protofly.records import (
+    AdminEvent,
     DecisionRecord,
     Kind,
     LinkEvent,
@@ -114,6 +115,37 @@ SESSION = SessionEvent(
 )
 
 
+def change(number: int, **members: Any) -> AdminEvent:
+    return AdminEvent(v=1, node="mn-1.a.example", boot=1, seq=number, ts_us=START_US + number * 1_000_000, **members)
+
+
+BLOCKED = change(
+    1,
+    operation="peer block",
+    actor="root",
+    way="socket",
+    arguments='{"domain":"c.example","reason":"stolen key"}',
+    after='{"subject":"c.example"}',
+)
+REFUSED_CHANGE = change(
+    2,
+    operation="peer unblock",
+    actor="runtime://a.example/op",
+    way="message",
+    arguments='{"domain":"d.example"}',
+    code="not-registered",
+    detail="there is no restriction of the peer d.example",
+)
+ENDED = change(
+    3,
+    operation="lift",
+    actor="the node",
+    way="node",
+    arguments='{"what":"peer","subject":"c.example"}',
+    before='{"subject":"c.example"}',
+)
+
+
 def frame(records: Sequence[Record]) -> bytes:
     import msgspec
 
@@ -135,6 +167,7 @@ def spool(tmp_path: Path) -> Path:
     write(folder, Kind.DECISION, frame([DECISION]))
     write(folder, Kind.LINK, frame([REFUSED_LINK]))
     write(folder, Kind.SESSION, frame([SESSION]), is_open=True)
+    write(folder, Kind.ADMIN, frame([BLOCKED, REFUSED_CHANGE]), frame([ENDED]), is_open=True)
     return folder
 
 
@@ -212,6 +245,43 @@ def test_who_talks_with_whom_by_domain_and_by_address(spool: Path) -> None:
     assert EVE in done.stdout
     assert BOB not in done.stdout
     assert run("who", "--spool", spool, "--by", "colour").exit_code == 2
+
+
+def test_who_changed_what_is_shown_with_before_and_after(spool: Path) -> None:
+    done = run("changes", "--spool", spool)
+    assert done.exit_code == 0
+    head, blocked, refused, ended = done.stdout.splitlines()
+    assert head.split() == ["time", "by", "operation", "result", "arguments", "before", "after"]
+    assert blocked.startswith("2026-05-28T20:26:41.000Z  root by socket")
+    for text in ("peer block", "done", '"reason":"stolen key"', '{"subject":"c.example"}'):
+        assert text in blocked
+    assert "runtime://a.example/op by message" in refused
+    assert "not-registered; there is no restriction of the peer d.example" in refused
+    assert [one.strip() for one in ended.split("  ") if one.strip()][1:4] == ["the node", "lift", "done"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "operations"),
+    [
+        ([], ["peer block", "peer unblock", "lift"]),
+        (["--operation", "peer"], ["peer block", "peer unblock"]),
+        (["--operation", "peer block"], ["peer block"]),
+        (["--operation", "pee"], []),
+        (["--by", "root"], ["peer block"]),
+        (["--about", "c.example"], ["peer block", "lift"]),
+        (["--about", "stolen"], ["peer block"]),
+        (["--refused"], ["peer unblock"]),
+        (["--since", "2026-05-28T20:26:42"], ["peer unblock", "lift"]),
+        (["--until", "2026-05-28T20:26:41"], ["peer block"]),
+        (["--limit", "1"], ["lift"]),
+    ],
+)
+def test_changes_are_found_by_what_operators_know(spool: Path, arguments: list[str], operations: list[str]) -> None:
+    done = run("changes", "--spool", spool, *arguments, "--json")
+    assert done.exit_code == (0 if operations else 1)
+    changes = json.loads(done.stdout)["changes"]
+    assert [one["operation"] for one in changes] == operations
+    assert all(isinstance(one["arguments"], dict) for one in changes)
 
 
 # Files that are not as they should be.

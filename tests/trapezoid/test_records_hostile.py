@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from protofly.record_segments import SEALED_SUFFIX, frame_compressor
-from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, Record, SessionEvent
+from protofly.records import AdminEvent, DecisionRecord, Kind, LinkEvent, MessageRecord, Record, SessionEvent
 from trapezoid.commands import app
 
 SPEAKING = "\x1b[2J\u202e\u2028\x85"
@@ -43,6 +43,9 @@ RECORDS: dict[Kind, Record] = {
     Kind.DECISION: DecisionRecord(**COMMON, **PAIR, hook="out", effect="deny", permitted=False, msg_id="3" * 32),
     Kind.LINK: LinkEvent(**COMMON, domain="c.example", event="refused", code="tls-failed"),
     Kind.SESSION: SessionEvent(**COMMON, event="refused", runtime_key="runtime://a.example/rt-1", code="bad-token"),
+    Kind.ADMIN: AdminEvent(
+        **COMMON, operation="peer block", actor="root", way="socket", arguments="{}", before="null", after="{}"
+    ),
 }
 QUESTIONS = [
     ["find"],
@@ -55,6 +58,8 @@ QUESTIONS = [
     ["find", "--domain", "c.example"],
     ["tail", "--refused"],
     ["who"],
+    ["changes", "--by", "root", "--about", "x", "--operation", "peer"],
+    ["changes"],
     ["who", "--by", "address", "--domain", "c.example"],
 ]
 
@@ -77,7 +82,8 @@ def test_no_value_of_any_member_ends_a_command(tmp_path: Path, kind: Kind) -> No
     for question in QUESTIONS:
         answered(*question, "--spool", str(tmp_path))
         json.loads(answered(*question, "--spool", str(tmp_path), "--json").stdout)
-    assert json.loads(answered("tail", "-n", "1", "--spool", str(tmp_path), "--json").stdout)["records"]
+    command, member = ("changes", "changes") if kind is Kind.ADMIN else ("tail", "records")
+    assert json.loads(answered(command, "-n", "1", "--spool", str(tmp_path), "--json").stdout)[member]
 
 
 @pytest.mark.parametrize("as_json", [[], ["--json"]])

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from protofly.record_segments import SegmentName
     from protofly.records import Kind
     from trapezoid.spool_reading import Line, Remarks, Segment
-    from trapezoid.spool_search import Query
+    from trapezoid.spool_search import ChangeQuery, Query
 
 app = typer.Typer(help="Search the audit records of a node.", no_args_is_help=True)
 
@@ -30,6 +30,8 @@ Limit = Annotated[int, typer.Option("--limit", "-n", min=1, max=100_000, help="M
 
 FOLLOW_SECONDS = 0.5
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_JSON_MEMBERS = ("arguments", "before", "after")
+"""Members of the record of a change that are JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,47 @@ def who(
     raise typer.Exit(0 if rows else FOUND_WANTING)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChangeFilters:
+    """Which changes to show."""
+
+    operation: Annotated[str, typer.Option(metavar="WORDS", help="Only these, for example peer, or `peer block`.")] = ""
+    by: Annotated[
+        str, typer.Option(metavar="NAME", help="Only changes by this operator; part of the name is enough.")
+    ] = ""
+    about: Annotated[
+        str, typer.Option(metavar="TEXT", help="Only changes that say this: a domain, an address, a bundle, a reason.")
+    ] = ""
+    refused: Annotated[bool, typer.Option("--refused", help="Only what was refused.")] = False
+
+
+@app.command()
+@grouped
+def changes(source: Source, filters: ChangeFilters, period: Period, *, limit: Limit = 50, json: Json = False) -> None:
+    """Print what operators changed, oldest first: who, what, before and after. Exits with 1 if there is nothing.
+
+    Alarms, and changes that ended by themselves, are among them.
+    """
+    with errors_reported(as_json=json):
+        from protofly.records import Kind
+        from trapezoid.spool_search import ChangeQuery, address_words
+
+        spool = source.open()
+        since_us, until_us = period.bounds_us()
+        query = ChangeQuery(
+            operation=filters.operation,
+            by=filters.by,
+            about=address_words(filters.about, spool.hashed) if filters.about else frozenset(),
+            since_us=since_us,
+            until_us=until_us,
+            is_refused=filters.refused,
+        )
+        remarks = _new_remarks()
+        found = _newest(_matching(spool.folder, frozenset({Kind.ADMIN}), query, remarks), limit)
+    _show_changes(found, remarks, as_json=json)
+    raise typer.Exit(0 if found else FOUND_WANTING)
+
+
 @app.command("hash")
 def hash_(
     address: Annotated[list[str], typer.Argument(metavar="ADDRESS", help="An address. Repeatable.")],
@@ -231,7 +274,7 @@ def _new_remarks() -> Remarks:
 def _matching(
     folder: Path,
     kinds: frozenset[Kind],
-    query: Query,
+    query: Query | ChangeQuery,
     remarks: Remarks,
     positions: dict[SegmentName, int] | None = None,
 ) -> Iterator[tuple[Kind, Line]]:
@@ -301,6 +344,28 @@ def _show(found: list[tuple[Kind, Line]], remarks: Remarks, *, as_json: bool) ->
     if rows:
         print_rows(rows, as_json=False)
     _warn(remarks, "" if rows else "no records match")
+
+
+def _show_changes(found: list[tuple[Kind, Line]], remarks: Remarks, *, as_json: bool) -> None:
+    from trapezoid.spool_search import change_row
+
+    if as_json:
+        rows = [{**line, **{name: _parsed(line[name]) for name in _JSON_MEMBERS if name in line}} for _, line in found]
+        print_json({"changes": rows, **_reading_facts(remarks)})
+        return
+    if found:
+        print_rows([change_row(line) for _, line in found], as_json=False)
+    _warn(remarks, "" if found else "no changes match")
+
+
+def _parsed(text: object) -> object:
+    """What a member that is JSON says; as it is if it is none."""
+    import json
+
+    try:
+        return json.loads(text) if isinstance(text, str) else text
+    except (ValueError, RecursionError):
+        return text
 
 
 def _without_twins(found: list[tuple[Kind, Line]]) -> Iterator[tuple[Kind, Line]]:
