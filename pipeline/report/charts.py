@@ -74,8 +74,10 @@ _STYLE: Final[Any] = {
     "figure.facecolor": "none",
     "axes.facecolor": "none",
 }
-_NUMBERED: Final = 24
-"""Up to so many domains the cells of the map have their numbers."""
+
+
+_ROOMY: Final = 24
+"""With more domains on the map, numbers in its cells are smaller."""
 
 
 def _brief(number: float) -> str:
@@ -105,14 +107,15 @@ def traffic_map(traffic: Sequence[PairTraffic]) -> str:
         image = axes.pcolormesh(shown, cmap="cividis", norm=LogNorm(1, top))
         axes.set_aspect("equal")
         axes.invert_yaxis()
-        for row, column in np.argwhere(messages) if size <= _NUMBERED else ():
+        points = 7 if size <= _ROOMY else 6
+        for row, column in np.argwhere(messages):
             colour = "#FFFFFF" if messages[row, column] < np.sqrt(top) else "#000000"
             text = _brief(float(messages[row, column]))
-            axes.text(column + 0.5, row + 0.8, text, ha="center", va="center", fontsize=7, color=colour)
+            axes.text(column + 0.5, row + 0.8, text, ha="center", va="center", fontsize=points, color=colour)
         rows, columns = np.nonzero(denied)
         shares = denied[rows, columns] / np.maximum(messages[rows, columns], 1)
-        sizes = 12 + (28 if size <= _NUMBERED else 48) * np.sqrt(shares)
-        above = 0.34 if size <= _NUMBERED else 0.5  # of the number in the cell
+        sizes = 12 + 28 * np.sqrt(shares)
+        above = 0.34  # of the number in the cell
         for colour, width in (("#FFFFFF", 2.2), (RED, 1.2)):
             axes.scatter(columns + 0.5, rows + above, marker="x", s=sizes, color=colour, linewidths=width)
         labels = [_short(name) for name in names]

@@ -223,7 +223,10 @@ class PairCases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportFacts:
-    """All of it. An empty part means that its job has not run or found nothing; the page says which."""
+    """All of it. An empty part means that its job has not run or found nothing; the page says which.
+
+    What is listed are the gravest or largest ones; `…_count` says how many there are.
+    """
 
     records: int
     nodes: int
@@ -238,15 +241,19 @@ class ReportFacts:
     latency: tuple[LatencyHour, ...] = ()
     reconciled: Reconciled | None = None
     pairs: tuple[PairCases, ...] = ()
+    pair_count: int = 0
     offsets: tuple[ClockOffset, ...] = ()
     replay: ReplayHeader | None = None
     flips: tuple[RuleFlips, ...] = ()
     stubs: tuple[StubVersion, ...] = ()
     verdicts: tuple[StubVerdict, ...] = ()
+    verdict_count: int = 0
     band: Band | None = None
     alerts: tuple[AlertLine, ...] = ()
     alert_count: int = 0
     segments: tuple[SegmentGroup, ...] = ()
+    segment_group_count: int = 0
+    refused_segments: int = 0
     statements: tuple[StatementLine, ...] = ()
     statement_count: int = 0
     versions: dict[str, int] = field(default_factory=dict)

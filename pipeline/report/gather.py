@@ -14,6 +14,7 @@ from pipeline.columns.groups import column, group_numbers, numbers, starts_of, w
 from pipeline.columns.report_sums import STUBS, TRAFFIC
 from pipeline.columns.usual import HOUR_US, alarm_level, hour_of_week
 from pipeline.core.completeness import completeness_of_nodes
+from pipeline.core.findings import Verdict
 from pipeline.core.stretches import in_order, stretch_of
 from pipeline.core.utc_days import moment
 from pipeline.lake.worker_rows import WorkerRows
@@ -53,6 +54,7 @@ from pipeline.segments.declarations import declared_until
 from protofly.records import Kind
 
 _SEVERITIES: Final = ("severe", "warning")
+_TAKEN: Final = frozenset({Verdict.ACCEPTED.value, Verdict.COPY.value})
 
 
 class ReadableLake(Protocol):
@@ -92,6 +94,7 @@ class _Gathering:
         traffic = self._traffic(shown)
         accepted = [group for group in segments if group.verdict == "accepted" and group.kind == "mdr"]
         reconciled, pairs = self._reconciled()
+        verdicts = self._verdicts()
         return ReportFacts(
             records=sum(group.records for group in accepted),
             nodes=len({group.node for group in segments}),
@@ -103,16 +106,20 @@ class _Gathering:
             traffic=traffic.pairs,
             latency=traffic.latency,
             reconciled=reconciled,
-            pairs=pairs,
+            pairs=pairs[:ROWS_SHOWN],
+            pair_count=len(pairs),
             offsets=self._offsets(),
             replay=replay,
             flips=flips,
             stubs=self._stubs(),
-            verdicts=self._verdicts(),
+            verdicts=verdicts[:ROWS_SHOWN],
+            verdict_count=len(verdicts),
             band=None if shown is None else self._band(shown, traffic, alerts),
             alerts=alerts,
             alert_count=alert_count,
             segments=segments[:ROWS_SHOWN],
+            segment_group_count=len(segments),
+            refused_segments=sum(group.segments for group in segments if group.verdict not in _TAKEN),
             held_by=self._held_by(),
             statements=statements,
             statement_count=statement_count,
@@ -209,12 +216,12 @@ class _Gathering:
         for row in by_pair:
             other = sum(row.pop(name) for name in rest)
             row["pending"] += sum(row.pop(name) for name in open_)
-            differing = other + sum(row[name] for name in ("lost", "orphan", "duplicated", "altered"))
-            if differing or row["pending"]:
-                order = (-differing, -row["pending"], row["src_domain"], row["dst_domain"])
+            many = other + sum(row[name] for name in ("lost", "orphan", "duplicated", "altered"))
+            if many or row["pending"]:
+                order = (-many, -row["pending"], row["src_domain"], row["dst_domain"])
                 pairs.append((order, PairCases(other=other, **row)))
-        shown = tuple(pair for _, pair in sorted(pairs, key=lambda one: one[0])[:ROWS_SHOWN])
-        return Reconciled(**total, pairs=len(by_pair), complete_until_us=until_us), shown
+        differing = tuple(pair for _, pair in sorted(pairs, key=lambda one: one[0]))
+        return Reconciled(**total, pairs=len(by_pair), complete_until_us=until_us), differing
 
     def _offsets(self) -> tuple[ClockOffset, ...]:
         newest: dict[str, Mapping[str, Any]] = {}
@@ -270,7 +277,7 @@ class _Gathering:
             self._rows(STUB_REGRESSION, names),
             key=lambda row: (row["verdict"] != "worse", *(row[name] for name in names[:4])),
         )
-        return tuple(StubVerdict(**row) for row in rows[:ROWS_SHOWN])
+        return tuple(StubVerdict(**row) for row in rows)
 
     def _alerts(self) -> tuple[tuple[AlertLine, ...], int]:
         rows = sorted(

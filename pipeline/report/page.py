@@ -49,6 +49,8 @@ def render(facts: ReportFacts) -> str:
         measured=_measured,
         milliseconds=lambda us: "–" if us is None else f"{us / 1e3:,.2f}",
         short=lambda text: text[:10],
+        name=_name,
+        shown_of=lambda rows, count, which: f", the {len(rows)} {which} shown" if count > len(rows) else "",
         size=_size,
     )
     script = files("pipeline.report").joinpath(_SCRIPT).read_text(encoding="utf-8")
@@ -66,6 +68,11 @@ def _shown(value: object) -> object:
     if isinstance(value, Markup) or not isinstance(value, str):
         return value
     return "\n".join(map(harmless, value.split("\n")))
+
+
+def _name(name: str) -> Markup:
+    """A name that may go on in the next line after a dot."""
+    return Markup(".<wbr>").join(harmless(name).split("."))
 
 
 def _charts(facts: ReportFacts) -> dict[str, Markup | None]:

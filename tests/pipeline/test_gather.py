@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.utc_days import end_us
 from pipeline.lake.tables import Lake
 from pipeline.lake.worker_rows import WorkerRows
+from pipeline.report.facts import ROWS_SHOWN
 from pipeline.report.gather import gather
 from pipeline.report.recent import RecentDays
 from pipeline.schemas import (
@@ -170,6 +171,25 @@ def test_segments_are_grouped_by_what_became_of_them_and_the_fine_ones_come_last
     shown = [(one.verdict, one.findings, one.segments, one.records, one.detail) for one in facts.segments]
     assert shown == [("rejected", "torn, count", 2, 10, "a"), ("accepted", "", 2, 10, "")]
     assert (facts.records, facts.lost_records, facts.nodes) == (10, 2, 1)
+    assert (facts.segment_group_count, facts.refused_segments) == (2, 2)
+
+
+def test_of_long_lists_the_gravest_are_shown_and_all_are_counted() -> None:
+    number = ROWS_SHOWN + 5
+    refused = {"kind": "mdr", "verdict": "rejected", "severity": "severe", "findings": [], "records": 1}
+    names = ("peer_domain", "baseline", "candidate", "measure")
+    facts = gather(
+        FewRows(
+            {
+                SEGMENTS.name: [refused | {"node": f"mn-{one}"} for one in range(number)],
+                RECON_PAIR.name: [pair(src_domain=f"d{one}.example", lost=1) for one in range(number)],
+                STUB_REGRESSION.name: [dict.fromkeys(names, str(one)) | {"verdict": "worse"} for one in range(number)],
+            }
+        )
+    )
+    assert [len(shown) for shown in (facts.segments, facts.pairs, facts.verdicts)] == [ROWS_SHOWN] * 3
+    assert [facts.segment_group_count, facts.pair_count, facts.verdict_count] == [number] * 3
+    assert facts.refused_segments == number
 
 
 @pytest.mark.spark

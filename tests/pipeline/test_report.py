@@ -155,6 +155,7 @@ def facts(name: str = "b.example") -> ReportFacts:
         ),
         reconciled=RECONCILED,
         pairs=(cases(name),),
+        pair_count=1,
         offsets=(ClockOffset(domain=name, offset_us=2_500_000, error_us=60, messages=900),),
         replay=REPLAY,
         flips=(RuleFlips(rule_id=name, denied_now=30, permitted_now=4),),
@@ -165,6 +166,7 @@ def facts(name: str = "b.example") -> ReportFacts:
             StubVersion(peer_domain=name, stub_ver="b" * 64, measure="fuel", messages=500, points=((50_000, 1.0),)),
         ),
         verdicts=(worse_stub(name),),
+        verdict_count=1,
         band=Band(
             our_domain="a.example",
             peer_domain=name,
@@ -176,6 +178,8 @@ def facts(name: str = "b.example") -> ReportFacts:
         alerts=(alert(name),),
         alert_count=1,
         segments=(rejected_segment(name),),
+        segment_group_count=1,
+        refused_segments=1,
         statements=(statement(name),),
         statement_count=1,
         versions={"silver_mdr": 3},
@@ -343,6 +347,27 @@ def test_versions_that_nothing_was_compared_with_get_no_empty_panel() -> None:
 def test_sides_without_any_difference_are_drawn_too() -> None:
     assert "none" in charts.waterfall(Reconciled(sent=5, matched=5, received=5, pairs=1))
     assert "none" in charts.waterfall(Reconciled(pairs=1))
+
+
+def test_lists_that_are_cut_say_how_long_they_are() -> None:
+    whole, cut = facts(), replace(facts(), pair_count=180, verdict_count=60, segment_group_count=70, alert_count=90)
+    assert " shown)" not in render(whole)
+    page = render(cut)
+    for said in (
+        "Pairs that differ (180, the 1 that differ most shown)",
+        "Verdicts (60, the 1 worst shown)",
+        "70 groups by node, kind and verdict, the 1 gravest shown",
+        "90 alerts, the 1 gravest shown",
+    ):
+        assert said in page
+
+
+def test_every_cell_of_the_traffic_map_has_its_number() -> None:
+    many = [
+        PairTraffic(src_domain=f"d{row}.example", dst_domain=f"d{row + 1}.example", messages=1_000 + row, denied=0)
+        for row in range(3 * DOMAINS_SHOWN)
+    ]
+    assert charts.traffic_map(many).count("k</text>") >= DOMAINS_SHOWN // 2
 
 
 def test_facts_survive_json_so_that_programs_can_have_them() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from pipeline.report.page import render
 from tests.pipeline.test_report import facts
 from tests.support.browser import browser
@@ -74,9 +76,12 @@ async def test_printed_page_is_light_cuts_no_column_off_and_repeats_heads_on_eve
         assert page.wrong == []
 
 
-async def test_tables_need_no_scrolling_in_a_wide_window(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["b.example", f"{'long-name.' * 6}b.example", f"{'a' * 63}.{'b' * 63}.example"])
+async def test_tables_need_no_scrolling_in_a_wide_window_whatever_names_are_in_them(tmp_path: Path, name: str) -> None:
+    known = facts(name)
     file = tmp_path / "report.html"
-    file.write_text(render(facts()))
+    both = replace(known.statements[0], our_domain=name, src_domain=name)
+    file.write_text(render(replace(known, statements=(both, *known.statements))))
     async with browser(tmp_path) as page:
         await page.resize(1400)
         await page.go(file.as_uri())
