@@ -55,6 +55,7 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "evaluate": {"from": _NOBODY, "to": f"hyperty://{DOMAINS[1]}/h", "type": "create"},
     "recording start": {"for": 1.0, "from": _NOBODY},
     "peer check": {"domain": _OTHER},
+    "peer ping": {"domain": DOMAINS[1]},
     "quarantine show": {"message": "local/none.json"},
     "quarantine release": {"message": "local/none.json"},
     "quarantine delete": {"message": "local/none.json"},

@@ -90,15 +90,13 @@ async def connect_once(settings: Settings, peer: PeerSettings, stub: VerifiedStu
     key = SigningKey.from_seed("unpublished", token_bytes(32))
     node = f"runtime://{settings.node.domain}/{settings.node.name}"
     identity = Identity(node=node, domains=list(settings.own_domains), key=key, trust_of=_trust_nobody)
-    return await try_stub(
-        settings,
-        Candidate(
-            stub=stub or read_choice(choice),
-            configuration=choice.configuration,
-            identity=identity,
-            allows_plaintext=peer.insecure_plaintext,
-        ),
+    candidate = Candidate(
+        stub=stub or read_choice(choice),
+        configuration=choice.configuration,
+        identity=identity,
+        allows_plaintext=peer.insecure_plaintext,
     )
+    return (await try_stub(settings, candidate)).live_seconds
 
 
 async def _trust_nobody(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:  # noqa: ARG001

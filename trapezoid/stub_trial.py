@@ -1,20 +1,26 @@
 """Runs one stub outside of a node, until it is live or does not become so: for commands that try a domain.
 
-Only the connection is tried: no message is sent, and nothing stays at the far end.
+Its start can be tried without a line, and once it is live one message of ours can go through it and back. Nothing stays
+at the far end. The far end takes the newest line of a domain, so it may send here what is for users of a running node:
+the trial ends at the first such message, before the stub can acknowledge it, and the far end sends it again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_bytes, token_hex
 from typing import Final
 
 import trio
 
-from federation.core.carrier import Carrier, CarrierEvent, CarrierUp, Inbox, LinkPort
-from federation.core.outbound_queue import OutboundQueue
+from federation.core.border import OutwardBorder
+from federation.core.carrier import Accepted, Carrier, CarrierEvent, CarrierUp, Convicted, Inbox, LinkPort, Refused
+from federation.core.message_ids import MessageIds
+from federation.core.outbound_queue import OutboundMessage, OutboundQueue
+from federation.core.round_trip import WAIT_SECONDS, RoundTrip, answer_to, question
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.core.stub_status import StubAddresses
@@ -25,9 +31,13 @@ from federation.identity import Identity
 from federation.name_client import DnsClient
 from msg_node.settings.model import Settings
 from msg_node.wiring import meaning
-from protofly.errors import Code, StubFaultError, TransportError
+from protofly import codec
+from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
+from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.message import Message
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
+from sandbox.core.scripts import script_events
 from sandbox.host import Sandbox
 
 LIVE_SECONDS: Final = 10.0
@@ -51,15 +61,49 @@ class Candidate:
     allows_plaintext: bool
 
 
-class _Contact(LinkPort):
-    """A link without messages: only whether its stub is live, and what it said before, matters."""
+@dataclass(frozen=True, slots=True)
+class StartCost:
+    """What the start of a stub took: time, linear memory, and the fuel of its first events."""
 
-    def __init__(self) -> None:
+    compile_seconds: float
+    start_seconds: float
+    memory_bytes: int
+    fuel: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of a trial: seconds until the stub was live, and of a message through it and back.
+
+    Attributes:
+        trip: Its answer, or why there is none; None: nothing was sent. LINK_ELSEWHERE: they sent something else first.
+        is_accepted: The far end answers for it.
+    """
+
+    live_seconds: float
+    trip: RoundTrip | HostError | None = None
+    trip_seconds: float = 0.0
+    is_accepted: bool = False
+
+
+class _Contact(LinkPort):
+    """A link without messages but one of ours: whether its stub is live, and what it said before, matters.
+
+    Args:
+        asked: That message; None: there is none.
+    """
+
+    def __init__(self, asked: Message | None) -> None:
         self._queue = OutboundQueue(token_hex(16))
         self.is_up = trio.Event()
         self.has_ended = False
         self.said = ""
         """The state that the stub reported last, or why a line could not be opened."""
+        self.live_at = 0.0
+        self._asked = asked
+        self.is_accepted = False
+        self.is_answered = trio.Event()
+        self.outcome: RoundTrip | HostError | None = None
 
     @property
     def queue(self) -> OutboundQueue:
@@ -68,20 +112,42 @@ class _Contact(LinkPort):
 
     def handle(self, event: CarrierEvent) -> None:
         """See `LinkPort`."""
-        if isinstance(event, CarrierUp):
-            self.is_up.set()
+        match event:
+            case CarrierUp():
+                self.live_at = self.live_at or time.monotonic()
+                self.is_up.set()
+            case Accepted():
+                self.is_accepted = True
+            case Refused():
+                self._conclude(PeerError(event.code, event.detail))
+            case Convicted():
+                self._conclude(StubFaultError(Code.QUARANTINED, event.message.trap or "our message"))
+            case _:
+                pass
+
+    def _conclude(self, outcome: RoundTrip | HostError) -> None:
+        self.outcome = self.outcome or outcome
+        self.is_answered.set()
 
     def is_active(self, carrier: Carrier) -> bool:  # noqa: ARG002
         """See `LinkPort`."""
-        return False
+        return self._asked is not None
 
     @property
     def inbound(self) -> Inbox:
         """See `LinkPort`."""
-        return self._ignore
+        return self._take
 
-    def _ignore(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
-        """See `Inbox`."""
+    def _take(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:  # noqa: ARG002
+        """See `Inbox`; the first message that is not for us ends the stub before it can acknowledge it."""
+        for _, raw in messages:
+            try:
+                found = None if self._asked is None else answer_to(self._asked, codec.decode(raw)[0])
+            except codec.BrokenMessageError:
+                found = None
+            if found is None:
+                raise PeerError(Code.LINK_ELSEWHERE, "they sent messages for users of ours, which the trial leaves")
+            self._conclude(found)
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""
@@ -100,8 +166,35 @@ class _Contact(LinkPort):
         self.reported(reason)
 
 
-async def try_stub(settings: Settings, candidate: Candidate) -> float:
-    """Run a stub until it is live, under an address of its own, and end it; returns the seconds it took.
+async def try_start(settings: Settings, stub: VerifiedStub, configuration: Mapping[str, object]) -> StartCost:
+    """Compile a stub, start it in a worker, and hand it its first events; what it asks for is not done.
+
+    Raises:
+        HostError: It cannot be compiled or run, or traps.
+    """
+    start = _start_settings(settings, stub, configuration, token_hex(16))
+    async with _sandbox(settings) as sandbox:
+        ready = time.monotonic()
+        code = await sandbox.compile(stub.module)
+        compiled = time.monotonic()
+        process = await sandbox.start_worker(stub.domain, code, _budget(settings))
+        try:
+            events = [start.start_event(sorted(stub.endpoints)), *script_events(stub.module)]
+            reply = await process.exchange(events)
+        finally:
+            process.close()
+        if reply.fault is not None:
+            raise StubFaultError(reply.fault.code, reply.fault.trap, domain=stub.domain, fault=reply.fault.trap)
+        return StartCost(compiled - ready, time.monotonic() - compiled, reply.memory_bytes, reply.fuel)
+
+
+async def try_stub(settings: Settings, candidate: Candidate, *, makes_trip: bool = False) -> Trial:
+    """Run a stub until it is live, under an address of its own, and end it.
+
+    Args:
+        settings: Loaded and checked.
+        candidate: The stub.
+        makes_trip: Once it is live, send one message through it to the node of its domain, and wait for the answer.
 
     Raises:
         TransportError: It does not become live; the detail has what it said last.
@@ -109,20 +202,27 @@ async def try_stub(settings: Settings, candidate: Candidate) -> float:
     """
     stub = candidate.stub
     node = candidate.identity.node
-    sandbox = Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp)
-    contact, began = _Contact(), time.monotonic()
-    start = StubSettings(
-        settings.node.domain,
-        node,
-        StubAddresses(node, token_bytes(32)).of(stub.domain),
-        stub.domain,
-        contact.queue.stream,
-        "",
-        0,
-        configuration=candidate.configuration,
-    )
-    async with trio.open_nursery() as nursery:
-        await nursery.start(sandbox.run)
+    asked = question(node, stub.domain, token_hex(8)) if makes_trip else None
+    contact, began = _Contact(asked), time.monotonic()
+    start = _start_settings(settings, stub, candidate.configuration, contact.queue.stream)
+    trip_seconds = 0.0
+
+    async def until_live(hosted: HostedStub) -> None:
+        nonlocal trip_seconds
+        with trio.move_on_after(LIVE_SECONDS):
+            await contact.is_up.wait()
+        contact.has_ended = True
+        if asked is not None and contact.is_up.is_set():
+            sent = time.monotonic()
+            contact.queue.submit(_made_ready(asked, node, start.stub_url))
+            hosted.pump()
+            with trio.move_on_after(WAIT_SECONDS):
+                await contact.is_answered.wait()
+            trip_seconds = time.monotonic() - sent
+        hosted.drain()
+        await trio.sleep(_GOODBYE_SECONDS)
+
+    async with _sandbox(settings) as sandbox:
         code = await sandbox.compile(stub.module)
         process = await sandbox.start_worker(stub.domain, code, Budget())
         rules = EgressRules(stub.domain, stub.endpoints, candidate.allows_plaintext)
@@ -130,22 +230,59 @@ async def try_stub(settings: Settings, candidate: Candidate) -> float:
         dialler = Dialler(names, allow_addresses=meaning.allowed_addresses(settings))
         opener = LineOpener(dialler, meaning.client_context(settings))
         instance = StubInstance(stub, process, start, rules, opener, candidate.identity, StubMeters())
-
-        async def until_live(hosted: HostedStub) -> None:
-            with trio.move_on_after(LIVE_SECONDS):
-                await contact.is_up.wait()
-            contact.has_ended = True
-            hosted.drain()
-            await trio.sleep(_GOODBYE_SECONDS)
-
         try:
             await host(instance, contact, contact, until_live)
         except StubFaultError as exc:
-            raise TransportError(exc.code, exc.detail, phase="connect") from exc
+            if exc.code is not Code.LINK_ELSEWHERE:
+                raise TransportError(exc.code, exc.detail, phase="connect") from exc
+            contact.outcome = contact.outcome or exc
         finally:
             process.close()
-        nursery.cancel_scope.cancel()
     if not contact.is_up.is_set():
         detail = f"the stub did not become live within {LIVE_SECONDS:.0f} s: {contact.said}"
         raise TransportError(Code.CONNECT_FAILED, detail, phase="connect")
-    return time.monotonic() - began - _GOODBYE_SECONDS
+    live_seconds = contact.live_at - began
+    if asked is None:
+        return Trial(live_seconds)
+    late = TransportError(Code.GATEWAY_TIMEOUT, f"no answer within {WAIT_SECONDS:.0f} s")
+    return Trial(live_seconds, contact.outcome or late, trip_seconds, contact.is_accepted)
+
+
+@asynccontextmanager
+async def _sandbox(settings: Settings) -> AsyncIterator[Sandbox]:
+    sandbox = Sandbox(insecure_no_seccomp=settings.sandbox.insecure_no_seccomp)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sandbox.run)
+        yield sandbox
+        nursery.cancel_scope.cancel()
+
+
+def _budget(settings: Settings) -> Budget:
+    return Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
+
+
+def _start_settings(
+    settings: Settings, stub: VerifiedStub, configuration: Mapping[str, object], stream: str
+) -> StubSettings:
+    domain = settings.node.domain
+    node = f"runtime://{domain}/{settings.node.name}"
+    url = StubAddresses(node, token_bytes(32)).of(stub.domain)
+    return StubSettings(domain, node, url, stub.domain, stream, "", 0, configuration=configuration)
+
+
+def _made_ready(asked: Message, node: str, stub_url: str) -> OutboundMessage:
+    """Take our message over the border, as the link of a node does."""
+    now = time.time()
+    crossing = OutwardBorder(node, stub_url).cross(asked, MessageIds(token_bytes(8)).next(now))
+    return OutboundMessage(
+        asked,
+        crossing.wire,
+        crossing.msg_id,
+        "",
+        int(now * 1e6),
+        time.monotonic(),
+        rule_id="",
+        revision="",
+        policy_us=0,
+        deadline_seconds=REQUEST_TTL_SECONDS,
+    )

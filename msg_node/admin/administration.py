@@ -105,6 +105,7 @@ _QUESTIONS: Final = {
     **group_changes.QUESTIONS,
     **quarantine_changes.QUESTIONS,
     "peer check": partner_views.check,
+    "peer ping": partner_views.ping,
 }
 _OF_POLICIES: Final = {**policy_changes.PLANNERS, **group_changes.PLANNERS}
 _OF_FILES: Final = {**quarantine_changes.PLANNERS, "erase": erase_person}

@@ -25,6 +25,7 @@ from msg_node.bus.link_traffic import LinkTraffic
 from msg_node.bus.middleware import Stack
 from msg_node.bus.node_traffic import NodeParts, NodeTraffic
 from msg_node.bus.own_messages import OwnMessages
+from msg_node.bus.own_requests import OwnRequests, RoundTrips
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtimes import Runtimes
 from msg_node.bus.send_queues import SendQueues
@@ -184,17 +185,17 @@ def make_bus(
     remote = RemoteSubscriptions(node, options.first_request, home_of=state.interworking.home_of)
     foreign = ForeignObjects(node, state, remote, outbound=send_queues, apply=effects.apply_for)
     effects.connect(inquiries, parked_actions, foreign)
+    own_requests = OwnRequests(foreign, RoundTrips(node, send_queues))
     # Messages: admitted, decided, performed or refused.
-    refusals = Refusals(node, send_queues, own, parked_actions, foreign, requests)
+    refusals = Refusals(node, send_queues, own, parked_actions, own_requests, requests)
     users = UserRouting(state, refusals, judge_local=judges.stack.judge_local, take_action=parked_actions.take_found)
-    destinations = Destinations(send_queues, effects, parked_actions, foreign, users, requests, nodes)
+    destinations = Destinations(send_queues, effects, parked_actions, foreign, own_requests, users, requests, nodes)
     admission = Admission(state, here.learned, counters, node=node, max_hops=options.max_hops)
     delivery = SessionDelivery(state, destinations, judges.stack, node=node)
     moves, runs = (None, None) if options.nodes is None else (options.nodes.moves, options.nodes.runs)
     runtimes = Runtimes(state, services.sessions, effects, own, refusals, moves)
     flows = FLOWS[options.flows](state, router, judges.stack, refusals, runs)
-    checks = Checks(admission, judges.guests, services.observers)
-    from_nodes = None
+    checks, from_nodes = Checks(admission, judges.guests, services.observers), None
     if options.nodes is not None:
         options.nodes.routing.connect(refusals, parked_actions.take_found, here)
         options.nodes.moves.connect(services.sessions, effects, own)

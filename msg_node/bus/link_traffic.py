@@ -72,6 +72,7 @@ class LinkTraffic:
         self._effects = destinations.effects
         self._parked_actions = destinations.parked_actions
         self._foreign = destinations.foreign
+        self._own_requests = destinations.own_requests
         self._users = destinations.users
         self._nodes = destinations.nodes
         self.on_live: Callable[[str], None] = _ignore
@@ -156,8 +157,7 @@ class LinkTraffic:
 
     def _take(self, domain: str, number: int, message: Message, now: float) -> Code | None:
         is_response = message.type == "response"
-        if is_response and self._foreign.is_answer(message):
-            self._foreign.answered(message, domain)
+        if is_response and self._own_requests.take_answer(message, domain):
             return None
         if message.type == "unsubscribe" or SUBSCRIPTION in (message.from_ if is_response else message.to):
             self._observers.passes(message, number)

@@ -285,8 +285,7 @@ class NodeTraffic:
         message = passed.message
         if message.is_response:
             self.links.requests.came(message)
-            if self._foreign.is_answer(message):
-                self._foreign.answered(message, domain_of(message.from_))
+            if self._refusals.own_requests.take_answer(message, domain_of(message.from_)):
                 return
         elif (
             refusal := self._runs.objects.narrow(message, passed.roles, is_from_abroad=passed.is_from_abroad)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from federation.link_context import Refusal
-from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import is_refusal_sent
 from msg_node.bus.own_messages import OwnMessages
+from msg_node.bus.own_requests import OwnRequests
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.answers import session_refusal
@@ -27,7 +27,7 @@ class Refusals:
         node: Address of this node, named as the source of refusals.
         own: Routes answers whose asker is not at hand.
         parked_actions: Park a request instead of its refusal, if a policy wants that.
-        foreign: Requests of the node's own that wait for an answer.
+        own_requests: Requests of the node's own that wait for an answer.
         requests: Requests between sessions that wait for one.
     """
 
@@ -35,7 +35,7 @@ class Refusals:
     send_queues: SendQueues
     own: OwnMessages
     parked_actions: ParkedActions
-    foreign: ForeignObjects
+    own_requests: OwnRequests
     requests: LocalRequests
 
     def refuse(self, port: RuntimePort, message: Message, refusal: Refusal) -> None:
@@ -64,9 +64,9 @@ class Refusals:
 
     def answer(self, message: Message) -> None:
         """Route a reply that the node made in place of somebody else."""
-        if self.foreign.is_answer(message):
-            self.foreign.answered(message, "")
-        elif not (self.parked_actions.is_used and self.parked_actions.answers.link_refused(message)):
+        if not self.own_requests.take_answer(message, "") and not (
+            self.parked_actions.is_used and self.parked_actions.answers.link_refused(message)
+        ):
             self.own.send(message)
         self.send_queues.wake()
 

@@ -37,6 +37,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
 from msg_node.bus.middleware import Stack
 from msg_node.bus.node_routing import NodeRouting
+from msg_node.bus.own_requests import OwnRequests
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.runtimes import Runtimes
@@ -74,6 +75,7 @@ class Destinations:
     effects: Effects
     parked_actions: ParkedActions
     foreign: ForeignObjects
+    own_requests: OwnRequests
     users: UserRouting
     requests: LocalRequests
     nodes: NodeRouting | None = None

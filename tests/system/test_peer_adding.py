@@ -80,7 +80,8 @@ async def test_trial_and_check_leave_no_session_at_the_node(tmp_path: Path, nurs
     node = VertxNode(THEIRS)
     await nursery.start(node.run)
     assert (await add(tmp_path, *plain(node)))[0] == 0
-    passed = dict.fromkeys(("name", "policy", "addresses", "tcp", "module", "endpoint", "authentication"), ("ok", "ok"))
+    steps = ("name", "policy", "addresses", "tcp", "module", "start", "endpoint", "authentication")
+    passed = dict.fromkeys(steps, ("ok", "ok"))
     assert await checked(tmp_path) == passed | {"stub": ("warning", "insecure")}
     assert node.sessions == []
     nursery.cancel_scope.cancel()

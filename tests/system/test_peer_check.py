@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from functools import partial
 from pathlib import Path
 
 import trio
 
 from catalogue_client.trust_store import TrustStore
+from interop.laboratory import POLICIES
 from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
 from stubs_cache.store import load_secret
@@ -15,9 +18,15 @@ from trapezoid.admin_client import ask_node
 from trapezoid.peer_check import Outcome, Report, Verdict, check_domain, check_ourselves
 from trapezoid.peer_check.report import STEPS, StepResult
 
-from .systems import running_system
+from .systems import running_system, wait_until
 
 B = "b.example"
+NO_READS = """
+[[rules]]
+id = "no-reads-of-the-node"
+effect = "deny"
+condition = { hook = { equals = "in" }, msgTo = { equals = "domain://msg-node.b.example" } }
+"""
 
 
 def outcomes(report: Report) -> dict[str, Outcome]:
@@ -39,13 +48,21 @@ async def test_every_step_is_tried_and_nothing_is_remembered(tmp_path: Path) -> 
         assert not [one for one in report.results if one.outcome is Outcome.FAILED]
         assert outcomes(report)["authentication"] is Outcome.OK
         assert outcomes(report)["reverse"] is Outcome.OK
+        [start, trip] = [one for one in report.results if one.step in ("start", "round-trip")]
+        assert re.search(r"contract 1; compiled in \d+ ms, .* [\d,]+ bytes of memory, fuel [\d,]+$", start.observed)
+        assert re.match(r"they answer 200 after \d+\.\d ms$", trip.observed), trip.observed
         assert remembered(settings) == []
         ours = await check_ourselves(load_settings(system.b.folder.settings))
         assert not [one for one in ours.results if one.outcome is Outcome.FAILED]
         assert [one.code for one in ours.results if one.step == "addresses"] == ["address-refused"]  # a warning here
         anna, bruno = await system.couple()
-        assert outcomes(await check_domain(settings, B, connects=False))["authentication"] is Outcome.SKIPPED
-        assert outcomes(await check_domain(settings, B, connects=True))["authentication"] is Outcome.OK
+        by_the_node = await check_domain(settings, B, connects=False)
+        assert outcomes(by_the_node)["authentication"] is Outcome.SKIPPED
+        [trip] = [one for one in by_the_node.results if one.step == "round-trip"]
+        assert (trip.subject, trip.outcome) == ("over the link of the running node", Outcome.OK)
+        assert trip.observed.startswith("they answer 200 after ")
+        beside_the_node = outcomes(await check_domain(settings, B, connects=True))
+        assert (beside_the_node["authentication"], beside_the_node["round-trip"]) == (Outcome.OK, Outcome.OK)
         assert (await anna.ask(bruno.hyperty)).is_ok
         assert (await bruno.ask(anna.hyperty)).is_ok
         assert remembered(settings) == [B]
@@ -66,6 +83,54 @@ async def test_first_step_that_fails_has_the_code_and_later_ones_are_skipped(tmp
         assert unknown.verdict is Verdict.BROKEN
         own = await check_domain(settings, "a.example", connects=False)
         assert [one.code for one in own.results if one.outcome is Outcome.FAILED] == ["own-domain"]
+
+
+async def test_without_a_link_the_round_trip_is_left_out_and_their_refusal_is_one_as_well(tmp_path: Path) -> None:
+    policies = tmp_path / "policies"
+    shutil.copytree(POLICIES, policies)
+    policy = policies / "b.example.policy.toml"
+    policy.write_text(policy.read_text().replace("\n[[rules]]", f"{NO_READS}\n[[rules]]", 1))
+    async with running_system(tmp_path / "laboratory", policies=policies) as system:
+        settings = load_settings(system.a.folder.settings)
+
+        async def trip(*, connects: bool) -> StepResult:
+            report = await check_domain(settings, B, connects=connects)
+            [result] = [one for one in report.results if one.step == "round-trip"]
+            return result
+
+        left_out = await trip(connects=False)
+        assert (left_out.outcome, "no link to b.example is up" in left_out.observed) == (Outcome.SKIPPED, True)
+        refused = await trip(connects=True)
+        assert (refused.outcome, refused.observed[:29]) == (Outcome.OK, "they answer 403 policy after ")
+        await system.a.stop()
+        assert "no node runs" in (await trip(connects=False)).observed
+
+
+async def test_messages_that_come_while_a_stub_is_tried_are_not_lost(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        anna, bruno = await system.couple()
+        is_over = trio.Event()
+        asked: list[bool] = []
+
+        async def ask_on() -> None:
+            while not is_over.is_set():
+                asked.append((await bruno.ask(anna.hyperty)).is_ok)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(4):
+                nursery.start_soon(ask_on)
+            for _ in range(3):
+                report = await check_domain(load_settings(system.a.folder.settings), B, connects=True)
+                assert outcomes(report)["authentication"] is Outcome.OK
+                assert outcomes(report)["round-trip"] is Outcome.OK
+                before = len(asked)
+                await wait_until(lambda before=before: _is_longer(asked, before + 8), bool)  # type: ignore[misc]
+            is_over.set()
+        assert all(asked)
+
+
+async def _is_longer(some: list[bool], length: int) -> bool:
+    return len(some) > length
 
 
 async def test_reverse_step_says_by_which_code_the_partner_would_refuse_us(tmp_path: Path) -> None:

@@ -94,6 +94,13 @@ def peer_refresh(domain: Domain, config: Config, dry_run: DryRun = False, json: 
     change_node(config, "peer refresh", {"domain": domain}, dry_run=dry_run, as_json=json)
 
 
+@peer_app.command("ping")
+def peer_ping(domain: Domain, config: Config, json: Json = False) -> None:
+    """Send a message to the node of a domain over the link that is up, and show how long its answer took."""
+    with errors_reported(as_json=json):
+        print_facts(ask_running(config, "peer ping", {"domain": domain}), as_json=json)
+
+
 @stub_app.command("drain")
 def stub_drain(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """End the stub of a domain in good order; the next message starts it."""

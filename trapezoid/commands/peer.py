@@ -120,8 +120,8 @@ def check(
         bool,
         typer.Option(
             "--connect",
-            help="Also run the domain's stub until both sides have proved themselves. "
-            "A running node's link to the domain is interrupted for a moment.",
+            help="Also run the domain's stub until both sides have proved themselves, and send a message through it "
+            "if the running node has no link. A link that it has may be interrupted for a moment.",
         ),
     ] = False,
     json: Json = False,

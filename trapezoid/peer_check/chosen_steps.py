@@ -28,7 +28,7 @@ from trapezoid.peer_adding import connect_once
 from trapezoid.peer_check.document_steps import scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, reach
 from trapezoid.peer_check.report import Report
-from trapezoid.peer_check.stub_steps import reach_endpoints
+from trapezoid.peer_check.stub_steps import reach_endpoints, start_once
 from trapezoid.peer_stubs import pins_of
 
 _CHOSEN: Final = "the [[peer]] entry chooses the stub"
@@ -60,15 +60,20 @@ async def check_chosen(
     report.skip(_CHOSEN, "well-known", "live", "root", "manifest")
     stub = await _read_module(report, settings, tools, peer)
     if stub is None:
-        report.skip("there is no stub", "stub", "endpoint", "authentication")
+        report.skip("there is no stub", "stub", "start", "endpoint", "authentication", "round-trip")
         return
     _judge_terms(report, settings, peer, stub)
+    if report.has_passed("stub"):
+        await start_once(report, settings, stub, stub_choice(settings, peer).configuration)
+    else:
+        report.skip("the stub cannot be run", "start")
     if not has_line:
-        report.skip("there is no line to its endpoint", "endpoint", "authentication")
+        report.skip("there is no line to its endpoint", "endpoint", "authentication", "round-trip")
         return
     await reach_endpoints(report, LineOpener(tools.dialler, tools.tls_context), stub)
-    if not connects or not report.has_passed("stub"):
-        report.skip("the stub cannot be run" if connects else "not asked for (`--connect`)", "authentication")
+    if not connects or not report.has_passed("start"):
+        why = "the stub cannot be run" if connects else "not asked for (`--connect`)"
+        report.skip(why, "authentication", "round-trip")
         return
     with report.step("authentication", f"{stub.name} at {peer.endpoint}", side=Side.STUB) as result:
         try:
@@ -76,6 +81,7 @@ async def check_chosen(
         except* HostError as group:
             raise first_error(group) from None
         result.observed = f"live after {seconds * 1000:.0f} ms; nobody proves anything (class {peer.trust_class})"
+    report.skip("nobody knows which messages the far end of a chosen stub answers", "round-trip")
 
 
 async def _read_module(

@@ -29,8 +29,10 @@ STEPS: Final = (
     "manifest",
     "module",
     "stub",
+    "start",
     "endpoint",
     "authentication",
+    "round-trip",
     "reverse",
 )
 """The steps in their order. A step that needs an earlier one is skipped when that failed."""
@@ -96,7 +98,10 @@ class Report:
 
     @contextmanager
     def step(self, name: str, subject: str = "", *, side: Side = Side.LINE) -> Iterator[StepResult]:
-        """Try one step and time it. A HostError inside is its failure and goes no further; if cancelled, it failed."""
+        """Try one step, and time it unless it says itself how long it took.
+
+        A HostError inside is its failure and goes no further; if cancelled, it failed.
+        """
         assert name in STEPS
         result = StepResult(name, subject)
         began = time.perf_counter()
@@ -108,7 +113,7 @@ class Report:
             result.fail(TransportError(Code.FETCH_TIMEOUT, "not done when the check ended", phase="read"), side)
             raise
         finally:
-            result.milliseconds = (time.perf_counter() - began) * 1000
+            result.milliseconds = result.milliseconds or (time.perf_counter() - began) * 1000
             self.results.append(result)
 
     def skip(self, why: str, *names: str) -> None:

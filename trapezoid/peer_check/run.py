@@ -25,12 +25,21 @@ from msg_node.wiring import meaning
 from policy.core.model import Facts
 from protofly.address import valid_domain
 from protofly.errors import Code, MisuseError, PeerError
+from protofly.stub import VerifiedStub
 from trapezoid.peer_check.chosen_steps import check_chosen, is_chosen
 from trapezoid.peer_check.document_steps import read_documents, read_stub, scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, find_location, reach
 from trapezoid.peer_check.report import STEPS, Outcome, Report
 from trapezoid.peer_check.reverse_step import ask_back
-from trapezoid.peer_check.stub_steps import authenticate, check_module, identity_of, our_key, reach_endpoints
+from trapezoid.peer_check.stub_steps import (
+    authenticate,
+    check_module,
+    identity_of,
+    our_key,
+    reach_endpoints,
+    start_once,
+)
+from trapezoid.peer_check.trip_step import ask_running_node, show_trip
 from wire.core.network import parse_networks
 
 CHECK_SECONDS: Final = 120.0
@@ -137,18 +146,44 @@ async def _check_published(report: Report, settings: Settings, domain: str, *, c
         report.skip("the documents were not believed", *STEPS[10:])
         return
     if stub is None:
-        report.skip("there is no stub", "stub", "endpoint", "authentication")
+        report.skip("there is no stub", "stub", "start", "endpoint", "authentication", "round-trip")
     else:
-        check_module(report, stub)
-        await reach_endpoints(report, LineOpener(dialler, tools.tls_context), stub)
-        if connects and report.has_passed("stub"):
-            await authenticate(report, settings, peer, stub, trust)
-        else:
-            report.skip("not asked for (`--connect`)", "authentication")
+        await _check_stub(report, settings, tools, stub, trust, connects=connects)
     if is_ours:
         report.skip("it is our own domain", "reverse")
     else:
         await ask_back(report, tools, location, _prover(settings))
+
+
+async def _check_stub(
+    report: Report,
+    settings: Settings,
+    tools: NetworkTools,
+    stub: VerifiedStub,
+    trust: DomainTrust,
+    *,
+    connects: bool,
+) -> None:
+    """The steps that a stub is needed for."""
+    peer = _entry(settings, stub.domain)
+    check_module(report, stub)
+    if report.has_passed("stub"):
+        await start_once(report, settings, stub, {} if peer is None else peer.configuration)
+    else:
+        report.skip("the stub cannot be run", "start")
+    await reach_endpoints(report, LineOpener(tools.dialler, tools.tls_context), stub)
+    if stub.domain in settings.own_domains:
+        report.skip("it is our own domain", "authentication", "round-trip")
+        return
+    trip = await ask_running_node(settings, stub.domain)
+    if connects and report.has_passed("start"):
+        trial = await authenticate(report, settings, stub, trust, makes_trip=trip.outcome is Outcome.SKIPPED)
+        if trial is not None and trial.trip is not None:
+            show_trip(report, trial)
+            return
+    else:
+        report.skip("the stub cannot be run" if connects else "not asked for (`--connect`)", "authentication")
+    report.results.append(trip)
 
 
 def _prover(settings: Settings) -> Identity | None:

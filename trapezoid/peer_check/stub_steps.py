@@ -1,18 +1,19 @@
-"""The steps of a check that use the stub of a domain: its endpoints, its start, and the proof of both sides."""
+"""The steps of a check that use the stub of a domain: its start, its endpoints, the proof of both sides, a message."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from secrets import token_bytes
 from urllib.parse import urlsplit
 
 import trio
 
 from catalogue_client.core.state import DomainTrust
-from federation.core.contact_trouble import Side
+from federation.core.contact_trouble import Side, cleaned
 from federation.egress import LineOpener
 from federation.error_groups import first_error
 from federation.identity import Identity, TrustOf
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.site.site import Site
 from protofly.documents import SigningKey
 from protofly.errors import Code, HostError, TransportError
@@ -20,7 +21,7 @@ from protofly.limits import HANDSHAKE_SECONDS
 from protofly.stub import VerifiedStub
 from sandbox.core.module_check import inspect_module
 from trapezoid.peer_check.report import Report
-from trapezoid.stub_trial import Candidate, try_stub
+from trapezoid.stub_trial import Candidate, Trial, try_start, try_stub
 
 
 def check_module(report: Report, stub: VerifiedStub) -> None:
@@ -28,6 +29,23 @@ def check_module(report: Report, stub: VerifiedStub) -> None:
     with report.step("stub", f"{stub.name} {stub.version}", side=Side.STUB) as result:
         inspect_module(stub.module)
         result.observed = f"{len(stub.module):,} bytes, keeps the contract"
+
+
+async def start_once(
+    report: Report, settings: Settings, stub: VerifiedStub, configuration: Mapping[str, object]
+) -> None:
+    """The step `start`: the stub runs in a sandbox of its own, and takes its first events; it reaches nothing."""
+    with report.step("start", f"{stub.name} {stub.version}", side=Side.STUB) as result:
+        facts = inspect_module(stub.module)
+        try:
+            cost = await try_start(settings, stub, configuration)
+        except* HostError as group:
+            raise first_error(group) from None
+        result.observed = cleaned(
+            f"calls itself {facts.name} {facts.version}, contract {facts.abi}; "
+            f"compiled in {cost.compile_seconds * 1000:.0f} ms, started in {cost.start_seconds * 1000:.0f} ms, "
+            f"{cost.memory_bytes:,} bytes of memory, fuel {cost.fuel:,}"
+        )
 
 
 async def reach_endpoints(report: Report, opener: LineOpener, stub: VerifiedStub) -> None:
@@ -66,9 +84,15 @@ def identity_of(settings: Settings, key: SigningKey, trust_of: TrustOf) -> Ident
 
 
 async def authenticate(
-    report: Report, settings: Settings, peer: PeerSettings | None, stub: VerifiedStub, trust: DomainTrust | None
-) -> None:
-    """The step `authentication`: the stub runs until both sides have proved themselves; no message is sent."""
+    report: Report, settings: Settings, stub: VerifiedStub, trust: DomainTrust | None, *, makes_trip: bool
+) -> Trial | None:
+    """The step `authentication`: the stub runs until both sides have proved themselves.
+
+    Returns:
+        What came of it, with `makes_trip` also of a message through the stub and back; None if it did not become live.
+    """
+    peer = next((one for one in settings.peer if one.domain == stub.domain), None)
+    done: list[Trial] = []
     with report.step("authentication", f"{stub.domain} and {settings.node.domain}", side=Side.REFUSAL) as result:
         published = our_key(settings)
 
@@ -86,9 +110,11 @@ async def authenticate(
             allows_plaintext=peer is not None and peer.insecure_plaintext,
         )
         try:
-            seconds = await try_stub(settings, candidate)
+            done.append(await try_stub(settings, candidate, makes_trip=makes_trip))
         except* HostError as group:
             raise first_error(group) from None
-        result.observed = f"live after {seconds * 1000:.0f} ms"
+        result.milliseconds = done[0].live_seconds * 1000
+        result.observed = f"live after {result.milliseconds:.0f} ms"
         if published is None:
             result.warn("unpublished", result.observed, "we publish nothing: `[publish]` and `trapezoid publish`")
+    return done[0] if done else None

@@ -198,6 +198,7 @@ _TABLE: Final = (
     Operation(
         "peer check", "What a first contact with a domain meets, step by step; a few a minute, one at a time.", _DOMAIN
     ),
+    Operation("peer ping", "A message to the node of a domain and its answer, over the link that is up.", _DOMAIN),
     Operation("policy active", "Which policies are in force, since when, and what was before."),
     Operation("policy bundles", "Bundles of policies, newest first, and the files of the settings.", _PAGED),
     Operation("groups", "Named lists that rules refer to, with their members.", _PAGED),
