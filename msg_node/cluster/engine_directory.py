@@ -34,7 +34,7 @@ _REPLACE: Final = """UPDATE trapezoid_claim AS held SET node = %s, epoch = nextv
     FROM unnest(%b::bytea[], %b::text[], %b::bigint[]) AS old (key, node, epoch)
     WHERE held.digest = sha256(old.key) AND held.node = old.node AND held.epoch = old.epoch RETURNING held.key"""
 _FIND: Final = """SELECT key, node, epoch FROM trapezoid_claim
-    WHERE digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
+    WHERE digest = ANY (ARRAY(SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key)))"""
 _RELEASE: Final = """DELETE FROM trapezoid_claim WHERE node = %s
     AND digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS gone (key)) RETURNING key"""
 _RELEASE_OTHERS: Final = """DELETE FROM trapezoid_claim WHERE node = %s
@@ -137,8 +137,8 @@ class EngineDirectory:
         with self._engine.transaction() as connection:
             connection.execute(_HOLD, self._held)
             if old:
-                rows = connection.execute(_REPLACE, (self._held[0], *map(list, zip(*old, strict=True)))).fetchall()
-                _announce(connection, rows)
+                lists = map(list, zip(*old, strict=True))
+                _announce(connection, connection.execute(_REPLACE, (self._held[0], *lists), prepare=False).fetchall())
             for _ in range(CLAIM_ATTEMPTS):  # who kept us from claiming may release it before we look who that is
                 connection.execute(CLAIM, (self._held[0], wanted))
                 owners = _claims(connection.execute(_FIND, (wanted,)).fetchall())
@@ -154,7 +154,7 @@ class EngineDirectory:
         with self._engine.transaction() as connection:
             connection.execute(_HOLD, self._held)
             gone = [key.encode() for key in keys]
-            _announce(connection, connection.execute(_RELEASE, (self._held[0], gone)).fetchall())
+            _announce(connection, connection.execute(_RELEASE, (self._held[0], gone), prepare=False).fetchall())
 
     def _restart(self, keys: Collection[str]) -> dict[str, Claim]:
         with self._engine.transaction() as connection:

@@ -28,7 +28,7 @@ _LEASES: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'qos_
 _ALL_LEASES: Final = """SELECT row FROM trapezoid_row
     WHERE node IN (SELECT name FROM trapezoid_node) AND kind = 'qos_leases'"""
 _CLAIMS: Final = """SELECT key, node, epoch FROM trapezoid_claim
-    WHERE digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
+    WHERE digest = ANY (ARRAY(SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key)))"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
     SELECT 1 FROM trapezoid_row AS held WHERE node = %s AND kind = 'addresses' AND held.digest = sha256(claimed.key))"""
 
@@ -88,7 +88,7 @@ class StoredSessions:
         """Those addresses of which a node has stored no owner. Raises EngineError."""
         keys = [address.encode() for address in addresses]
         with self._engine.transaction() as connection:
-            return [key.decode() for (key,) in connection.execute(_WITHOUT_ROW, (keys, node)).fetchall()]
+            return [key.decode() for (key,) in connection.execute(_WITHOUT_ROW, (keys, node), prepare=False)]
 
     def close(self) -> None:
         """Close the connection."""

@@ -5,6 +5,10 @@ engine that answers before its disk has the change is refused, and so is one of 
 
 Statements of one transaction go out together (pipeline), so that a transaction costs one or two times the way to the
 engine and back, however many statements it has. The engine ends a transaction whose node says nothing more.
+
+The engine keeps a plan for what is asked often, and one that it made for small tables until it analyses them, a minute
+or more later. So what finds several keys is asked such that no plan reads other rows, `digest = ANY (ARRAY(…))` where
+`digest` is all of the primary key, or else is planned for each call (`prepare=False`).
 """
 
 from __future__ import annotations

@@ -58,7 +58,9 @@ class EngineRecords:
         """See `DomainRecords`. Raises EngineError."""
         names = [key.encode() for key in keys]
         with self._lock, self._engine.transaction() as connection:
-            found: list[TupleRow] = connection.execute(_FIND, (DOMAIN, kind, names), binary=True).fetchall()
+            found: list[TupleRow] = connection.execute(
+                _FIND, (DOMAIN, kind, names), binary=True, prepare=False
+            ).fetchall()
         return {key.decode(): bytes(row) for key, row in found}
 
     def replace(self, kind: str, key: str, old: bytes | None, new: bytes | None) -> bool:

@@ -160,7 +160,7 @@ class SharedRows:
 def _write(connection: psycopg.Connection[TupleRow], node: str, gone: _Gone, put: _Put) -> None:
     if gone:
         kinds, keys = map(list, zip(*gone, strict=True))
-        connection.execute(_DELETE, (node, kinds, keys))
+        connection.execute(_DELETE, (node, kinds, keys), prepare=False)
     items = iter(put)
     while some := list(islice(items, ROWS_AT_A_TIME)):
         connection.execute(_PUT, (node, *map(list, zip(*some, strict=True))))

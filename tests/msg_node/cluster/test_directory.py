@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import Raw
 
 from msg_node.cluster.directory import NO_CLAIMS, Claim, Directory, MemoryDirectory
 from msg_node.cluster.engine_directory import CLAIM, EngineDirectory
 from msg_node.cluster.engine_notices import EngineNotices
+from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import FencedError
 from msg_node.storage.engine_options import EngineOptions
@@ -252,3 +254,37 @@ async def test_a_claim_that_replaces_a_later_claim_is_not_made_with_one_that_rep
     assert (await other.find(["a"]))["a"].node == "n1"
     for directory in (one, other):
         await directory.close()
+
+
+GROWN = (
+    "INSERT INTO trapezoid_claim (digest, key, node) SELECT sha256(key), key, 'n1' FROM {some}",
+    "INSERT INTO trapezoid_row (node, kind, digest, key, row)"
+    " SELECT 'n1', 'addresses', sha256(key), key, '' FROM {some}",
+)
+SOME = "(SELECT convert_to('x' || number, 'UTF8') AS key FROM generate_series(1, 20000) AS number) AS grown"
+READ = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_user_tables WHERE relname LIKE 'trapezoid%'"
+
+
+async def test_what_was_first_asked_of_empty_tables_reads_no_more_when_they_have_grown(postgres: Postgres) -> None:
+    database = postgres.new_database()
+    options = postgres.options(database)
+    directory, rows = engine_directory(options, "n1"), held_rows(options, "n1")
+
+    async def use(key: str) -> None:
+        await directory.claim([key])
+        rows.commit({Table.ADDRESSES: {key: Raw(b"{}")}})
+        await directory.find([key])
+        rows.commit({Table.ADDRESSES: {key: None}})
+        await directory.release([key])
+
+    for table in ("trapezoid_claim", "trapezoid_row"):
+        postgres.run(f"ALTER TABLE {table} SET (autovacuum_enabled = false)", database=database)
+    for number in range(20):  # by then the engine would keep its plans
+        await use(f"a{number}")
+    postgres.run(*(text.format(some=SOME) for text in GROWN), "SELECT pg_stat_reset()", database=database)
+    for number in range(5):
+        await use(f"b{number}")
+    await directory.close()
+    rows.close()
+    [(read,)] = postgres.rows(READ, database)
+    assert 0 < read < 1_000
