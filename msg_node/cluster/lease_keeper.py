@@ -81,8 +81,10 @@ class LeaseKeeper:
         return LeaseState.LAPSED if self._lease is None else self._lease.state(now=lease_clock())
 
     def problem(self) -> str:
-        """Why the lease has not been renewed, "" when it has."""
-        return self._error
+        """Why the lease has not been renewed, "" when it has; also when it is over before the engine says anything."""
+        if self._error or self._lease is None or self.state() is LeaseState.HELD:
+            return self._error
+        return f"{self._names.place} does not answer"
 
     async def take(self) -> None:
         """Take the name, as soon as it may be taken, and renew it from then on.
