@@ -104,12 +104,16 @@ class SessionDelivery:
         self._nodes = destinations.nodes
         self._requests = destinations.requests
 
+    def answers_action(self, message: Message, sid: int) -> bool:
+        """Take a response of a session that answers an action which waits here; False when it is anything else."""
+        return self._parked_actions.is_used and self._parked_actions.answered(message, sid)
+
     def perform(self, port: RuntimePort, message: Message, decision: Decision, now: float) -> Refusal | None:
         """Hand a message to its destination.
 
         Args:
             port: The connection that it came from, with a session.
-            message: It has been admitted.
+            message: It has been admitted, and is no answer to an action (`answers_action`).
             decision: Of the router.
             now: Seconds since the Unix epoch.
 
@@ -121,8 +125,6 @@ class SessionDelivery:
         """
         sid = port.sid
         assert sid is not None
-        if message.type == "response" and self._parked_actions.is_used and self._parked_actions.answered(message, sid):
-            return None
         judge = self.judge
         if judge is not None:
             refusal = judge(message, sid, port.roles, _domain_of(decision), now)
@@ -305,11 +307,13 @@ class SessionTraffic:
                 is_response = admitted.type == "response"
                 if admitted.type == "unsubscribe" or SUBSCRIPTION in (admitted.from_ if is_response else admitted.to):
                     self._follow(admitted, sid)
+                if is_response and self._delivery.answers_action(admitted, sid):
+                    continue
                 decision = self._flows.router.decide(admitted, sid, now)
                 refusal = self._delivery.perform(port, admitted, decision, now)
                 if refusal is not None:
                     self._not_taken(port, admitted, refusal, now)
-                elif type(decision) is Deliver or type(decision) is ToDomain:
+                elif not is_response and (type(decision) is Deliver or type(decision) is ToDomain):
                     self._flows.notice(port, admitted, decision)
             except PeerError as exc:
                 self._refuse(port, message, Refusal(exc.code))
@@ -339,6 +343,8 @@ class SessionTraffic:
                 return Refusal(Code.LOOP)
             followed.add(to)
             message = codec.with_recipient(message, to)
+            if message.type == "response" and self._delivery.answers_action(message, sid):
+                return None
             decision = self._flows.router.decide(message, sid, now)
             asked = self._delivery.perform(port, message, decision, now)
         return asked
@@ -375,7 +381,8 @@ class SessionTraffic:
             if admitted.type == "unsubscribe" or SUBSCRIPTION in (admitted.from_ if is_response else admitted.to):
                 self._follow(admitted, sid)
             decision = parked(admitted, here_only(self._flows.router.decide(admitted, sid, now, may_park=False)))
-            refusal = self._delivery.perform(port, admitted, decision, now)
+            is_taken = is_response and self._delivery.answers_action(admitted, sid)
+            refusal = None if is_taken else self._delivery.perform(port, admitted, decision, now)
         except PeerError as exc:
             entered.arrived(exc.code)
             raise

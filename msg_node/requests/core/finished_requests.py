@@ -37,6 +37,7 @@ class FinishedRequests:
         self._finished: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
         self.stored: set[int] = set()
+        self._stored_as: dict[tuple[str, str], int] = {}
         self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
 
     def __iter__(self) -> Iterator[FinishedRequest]:
@@ -60,6 +61,7 @@ class FinishedRequests:
         self._bytes += len(encoded)
         if finished.is_stored:
             self.stored.add(finished.number)
+            self._stored_as[finished.sender.domain, finished.request_id] = finished.number
         while len(self._finished) > FINISHED_REMEMBERED or self._bytes > FINISHED_BYTES:
             self._forget(next(iter(self._finished)))
 
@@ -85,9 +87,8 @@ class FinishedRequests:
         return len(old)
 
     def _forget(self, key: tuple[str, str]) -> None:
-        encoded = self._finished.pop(key)
-        self._bytes -= len(encoded)
-        finished = _decode(encoded)
-        if finished.is_stored:
-            self.stored.discard(finished.number)
-            self._journal.delete(Table.PARKED, row_key(finished.number))
+        self._bytes -= len(self._finished.pop(key))
+        number = self._stored_as.pop(key, None)
+        if number is not None:
+            self.stored.discard(number)
+            self._journal.delete(Table.PARKED, row_key(number))

@@ -238,9 +238,11 @@ class Inboxes:
     def _remove(self, entry: InboxEntry) -> None:
         del self._entries[entry.number]
         del self._of_request[entry.request_id]
-        for table in (self._of_owner, self._not_final):
-            _leave(table, entry)
-        _leave(self._unnotified, entry)
+        _leave(self._of_owner, entry)
+        if not entry.is_final:
+            _leave(self._not_final, entry)
+        if not entry.is_notified:
+            _leave(self._unnotified, entry)
         theirs: dict[int, InboxEntry] = self._of_owner.get(entry.owner, OrderedDict())
         runtime_key = entry.sender.runtime_key
         if not any(one.sender.runtime_key == runtime_key for one in theirs.values()):

@@ -51,8 +51,9 @@ class RecentResults:
         transaction = entry.transaction
         if not entry.has_own_id:
             transaction = (transaction[0], request.id, transaction[2])
-        self._forget(transaction)
         said, size_bytes = self._said, len(word.value) + sum(map(len, transaction))
+        if transaction in said:
+            self._forget(transaction)
         said[transaction] = _Said(entry.request_id, entry.sender, _digest(request), word, now, size_bytes)
         self._bytes += size_bytes
         while said:
@@ -71,9 +72,7 @@ class RecentResults:
         return (said.request_id, said.word) if is_same else None
 
     def _forget(self, transaction: _Transaction) -> None:
-        said = self._said.pop(transaction, None)
-        if said is not None:
-            self._bytes -= said.size_bytes
+        self._bytes -= self._said.pop(transaction).size_bytes
 
 
 def _digest(request: Message) -> bytes:

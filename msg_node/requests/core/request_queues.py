@@ -97,7 +97,7 @@ class RequestQueues:
         queue = self._queues[entry.queue]
         for place in (queue.waiting, queue.handed, queue.aside):
             place.pop(entry.number, None)
-        if not queue:
+        if not (queue.waiting or queue.handed or queue.aside):
             self._set_taker(entry.queue, queue, 0)
             del self._queues[entry.queue]
 
@@ -122,7 +122,7 @@ class RequestQueues:
             del found.waiting[entry.number]
             found.handed[entry.number] = entry
             entry.status = Status.DELIVERED
-        if taken:
+        if taken and found.taker != taker:
             self._set_taker(queue, found, taker)
         return taken
 
