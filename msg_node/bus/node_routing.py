@@ -171,7 +171,7 @@ class NodeRouting:
             await self._look_up(keys)
 
     async def _look_up(self, keys: Collection[str]) -> None:
-        names = {key: _names(key) for key in keys}
+        names = {key: names_above(key) for key in keys}
         self.look_ups += 1
         self._ended_meanwhile = set()
         try:
@@ -271,7 +271,7 @@ class NodeRouting:
                 self._awaited.forget(one)
 
 
-def _names(key: str) -> tuple[str, ...]:
+def names_above(key: str) -> tuple[str, ...]:
     """The addresses whose owner gets what is sent to a key, nearest first."""
     above: Iterable[str] = ancestors(key)
     runtime = runtime_part(key)

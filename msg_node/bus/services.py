@@ -209,6 +209,10 @@ class Services:
         """All service addresses, for operators."""
         return sorted(self._services)
 
+    def guard(self, key: str, over: Callable[[Service], Service]) -> None:
+        """Put something before the service of a canonical key; before anything runs."""
+        self._services[key] = over(self._services[key])
+
     def handle(self, message: Message, caller: int, *, now: float, seed: bytes) -> ServiceResult:
         """Serve one message to a service.
 

@@ -24,6 +24,8 @@ _ADDRESSES: Final = _OF_EACH.format(kind="addresses", member="sid")
 _SUBSCRIPTIONS: Final = _OF_EACH.format(kind="subscriptions", member="sid")
 _THINGS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
+_POLICIES: Final = """SELECT key, row FROM trapezoid_row WHERE node = %s AND kind = 'object_policies'
+    AND digest IN (SELECT sha256(wanted.key) FROM unnest(%b::bytea[]) AS wanted (key))"""
 _LEASES: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'qos_leases' ORDER BY number"
 _ALL_LEASES: Final = """SELECT row FROM trapezoid_row
     WHERE node IN (SELECT name FROM trapezoid_node) AND kind = 'qos_leases'"""
@@ -62,6 +64,13 @@ class StoredSessions:
                 connection.execute(_SUBSCRIPTIONS, numbers),
             )
             return [row for (row,) in addresses.fetchall()], [row for (row,) in subscriptions.fetchall()]
+
+    def policies(self, node: str, objects: Collection[str]) -> dict[str, bytes]:
+        """Rows of policies that were named for objects, by canonical key of the object. Raises EngineError."""
+        keys = [one.encode() for one in objects]
+        with self._engine.transaction() as connection:
+            found = connection.execute(_POLICIES, (node, keys)).fetchall()
+        return {key.decode(): row for key, row in found}
 
     def leases(self, node: str) -> list[bytes]:
         """Rows of all reservations of a node, which are few. Raises EngineError."""

@@ -60,9 +60,16 @@ class PolicyDocuments:
     def connect(self, on_change: Callable[[], None]) -> None:
         """Have somebody hear when another policy counts; documents that were named before are read now."""
         self.on_change = self._documents.on_read = on_change
+        self._names.on_arrival = self._arrived
         on_change()
         for address in self._names:
             self._documents.find(address, "")
+
+    def _arrived(self, rows: Iterable[PolicyNameRow]) -> None:
+        """A session came from another node with objects that have policies: they count at once."""
+        self.on_change()
+        for row in rows:
+            self._documents.find(row.document, row.by)
 
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         """See `middleware.Step`."""
@@ -152,11 +159,11 @@ class PolicyDocuments:
         """The addresses that a message is for, subscribes to, or asks the twin for."""
         yield message.to_key
         if message.type in self._services.get(message.to_key, ()):
-            yield from _named(message)
+            yield from named_addresses(message)
 
 
-def _named(message: Message) -> Iterator[str]:
-    """What a request names, in all forms that services read; what they cannot read, they refuse."""
+def named_addresses(message: Message) -> Iterator[str]:
+    """Canonical keys that a request names, in all forms that services read; what they cannot read, they refuse."""
     try:
         members = codec.body_members(message.body)
     except PeerError:

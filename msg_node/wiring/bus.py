@@ -13,6 +13,7 @@ from msg_node.admin.core.pep_service import pep_service
 from msg_node.bus.announcements import Announcements
 from msg_node.bus.bus import Bus, BusOptions, Judges, make_bus
 from msg_node.bus.delivery_of_nodes import DELIVERY_OF_NODES, DeliveryOfNodes
+from msg_node.bus.policies_of_nodes import OBJECTS_OF_NODES, PoliciesOfNodes, guarded_services
 from msg_node.bus.recorder import Recorder
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
 from msg_node.bus.send_queues import SendQueues
@@ -96,6 +97,8 @@ def build_bus(
     of_nodes = None if cluster is None else ServicesOfNodes(state, cluster)
     answered_anywhere = {} if of_nodes is None else of_nodes.by_key
     services = _build_services(foundation, decisions, backends, inventory, permit_guest, answered_anywhere)
+    if of_nodes is not None and backends.documents is not None:
+        of_nodes.guard(services, steps.gate)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
@@ -119,6 +122,9 @@ class ServicesOfNodes:
         self._registries = RegistriesOfNodes(questions, RegistryService(state))
         self._twins = TwinsOfNodes(questions, TwinService(state, state.delivery.queues))
         self._delivery = DeliveryOfNodes(questions, DeliveryService(state), state.take_changes, cluster.unreachable)
+        self._domains = state.domains
+        self.policies = PoliciesOfNodes(cluster.identity.node, state, questions, cluster.directory)
+        """Before services that answer here about objects of other nodes, once `guard` has put them there."""
         self.by_key: dict[str, Service] = {}
         """The services by canonical key."""
         for domain in state.domains:
@@ -126,10 +132,17 @@ class ServicesOfNodes:
             self.by_key[f"domain://msg-node.{domain}/twin"] = self._twins.service
             self.by_key[f"domain://msg-node.{domain}/delivery"] = self._delivery.service
 
+    def guard(self, services: Services, gate: LocalGate) -> None:
+        """Have policies of objects at other nodes asked, and answer theirs; once, before anything runs."""
+        self.policies.objects = gate
+        for key in guarded_services(self._domains):
+            services.guard(key, self.policies.over)
+
     def connect(self, bus: Bus) -> None:
         """Have the other nodes asked; once, before anything runs."""
         bus.inquiries.connect(REGISTRIES_OF_NODES, self._registries.ask)
         bus.inquiries.connect(TWINS_OF_NODES, self._twins.ask)
+        bus.inquiries.connect(OBJECTS_OF_NODES, self.policies.ask)
         bus.inquiries.connect(DELIVERY_OF_NODES, self._delivery.ask)
         self._delivery.effects = bus.effects
 

@@ -40,6 +40,7 @@ from msg_node.kernel.node_figures import NodeFigures
 from msg_node.kernel.session import SessionRow
 from msg_node.node_state import NodeState
 from msg_node.qos.core.leases import Lease
+from msg_node.registries.core.policy_names import PolicyNameRow
 from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.session_service import OpenRefusedError
 from msg_node.wiring.cluster import HeldName
@@ -186,13 +187,18 @@ class SessionsOfTheDead:
         for raw in self._stored.leases(node) if chosen else ():
             lease = msgspec.json.decode(raw, type=Lease)
             reserved[lease.sid].append(lease)
-        claims = self._stored.claims([canonical_key(one.url) for of_session in owned.values() for one in of_session])
+        objects = [canonical_key(one.url) for of_session in owned.values() for one in of_session]
+        claims = self._stored.claims(objects)
+        named: defaultdict[int, dict[str, PolicyNameRow]] = defaultdict(dict)
+        for key, raw in (self._stored.policies(node, objects) if objects else {}).items():
+            policy = msgspec.json.decode(raw, type=PolicyNameRow)
+            named[policy.sid][key] = policy
         for wanted in together:
             if (row := wanted.row) is not None:
                 whole = self._whole(node, row, owned[row.sid], heard[row.sid])
                 of_whole = {key: claims[key] for key in whole.keys if key in claims}
-                leases = tuple(reserved[row.sid])
-                wanted.found = msgspec.structs.replace(whole, claims=of_whole, leases=leases)
+                leases, policies = tuple(reserved[row.sid]), named[row.sid]
+                wanted.found = msgspec.structs.replace(whole, claims=of_whole, leases=leases, policies=policies)
 
     def _whole(
         self, node: str, row: SessionRow, owned: Sequence[OwnedRow], heard: Sequence[SubscriptionRow]

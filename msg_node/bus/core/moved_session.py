@@ -2,9 +2,9 @@
 
 The node that has it decides whether a runtime that asks for it at another node has a right to it, by the rules that it
 has for itself. Then it gives the session away and ends its own. The other node takes it in as parked, so that all that
-follows is as after a lost connection. The things of
-its agents go along, and their values come anew, and so do its reservations at a QoS broker. Registry entries do not
-move: a runtime registers anew.
+follows is as after a lost connection. The things of its agents go along, and their values come anew; so do its
+reservations at a QoS broker, and the policies that it has named for its objects. Registry entries do not move: a
+runtime registers anew.
 
 Source: message specification, section 5.1.
 """
@@ -24,6 +24,7 @@ from msg_node.kernel.proof import Proven
 from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.session import OpenRefused, Session, SessionRow
 from msg_node.qos.core.leases import Lease
+from msg_node.registries.core.policy_names import PolicyNameRow
 from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.transitions import contest
 from protofly.address import canonical_key
@@ -52,7 +53,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session with what it holds. The numbers in its rows are those of the node that it comes from.
 
-    `claims`: those of its addresses by key, as node and epoch, if they were looked up with it.
+    `policies`: of its objects, by canonical key. `claims`: those of its addresses by key, as node and epoch, if they
+    were looked up with it.
     """
 
     session: SessionRow
@@ -60,6 +62,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     subscriptions: tuple[SubscriptionRow, ...] = ()
     things: tuple[ThingRow, ...] = ()
     leases: tuple[Lease, ...] = ()
+    policies: dict[str, PolicyNameRow] = {}
     claims: dict[str, tuple[str, int]] = {}
 
     @property
@@ -76,6 +79,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
             self,
             addresses=tuple([row for row in self.addresses if canonical_key(row.url) not in lost]),
             subscriptions=tuple([row for row in self.subscriptions if not is_below_any(row.key, lost)]),
+            policies={key: row for key, row in self.policies.items() if key not in lost},
         )
 
 
@@ -131,6 +135,7 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
         subscriptions=tuple(subscriptions),
         things=tuple(taken),
         leases=tuple(state.leases.of_session(sid)),
+        policies=state.policy_names.of_session(sid),
     )
 
 
@@ -162,5 +167,8 @@ def move_in(state: BusTables, moved: MovedSession, *, now: float) -> list[Change
         key = canonical_key(thing.url)
         if agent_of(key) in held and state.twin.adopt(key, thing):
             changes.append(Change(Table.TWIN_THINGS, key, thing))
+    named = {key: row for key, row in moved.policies.items() if key in held}
+    for key, row in state.policy_names.move_in(named, sid).items():
+        changes.append(Change(Table.OBJECT_POLICIES, key, row))
     leases = state.leases.move_in(moved.leases, sid)
     return changes + [Change(Table.QOS_LEASES, lease.name, lease) for lease in leases]

@@ -8,6 +8,7 @@ from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.list_marks import ListMarks
 from msg_node.kernel.restrictions import Restrictions
 from msg_node.qos.core.leases import Leases
+from msg_node.registries.core.policy_names import PolicyNames
 from msg_node.registries.core.registry import DomainRegistry
 from msg_node.registries.core.twin import Twin
 from msg_node.registries.core.user_places import LocalUsers
@@ -56,6 +57,10 @@ class BusTables(AddressTables, Protocol):
     @property
     def push(self) -> PushTargets:
         """Push subscriptions."""
+
+    @property
+    def policy_names(self) -> PolicyNames:
+        """Policies that owners have named for their objects."""
 
     @property
     def restrictions(self) -> Restrictions:

@@ -7,7 +7,7 @@ counts as long as the session that gave it owns the object. Source: message spec
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -33,6 +33,9 @@ class PolicyNames:
     Args:
         journal: Where changes are collected.
         owner: Gives the session that owns a canonical key.
+
+    Attributes:
+        on_arrival: Called with what a session of another node brought along.
     """
 
     def __init__(self, journal: Journal, owner: Callable[[str], int | None]) -> None:
@@ -41,6 +44,7 @@ class PolicyNames:
         self._rows: dict[str, PolicyNameRow] = {}
         self._of_session: Counter[int] = Counter()
         self._of_document: Counter[str] = Counter()
+        self.on_arrival: Callable[[Iterable[PolicyNameRow]], None] = _ignore
 
     def __len__(self) -> int:
         """The number of objects with a policy, and of those that lost their owner since they were looked at last."""
@@ -80,18 +84,40 @@ class PolicyNames:
 
     def forget(self, object_key: str) -> None:
         """An object is no more, or has no policy any more."""
+        if self._remove(object_key):
+            self._journal.delete(Table.OBJECT_POLICIES, object_key)
+
+    def _remove(self, object_key: str) -> bool:
         row = self._rows.pop(object_key, None)
         if row is None:
-            return
+            return False
         self._of_session -= Counter((row.sid,))  # what is 0 is not kept
         self._of_document -= Counter((row.document,))
-        self._journal.delete(Table.OBJECT_POLICIES, object_key)
+        return True
 
     def end_session(self, sid: int) -> None:
         """A session owns nothing any more."""
         if self._of_session[sid]:
             for key in [key for key, row in self._rows.items() if row.sid == sid]:
                 self.forget(key)
+
+    def of_session(self, sid: int) -> dict[str, PolicyNameRow]:
+        """What a session has named, by canonical key of the object."""
+        return {key: row for key, row in self._rows.items() if row.sid == sid} if self._of_session[sid] else {}
+
+    def move_in(self, rows: Mapping[str, PolicyNameRow], sid: int) -> dict[str, PolicyNameRow]:
+        """Take over what a session of another node has named, which is this one here; the caller stores the result.
+
+        All of it, whatever the bounds are: it was within those of the other node, and an object without its policy
+        would be open.
+        """
+        moved = {key: msgspec.structs.replace(row, sid=sid) for key, row in rows.items()}
+        for key, row in moved.items():
+            self._remove(key)
+            self._insert(key, row)
+        if moved:
+            self.on_arrival(moved.values())
+        return moved
 
     def restore(self, rows: Rows, *, sids: Collection[int]) -> None:
         """Take over what was stored; what belongs to no session is deleted.
@@ -114,3 +140,7 @@ class PolicyNames:
         self._rows[object_key] = row
         self._of_session[row.sid] += 1
         self._of_document[row.document] += 1
+
+
+def _ignore(_rows: Iterable[PolicyNameRow]) -> None:
+    """Nobody reads documents here."""

@@ -7,8 +7,11 @@ import pytest
 
 from msg_node.bus.core import moved_session
 from msg_node.bus.core.moved_session import Asked, find_wanted, let_go, may_have, move_in, move_out
+from msg_node.kernel.changes import Change, Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.session import OpenRefused, Session
+from msg_node.registries.core import policy_names
+from msg_node.registries.core.policy_names import PolicyNameRow, PolicyNames
 from protofly.errors import Code
 from tests.support.runtime_rig import runtime_address
 from tests.support.state_rig import DOMAIN, SM, StateRig
@@ -110,9 +113,32 @@ def test_a_session_arrives_without_the_addresses_that_are_somebody_else_s_by_now
     rig, session = a_session(has_proof=False, is_live=True)
     one, other, far = f"comm://{DOMAIN}/one", f"comm://{DOMAIN}/other", "comm://beta.example/x/changes"
     rig.reply(session.sid, SM, "subscribe", {"resources": [one, other, far, f"{one}/changes", f"{other}/changes"]})
+    for key in (one, other):
+        rig.state.policy_names.name(key, PolicyNameRow("policy", ANA, session.sid))
     moved = move_out(rig.state, session)
     assert moved.with_only({one, other, ANA}) == moved
     left = moved.with_only({other})
+    assert {*left.policies} == {other}
     assert [row.url for row in left.addresses] == [other]
     assert {row.key for row in left.subscriptions} == {other, f"{other}/changes", far}
     assert left.session == moved.session
+    there = StateRig()
+    changes = move_in(there.state, left, now=there.now)
+    row = there.state.policy_names.find(other)
+    assert row is not None
+    assert (row.document, row.sid, there.state.policy_names.find(one)) == ("policy", 1, None)
+    assert Change(Table.OBJECT_POLICIES, other, row) in changes
+
+
+def test_policies_that_move_in_are_taken_whatever_the_bounds_are_and_read_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(policy_names, "OBJECT_POLICIES", 1)
+    names = PolicyNames(Journal(), lambda key: {"a": 1, "b": 7, "c": 7}.get(key))
+    names.name("a", PolicyNameRow("policy", "by", 1))
+    arrived: list[PolicyNameRow] = []
+    names.on_arrival = arrived.extend
+    moved = {key: PolicyNameRow(f"policy-{key}", "by", 3) for key in "bc"}
+    assert names.move_in(moved, 7) == {key: PolicyNameRow(f"policy-{key}", "by", 7) for key in "bc"}
+    assert [row.document for row in arrived] == ["policy-b", "policy-c"]
+    assert (len(names), {*names.of_session(7)}, names.of_session(3)) == (3, {"b", "c"}, {})

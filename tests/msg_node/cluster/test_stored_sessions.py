@@ -10,6 +10,7 @@ from msg_node.cluster.stored_sessions import _ADDRESSES, _BROUGHT_BACK, StoredSe
 from msg_node.kernel.changes import Table
 from msg_node.kernel.session import SessionRow
 from msg_node.qos.core.leases import Amounts, Lease
+from msg_node.registries.core.policy_names import PolicyNameRow
 from msg_node.registries.core.twin import ThingRow
 from msg_node.storage.engine import Engine
 from tests.support.postgres import Postgres, held_rows
@@ -120,6 +121,25 @@ def test_what_a_node_has_reserved_and_what_is_claimed_is_read_for_another_one(po
         assert [msgspec.json.decode(row, type=Lease) for row in stored.leases("n1")] == [lease]
         assert stored.leases("n2") == []
         assert stored.claims([HELD, FREE]) == {HELD: ("n1", 7)}
+    finally:
+        stored.close()
+        for one in rows.values():
+            one.close()
+
+
+def test_the_policies_of_objects_are_found_by_object_and_node(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    rows = {name: held_rows(options, name) for name in ("n1", "n2")}
+    named = {f"comm://a.example/{number}": PolicyNameRow("policy", "by", number) for number in range(3)}
+    rows["n1"].commit({Table.OBJECT_POLICIES: dict(named), Table.ADDRESSES: {HELD: OwnedRow(1, HELD, Origin.CLAIMED)}})
+    stored = StoredSessions(Engine(options))
+    try:
+        wanted = ["comm://a.example/1", "comm://a.example/2", "comm://a.example/9", HELD]
+        found = stored.policies("n1", wanted)
+        assert {key: msgspec.json.decode(row, type=PolicyNameRow) for key, row in found.items()} == {
+            key: named[key] for key in wanted[:2]
+        }
+        assert stored.policies("n2", wanted) == {}
     finally:
         stored.close()
         for one in rows.values():
