@@ -6,9 +6,8 @@ import hashlib
 from pathlib import Path
 
 import msgspec
-import pyarrow.parquet as pq
 
-from benchmarks.synth.truth import CASES_NAME, TRUTH_NAME, Case, Truth
+from benchmarks.synth.truth import Truth
 from interop.lab.spool import lines_of
 from protofly.record_segments import sealed_suffix
 from protofly.records import RECORD_TYPES, Kind, Record, SegmentManifest, decode_manifest
@@ -44,10 +43,3 @@ def readable(spool: Path, kind: Kind, truth: Truth) -> list[Record]:
 def file_sha256(path: Path) -> str:
     """Hash of a whole file."""
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def load_truth(folder: Path) -> Truth:
-    """What `Truth.save` wrote."""
-    truth = msgspec.json.decode((folder / TRUTH_NAME).read_bytes(), type=Truth)
-    truth.case_list = [Case(**row) for row in pq.read_table(folder / CASES_NAME).to_pylist()]
-    return truth

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
+from benchmarks.synth.fault_table import read_truth
 from benchmarks.synth.run import synth
 from benchmarks.synth.truth import Truth
 from benchmarks.synth.world import SynthOptions
@@ -16,7 +17,7 @@ from policy.core.engine import Effect
 from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import DecisionRecord, Kind, LinkEvent, MessageRecord, PolicyEvent, StubEvent
-from tests.pipeline.synth_reading import file_sha256, load_truth, manifests, readable, records_in
+from tests.pipeline.synth_reading import file_sha256, manifests, readable, records_in
 from tests.support.replayed import facts_of
 
 OPTIONS = SynthOptions(rows=12_000, domains=10, seed=7)
@@ -204,7 +205,7 @@ def test_nodes_record_their_policies_and_sum_their_stubs_up(made: tuple[Path, Tr
 
 def test_truth_survives_its_files(made: tuple[Path, Truth]) -> None:
     out, truth = made
-    assert load_truth(out) == truth
+    assert read_truth(out) == truth
 
 
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(made: tuple[Path, Truth], tmp_path: Path) -> None:

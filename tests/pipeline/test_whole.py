@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from benchmarks.synth.fault_table import SEGMENT_FINDINGS, as_markdown, fault_rows
 from benchmarks.synth.run import synth
 from benchmarks.synth.truth import Flip, SegmentFault, Truth
 from benchmarks.synth.world import SynthOptions
@@ -35,18 +36,6 @@ from protofly.record_segments import SEALED_SUFFIXES
 
 pytestmark = [pytest.mark.spark, pytest.mark.long]
 
-FINDING_OF = {
-    "copy": ("copy", "copy"),
-    "reused-number": ("rejected", "reused"),
-    "renumbered": ("rejected", "overlap"),
-    "torn": ("rejected", "torn"),
-    "truncated": ("rejected", "truncated"),
-    "bit-flipped": ("rejected", "hash"),
-    "bad-signature": ("rejected", "signature"),
-    "lying-manifest": ("rejected", "count"),
-    "unknown-version": ("rejected", "schema"),
-}
-"""Verdict and finding for each fault; of `gap` and `late` there is no manifest."""
 HOUR_US = 3_600_000_000
 
 
@@ -129,13 +118,13 @@ def test_each_tampered_segment_gets_its_verdict_and_no_other_is_refused(whole: W
         if fault.fault in {"gap", "late"}:
             assert fault.path not in by_path, fault
             continue
-        verdict, finding = FINDING_OF[fault.fault]
+        verdict, finding = SEGMENT_FINDINGS[fault.fault]
         is_copy = fault.fault == "copy"
         row = by_number[fault.node, fault.boot, fault.segno, verdict] if is_copy else by_path[fault.path]
         assert (row["verdict"], row["findings"]) == (verdict, [finding]), fault
         refused.discard(str(row["path"]))
     assert not refused
-    assert {fault.fault for fault in whole.truth.segments} == {*FINDING_OF, "gap", "late"}
+    assert {fault.fault for fault in whole.truth.segments} == {*SEGMENT_FINDINGS, "gap", "late"}
 
 
 def test_what_is_missing_in_between_is_reported(whole: Whole) -> None:
@@ -222,6 +211,11 @@ def test_every_clock_is_found_within_its_bound(whole: Whole) -> None:
     assert len({row["hour_us"] for row in offsets}) > 20
     # Nobody takes what that one sends, so nothing comes back from which its clock could be read.
     assert {row["domain"] for row in offsets} == set(true_us) - {"spam.example"}
+
+
+def test_the_table_of_faults_in_the_documentation_is_that_of_this_run(whole: Whole) -> None:
+    page = (Path(__file__).parents[2] / "docs/pipeline-faults.md").read_text(encoding="utf-8")
+    assert as_markdown(fault_rows(whole.truth, whole.lake)) in page
 
 
 def test_the_report_is_written_and_the_run_says_what_is_gravest(whole: Whole) -> None:
