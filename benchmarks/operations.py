@@ -63,6 +63,8 @@ BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "policy withdraw": {"proposal": "none"},
     "peer block": {"domain": _OTHER, "for": 60.0, "reason": "a benchmark"},
     "peer unblock": {"domain": _OTHER},
+    "peer retrust": {"domain": _OTHER, "fingerprint": "A" * 43},
+    "peer forget": {"domain": _OTHER},
     "peer close": {"domain": _OTHER},
     "peer refresh": {"domain": _OTHER},
     "kick": {"runtime": _NOBODY, "ban": 60.0},

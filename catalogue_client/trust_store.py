@@ -15,7 +15,6 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -100,7 +99,7 @@ class TrustStore:
         if row is None:
             return None
         state, mac = row
-        if not hmac.compare_digest(mac, self._mac(domain, state)):
+        if not hmac.compare_digest(mac, _mac_of(self._key, domain, state)):
             raise PeerError(Code.CACHE_TAMPERED, "the trust marks were changed by someone else", domain=domain)
         try:
             return msgspec.json.decode(state, type=TrustState)
@@ -182,11 +181,15 @@ class TrustStore:
             What was remembered before, None when that was nothing or unreadable. `forget` brings it back until a root
             of the named key set was accepted.
         """
+        return await trio.to_thread.run_sync(self.retrust_now, domain, fingerprint)
+
+    def retrust_now(self, domain: str, fingerprint: str) -> TrustState | None:
+        """Do as `retrust`, and block meanwhile."""
         try:
             before = self.load(domain)
         except PeerError:
             before = None
-        await trio.to_thread.run_sync(partial(self._write, retrusted(before, domain, fingerprint), is_decided=True))
+        self._write(retrusted(before, domain, fingerprint), is_decided=True)
         return before
 
     async def forget(self, domain: str) -> TrustState | None:
@@ -198,6 +201,10 @@ class TrustStore:
         Raises:
             HostError: NOT_REGISTERED when nothing is remembered, or STORAGE.
         """
+        return await trio.to_thread.run_sync(self.forget_now, domain)
+
+    def forget_now(self, domain: str) -> TrustState | None:
+        """Do as `forget`, and block meanwhile."""
         try:
             state = self.load(domain)
         except PeerError:
@@ -205,9 +212,11 @@ class TrustStore:
         if state is None and domain not in self.domains():
             raise HostError(Code.NOT_REGISTERED, f"nothing is remembered of {domain}")
         if state is not None and state.replaced is not None:
-            await self.replace(state, state.replaced)
+            self.replace_now(state, state.replaced)
             return state.replaced
-        await trio.to_thread.run_sync(self._delete, domain)
+        with self._transaction() as database:
+            database.execute("DELETE FROM trust WHERE domain = ?", (domain,))
+            _decide(database, domain, time.time())
         return None
 
     async def approve(self, domain: str, name: str) -> None:
@@ -229,14 +238,9 @@ class TrustStore:
                 _decide(database, state.domain, time.time())
         self.on_saved(state)
 
-    def _delete(self, domain: str) -> None:
-        with self._transaction() as database:
-            database.execute("DELETE FROM trust WHERE domain = ?", (domain,))
-            _decide(database, domain, time.time())
-
     def _insert(self, database: sqlite3.Connection, state: TrustState) -> None:
         raw = msgspec.json.encode(state)
-        row = (state.domain, raw, self._mac(state.domain, raw))
+        row = (state.domain, raw, _mac_of(self._key, state.domain, raw))
         database.execute("INSERT OR REPLACE INTO trust (domain, state, mac) VALUES (?, ?, ?)", row)
 
     @contextlib.contextmanager
@@ -254,8 +258,9 @@ class TrustStore:
         except sqlite3.Error as error:
             raise HostError(Code.STORAGE, f"trust store: {error}") from error
 
-    def _mac(self, domain: str, state: bytes) -> bytes:
-        return hmac.digest(self._key, domain.encode() + b"\0" + state, "sha256")
+
+def _mac_of(key: bytes, domain: str, state: bytes) -> bytes:
+    return hmac.digest(key, domain.encode() + b"\0" + state, "sha256")
 
 
 def _decided_at(connection: sqlite3.Connection, domain: str) -> float:

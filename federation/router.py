@@ -250,6 +250,7 @@ class Federation:
         if link is None or self._nursery is None:
             return False
         link.scope.cancel()
+        link.machine.refusal = link.machine.last_code = None  # what comes now waits for the new start
         link.scope = trio.CancelScope()
         self._nursery.start_soon(self._run_link, link)
         link.need.arise()

@@ -340,6 +340,7 @@ def _administered(node: Node) -> Administered:
         recipients=node.steps.gate.decisions.recipients,
         resolver=node.resolver,
         trust_store=node.trust.store,
+        pins=node.trust.pins,
         documents=node.trust.documents,
         log=node.log,
         levels=node.levels,

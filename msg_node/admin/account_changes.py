@@ -114,7 +114,7 @@ async def _user(node: Administered, arguments: Arguments) -> LocalUser:
 async def _hash(cost: HashCost, arguments: Arguments) -> str:
     password = str(arguments["password"])
     if not is_acceptable(password):
-        raise PeerError(Code.BAD_BODY, "a password has at least 8 bytes, and at most 512")
+        raise PeerError(Code.BAD_BODY, "a password has 8 to 1024 bytes")
     return await trio.to_thread.run_sync(cost.hash, password, limiter=_HASHES_AT_ONCE)
 
 

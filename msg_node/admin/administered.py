@@ -31,6 +31,7 @@ from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
 from policy.core.model import Recipients
 from protofly.records import Record
+from stubs_cache.stub_pins import StubPins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,7 @@ class Administered:
         recipients: Gives its gates the facts about recipients.
         resolver: Finds other domains.
         trust_store: What is stored about other domains.
+        pins: Digests of stubs that the operator chose for other domains.
         documents: What other domains publish.
         log: The last lines of its log.
         levels: Levels of loggers that hold for a time.
@@ -79,6 +81,7 @@ class Administered:
     recipients: Recipients | None
     resolver: Resolver
     trust_store: TrustStore
+    pins: StubPins
     documents: DomainDocuments
     log: LogTail
     levels: LogLevels

@@ -28,6 +28,7 @@ from msg_node.admin import (
     policy_changes,
     quarantine_changes,
     recording_changes,
+    trust_changes,
     views,
 )
 from msg_node.admin.administered import Administered
@@ -113,7 +114,7 @@ _WAITING_PLANNERS: Final = {**_OF_POLICIES, **account_changes.PLANNERS, **_OF_FI
 _RECORDED: Final = frozenset({"quarantine show"})
 """Questions that are recorded: they show what messages say."""
 _BY_CREDENTIAL: Final = policy_changes.PLANNERS_BY_CREDENTIAL
-_PLANNERS: Final = {**changes.PLANNERS, **recording_changes.PLANNERS}
+_PLANNERS: Final = {**changes.PLANNERS, **recording_changes.PLANNERS, **trust_changes.PLANNERS}
 
 
 class Administration:

@@ -123,6 +123,8 @@ def close_links(node: Administered, arguments: Arguments, _by: str) -> Plan:
 def refresh(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Ask a domain for its documents now; start its stub anew unless its link is up."""
     domain = str(arguments["domain"])
+    if any(one.covers(domain) for one in node.state.restrictions.of(Restricted.PEER)):
+        raise PeerError(Code.DOMAIN_BLOCKED, f"{domain} is blocked here: nothing is asked of it before `peer unblock`")
     link = next((one for one in node.federation.links if one.domain == domain), None)
 
     is_live = link is not None and link.is_live
@@ -190,7 +192,10 @@ def _runtime_key(arguments: Arguments) -> str:
 def drain_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """End the running stub of a domain in good order."""
     link = _link_of(node, arguments)
-    return Plan({"state": link.stub.state, "worker_pid": link.stub.worker_pid}, {"state": "draining"}, link.need.recall)
+    before = {"state": link.stub.state, "worker_pid": link.stub.worker_pid}
+    is_running = link.stub.worker_pid is not None
+    after = "draining" if is_running else "not running; the next message starts it"
+    return Plan(before, {"state": after}, link.need.recall)
 
 
 def restart_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
@@ -217,7 +222,8 @@ def allow_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
 def approve_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let versions of the stub of a domain run that were held, or have failed here."""
     state, domain = _trust_in(node, arguments), str(arguments["domain"])
-    held = {name: update.excess for name, update in state.held.items()}
+    wanted = str(arguments.get("stub", ""))
+    held = {name: update.excess for name, update in state.held.items() if wanted in ("", name)}
     if not held and not state.failed_modules:
         raise PeerError(Code.NOT_REGISTERED, f"no version of the stub of {domain} is held or has failed here")
     following = readmitted(state)
@@ -227,8 +233,9 @@ def approve_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
     def store() -> None:
         node.trust_store.replace_now(state, following)
 
+    left = {name: update.excess for name, update in following.held.items()}
     before = {"held": held, "failed": state.failed_modules}
-    return Plan(before, {"held": {}, "failed": {}}, partial(_look_at_versions, node, domain), store)
+    return Plan(before, {"held": left, "failed": {}}, partial(_look_at_versions, node, domain), store)
 
 
 def roll_back_stub(node: Administered, arguments: Arguments, by: str) -> Plan:
@@ -325,6 +332,9 @@ def drain(node: Administered, _arguments: Arguments, _by: str) -> Plan:
 def log_level(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Set the level of a logger for a time."""
     logger, level = str(arguments.get("logger", "")), str(arguments["level"])
+    if logger not in node.levels.loggers():
+        known = ", ".join(filter(None, node.levels.loggers()))
+        raise PeerError(Code.NOT_REGISTERED, f"there is no logger {logger!r}; there are: {known}")
     until = time.time() + float(arguments.get("for", LEVEL_SECONDS))
     before = {"logger": logger, "level": node.levels.level_of(logger)}
     after = {"logger": logger, "level": level, "until": until}

@@ -11,6 +11,11 @@ class LogLevels:
     def __init__(self) -> None:
         self._before: dict[str, tuple[int, float]] = {}
 
+    def loggers(self) -> list[str]:
+        """The names of all loggers that something writes to; "" is the root of all."""
+        found = logging.Logger.manager.loggerDict.items()
+        return ["", *sorted(name for name, one in found if isinstance(one, logging.Logger))]
+
     def level_of(self, logger: str) -> str:
         """Return the level in force of a logger; "" is the root of all."""
         return logging.getLevelName(logging.getLogger(logger).getEffectiveLevel()).lower()

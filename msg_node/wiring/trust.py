@@ -37,6 +37,7 @@ class Trust:
         provider: Verified stubs of other domains.
         aliases: Further names of other domains.
         identity: Proves our domains, and verifies the proofs of others.
+        pins: Digests of stubs that the operator chose.
         chosen: What the settings say about single stubs.
         terms: What they say about the links of single domains.
     """
@@ -46,6 +47,7 @@ class Trust:
     provider: StubProvider
     aliases: Aliases
     identity: Identity
+    pins: StubPins
     chosen: ChosenStubs
     terms: PeerTerms
 
@@ -79,9 +81,10 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         aliases=aliases,
     )
     documents.notify_renewed(identity.documents_renewed)
+    pins = StubPins(settings.node.data_dir / "pinned_stubs", secret=foundation.secret)
     chosen = ChosenStubs(
         stub_choices(settings),
-        StubPins(settings.node.data_dir / "pinned_stubs", secret=foundation.secret),
+        pins,
         check=check_configuration,
         scripts=CatalogueScripts(client, cache, interpreter_file()),
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
@@ -93,6 +96,7 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         provider=provider,
         aliases=aliases,
         identity=identity,
+        pins=pins,
         chosen=chosen,
         terms=peer_terms(settings),
     )

@@ -127,7 +127,7 @@ async def admin_rig(
         trio.open_nursery() as nursery,
     ):
         federation = SimpleNamespace(links=(), open_lasting=lambda: None, hosted_stubs=tuple)
-        nothing = dict.fromkeys(("recipients", "resolver", "trust_store", "documents", "plan_reload"))
+        nothing = dict.fromkeys(("recipients", "resolver", "trust_store", "pins", "documents", "plan_reload"))
         parts: Any = {"federation": federation, "proposals": rig.state.proposals, **nothing}
         made_identity[0].connect(rig.bus)
         await nursery.start(made_identity[0].run)

@@ -160,10 +160,12 @@ def client_list(
 
 
 @app.command()
-def latencies(config: Config, json: Json = False) -> None:
+def latencies(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
     """List messages of the last five minutes to other domains: counts, and times in milliseconds."""
     columns = ("domain", "arrived", "failed", "queue_p99_ms", "stub_p99_ms", "acknowledgement_p50_ms")
-    _list(config, "latencies", {"limit": 1000}, (*columns, "acknowledgement_p99_ms"), as_json=json)
+    _list(config, "latencies", _page(where, limit, after), (*columns, "acknowledgement_p99_ms"), as_json=json)
 
 
 @app.command()
@@ -172,10 +174,11 @@ def denials(
     domain: Annotated[str, typer.Option("--domain", help="Only those of this domain.")] = "",
     where: Where = "",
     limit: Limit = DEFAULT_ROWS,
+    after: After = 0,
     json: Json = False,
 ) -> None:
     """List the last messages that gates did not let pass, newest first."""
-    arguments = {**_page(where, limit, 0), **({"domain": domain} if domain else {})}
+    arguments = {**_page(where, limit, after), **({"domain": domain} if domain else {})}
     _list(config, "denials", arguments, ("time", "gate", "from", "to", "type", "code", "rule", "msg_id"), as_json=json)
 
 
@@ -215,22 +218,34 @@ def policy_proposals(
 
 
 @app.command()
-def alarms(config: Config, json: Json = False) -> None:
+def alarms(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
     """List the alarms that are raised, oldest first."""
-    _list(config, "alarms", {}, ("alarm", "subject", "since", "value", "meaning", "detail"), as_json=json)
+    _list(
+        config,
+        "alarms",
+        _page(where, limit, after),
+        ("alarm", "subject", "since", "value", "meaning", "detail"),
+        as_json=json,
+    )
 
 
 @node_recordings.app.command("list")
-def recordings(config: Config, json: Json = False) -> None:
+def recordings(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
     """List the recordings of the node, oldest first."""
     columns = ("file", "state", "written_bytes", "messages", "left_out", "seconds", "ends_after_seconds", "by")
-    _list(config, "recordings", {}, columns, as_json=json)
+    _list(config, "recordings", _page(where, limit, after), columns, as_json=json)
 
 
 @app.command()
-def quotas(config: Config, json: Json = False) -> None:
+def quotas(
+    config: Config, where: Where = "", limit: Limit = DEFAULT_ROWS, after: After = 0, json: Json = False
+) -> None:
     """Show the bounds of the node, and how much of each is taken."""
-    _list(config, "quotas", {}, ("bound", "taken", "most", "share"), as_json=json)
+    _list(config, "quotas", _page(where, limit, after), ("bound", "taken", "most", "share"), as_json=json)
 
 
 @app.command()
@@ -280,10 +295,11 @@ def log(
     level: Annotated[str, typer.Option("--level", help="Only lines of this level and above.")] = "",
     where: Where = "",
     limit: Limit = DEFAULT_ROWS,
+    after: After = 0,
     json: Json = False,
 ) -> None:
     """Show the last lines of the log of a running node, newest first."""
-    arguments = {**_page(where, limit, 0), **({"level": level} if level else {})}
+    arguments = {**_page(where, limit, after), **({"level": level} if level else {})}
     _list(config, "log", arguments, ("time", "level", "logger", "message"), as_json=json)
 
 
@@ -300,13 +316,21 @@ def summary(config: Config, json: Json = False) -> None:
 
 
 def _facts(config: Path, operation: str, arguments: dict[str, Any], *, as_json: bool) -> None:
-    """Ask for facts, and print them: all as JSON, or those that fit into a line."""
+    """Ask for facts, and print them: all as JSON, or for people without what is empty inside them."""
     with errors_reported(as_json=as_json):
         facts = _ask(config, operation, arguments)
     if as_json:
         print_json(facts)
     else:
-        print_facts({name: value for name, value in facts.items() if not isinstance(value, dict)}, as_json=False)
+        print_facts({name: _filled(value) for name, value in facts.items()}, as_json=False)
+
+
+def _filled(value: object) -> object:
+    """A fact for people: nothing in it that is empty, nor the last states of a stub."""
+    if isinstance(value, dict):
+        kept = {name: _filled(one) for name, one in value.items() if name != "states"}
+        return {name: one for name, one in kept.items() if one not in (None, "", [], {})}
+    return [_filled(one) for one in value] if isinstance(value, list) else value
 
 
 def _page(where: str, limit: int, after: int) -> dict[str, Any]:

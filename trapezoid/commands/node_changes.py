@@ -20,8 +20,13 @@ Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Check everything, and change nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-peer_app = typer.Typer(help="Cut domains off, close their links, look them up again.", no_args_is_help=True)
+peer_app = typer.Typer(
+    help="Cut domains off, close their links, look them up again, change the trust in them.", no_args_is_help=True
+)
 stub_app = typer.Typer(help="Stop, restart and forbid stubs of other domains, approve versions.", no_args_is_help=True)
+
+_MOMENTS = frozenset({"since", "until"})
+_EMPTY: tuple[object, ...] = (None, "", [], {})
 
 gate_app = typer.Typer(help="Let what one domain sends to another pass, or not, for a time.", no_args_is_help=True)
 
@@ -101,6 +106,25 @@ def peer_ping(domain: Domain, config: Config, json: Json = False) -> None:
         print_facts(ask_running(config, "peer ping", {"domain": domain}), as_json=json)
 
 
+@peer_app.command("retrust")
+def peer_retrust(
+    domain: Domain,
+    config: Config,
+    fingerprint: Annotated[str, typer.Option(help="New key-set fingerprint, received from the peer out of band.")],
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Replace the trust in a domain that lost its keys; its links begin anew. `trapezoid peer retrust` asks first."""
+    arguments = {"domain": domain, "fingerprint": fingerprint}
+    change_node(config, "peer retrust", arguments, dry_run=dry_run, as_json=json)
+
+
+@peer_app.command("forget")
+def peer_forget(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Undo an unused retrust; otherwise forget the keys of a domain, and a pinned stub. Its links begin anew."""
+    change_node(config, "peer forget", {"domain": domain}, dry_run=dry_run, as_json=json)
+
+
 @stub_app.command("drain")
 def stub_drain(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
     """End the stub of a domain in good order; the next message starts it."""
@@ -173,10 +197,11 @@ def log_level(
     config: Config,
     logger: Annotated[str, typer.Option("--logger", help="For example msg_node or federation. Default: all.")] = "",
     for_: For = "",
+    dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
     """Set the level of the log of a running node for a time: ten minutes unless --for says another."""
-    change_node(config, "log level", {"level": level, "logger": logger, "for": for_}, dry_run=False, as_json=json)
+    change_node(config, "log level", {"level": level, "logger": logger, "for": for_}, dry_run=dry_run, as_json=json)
 
 
 def ask_running(config: Path, operation: str, arguments: dict[str, Any], *, dry_run: bool = False) -> Any:
@@ -216,7 +241,20 @@ def not_done(result: dict[str, Any]) -> dict[str, str]:
 
 
 def _stated(facts: object) -> object:
-    """What a change says of itself, without what is empty."""
+    """What a change says of itself, without what is empty, and with moments as people read them."""
     if isinstance(facts, dict):
-        return {name: value for name, value in facts.items() if value not in (None, "", [])} or "nothing"
+        kept = {name: _moment(value) if name in _MOMENTS else _inner(value) for name, value in facts.items()}
+        return {name: value for name, value in kept.items() if value not in _EMPTY} or "nothing"
     return "nothing" if facts is None else facts
+
+
+def _inner(value: object) -> object:
+    return _stated(value) if isinstance(value, dict) and value else value
+
+
+def _moment(value: object) -> object:
+    from datetime import UTC, datetime
+
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return datetime.fromtimestamp(value, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    return value

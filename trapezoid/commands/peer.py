@@ -14,7 +14,7 @@ from trapezoid.output import errors_reported, print_facts, print_rows
 from trapezoid.peer_entry import EntryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
     from catalogue_client.core.state import TrustState
     from catalogue_client.trust_store import TrustStore
@@ -72,12 +72,13 @@ def retrust(
 
         _check_retrust(load_settings(config), domain, fingerprint)
         with _trust_stores(config) as stores:
-            store = stores[0]
+            store = next(iter(stores.values()))
             before = _row(store, domain)
             after = {**before, "level": "pinned", "root": 0, "serial": 0, "fingerprint": fingerprint, "held": ""}
             _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
-            for one in stores:
-                trio.run(one.retrust, domain, fingerprint)
+            arguments: dict[str, object] = {"domain": domain, "fingerprint": fingerprint}
+            for folder in _unasked(stores, "peer retrust", arguments):
+                trio.run(stores[folder].retrust, domain, fingerprint)
             undo = f"trapezoid peer forget {domain} --config {config}, until a root of that key set was accepted"
             _print_change(domain, before, _row(store, domain), undo, as_json=json)
 
@@ -95,21 +96,25 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
         from trapezoid.process_environment import settings_of_processes
 
         valid_domain(domain)
-        store, knowing = stores[0], [one for one in stores if domain in one.domains()]
-        pins = [pins_of(one) for one in settings_of_processes(load_settings(config))]
-        if not knowing and not any(domain in one.domains() for one in pins):
+        store, knowing = next(iter(stores.values())), [one for one in stores.values() if domain in one.domains()]
+        pins = {one.node.data_dir: pins_of(one) for one in settings_of_processes(load_settings(config))}
+        concerned = [one for one in stores if domain in (*stores[one].domains(), *pins[one].domains())]
+        if not concerned:
             raise HostError(Code.NOT_REGISTERED, f"no trust is stored for {domain}")
         before = _row(store, domain)
         after = _replaced_row(store, domain)
         _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
-        for pin in pins:
-            pin.forget(domain)
+        for folder in _unasked(concerned, "peer forget", {"domain": domain}):
+            pins[folder].forget(domain)
+            if stores[folder] in knowing:
+                trio.run(stores[folder].forget, domain)
         if not knowing:
             print_facts({"domain": domain, "undo": "none: the stub that you choose is pinned anew"}, as_json=json)
             return
-        for one in knowing:
-            trio.run(one.forget, domain)
-        _print_change(domain, before, _row(store, domain), "none: its next documents are a first contact", as_json=json)
+        now = _row(store, domain)
+        is_first = now["level"] == _facts(domain, None)["level"]
+        undo = "its next documents are a first contact" if is_first else "what was known before counts again"
+        _print_change(domain, before, now, f"none: {undo}", as_json=json)
 
 
 @app.command()
@@ -250,14 +255,9 @@ def _replaced_row(store: TrustStore, domain: str) -> dict[str, object]:
 
 
 def _facts(domain: str, state: TrustState | None) -> dict[str, object]:
-    return {
-        "domain": domain,
-        "level": state.level.value if state is not None else "nothing stored",
-        "root": state.root_version if state is not None else 0,
-        "serial": state.live_serial if state is not None else 0,
-        "fingerprint": state.fingerprints[-1] if state is not None and state.fingerprints else "",
-        "held": ", ".join(state.held) if state is not None else "",
-    }
+    from msg_node.admin.trust_changes import trust_facts
+
+    return {"domain": domain, **trust_facts(state)}
 
 
 def _confirm(change: dict[str, dict[str, object]], *, is_sure: bool, as_json: bool) -> None:
@@ -287,16 +287,33 @@ def _print_change(
         print_facts({"undo": undo}, as_json=False)
 
 
-def _approve_at(stores: Sequence[TrustStore], domain: str, stub: str) -> None:
+def _asked(folder: Path, operation: str, arguments: dict[str, object]) -> bool:
+    """Have the process that runs on a folder make a change, which it records; False if none runs. Raises HostError."""
+    from msg_node.running import running_node
+    from trapezoid.admin_client import ask_node
+
+    if running_node(folder) is None:
+        return False
+    ask_node(folder, operation, arguments)
+    return True
+
+
+def _unasked(folders: Iterable[Path], operation: str, arguments: dict[str, object]) -> Iterator[Path]:
+    """Have the processes that run on folders make a change; yields the folders on which none runs."""
+    return (folder for folder in folders if not _asked(folder, operation, arguments))
+
+
+def _approve_at(stores: Mapping[Path, TrustStore], domain: str, stub: str) -> None:
     """Approve at all processes where something is held. Raises HostError if it is nowhere."""
     import trio
 
     from protofly.errors import HostError
 
     errors = list[HostError]()
-    for store in stores:
+    for folder, store in stores.items():
         try:
-            trio.run(store.approve, domain, stub)
+            if not _asked(folder, "stub approve", {"domain": domain, "stub": stub}):
+                trio.run(store.approve, domain, stub)
         except HostError as exc:
             errors.append(exc)
     if len(errors) == len(stores):
@@ -313,14 +330,14 @@ def _trust_store(config: Path) -> Iterator[TrustStore]:
 
 
 @contextmanager
-def _trust_stores(config: Path) -> Iterator[list[TrustStore]]:
-    """What is remembered by each process of the node, the first one's first: a change counts at all of them."""
+def _trust_stores(config: Path) -> Iterator[dict[Path, TrustStore]]:
+    """What is remembered by each process of the node, by folder, the first one's first: a change counts at all."""
     from msg_node.settings.load import load_settings
     from trapezoid.process_environment import process_folders
 
     folders = process_folders(load_settings(config).node.data_dir)
     with ExitStack() as stack:
-        yield [stack.enter_context(_opened(folder)) for folder in folders.values()]
+        yield {folder: stack.enter_context(_opened(folder)) for folder in folders.values()}
 
 
 def _opened(data_dir: Path) -> TrustStore:

@@ -1,11 +1,14 @@
-"""`trapezoid user`: local users who log in with a password. A running node takes a change over within a second."""
+"""`trapezoid user`: local users who log in with a password.
+
+A running node makes the change itself, and records it; without one it is made in what the node will read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -44,8 +47,11 @@ def add(
             if before is not None and before.hash:
                 raise SettingsError(f"there is a user {name} already; see `trapezoid user password`")
             ended_at = 0.0 if before is None else before.ended_at
-            text = _hash_of_new(settings, is_piped=stdin)
-            users.replace(before, LocalUser(name=name, hash=text, roles=tuple(role or ()), ended_at=ended_at))
+            chosen = read_new_password(is_piped=stdin)
+            given = {"name": name, "password": chosen, "roles": ",".join(role or ())}
+            if not _asked(config, "user add", given):
+                text = _hashed(settings, chosen)
+                users.replace(before, LocalUser(name=name, hash=text, roles=tuple(role or ()), ended_at=ended_at))
         print_facts({"user": name, "roles": role or []}, as_json=json)
 
 
@@ -59,8 +65,10 @@ def password(name: Name, config: Config, stdin: Piped = False, json: Json = Fals
 
         with _users(config) as (users, settings):
             user = users.known(name)
-            text = _hash_of_new(settings, is_piped=stdin)
-            users.replace(user, msgspec.structs.replace(user, hash=text, ended_at=time.time()))
+            chosen = read_new_password(is_piped=stdin)
+            if not _asked(config, "user password", {"name": name, "password": chosen}):
+                text = _hashed(settings, chosen)
+                users.replace(user, msgspec.structs.replace(user, hash=text, ended_at=time.time()))
         print_facts({"user": name, "password": "changed"}, as_json=json)
 
 
@@ -74,7 +82,8 @@ def disable(name: Name, config: Config, json: Json = False) -> None:
 
         with _users(config) as (users, _):
             user = users.known(name)
-            users.replace(user, msgspec.structs.replace(user, is_disabled=True, ended_at=time.time()))
+            if not _asked(config, "user disable", {"name": name}):
+                users.replace(user, msgspec.structs.replace(user, is_disabled=True, ended_at=time.time()))
         print_facts({"user": name, "state": "disabled"}, as_json=json)
 
 
@@ -86,7 +95,8 @@ def enable(name: Name, config: Config, json: Json = False) -> None:
 
         with _users(config) as (users, _):
             user = users.known(name)
-            users.replace(user, msgspec.structs.replace(user, is_disabled=False))
+            if not _asked(config, "user enable", {"name": name}):
+                users.replace(user, msgspec.structs.replace(user, is_disabled=False))
         print_facts({"user": name, "state": "enabled"}, as_json=json)
 
 
@@ -99,7 +109,9 @@ def remove(name: Name, config: Config, json: Json = False) -> None:
         from msg_node.identity.user_store import LocalUser
 
         with _users(config) as (users, _):
-            users.replace(users.known(name), LocalUser(name=name, hash="", ended_at=time.time()))
+            user = users.known(name)
+            if not _asked(config, "user remove", {"name": name}):
+                users.replace(user, LocalUser(name=name, hash="", ended_at=time.time()))
         print_facts({"user": name, "state": "removed"}, as_json=json)
 
 
@@ -129,11 +141,29 @@ def _users(config: Path) -> Iterator[tuple[Users, PasswordSettings]]:
         yield users, settings.identity.passwords
 
 
-def _hash_of_new(settings: PasswordSettings, *, is_piped: bool) -> str:
-    """Ask for a new password; its hash."""
+def _asked(config: Path, operation: str, arguments: dict[str, Any]) -> bool:
+    """Have the node that runs with these settings make a change; False if none runs, or it has no local users yet."""
+    from msg_node.running import running_node
+    from msg_node.settings.load import load_settings
+    from protofly.errors import Code, PeerError
+    from trapezoid.process_admin import ask_processes
+
+    data_dir = load_settings(config).node.data_dir
+    if running_node(data_dir) is None:
+        return False
+    try:
+        ask_processes(data_dir, operation, arguments)
+    except PeerError as exc:
+        if exc.code is Code.CONNECTOR_OFF:
+            return False
+        raise
+    return True
+
+
+def _hashed(settings: PasswordSettings, password: str) -> str:
     from msg_node.identity.password_hash import HashCost
 
-    return HashCost(settings.memory_kib, settings.passes).hash(read_new_password(is_piped=is_piped))
+    return HashCost(settings.memory_kib, settings.passes).hash(password)
 
 
 def read_new_password(*, is_piped: bool) -> str:

@@ -28,7 +28,7 @@ Value: TypeAlias = str | int | float | bool
 
 REQUEST_BYTES: Final = 2 * POLICY_BUNDLE_BYTES + (64 << 10)
 """Of a request as JSON; the largest ones have a bundle in them."""
-TEXT_CHARS: Final = 512
+TEXT_CHARS: Final = 1024
 _SHOWN_CHARS: Final = 64
 MOST_SECONDS: Final = 10 * 366 * 86_400.0
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
@@ -137,7 +137,7 @@ _NAME: Final = Argument(
     "name", ArgumentKind.TEXT, "Lower-case letters, digits, and `.`, `_`, `-` inside.", is_required=True
 )
 _ROLES: Final = Argument("roles", ArgumentKind.TEXT, "Roles of its sessions, with commas.")
-_NEW_PASSWORD: Final = Argument("password", ArgumentKind.TEXT, "8 to 512 bytes.", is_required=True, is_secret=True)
+_NEW_PASSWORD: Final = Argument("password", ArgumentKind.TEXT, "8 to 1024 bytes.", is_required=True, is_secret=True)
 _ALLOWED: Final = Argument(
     "runtime", ArgumentKind.TEXT, "Address that it may open, or one with a final `*`; of its own name without it."
 )
@@ -233,6 +233,22 @@ _TABLE: Final = (
     _change("peer close", "End the links of a domain in good order; the next message opens one.", _DOMAIN),
     _change("peer refresh", "Ask a domain for its documents now; start its stub anew if its link is down.", _DOMAIN),
     _change(
+        "peer retrust",
+        "Replace the trust in a domain that lost its keys: believe only this key set from now on.",
+        (
+            *_DOMAIN,
+            Argument(
+                "fingerprint",
+                ArgumentKind.TEXT,
+                "Of its new key set, received over another channel.",
+                is_required=True,
+            ),
+        ),
+    ),
+    _change(
+        "peer forget", "Undo an unused retrust; otherwise forget the keys of a domain, and a pinned stub.", _DOMAIN
+    ),
+    _change(
         "kick",
         "End the sessions of a runtime, with all that they hold.",
         (
@@ -278,7 +294,11 @@ _TABLE: Final = (
     _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
     _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),
     _change("stub allow", "Let a forbidden stub run again.", _DOMAIN),
-    _change("stub approve", "Let versions of a stub run that are held, or have failed here.", _DOMAIN),
+    _change(
+        "stub approve",
+        "Let versions of a stub run that are held, or have failed here.",
+        (*_DOMAIN, Argument("stub", ArgumentKind.TEXT, "Of those that are held, only the one of this name.")),
+    ),
     _change(
         "stub roll-back",
         "Go back to the version of a stub before the running one, which is not tried again.",
@@ -408,13 +428,20 @@ def read_arguments(operation: Operation, given: dict[str, Any]) -> dict[str, Val
 def _read(argument: Argument, value: object) -> Value:
     found = _READERS[argument.kind](value)
     if found is None:
-        kind = argument.kind.value
-        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected a {kind}, got {str(value)[:_SHOWN_CHARS]!r}")
+        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected {_EXPECTED[argument.kind]}{_got(argument, value)}")
     if argument.choices and found not in argument.choices:
         choices = ", ".join(argument.choices)
-        text = f"`{argument.name}`: expected one of {choices}, got {str(value)[:_SHOWN_CHARS]!r}"
-        raise PeerError(Code.BAD_BODY, text)
+        raise PeerError(Code.BAD_BODY, f"`{argument.name}`: expected one of {choices}{_got(argument, value)}")
     return found
+
+
+def _got(argument: Argument, value: object) -> str:
+    """What was given instead, for the one who asks; nothing of a secret."""
+    if argument.is_secret:
+        return ""
+    text = str(value)
+    more = "" if len(text) <= _SHOWN_CHARS else f"… of {len(text)} characters"
+    return f", got {text[:_SHOWN_CHARS]!r}{more}"
 
 
 def _text(value: object) -> str | None:
@@ -487,3 +514,15 @@ _READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {
     ArgumentKind.SIGNATURE: _signature,
 }
 """How each kind of value is read; None for what is no such value."""
+_EXPECTED: Final[Mapping[ArgumentKind, str]] = {
+    ArgumentKind.TEXT: f"a text of at most {TEXT_CHARS} characters",
+    ArgumentKind.NUMBER: "a whole number, 0 or more",
+    ArgumentKind.SECONDS: "a time of at most ten years: seconds above 0, or a text such as 30s, 15m, 2h or 1d",
+    ArgumentKind.FLAG: "true or false",
+    ArgumentKind.MOMENT: "a moment: a text such as 2026-03-01T18:00:00Z, or seconds since 1970",
+    ArgumentKind.DOMAIN: "the name of a domain",
+    ArgumentKind.PATTERN: "the name of a domain, or *. and one for all its sub-domains",
+    ArgumentKind.FILES: "an object: the texts of files by their names",
+    ArgumentKind.SIGNATURE: f"the text of a signature, of at most {POLICY_SIGNATURE_BYTES} characters",
+}
+"""How each kind is asked for."""

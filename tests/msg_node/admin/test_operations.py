@@ -108,6 +108,32 @@ def test_what_is_wrong_is_refused(wrong: dict[str, Any]) -> None:
         read_arguments(EVERYTHING, wrong)
 
 
+@pytest.mark.parametrize(
+    ("argument", "wrong", "said"),
+    [
+        ("for", "2w", "expected a time of at most ten years: seconds above 0, or a text such as 30s, 15m, 2h or 1d"),
+        ("for", "2w", "got '2w'"),
+        ("times", "x", "expected a whole number, 0 or more"),
+        ("loudly", "yes", "expected true or false"),
+        ("until", "noon", "a text such as 2026-03-01T18:00:00Z"),
+        ("mode", "x" * 2000, "a text of at most 1024 characters"),
+        ("mode", "x" * 2000, f"got '{'x' * 64}'… of 2000 characters"),
+        ("mode", "loud", "expected one of soft, hard, got 'loud'"),
+    ],
+)
+def test_who_gives_a_wrong_value_learns_what_it_may_be(argument: str, wrong: object, said: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        read_arguments(EVERYTHING, {"peer": "b.example", argument: wrong})
+    assert f"`{argument}`: " in caught.value.detail
+    assert said in caught.value.detail
+
+
+@pytest.mark.parametrize("wrong", [["of nobody else"], "of nobody else" * 100])
+def test_a_secret_is_never_repeated(wrong: object) -> None:
+    with pytest.raises(PeerError, check=lambda error: "nobody" not in error.detail):
+        read_arguments(find_operation("user add"), {"name": "ana", "password": wrong})
+
+
 @pytest.mark.parametrize(("operation", "known"), [(EVERYTHING, "peer, for, times"), (Operation("x", "No."), "none")])
 def test_an_unknown_argument_is_refused_with_those_that_there_are(operation: Operation, known: str) -> None:
     with pytest.raises(PeerError) as caught:
