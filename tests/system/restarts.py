@@ -14,6 +14,7 @@ import random
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ RUN_SECONDS = 3_600
 SILENCE_SECONDS = 2.0
 FLOOD_SECONDS = 0.02
 """Between two bursts of a flood."""
+
+
+class LostSessionError(Exception):
+    """No node gives a session back any more."""
 
 
 class Domain:
@@ -128,6 +133,7 @@ class Wanderer:
         self.runtime = runtime
         self.address = runtime.address
         self.moves = 0
+        self._refused: Counter[str] = Counter()
 
     async def next(self) -> Json:
         """The next message, wherever the session is by then; {"type": "moved"} when it has gone to another node."""
@@ -145,18 +151,25 @@ class Wanderer:
 
     async def _move(self) -> None:
         self.moves += 1
-        with trio.fail_after(PATIENCE_SECONDS):
+        self._refused.clear()
+        with trio.move_on_after(PATIENCE_SECONDS):
             while not await self._has_come_back():  # noqa: ASYNC110  other processes decide
                 await trio.sleep(0.05)
+            return
+        raise LostSessionError(f"{self.address} does not come back: {dict(self._refused)}")
 
     async def _has_come_back(self) -> bool:
         """Try each node that runs."""
-        for process in list(self._nodes.running.values()):
-            with suppress(OSError, AssertionError, trio.BrokenResourceError):
+        for name, process in list(self._nodes.running.items()):
+            try:
                 runtime, code = await process.returned(self.runtime)
-                if code == 200:
-                    self.runtime = runtime
-                    return True
+            except (OSError, AssertionError, trio.BrokenResourceError) as exc:
+                self._refused[f"{name}: {exc!r}"] += 1
+                continue
+            if code == 200:
+                self.runtime = runtime
+                return True
+            self._refused[f"{name}: {code}"] += 1
         return False
 
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import httpx
 import pytest
 import trio
+from typer.testing import CliRunner
 
 from tests.support.passage import passage_to
 from tests.support.postgres import PASSWORD, Postgres
 from tests.support.runtime_rig import Runtime, a_message, code_and_reason
 from tests.system.one_node import SETTINGS, Process, serving
 from tests.system.restarts import Domain
+from trapezoid.commands import app
 
 PATIENCE_SECONDS = 60
 NOBODY = {"resource": "user://alpha.example/nobody"}
@@ -46,16 +49,30 @@ async def until_asked(runtime: Runtime, kind: str) -> str:
     return str(message["id"])
 
 
+async def signalled(node: Process, _config: Path) -> None:
+    node.child.send_signal(signal.SIGTERM)
+
+
+async def commanded(_node: Process, config: Path) -> None:
+    """`trapezoid node drain`, first without effect."""
+    for further in (["--dry-run"], []):
+        command = ["node", "drain", "--config", str(config), *further]
+        done = await trio.to_thread.run_sync(partial(CliRunner().invoke, app, command))
+        assert done.exit_code == 0, done.output
+        assert "draining" in done.output
+
+
+@pytest.mark.parametrize("drain", [signalled, commanded])
 async def test_a_node_that_drains_says_so_to_load_balancers_and_runtimes_until_it_is_started_again(
-    tmp_path: Path,
+    tmp_path: Path, drain: Callable[[Process, Path], Awaitable[None]]
 ) -> None:
     settings = SETTINGS.format(grace=3600).replace("drain_seconds = 1", "drain_seconds = 30")
     async with serving(tmp_path, settings) as node:
         assert await ready(node) == READY
         ana, bo, late = await node.opened("ana"), await node.opened("bo"), await node.runtime()
-        await ana.say(a_message("read", ana.address, bo.address, {}, id_="open"))
+        await ana.say(a_message("read", ana.address, bo.address, {"ttl": 60}, id_="open"))
         await until_asked(bo, "read")  # the node waits for its answer
-        node.child.send_signal(signal.SIGTERM)
+        await drain(node, tmp_path / "node.toml")
         assert await until_ready(node, lambda seen: seen != READY) == (503, ["draining"])
         assert code_and_reason(await late.open("late")) == (503, "draining")
         assert await ready(node) == (503, ["draining"])
