@@ -141,14 +141,15 @@ class EngineDirectory:
                 _announce(connection, connection.execute(_REPLACE, (self._held[0], *lists), prepare=False).fetchall())
             for _ in range(CLAIM_ATTEMPTS):  # who kept us from claiming may release it before we look who that is
                 connection.execute(CLAIM, (self._held[0], wanted))
-                owners = _claims(connection.execute(_FIND, (wanted,)).fetchall())
+                owners = _claims(connection.execute(_FIND, (wanted,), prepare=False).fetchall())
                 if owners.keys() >= set(keys):
                     return owners
             raise HostError(Code.STATE_UNAVAILABLE, "other nodes claim and release the same addresses all the time")
 
     def _find(self, keys: Collection[str]) -> dict[str, Claim]:
         with self._engine.transaction() as connection:
-            return _claims(connection.execute(_FIND, ([key.encode() for key in keys],)).fetchall())
+            wanted = [key.encode() for key in keys]
+            return _claims(connection.execute(_FIND, (wanted,), prepare=False).fetchall())
 
     def _release(self, keys: Collection[str]) -> None:
         with self._engine.transaction() as connection:

@@ -85,7 +85,7 @@ class StoredSessions:
     def claims(self, keys: Collection[str]) -> dict[str, tuple[str, int]]:
         """Node and epoch of the claims of these keys. Raises EngineError."""
         with self._engine.transaction() as connection:
-            found = connection.execute(_CLAIMS, ([key.encode() for key in keys],)).fetchall()
+            found = connection.execute(_CLAIMS, ([key.encode() for key in keys],), prepare=False).fetchall()
         return {key.decode(): (node, epoch) for key, node, epoch in found}
 
     def things(self, node: str, agent: str, *, most: int) -> list[bytes]:

@@ -7,8 +7,8 @@ Statements of one transaction go out together (pipeline), so that a transaction 
 engine and back, however many statements it has. The engine ends a transaction whose node says nothing more.
 
 The engine keeps a plan for what is asked often, and one that it made for small tables until it analyses them, a minute
-or more later. So what finds several keys is asked such that no plan reads other rows, `digest = ANY (ARRAY(…))` where
-`digest` is all of the primary key, or else is planned for each call (`prepare=False`).
+or more later: it reads all rows of tables that have grown meanwhile. So what finds several keys is planned anew each
+time (`prepare=False`); single keys are found by primary keys, whatever is known of a table.
 """
 
 from __future__ import annotations

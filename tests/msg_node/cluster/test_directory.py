@@ -158,8 +158,8 @@ class ReleasedInBetween:
     def __init__(self, connection: Any, other: EngineDirectory, times: list[None]) -> None:
         self._connection, self._other, self._times = connection, other, times
 
-    def execute(self, statement: str, arguments: Any = None) -> Any:
-        result = self._connection.execute(statement, arguments)
+    def execute(self, statement: str, arguments: Any = None, **options: Any) -> Any:
+        result = self._connection.execute(statement, arguments, **options)
         if statement == CLAIM and self._times:
             self._times.pop()
             self._other._release(["a", "b"])
@@ -261,29 +261,36 @@ GROWN = (
     "INSERT INTO trapezoid_row (node, kind, digest, key, row)"
     " SELECT 'n1', 'addresses', sha256(key), key, '' FROM {some}",
 )
-SOME = "(SELECT convert_to('x' || number, 'UTF8') AS key FROM generate_series(1, 20000) AS number) AS grown"
+SOME = "(SELECT convert_to('x' || number, 'UTF8') AS key FROM generate_series({}, {}) AS number) AS grown"
 READ = "SELECT sum(seq_tup_read + idx_tup_fetch) FROM pg_stat_user_tables WHERE relname LIKE 'trapezoid%'"
 
 
-async def test_what_was_first_asked_of_empty_tables_reads_no_more_when_they_have_grown(postgres: Postgres) -> None:
+@pytest.mark.parametrize("known", [0, 6])
+async def test_what_was_first_asked_of_small_tables_reads_no_more_when_they_have_grown(
+    postgres: Postgres, known: int
+) -> None:
     database = postgres.new_database()
     options = postgres.options(database)
     directory, rows = engine_directory(options, "n1"), held_rows(options, "n1")
 
-    async def use(key: str) -> None:
-        await directory.claim([key])
-        rows.commit({Table.ADDRESSES: {key: Raw(b"{}")}})
-        await directory.find([key])
-        rows.commit({Table.ADDRESSES: {key: None}})
-        await directory.release([key])
+    async def use(*keys: str) -> None:
+        await directory.claim(keys)
+        rows.commit({Table.ADDRESSES: dict.fromkeys(keys, Raw(b"{}"))})
+        await directory.find(keys)
+        rows.commit({Table.ADDRESSES: dict.fromkeys(keys)})
+        await directory.release(keys)
 
+    await use("first")
     for table in ("trapezoid_claim", "trapezoid_row"):
         postgres.run(f"ALTER TABLE {table} SET (autovacuum_enabled = false)", database=database)
+    if known:  # else the engine knows nothing of the tables, and takes them for larger than they are
+        postgres.run(*(text.format(some=SOME.format(1, known)) for text in GROWN), "VACUUM ANALYZE", database=database)
     for number in range(20):  # by then the engine would keep its plans
         await use(f"a{number}")
-    postgres.run(*(text.format(some=SOME) for text in GROWN), "SELECT pg_stat_reset()", database=database)
+    grown = [text.format(some=SOME.format(100, 20_000)) for text in GROWN]
+    postgres.run(*grown, "SELECT pg_stat_reset()", database=database)
     for number in range(5):
-        await use(f"b{number}")
+        await use(f"b{number}", f"c{number}")
     await directory.close()
     rows.close()
     [(read,)] = postgres.rows(READ, database)
