@@ -1,7 +1,9 @@
 """What operators decide about the keys of another domain: to believe only others from now on, or to forget it.
 
 Both are on the disk before they are in force. Then the contact with the domain begins anew: its documents are asked
-for again, and a link that rests on what does not count any more ends in good order. Source: trust and hosts, section 3.6.
+for again, and a link that rests on what does not count any more ends in good order.
+
+Source: trust and hosts, section 3.6.
 """
 
 from __future__ import annotations
