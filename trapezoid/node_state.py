@@ -14,12 +14,21 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from msg_node.bus.core.erasure import end_requests_for, erase, erase_registrations, find_person, find_traces, names_of
+from msg_node.bus.core.erasure import (
+    end_requests_for,
+    erase,
+    erase_registrations,
+    find_person,
+    find_traces,
+    is_named_in,
+    names_of,
+)
 from msg_node.kernel.changes import NewRow, Table
 from msg_node.records.quarantined import about, remove_kept
 from msg_node.running import running_alone
@@ -106,7 +115,8 @@ def erase_person(settings: Settings, data_dir: Path, name: str, *, keeps_bans: b
         person = find_person(state, name)
         traces = find_traces(state, person, keeps_bans=keeps_bans)
         kept = about(data_dir, names_of(person))
-        counts = {**traces.counts(), "quarantined_messages": len(kept)}
+        proposals = state.proposals.of_person(partial(is_named_in, person), person.credentials)
+        counts = {**traces.counts(), "quarantined_messages": len(kept), "proposals": len(proposals)}
         found = {table: count for table, count in counts.items() if count}
         if is_tried:
             return found
@@ -115,6 +125,8 @@ def erase_person(settings: Settings, data_dir: Path, name: str, *, keeps_bans: b
             state.lifecycle.close(sid, now=now)
         erase_registrations(state, traces)
         erase(state, traces, now=now)
+        for proposal in proposals:
+            state.proposals.remove(proposal)
         rows: dict[Table, dict[str, NewRow | None]] = {table: {} for table in Table}
         for change in state.take_changes():
             rows[change.table][change.key] = change.row

@@ -11,6 +11,7 @@ and each client is asked for by its credentials, which the kernel knows.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import logging
 import os
 import pwd
@@ -32,6 +33,8 @@ logger = logging.getLogger("msg_node")
 SOCKET_NAME: Final = "admin.sock"
 CLIENTS: Final = 16
 IDLE_SECONDS: Final = 60.0
+MACHINE_ID: Final = Path("/etc/machine-id")
+_MACHINE_CHARS: Final = 16
 _CREDENTIALS: Final = "3i"
 _decoder = msgspec.json.Decoder(AdminRequest)
 
@@ -47,6 +50,7 @@ class AdminSocket:
     def __init__(self, folder: Path, administration: Administration) -> None:
         self._folder = folder
         self._administration = administration
+        self._machine = this_machine()
         self._places = trio.CapacityLimiter(CLIENTS)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,7 +74,7 @@ class AdminSocket:
             return
         try:
             async with stream:
-                actor = _actor_of(stream)
+                actor = _actor_of(stream, self._machine)
                 if actor is not None:
                     await self._answer_lines(stream, actor)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -105,7 +109,16 @@ class AdminSocket:
         return msgspec.json.encode({"error": error_facts(error)})
 
 
-def _actor_of(stream: trio.SocketStream) -> Actor | None:
+def this_machine() -> str:
+    """Names this machine: where the numbers of its users mean persons. A container is a machine of its own."""
+    try:
+        machine_id = MACHINE_ID.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):  # as in most containers, which have names of their own
+        machine_id = ""
+    return hashlib.sha256(f"{machine_id} {socket.gethostname()}".encode()).hexdigest()[:_MACHINE_CHARS]
+
+
+def _actor_of(stream: trio.SocketStream, machine: str) -> Actor | None:
     """The user at the other end; None for one who may not ask."""
     size = struct.calcsize(_CREDENTIALS)
     raw = stream.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
@@ -117,7 +130,7 @@ def _actor_of(stream: trio.SocketStream) -> Actor | None:
         name = pwd.getpwuid(uid).pw_name
     except KeyError:  # a user without a name, as in many containers
         name = str(uid)
-    return Actor(name, "socket", f"user {uid}")
+    return Actor(name, "socket", f"user {uid}", machine)
 
 
 @contextlib.contextmanager

@@ -39,8 +39,8 @@ from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.proposals import (
     NEED_TWO,
     OF_DOMAIN,
+    Author,
     Proposal,
-    digest_of_credential,
     proposal_of,
     revisions_of,
 )
@@ -62,12 +62,19 @@ _DETAIL_CHARS: Final = 256
 class Actor:
     """Who asks, proved by the way in: a user of this machine, a runtime, or the holder of a token.
 
-    `credential` is what proved it, the same on each way in and at each address.
+    `credential` is what proved it, the same on each way in and at each address. `machine` is where it means somebody,
+    "" for a credential that is the same everywhere.
     """
 
     name: str
     way: Literal["socket", "message", "https", "node"]
     credential: str
+    machine: str = ""
+
+    @property
+    def author(self) -> Author:
+        """Whom proposals name."""
+        return Author(f"{self.name} by {self.way}", self.credential, self.machine)
 
 
 HOLDER: Final = "holder"
@@ -206,8 +213,7 @@ class Administration:
         """Check a change, and keep it until a second person confirms it."""
         tried = msgspec.structs.replace(request, dry_run=True)
         result, now = await self._planned(operation, tried, actor), time.time()
-        by = f"{actor.name} by {actor.way}"
-        proposal = proposal_of(operation.name, request.arguments, result, by, actor.credential, now)
+        proposal = proposal_of(operation.name, request.arguments, result, actor.author, now)
         self._proposals.add(proposal, now)
         await self._store()
         shown_arguments: dict[str, object] = {"proposal": proposal.id, "operation": operation.name}
@@ -224,7 +230,7 @@ class Administration:
             arguments = read_arguments(operation, request.arguments)
             proposals = self._proposals.find(str(arguments["proposal"]), time.time())
             if is_confirmed:
-                proposals[0].check_person(digest_of_credential(actor.credential))
+                proposals[0].check_person(actor.author.digest, actor.machine)
         except HostError as exc:
             self._record(operation.name, actor, self._recorded(operation, request.arguments), error=exc)
             raise
@@ -249,7 +255,7 @@ class Administration:
     def _hand_over(self, proposals: Sequence[Proposal], request: AdminRequest, actor: Actor) -> dict[str, object]:
         """Let other nodes make what was proposed there."""
         for one in () if request.dry_run else proposals:
-            self._proposals.confirm(one, f"{actor.name} by {actor.way}", digest_of_credential(actor.credential))
+            self._proposals.confirm(one, actor.author)
             self._record("policy confirm", actor, {"proposal": one.id, "made_at": one.node})
         return {
             "operation": "policy confirm",
@@ -266,7 +272,7 @@ class Administration:
             if proposal not in self._proposals.confirmed():
                 return  # somebody confirmed it here meanwhile
             try:
-                proposal.check_person(proposal.confirmed_with)
+                proposal.check_person(proposal.confirmed_with, proposal.confirmed_on)
                 await self._make(proposal, operation, request, Actor(proposal.confirmed_by, "node", ""))
             except HostError as exc:
                 logger.warning("the confirmed change %s is not made: %s", proposal.id, exc)
@@ -309,7 +315,7 @@ class Administration:
         """Plan a change, and make it unless it is only tried; with `proposal`, in the name of two persons."""
         try:
             arguments = read_arguments(operation, request.arguments)
-            by = f"{actor.name} by {actor.way}"
+            by = actor.author.by
             by = by if proposal is None else f"{by}, proposed by {proposal.by}"
             if (planner := _WAITING_PLANNERS.get(operation.name)) is not None:
                 plan = await planner(self._node, arguments, by)

@@ -12,7 +12,15 @@ import trio
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.plan import Plan
-from msg_node.bus.core.erasure import GONE, erase, erase_registrations, find_person, find_traces, names_of
+from msg_node.bus.core.erasure import (
+    GONE,
+    erase,
+    erase_registrations,
+    find_person,
+    find_traces,
+    is_named_in,
+    names_of,
+)
 from msg_node.records.quarantined import about, remove_kept
 
 
@@ -27,7 +35,8 @@ async def erase_person(node: Administered, arguments: Mapping[str, Value], _by: 
     find = partial(find_traces, node.state, person, keeps_bans=keeps_bans)
     data_dir = node.settings().node.data_dir
     kept = await trio.to_thread.run_sync(about, data_dir, names_of(person))
-    counts = {**find().counts(), "quarantined_messages": len(kept)}
+    proposals = partial(node.proposals.of_person, partial(is_named_in, person), person.credentials)
+    counts = {**find().counts(), "quarantined_messages": len(kept), "proposals": len(proposals())}
     owed: set[int] = set()
 
     def apply() -> None:
@@ -43,6 +52,8 @@ async def erase_person(node: Administered, arguments: Mapping[str, Value], _by: 
         traces = find()
         reports = [one for one in traces.reports if one.number not in owed]
         erase(node.state, dataclasses.replace(traces, reports=reports), now=time.time())
+        for proposal in proposals():
+            node.proposals.remove(proposal)
         node.store.scrub()
 
     def forget() -> None:

@@ -10,15 +10,16 @@ import msgspec
 import pytest
 import trio
 
+from msg_node.admin import admin_socket
 from msg_node.admin.administration import Actor
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.admin.core.pages import Page
 from msg_node.admin.core.proposals import (
     PROPOSAL_SECONDS,
     PROPOSALS,
+    Author,
     Proposal,
     Proposals,
-    digest_of_credential,
     proposal_of,
 )
 from msg_node.admin.policy_deployment import policies_of
@@ -283,7 +284,7 @@ async def test_a_dry_run_proposes_and_confirms_nothing(tmp_path: Path) -> None:
 
 def proposed_by(credential: str, number: int = 0, *, at: float = 10.0) -> Proposal:
     result = {"before": None, "after": None}
-    return proposal_of("group create", {"group": f"g{number}"}, result, "ops", credential, at)
+    return proposal_of("group create", {"group": f"g{number}"}, result, Author("ops", credential), at)
 
 
 def test_proposals_expire_and_have_a_bound() -> None:
@@ -325,8 +326,69 @@ def test_a_proposal_says_by_whom_and_not_what_proved_them() -> None:
     assert again.is_ours(found)
     for digest in ("", found.credential):
         with pytest.raises(PeerError):
-            found.check_person(digest)
-    found.check_person(digest_of_credential("token 4712"))
+            found.check_person(digest, "")
+    found.check_person(Author("", "token 4712").digest, "")
+
+
+@pytest.mark.parametrize(
+    ("confirms", "is_taken"),
+    [
+        (Author("bo by socket", "user 2", "m1"), True),
+        (Author("ana by socket", "user 1", "m1"), False),
+        (Author("ana by socket", "user 1", "m2"), False),  # the same number, on another machine
+        (Author("ana by socket", "user 2", "m2"), False),  # she may have another number there
+        (Author("bo by message", "jwt https://login.a.example bo"), True),
+        (Author("holder by https", "holder"), True),
+        (Author("nobody", ""), False),
+        (Author("nobody", "", "m2"), False),
+    ],
+)
+def test_a_user_of_one_machine_confirms_nothing_of_a_user_of_another(confirms: Author, is_taken: bool) -> None:
+    author = Author("ana by socket", "user 1", "m1")
+    proposal = proposal_of("group create", {"group": "g"}, {}, author, 10.0)
+    if is_taken:
+        proposal.check_person(confirms.digest, confirms.machine)
+        return
+    with pytest.raises(PeerError) as caught:
+        proposal.check_person(confirms.digest, confirms.machine)
+    assert caught.value.code is Code.SECOND_PERSON
+
+
+def test_users_of_two_machines_propose_the_same_change_by_two_names_and_processes_of_one_by_one() -> None:
+    authors = [Author("ana by socket", "user 1", machine) for machine in ("m1", "m1", "m2", "")]
+    names = [proposal_of("group create", {"group": "g"}, {}, one, 10.0).id for one in authors]
+    assert (names[0] == names[1], len(set(names))) == (True, 3)
+
+
+async def test_a_change_that_was_confirmed_on_another_machine_is_checked_again_where_it_is_made(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path, policy=TWO_PERSONS) as here, trio.open_nursery() as nursery:
+        request = AdminRequest(operation="group create", arguments={"group": "staff"})
+        said = await here.administration.perform(request, Actor("ana", "socket", "user 1", "m1"))
+        assert isinstance(said, dict)
+        (waits,) = here.node.proposals.waiting(time.time())
+        assert waits.machine == "m1"
+        bo = Author("bo by socket", "user 2", "m2")
+        forged = msgspec.structs.replace(waits, confirmed_by=bo.by, confirmed_with=bo.digest, confirmed_on=bo.machine)
+        here.node.proposals.follow(f"{waits.id} {waits.node}", msgspec.json.encode(forged))
+        await nursery.start(here.administration.run)
+        with trio.fail_after(PATIENCE_SECONDS):
+            while len(here.node.proposals):  # noqa: ASYNC110  another task decides
+                await trio.sleep(0.01)
+        nursery.cancel_scope.cancel()
+    assert here.node.policy_store.groups() == {}
+
+
+def test_a_machine_is_named_by_its_id_and_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(admin_socket, "MACHINE_ID", tmp_path / "machine-id")
+    names = [admin_socket.this_machine()]  # a container without an id
+    for text in (b"one\n", b"two\n", b"\xff"):
+        (tmp_path / "machine-id").write_bytes(text)
+        names.append(admin_socket.this_machine())
+    assert names[0] == names[3]
+    assert len(set(names)) == 3
+    monkeypatch.setattr("socket.gethostname", lambda: "another")
+    assert admin_socket.this_machine() not in names
+    assert len(names[0]) == 16
 
 
 def test_what_was_made_while_another_node_confirmed_it_is_not_made_again() -> None:
@@ -339,7 +401,7 @@ def test_what_was_made_while_another_node_confirmed_it_is_not_made_again() -> No
     (proposal,) = here.find(proposed_by("user 1").id, 11.0)
     here.remove(proposal)
     assert kept(journal, rows) == set()
-    late = msgspec.structs.replace(proposal, confirmed_by="ops", confirmed_with=digest_of_credential("user 2"))
+    late = msgspec.structs.replace(proposal, confirmed_by="ops", confirmed_with=Author("", "user 2").digest)
     here.follow(f"{proposal.id} {proposal.node}", msgspec.json.encode(late))
     assert here.confirmed() == []
     rows[f"{proposal.id} {proposal.node}"] = msgspec.json.encode(late)

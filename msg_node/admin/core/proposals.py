@@ -6,13 +6,18 @@ another credential confirms it, and checked again for that. A bundle needs no pr
 Proposals are rows of the domain: they survive the process, expire after a day, and each of several nodes knows all of
 them. A change of what one node has alone is made where it was proposed, at whichever node it is confirmed: the row says
 by whom, and its node makes it. The same change by the same credential has the same name at each node, so that the
-processes of one node agree about it; each has a row of its own. Source: feature row PE-07.
+processes of one node agree about it; each has a row of its own.
+
+The number of a user means a person on one machine only: the same number may be somebody else on another one, and one
+person may have several. So a user of one machine confirms nothing that a user of another has proposed. Tokens,
+certificates and log-ins are the same everywhere. Source: feature row PE-07.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -40,6 +45,26 @@ OF_DOMAIN: Final = frozenset({"gate set", "gate unset"})
 _ID_CHARS: Final = 12
 
 
+@dataclass(frozen=True, slots=True)
+class Author:
+    """Who proposes or confirms a change.
+
+    Attributes:
+        by: For people.
+        credential: What proved them; "" for nobody.
+        machine: Where that means somebody; "" for a credential that is the same everywhere.
+    """
+
+    by: str
+    credential: str
+    machine: str = ""
+
+    @property
+    def digest(self) -> str:
+        """What is stored of the credential; "" of none."""
+        return hashlib.sha256(self.credential.encode()).hexdigest() if self.credential else ""
+
+
 class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     """One change that waits.
 
@@ -54,6 +79,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
         node: Where it was proposed.
         confirmed_by: Who has confirmed it at another node, for people; "" while it waits.
         confirmed_with: A digest of what proved them.
+        machine: Where the credential of who proposed it means somebody; "" for everywhere.
+        confirmed_on: The same of who has confirmed it.
     """
 
     id: str
@@ -66,6 +93,8 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     confirmed_by: str = ""
     confirmed_with: str = ""
+    machine: str = ""
+    confirmed_on: str = ""
 
     @property
     def asked(self) -> dict[str, Any]:
@@ -77,8 +106,14 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
         """When it expires, in seconds since the Unix epoch."""
         return self.at + PROPOSAL_SECONDS
 
-    def check_person(self, credential: str) -> None:
+    def check_person(self, credential: str, machine: str) -> None:
         """Check that it may be confirmed with a credential of this digest. Raises PeerError SECOND_PERSON."""
+        if machine and self.machine and machine != self.machine:
+            text = (
+                "a user of another machine has proposed this, who may be the same person: confirm it there, or with a "
+                "token, certificate or log-in"
+            )
+            raise PeerError(Code.SECOND_PERSON, text)
         if credential in ("", self.credential):
             text = (
                 "`policy.two_persons` is set: a change of policies is confirmed with another credential than proposed"
@@ -91,22 +126,19 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True):
             raise PeerError(Code.RECORD_OUTDATED, "other policies have come in force since: withdraw it, propose again")
 
 
-def digest_of_credential(credential: str) -> str:
-    """What is stored of a credential; "" of none."""
-    return hashlib.sha256(credential.encode()).hexdigest() if credential else ""
-
-
 def proposal_of(
-    operation: str, arguments: Mapping[str, Any], result: Mapping[str, Any], by: str, credential: str, now: float
+    operation: str, arguments: Mapping[str, Any], result: Mapping[str, Any], author: Author, now: float
 ) -> Proposal:
     """The proposal of a change, from what its dry run has found; it is of no node yet."""
-    said = msgspec.json.encode((operation, dict(arguments), credential), order="sorted")
+    whom = (author.credential, author.machine) if author.machine else (author.credential,)
+    said = msgspec.json.encode((operation, dict(arguments), *whom), order="sorted")
     return Proposal(
         id=hashlib.sha256(said).hexdigest()[:_ID_CHARS],
         operation=operation,
         arguments=msgspec.json.encode(dict(arguments)).decode(),
-        by=by,
-        credential=digest_of_credential(credential),
+        by=author.by,
+        credential=author.digest,
+        machine=author.machine,
         at=now,
         revisions=revisions_of(operation, result),
     )
@@ -161,15 +193,12 @@ class Proposals:
         """True if it was proposed at this node."""
         return proposal.node == self._node
 
-    def confirm(self, proposal: Proposal, by: str, credential: str) -> None:
-        """Let the node where it was proposed make it.
-
-        Args:
-            proposal: Of another node.
-            by: Who confirms it, for people.
-            credential: A digest of what proves them.
-        """
-        self._put(msgspec.structs.replace(proposal, confirmed_by=by, confirmed_with=credential))
+    def confirm(self, proposal: Proposal, author: Author) -> None:
+        """Let the node where it was proposed make it: one of another node."""
+        confirmed = msgspec.structs.replace(
+            proposal, confirmed_by=author.by, confirmed_with=author.digest, confirmed_on=author.machine
+        )
+        self._put(confirmed)
 
     def confirmed(self) -> list[Proposal]:
         """Those of this node that were confirmed at others, for it to make."""
@@ -181,6 +210,21 @@ class Proposals:
         if len(self._done) > _MADE_KEPT:
             del self._done[next(iter(self._done))]
         self._delete(_key(proposal))
+
+    def of_person(self, is_named: Callable[[str], bool], credentials: Collection[str]) -> list[Proposal]:
+        """Those that a person has proposed or confirmed, or whose arguments name the person.
+
+        Args:
+            is_named: True for a text that names the person.
+            credentials: What proves the person.
+        """
+        digests = {Author("", one).digest for one in credentials} - {""}
+        return [
+            one
+            for one in self._waiting.values()
+            if not digests.isdisjoint((one.credential, one.confirmed_with))
+            or any(map(is_named, (one.by, one.confirmed_by, *map(str, one.asked.values()))))
+        ]
 
     def waiting(self, now: float) -> list[Proposal]:
         """Those that wait, oldest first."""

@@ -32,6 +32,7 @@ from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
 
 _GUID: Final = "user-guid://"
+_AROUND_WORDS: Final = ",;:.()[]<>\"'"
 GONE: Final = StatusReport.of_code(Status.FAILED, Code.NOT_REGISTERED)
 """How requests for a person end who is erased."""
 
@@ -45,12 +46,14 @@ class Person:
         keys: Their addresses, as canonical keys; what is below one is theirs too.
         runtimes: Canonical keys of runtimes that only they use.
         sids: Their sessions.
+        credentials: What has proved them in these sessions.
     """
 
     name: str
     keys: frozenset[str]
     runtimes: frozenset[str]
     sids: frozenset[int]
+    credentials: frozenset[str] = frozenset()
 
     @property
     def guid(self) -> str:
@@ -113,13 +116,26 @@ def find_person(tables: BusTables, text: str) -> Person:
     runtimes = frozenset(one.runtime_key for one in sessions) | ({name} if name.startswith("runtime://") else set())
     owned = {canonical_key(row.url) for one in sessions for row in tables.owners.owned(one.sid)}
     keys = frozenset({name, *runtimes, *owned} if "://" in name else {*runtimes, *owned})
-    return Person(name=name, keys=keys, runtimes=runtimes, sids=frozenset(one.sid for one in sessions))
+    return Person(
+        name=name,
+        keys=keys,
+        runtimes=runtimes,
+        sids=frozenset(one.sid for one in sessions),
+        credentials=frozenset(one.proof.credential for one in sessions if is_theirs(one.proof.credential)),
+    )
 
 
 def names_of(person: Person) -> frozenset[str]:
     """By what a text names a person: their addresses, and the name by which the operator knows them."""
     issuer, blank, user = person.name.partition(" ")
     return person.keys | ({user} if blank and issuer and "@" in user else {person.name} - {""})
+
+
+def is_named_in(person: Person, text: str) -> bool:
+    """True if a text is a name of the person, or has one of their names among its words."""
+    names = names_of(person)
+    words = (word.strip(_AROUND_WORDS) for word in text.split())
+    return text in names or any(one in names or person.is_named_by(_key_or_text(one)) for one in words if one)
 
 
 def _name_of(text: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
+import trio
 from typer.testing import CliRunner
 
+from msg_node.admin.core.proposals import Author, proposal_of
 from tests.support.admin_rig import AdminRig, admin_rig, ask_admin
 from tests.support.runtime_rig import DOMAIN, Runtime, runtime_address
 from trapezoid.commands import app
@@ -32,7 +35,23 @@ async def left_traces(at: AdminRig) -> tuple[Runtime, Runtime]:
     asked = {"class": "action", "method": "switch", "params": {}}
     await otto.say({"type": "execute", "id": "1", "from": otto.address, "to": f"{AGENT}/lamp/actions/x", "body": asked})
     await vera.heard()
+    await proposed(at)
     return vera, otto
+
+
+async def proposed(at: AdminRig) -> None:
+    """Vera has proposed something, somebody has proposed something about her, and something else."""
+    now = time.time()
+    for arguments, author in (
+        ({"group": "staff"}, Author(f"{VERA} by message", "jwt https://login.a.example x")),
+        ({"group": "staff", "member": VERA}, Author("ops by socket", "user 1", "m")),
+        ({"group": "staff", "reason": f"for {VERA}, who asked"}, Author("ops by socket", "user 1", "m")),
+        ({"group": "staff", "member": f"{VERA.removesuffix('vera')}others"}, Author("ops by socket", "user 1", "m")),
+    ):
+        at.node.proposals.add(proposal_of("group add", arguments, {}, author, now), now)
+    stored = trio.Event()
+    at.node.store.submit(at.node.state.take_changes(), stored.set, lambda _: None)
+    await stored.wait()
 
 
 def names_on_disk(folder: Path) -> bool:
@@ -46,6 +65,7 @@ async def test_a_person_is_gone_from_a_running_node_and_from_its_disk(tmp_path: 
         tried = await ask_admin(ops, "erase", arguments={"person": VERA}, dryRun=True)
         found = tried["value"]["before"]
         assert (at.has_session("vera"), found["sessions"], found["requests"], found["things"]) == (True, 1, 1, 1)
+        assert (found["proposals"], len(at.node.proposals)) == (3, 4)
         done = await ask_admin(ops, "erase", arguments={"person": VERA})
         assert (done["code"], done["value"]["before"], at.has_session("vera")) == (200, found, False)
         heard = await otto.heard()
@@ -58,6 +78,7 @@ async def test_a_person_is_gone_from_a_running_node_and_from_its_disk(tmp_path: 
         [first, second] = at.events
         assert "vera" not in f"{first}{second}"
         assert first.arguments == second.arguments, "a keyed hash: records of the same person can be found"
+        assert len(at.node.proposals) == 1
         assert not names_on_disk(tmp_path)
 
 
@@ -99,7 +120,8 @@ async def test_a_person_is_gone_from_a_stopped_node_too(tmp_path: Path) -> None:
     code, found = run("--dry-run")
     assert (code, json.loads(found)["sessions"], names_on_disk(tmp_path)) == (0, 1, True)
     assert run("--yes") == (0, found)
+    assert json.loads(found)["proposals"] == 3
     async with admin_rig(tmp_path) as at:
-        assert (at.has_session("vera"), at.has_session("otto")) == (False, True)
+        assert (at.has_session("vera"), at.has_session("otto"), len(at.node.proposals)) == (False, True, 1)
         [report] = at.rig.state.delivery.inboxes.of_owner(runtime_address("otto"))
         assert (json.loads(report.body)["code"], report.is_final) == (404, True)

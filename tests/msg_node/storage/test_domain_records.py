@@ -12,7 +12,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from msg_node.admin.core.proposals import Proposals, digest_of_credential, proposal_of
+from msg_node.admin.core.proposals import Author, Proposals, proposal_of
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.cluster.followed_tables import FollowedTable, FollowedTables
 from msg_node.identity.core.local_clients import LocalClient
@@ -282,7 +282,7 @@ async def test_queue_rules_and_wake_ups_of_one_node_count_at_all_and_outlive_it(
 async def test_a_proposal_of_one_node_is_confirmed_at_another_and_outlives_both(postgres: Postgres) -> None:
     database, now = postgres.new_database(), time.time()
     one, two = (Member(postgres, database, name) for name in ("n1", "n2"))
-    change = proposal_of("group create", {"group": "staff"}, {}, "ana", "user 1", now)
+    change = proposal_of("group create", {"group": "staff"}, {}, Author("ana", "user 1", "m1"), now)
 
     async def seen_at(member: Member, confirmed: bool) -> None:
         with trio.fail_after(60):
@@ -297,7 +297,7 @@ async def test_a_proposal_of_one_node_is_confirmed_at_another_and_outlives_both(
         await seen_at(two, False)
         (there,) = two.proposals.find(change.id, now)
         assert not two.proposals.is_ours(there)
-        two.proposals.confirm(there, "bo", digest_of_credential("user 2"))
+        two.proposals.confirm(there, Author("bo", "user 2", "m1"))
         await two.commit()
         await seen_at(one, True)
         nursery.cancel_scope.cancel()
