@@ -101,7 +101,9 @@ async def fetch_status(url: str, context: ssl.SSLContext) -> NodeStatus:
         async with httpx.AsyncClient(verify=context, trust_env=False, timeout=STATUS_SECONDS) as client:
             response = await client.get(url)
     except httpx.HTTPError as error:
-        raise TransportError(Code.NOT_CONNECTED, f"{url}: {error!r}", phase="connect") from error
+        raise TransportError(
+            Code.NOT_CONNECTED, f"{url}: {str(error) or 'no answer in time'}", phase="connect"
+        ) from error
     if response.status_code != 200:
         raise TransportError(Code.BAD_REPLY, f"{url}: HTTP {response.status_code}")
     try:

@@ -156,7 +156,7 @@ class RuntimeClient:
                 await encrypted.do_handshake()
                 return encrypted
         except (OSError, trio.TooSlowError, trio.BrokenResourceError) as error:
-            raise TransportError(Code.CONNECT_FAILED, f"{self._url}: {error!r}", phase="connect") from error
+            raise TransportError(Code.CONNECT_FAILED, _why(self._url, error), phase="connect") from error
 
     async def _upgrade(self, nursery: trio.Nursery, stream: _Stream) -> WebSocketConnection:
         parts = urlsplit(self._url)
@@ -170,7 +170,7 @@ class RuntimeClient:
                     buffers=Buffers(queue_messages=QUEUE_MESSAGES, message_bytes=FRAME_BYTES, read_bytes=READ_BYTES),
                 )
         except (OSError, HandshakeError, trio.TooSlowError) as error:
-            raise TransportError(Code.CONNECT_FAILED, f"{self._url}: {error!r}", phase="connect") from error
+            raise TransportError(Code.CONNECT_FAILED, _why(self._url, error), phase="connect") from error
 
     async def _read(self, connection: WebSocketConnection) -> None:
         try:
@@ -372,3 +372,8 @@ class DomainServices:
             f"domain://msg-node.{self._domain}/sm",
             {"resources": list(resources), "source": self._client.runtime},
         )
+
+
+def _why(url: str, error: Exception) -> str:
+    """Why there is no connection, in words."""
+    return f"{url}: {str(error) or 'no answer in time'}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import shlex
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from secrets import token_hex
@@ -101,7 +101,11 @@ class ShellRuntimes:
             talker = Talker(self._lab.access_point(domain, self._opened), runtime)
             self._opened += 1
             self._nursery.start_soon(self._listen, name, talker)
-        await talker.open(self._nursery)
+        try:
+            await talker.open(self._nursery)
+        except* UnexpectedAnswerError:  # its session is gone: the next `open` makes another one
+            self._talkers.pop(name, None)
+            raise
         self._talkers[name] = talker
         self._show(f"{name}: {talker.hyperty}")
 
@@ -256,9 +260,10 @@ class LabShell:
             words = shlex.split(line, comments=True)
             if words:
                 await self._do(words)
-        except (UnusableLineError, ValueError, UnexpectedAnswerError, HostError) as exc:
+        except* (UnusableLineError, ValueError, UnexpectedAnswerError, HostError) as group:
             self.failed += 1
-            self._show(f"error: {exc}")
+            for exc in leaves(group):
+                self._show(f"error: {exc}")
 
     async def _do(self, words: Words) -> None:
         command = self._commands.get(words[0])
@@ -284,6 +289,12 @@ class LabShell:
     async def quit(self, _words: Words) -> None:
         """Leave; the laboratory goes on."""
         self.is_over = True
+
+
+def leaves(group: BaseExceptionGroup[Exception]) -> Iterator[Exception]:
+    """The single errors of a group, however deep they are."""
+    for one in group.exceptions:
+        yield from leaves(one) if isinstance(one, BaseExceptionGroup) else (one,)
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,9 @@ import re
 import shutil
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import trio
 
 from catalogue_client.trust_store import TrustStore
@@ -83,6 +85,37 @@ async def test_first_step_that_fails_has_the_code_and_later_ones_are_skipped(tmp
         assert unknown.verdict is Verdict.BROKEN
         own = await check_domain(settings, "a.example", connects=False)
         assert [one.code for one in own.results if one.outcome is Outcome.FAILED] == ["own-domain"]
+
+
+async def test_what_operators_decided_at_the_running_node_fails_the_step_policy(tmp_path: Path) -> None:
+    async with running_system(tmp_path) as system:
+        settings = load_settings(system.a.folder.settings)
+
+        async def ask(operation: str, **arguments: object) -> Any:
+            return await trio.to_thread.run_sync(partial(ask_node, system.a.folder.data, operation, arguments))
+
+        async def refusal() -> tuple[str, str]:
+            report = await check_domain(settings, B, connects=False)
+            [failed] = [one for one in report.results if one.outcome is Outcome.FAILED]
+            assert (failed.step, failed.subject, report.verdict) == ("policy", "the running node", Verdict.BROKEN)
+            assert failed.hint
+            return failed.code, failed.observed
+
+        await ask("stub forbid", domain=B)
+        assert await refusal() == ("stub-forbidden", "an operator has forbidden its stub until that is lifted")
+        await ask("peer block", domain=B, reason="their key is stolen")
+        code, observed = await refusal()
+        assert (code, "their key is stolen" in observed) == ("domain-blocked", True)
+        await ask("peer unblock", domain=B)
+        await ask("stub allow", domain=B)
+        report = await check_domain(settings, B, connects=False)
+        assert not [one for one in report.results if one.outcome is Outcome.FAILED]
+        entry = msgspec.structs.replace(settings.peer[0], domain="c.example", default="permit")
+        edited = msgspec.structs.replace(settings, peer=[*settings.peer, entry])  # and not reloaded
+        report = await check_domain(edited, "c.example", connects=False)
+        policy = next(one for one in report.results if one.step == "policy")
+        assert (policy.outcome, policy.subject, policy.code) == (Outcome.FAILED, "the running node", "domain-blocked")
+        assert "node reload" in policy.hint
 
 
 async def test_without_a_link_the_round_trip_is_left_out_and_their_refusal_is_one_as_well(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from trapezoid.peer_check.document_steps import read_documents, read_stub, scrat
 from trapezoid.peer_check.network_steps import NetworkTools, find_location, reach
 from trapezoid.peer_check.report import STEPS, Outcome, Report
 from trapezoid.peer_check.reverse_step import ask_back
+from trapezoid.peer_check.running_node import hear_running_node
 from trapezoid.peer_check.stub_steps import (
     authenticate,
     check_module,
@@ -69,6 +70,7 @@ async def check_domain(settings: Settings, domain: str, *, connects: bool) -> Re
         report.skip("the name cannot be used", *STEPS[1:])
         return report
     _judge_policy(report, settings, domain)
+    await hear_running_node(report, settings, domain)
     await within_time(report, partial(_check_published, report, settings, domain, connects=connects))
     return report
 
