@@ -4,7 +4,8 @@ Before a session is opened or brought back here, its runtime address is claimed 
 it, that one is asked for the session: it decides by its own rules, ends the session there (4001) and gives it with all
 that it holds. If that node has died, and its lease with it, the session is taken from what it stored. Otherwise the
 runtime is refused: 409 `address-taken` while another connection has the session, 503 `not-connected` while its node can
-neither be asked nor is known to be dead.
+neither be asked nor is known to be dead. A session that a node gave, and that the one that asked has not taken in, is
+found by its token (`moved_session`).
 
     open ─▶ ours? ─▶ free: claim ─▶ as by a node alone
                   ─▶ another's: ask it, or read what it stored ─▶ claim in its place ─▶ take the session in ─▶ same
@@ -25,7 +26,15 @@ import trio
 
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.bus.address_claims import AddressClaims
-from msg_node.bus.core.moved_session import Asked, MovedSession, find_wanted, let_go, move_in, move_out
+from msg_node.bus.core.moved_session import (
+    Asked,
+    GivenSession,
+    MovedSession,
+    find_wanted,
+    let_go,
+    move_in,
+    move_out,
+)
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
 from msg_node.bus.node_questions import ANSWER_SECONDS, NodeQuestions
@@ -33,6 +42,8 @@ from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.services import SessionRequests
 from msg_node.cluster.directory import Claim
+from msg_node.kernel.changes import Change, Table, decode_row
+from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.proof import Offered
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.service import ServiceResult
@@ -57,6 +68,9 @@ MOVES_AT_ONCE: Final = 256
 
 StoredAt = Callable[[str, Asked], Awaitable[MovedSession | None]]
 """Reads what a node that has died stored of a session. Raises HostError: NOT_CONNECTED while it may be alive."""
+
+GivenAway = Callable[[str], Awaitable[bytes | None]]
+"""Reads a session on its way by the digest of its token. Raises HostError."""
 
 
 class Answered(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +122,7 @@ class SessionMoves:
         state: Sessions and what they hold.
         claims: What is ours already, and the directory.
         stored_at: See `StoredAt`.
-
+        given_away: See `GivenAway`.
         questions: To other nodes, and of theirs.
     """
 
@@ -119,15 +133,18 @@ class SessionMoves:
         claims: AddressClaims,
         *,
         stored_at: StoredAt,
+        given_away: GivenAway,
         questions: NodeQuestions,
     ) -> None:
         self._node = node
         self._state = state
         self._directory = claims.directory
         self._questions = questions
-        questions.answerers[ASKED] = self._answer
+        questions.late_answerers[ASKED] = self._answer
         self._claims = claims
         self._stored_at = stored_at
+        self._given_away = given_away
+        self._moving: set[str] = set()
         self._sessions: SessionRequests
         self._effects: Effects
         self._own: OwnMessages
@@ -174,6 +191,7 @@ class SessionMoves:
         paused = PausedReading()
 
         async def move() -> None:
+            self._moving.add(runtime_key)
             try:
                 await self._move(runtime_key, self._asked(port, message, runtime_key))
             except HostError as exc:
@@ -182,6 +200,7 @@ class SessionMoves:
                 go_on()
                 self._release_unused(runtime_key)
             finally:
+                self._moving.discard(runtime_key)
                 paused.end()
 
         try:
@@ -199,26 +218,43 @@ class SessionMoves:
         token = offered_token(codec.request_members(message.body))
         if not is_open and not token:
             credentials.check_connection(offered)
-            return Asked(runtime_key=runtime_key, session_address=message.from_key)
+            return Asked(runtime_key=runtime_key, session_address=message.from_key, takes_given=True)
         offered = Offered(token or offered.token, offered.certificate)
         proven = credentials.check(offered, runtime_key, now=time.time())
         if not is_open:
-            return Asked(runtime_key=runtime_key, session_address=message.from_key)
-        return Asked(runtime_key=runtime_key, credential=proven.credential, is_in_full=proven.is_in_full)
+            return Asked(runtime_key=runtime_key, session_address=message.from_key, takes_given=True)
+        credential, is_in_full = proven.credential, proven.is_in_full
+        return Asked(runtime_key=runtime_key, credential=credential, is_in_full=is_in_full, takes_given=True)
 
     async def _move(self, runtime_key: str, asked: Asked) -> None:
         """Make a runtime ours, and its session, wherever that is."""
         owner = (await self._directory.claim([runtime_key]))[runtime_key]
-        if owner.node == self._node:
+        is_ours = owner.node == self._node
+        moved = None if is_ours else await self._session_at(owner.node, asked)
+        if moved is None and asked.session_address:
+            moved = await self._on_its_way(asked)
+        if moved is None and is_ours:
             self._claims.held.add(runtime_key)
             return
-        moved = await self._session_at(owner.node, asked)
         owners = await self._claim(runtime_key, owner, moved)
         if owners[runtime_key].node != self._node:
             raise PeerError(Code.ADDRESS_TAKEN, "another node was faster")
         self._claims.held.add(runtime_key)
         if moved is not None:
             self._take_in(moved, owners)
+
+    async def _on_its_way(self, asked: Asked) -> MovedSession | None:
+        """The session of a runtime that another node gave, and that nobody has taken in; None if there is none."""
+        if self._state.sessions.by_session_address(asked.session_address) is not None:
+            return None
+        digest = digest_of(asked.session_address.rpartition("/")[2])
+        row = await self._given_away(digest)
+        if row is None:
+            return None
+        given = decode_row(row, GivenSession, table=Table.GIVEN_SESSIONS, key=digest)
+        moved = decode_row(bytes(given.moved), MovedSession, table=Table.GIVEN_SESSIONS, key=digest)
+        is_over = given.given_at + self._state.transitions.rules.grace_seconds < time.time()
+        return None if is_over or moved.session.runtime_key != asked.runtime_key else moved
 
     async def _claim(self, runtime_key: str, owner: Claim, moved: MovedSession | None) -> dict[str, Claim]:
         """Claim in place of the node that had it: at once what is known of its claims, else after a look."""
@@ -229,6 +265,8 @@ class SessionMoves:
         if moved is None or moved.claims.keys() >= set(keys) - {runtime_key}:
             return await self._directory.claim(keys, theirs)
         owners = await self._directory.claim(keys)
+        if owner.node == self._node:
+            return owners
         theirs = {key: claim for key, claim in owners.items() if claim.node == owner.node}
         return await self._directory.claim(keys, theirs) if theirs else owners
 
@@ -236,6 +274,8 @@ class SessionMoves:
         claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
         ours = {key for key, claim in owners.items() if claim.node == self._node and claimant(key) is None}
         changes = move_in(self._state, moved.with_only(ours), now=time.time())
+        if not moved.claims:  # it was not read from what a node that died had stored
+            changes.append(Change(Table.GIVEN_SESSIONS, moved.session.token_digest, None))
         self._claims.has_claimed(ours)
         self._effects.apply(ServiceResult(changes=changes), self._own.send)
 
@@ -273,24 +313,48 @@ class SessionMoves:
             raise OpenRefusedError(OpenRefused(code, answer.retry_seconds))
         return answer.moved
 
-    def _answer(self, text: bytes) -> bytes:
+    def _answer(self, text: bytes, answer: Callable[[bytes], None]) -> None:
         """Another node asks for a session: give it away, or say why not. Raises PeerError: PROTOCOL_ERROR."""
         try:
             asked = _asked_decoder.decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
             raise PeerError(Code.PROTOCOL_ERROR, "the question cannot be read") from exc
-        return msgspec.json.encode(self._give(asked))
+        self._give(asked, lambda answered: answer(msgspec.json.encode(answered)))
 
-    def _give(self, asked: Asked) -> Answered:
+    def _give(self, asked: Asked, answer: Callable[[Answered], None]) -> None:
         now = time.time()
         found = find_wanted(self._state, asked, now=now)
         if found is None:
-            return Answered() if not asked.session_address else Answered(refusal=Code.BAD_TOKEN.word)
+            answer(Answered(refusal=self._why_none(asked)))
+            return
         if isinstance(found, OpenRefused):
-            return Answered(refusal=found.code.word, retry_seconds=found.retry_after_seconds)
+            answer(Answered(refusal=found.code.word, retry_seconds=found.retry_after_seconds))
+            return
         moved = move_out(self._state, found)
-        if len(msgspec.json.encode(moved)) > MOVED_BYTES:
-            return Answered(refusal=Code.OVERLOAD.word)
+        text = msgspec.json.encode(moved)
+        if len(text) > MOVED_BYTES:
+            answer(Answered(refusal=Code.OVERLOAD.word))
+            return
         let_go(self._state, found, moved)
         self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
-        return Answered(moved=moved)
+        if not asked.takes_given:
+            answer(Answered(moved=moved))
+            return
+        given = Change(
+            Table.GIVEN_SESSIONS, moved.session.token_digest, GivenSession(given_at=now, moved=msgspec.Raw(text))
+        )
+        try:  # with what ends it here, in one transaction
+            self._claims.submit(
+                [given], lambda: answer(Answered(moved=moved)), lambda _: answer(Answered(refusal=Code.OVERLOAD.word))
+            )
+        except HostError:
+            answer(Answered(moved=moved))  # not even that is taken any more: let it go as it can
+
+    def _why_none(self, asked: Asked) -> str:
+        """Why a session is not here: "" if another node may look where it is, and have the runtime."""
+        if not asked.session_address:
+            return ""
+        if asked.runtime_key in self._moving:
+            return Code.OVERLOAD.word
+        has_another = self._state.sessions.by_runtime(asked.runtime_key) is not None
+        return Code.BAD_TOKEN.word if has_another or asked.runtime_key in self._claims.held else ""

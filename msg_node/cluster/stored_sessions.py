@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
+from msg_node.storage.engine_rows import DOMAIN
 from msg_node.storage.engine_schema import MEMBER_CHARACTERS
 
 _OF_EACH: Final = """SELECT found.row FROM unnest(%s::text[]) AS wanted (text) CROSS JOIN LATERAL (
@@ -33,6 +35,12 @@ _CLAIMS: Final = """SELECT key, node, epoch FROM trapezoid_claim
     WHERE digest = ANY (ARRAY(SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key)))"""
 _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
     SELECT 1 FROM trapezoid_row AS held WHERE node = %s AND kind = 'addresses' AND held.digest = sha256(claimed.key))"""
+
+
+_GIVEN: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = %s AND digest = sha256(%b)"
+_FORGET_GIVEN: Final = """DELETE FROM trapezoid_row WHERE node = %s AND kind = %s
+    AND (convert_from(row, 'UTF8')::json ->> 'given_at')::float8 < %s"""
+_ON_THEIR_WAY: Final = (DOMAIN, Table.GIVEN_SESSIONS.value)
 
 
 class StoredSessions:
@@ -98,6 +106,17 @@ class StoredSessions:
         keys = [address.encode() for address in addresses]
         with self._engine.transaction() as connection:
             return [key.decode() for (key,) in connection.execute(_WITHOUT_ROW, (keys, node), prepare=False)]
+
+    def given(self, digest: str) -> bytes | None:
+        """The row of a session on its way from one node to another, by the digest of its token. Raises EngineError."""
+        with self._engine.transaction() as connection:
+            row = connection.execute(_GIVEN, (*_ON_THEIR_WAY, digest.encode()), binary=True).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def forget_given(self, before: float) -> None:
+        """Forget sessions that were given before that time, and never taken in. Raises EngineError."""
+        with self._engine.transaction() as connection:
+            connection.execute(_FORGET_GIVEN, (*_ON_THEIR_WAY, before))
 
     def close(self) -> None:
         """Close the connection."""

@@ -40,6 +40,7 @@ class Table(Enum):
     BLOCK_LISTS = "block_lists"
     GIVEN_PARKED = "given_parked"
     GIVEN_INBOX = "given_inbox"
+    GIVEN_SESSIONS = "given_sessions"
     PROPOSALS = "proposals"
 
     __hash__ = object.__hash__  # every change is looked up by it, and the usual one is Python
@@ -53,7 +54,11 @@ FOLLOWED = frozenset({Table.AGENT_QUEUES, Table.PUSH_TARGETS, Table.PROPOSALS})
 """Shared tables that each node has in memory: where several nodes share an engine, each hears which rows change."""
 
 
-SHARED = frozenset({Table.RESTRICTIONS, Table.BLOCK_LISTS, Table.GIVEN_PARKED, Table.GIVEN_INBOX}) | FOLLOWED
+GIVEN = frozenset({Table.GIVEN_PARKED, Table.GIVEN_INBOX, Table.GIVEN_SESSIONS})
+"""Shared tables of what is on its way from one node to another."""
+
+
+SHARED = frozenset({Table.RESTRICTIONS, Table.BLOCK_LISTS}) | GIVEN | FOLLOWED
 """Tables whose rows belong to the domain: where several nodes share an engine, each of them reads and writes all."""
 
 

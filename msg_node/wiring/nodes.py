@@ -138,6 +138,15 @@ class SessionsOfTheDead:
         for wanted in together:
             wanted.is_done = True
 
+    async def given(self, digest: str) -> bytes | None:
+        """A session on its way from one node to another, by the digest of its token. Raises HostError."""
+        return await trio.to_thread.run_sync(self._stored.given, digest, limiter=self._limiter)
+
+    async def forget_given(self) -> None:
+        """Forget sessions whose grace has ended on their way. Raises HostError."""
+        before = time.time() - self._state.transitions.rules.grace_seconds
+        await trio.to_thread.run_sync(self._stored.forget_given, before, limiter=self._limiter)
+
     async def leases(self) -> list[Lease]:
         """All reservations of the domain, also of nodes that live. Raises HostError."""
         rows = await trio.to_thread.run_sync(self._stored.all_leases, limiter=self._limiter)
@@ -265,6 +274,7 @@ class ClusterNode:
 
     async def claim_restored(self) -> None:
         """Claim what this name stored. What its runtimes have taken to another node meanwhile is ended here."""
+        await self.dead.forget_given()
         sessions = [one for one in self.state.sessions if not one.is_guest]
         self.claims.restored(sessions)
         for number in self.state.links:  # other domains subscribe anew when they have a link
@@ -365,7 +375,7 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     dead = SessionsOfTheDead(state, membership, StoredSessions(engine()), takeover)
     claims.abandoned = dead.abandoned
     questions = NodeQuestions()
-    moves = SessionMoves(node, state, claims, stored_at=dead.find, questions=questions)
+    moves = SessionMoves(node, state, claims, stored_at=dead.find, given_away=dead.given, questions=questions)
     routing = NodeRouting(node, directory, state)
     places = LinkPlaces(node, directory, membership.is_dead, questions)
     work = WorkMoves(node, state, directory, lambda table: name.shared.read(table.value), places)

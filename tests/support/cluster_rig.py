@@ -94,7 +94,10 @@ class ClusterNode:
         self.stored: dict[str, MovedSession] = {}
         """What nodes that died have stored, by runtime key; set by tests."""
         self.dead: set[str] = set()
-        moves = SessionMoves(name, state, self.claims, stored_at=self.stored_at, questions=questions)
+        self.shared = shared
+        moves = SessionMoves(
+            name, state, self.claims, stored_at=self.stored_at, given_away=self.given_away, questions=questions
+        )
         routing = NodeRouting(name, self.directory, state)
         self.places = LinkPlaces(name, self.directory, self.dead.__contains__, questions)
         self.work = WorkMoves(name, state, self.directory, lambda table: dict(shared[table]), self.places)
@@ -107,6 +110,9 @@ class ClusterNode:
         if node not in self.dead:
             raise HostError(Code.NOT_CONNECTED, "that node may be alive")
         return self.stored.get(asked.runtime_key)
+
+    async def given_away(self, digest: str) -> bytes | None:
+        return self.shared[Table.GIVEN_SESSIONS].get(digest)
 
     def join(self, rig: RuntimeRig) -> ClusterLinks:
         """Meet the other nodes."""

@@ -6,6 +6,12 @@ follows is as after a lost connection. The things of its agents go along, and th
 reservations at a QoS broker, and the policies that it has named for its objects. Registry entries do not move: a
 runtime registers anew.
 
+    giver                                 row of the domain                taker
+    rows deleted, given row put    ──▶    by the digest of its token  ──▶  given row deleted, rows of its own put
+
+Each step is one transaction, so a session is at one node or on its way, whatever dies. If the taker does not take it
+in, any node does to which its runtime comes with its token.
+
 Source: message specification, section 5.1.
 """
 
@@ -42,12 +48,14 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         session_address: With its token, when it brings the session back; "" when it opens one.
         credential: What it proved, as it is stored; "" for nothing.
         is_in_full: The proof names this runtime.
+        takes_given: Who asks knows `GivenSession`; those of an older version do not.
     """
 
     runtime_key: str
     session_address: str = ""
     credential: str = ""
     is_in_full: bool = False
+    takes_given: bool = False
 
 
 class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +89,18 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
             subscriptions=tuple([row for row in self.subscriptions if not is_below_any(row.key, lost)]),
             policies={key: row for key, row in self.policies.items() if key not in lost},
         )
+
+
+class GivenSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session on its way, as it is stored.
+
+    Attributes:
+        given_at: Seconds since the Unix epoch; it is over when its grace has passed since.
+        moved: Text of the `MovedSession`: what that holds may change.
+    """
+
+    given_at: float
+    moved: msgspec.Raw
 
 
 def find_wanted(state: BusTables, asked: Asked, *, now: float) -> Session | OpenRefused | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
@@ -19,7 +20,17 @@ from msg_node.qos.core.leases import Amounts, Lease
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
 from tests.support.cluster_rig import cluster_rig, node_of
-from tests.support.runtime_rig import ALLOCATION, DOMAIN, SM, Json, Runtime, a_message, code_and_reason, runtime_address
+from tests.support.runtime_rig import (
+    ALLOCATION,
+    DOMAIN,
+    SM,
+    Json,
+    Runtime,
+    RuntimeRig,
+    a_message,
+    code_and_reason,
+    runtime_address,
+)
 
 
 async def next_of(runtime: Runtime, type_: str) -> dict[str, object]:
@@ -313,6 +324,110 @@ async def test_what_a_node_that_was_cut_off_did_not_take_is_answered(tmp_path: P
         node_of(one).bus.mend("n2")
         await ana.say(a_message("message", ana.address, target, {"n": 2}))
         assert (await next_of(bo, "message"))["body"] == {"n": 2}
+
+
+NOBODY = Claim("", 0)
+
+
+class Dying(MemoryDirectory):
+    """A directory of a node that dies, or cannot ask the engine, once it has learned who has a runtime."""
+
+    error: HostError | None = None
+    dies_later = False
+
+    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+        if not replaced and len(keys) == 1:
+            return await super().claim(keys)
+        if self.dies_later:
+            await super().claim(keys, replaced or {key: self.claims[key] for key in keys if key in self.claims})
+        if self.error is None:
+            await trio.sleep_forever()
+        raise self.error
+
+
+async def re_opened(rig: RuntimeRig, lost: Runtime) -> tuple[Runtime, int]:
+    """A runtime comes back with its token; the code of the answer."""
+    back = await rig.runtime()
+    back.address, back.token = lost.address, lost.token
+    reply = await back.ask("re-open", "mn:/session", None, from_=lost.session_address)
+    return back, reply["body"]["code"]
+
+
+async def dies_while_a_session_comes(
+    rig: RuntimeRig, lost: Runtime, given: Mapping[str, bytes], *, dies_later: bool = False
+) -> None:
+    """A node asks for a session, gets it, and dies before, or after, it has claimed what that holds."""
+    directory = node_of(rig).directory
+    directory.__class__ = Dying
+    assert isinstance(directory, Dying)
+    directory.dies_later = dies_later
+    key = canonical_key(lost.address)
+    comes = await rig.runtime()
+    comes.address, comes.token = lost.address, lost.token
+    await comes.say(a_message("re-open", lost.session_address, "mn:/session", id_=1))
+    with trio.fail_after(10):
+        while not given or (dies_later and directory.claims.get(key, NOBODY).node != node_of(rig).name):
+            await trio.lowlevel.checkpoint()
+
+
+@pytest.mark.parametrize("dies_later", [False, True])
+@pytest.mark.parametrize("place", [1, 2])
+async def test_a_session_whose_new_node_dies_before_it_has_taken_it_in_comes_back_at_any_other_node(
+    tmp_path: Path, place: int, dies_later: bool
+) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as rigs:
+        ana, bo = await rigs[2].opened("ana"), await rigs[1].opened("bo")
+        target = await bo.allocated()
+        given = node_of(rigs[0]).shared[Table.GIVEN_SESSIONS]
+        await dies_while_a_session_comes(rigs[0], bo, given, dies_later=dies_later)
+        assert await bo.close_code() == 4001
+        node_of(rigs[0]).bus.leave()
+        for rig in rigs[1:]:
+            node_of(rig).dead.add("n1")
+        back, code = await re_opened(rigs[place], bo)
+        assert code == 200
+        assert given == {}
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+        assert (await re_opened(rigs[3 - place], back))[1] == 200, "and it moves as before"
+
+
+async def test_a_session_that_could_not_be_claimed_comes_back_at_the_same_node(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        target = await bo.allocated()
+        directory = node_of(one).directory
+        directory.__class__ = Dying
+        assert isinstance(directory, Dying)
+        directory.error = HostError(Code.STATE_UNAVAILABLE, "the engine is away")
+        assert (await re_opened(one, bo))[1] == 503
+        directory.__class__ = MemoryDirectory  # type: ignore[assignment]
+        back, code = await re_opened(one, bo)
+        assert code == 200
+        ana = await two.opened("ana")
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+
+
+async def test_a_session_on_its_way_is_for_its_runtime_with_its_token_until_its_grace_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as rigs:
+        bo = await rigs[1].opened("bo")
+        await dies_while_a_session_comes(rigs[0], bo, node_of(rigs[0]).shared[Table.GIVEN_SESSIONS])
+        node_of(rigs[0]).bus.leave()
+        for rig in rigs[1:]:
+            node_of(rig).dead.add("n1")
+        thief = await rigs[2].runtime()
+        thief.address, thief.token = "runtime://alpha.example/eve", bo.token
+        reply = await thief.ask("re-open", "mn:/session", None, from_=thief.session_address)
+        assert code_and_reason(reply) == (500, "bad-token")
+        bo.token, token = "x" * len(bo.token), bo.token
+        assert (await re_opened(rigs[2], bo))[1] == 500
+        bo.token = token
+        later = time.time() + rigs[2].state.transitions.rules.grace_seconds + 1.0
+        monkeypatch.setattr("msg_node.bus.session_moves.time.time", lambda: later)
+        assert (await re_opened(rigs[2], bo))[1] == 500
 
 
 async def test_a_session_of_a_node_that_died_is_brought_back_from_what_it_stored(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from msg_node.addresses.core.allocation import Origin, OwnedRow
 from msg_node.addresses.core.subscriptions import SubscriptionRow
+from msg_node.bus.core.moved_session import GivenSession, MovedSession
 from msg_node.cluster.stored_sessions import _ADDRESSES, _BROUGHT_BACK, StoredSessions
 from msg_node.kernel.changes import Table
 from msg_node.kernel.session import SessionRow
@@ -160,3 +161,19 @@ def test_the_reservations_of_all_nodes_are_read_together(postgres: Postgres) -> 
         stored.close()
         for one in rows.values():
             one.close()
+
+
+def test_a_session_on_its_way_is_read_by_its_digest_and_forgotten_after_a_time(postgres: Postgres) -> None:
+    options = postgres.options(postgres.new_database())
+    rows, stored = held_rows(options, "n1"), StoredSessions(Engine(options))
+    moved = msgspec.json.encode(MovedSession(session=a_session(1, "runtime://a.example/ana")))
+    given = {name: GivenSession(given_at=at, moved=msgspec.Raw(moved)) for name, at in (("old", 10.0), ("new", 20.0))}
+    try:
+        rows.commit({Table.GIVEN_SESSIONS: dict(given)})
+        found = {name: stored.given(name) for name in ("old", "new", "other")}
+        assert found == {**{name: msgspec.json.encode(one) for name, one in given.items()}, "other": None}
+        stored.forget_given(15.0)
+        assert (stored.given("old"), stored.given("new")) == (None, found["new"])
+    finally:
+        stored.close()
+        rows.close()

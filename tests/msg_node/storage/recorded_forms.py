@@ -19,7 +19,7 @@ from msg_node.addresses.core.allocation import OwnedRow
 from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.subscriptions import SubscriptionRow
 from msg_node.admin.core.proposals import Proposal
-from msg_node.bus.core.moved_session import Asked, MovedSession
+from msg_node.bus.core.moved_session import Asked, GivenSession, MovedSession
 from msg_node.bus.delivery_of_nodes import DeliveryAnswer, DeliveryQuestion
 from msg_node.bus.link_places import _Given, _Wanted
 from msg_node.bus.registry_of_nodes import RegistryAnswer
@@ -69,6 +69,7 @@ ROWS: Final[Mapping[Table, type[msgspec.Struct]]] = {
     Table.BLOCK_LISTS: ListMark,
     Table.GIVEN_PARKED: ParkedRow,
     Table.GIVEN_INBOX: InboxRow,
+    Table.GIVEN_SESSIONS: GivenSession,
     Table.OBJECT_POLICIES: PolicyNameRow,
     Table.PROPOSALS: Proposal,
 }
