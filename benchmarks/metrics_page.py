@@ -78,8 +78,8 @@ def _count_everything(node: Node) -> None:
         link.stub.meters.exchanged(messages=1_000_000, elapsed_us=500, fuel=1_000_000, cpu_us=1_000_000, memory_bytes=1)
         link.stub.meters.traps += 1
     for one in NodeCount:
-        for name in one.names:
-            node.bus.counters[name] += 1_000_000
+        for of_label in one.names:
+            node.bus.counters[of_label] += 1_000_000
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
