@@ -33,6 +33,7 @@ from msg_node.admin.expiry_watch import Renew, watch_node
 from msg_node.admin.metrics import MEDIA_TYPE
 from msg_node.admin.peer_checks import CheckPeer, PeerChecks
 from msg_node.admin.policy_deployment import Policies, PolicyDeployment
+from msg_node.admin.record_search import FindRecords, RecordSearch
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.gathering import Gathering
@@ -96,10 +97,12 @@ class ProgramParts(NamedTuple):
     Attributes:
         renew: Renews published documents that are due; None: they are only watched.
         check_peer: Checks other domains for operators; None: nobody does.
+        find_records: Searches the audit records for operators; None: nobody does.
     """
 
     renew: Renew | None = None
     check_peer: CheckPeer | None = None
+    find_records: FindRecords | None = None
 
 
 ALONE: Final = ProgramParts()
@@ -145,6 +148,7 @@ async def serve(
         node.reloading = _reloading(node, read_settings or (lambda: settings))
         node.expiries.renew = program.renew
         node.checks = None if program.check_peer is None else PeerChecks(program.check_peer)
+        node.search = None if program.find_records is None else RecordSearch(program.find_records)
         if processes is not None and node.site is not None:
             node.site.serve_processes(*processes)
         return await _serve(node, on_ready)
@@ -363,6 +367,7 @@ def _administered(node: Node) -> Administered:
         recorder=node.recorder,
         gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
         checks=node.checks,
+        search=node.search,
     )
 
 

@@ -22,6 +22,7 @@ from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.peer_checks import PeerChecks
 from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.admin.record_search import RecordSearch
 from msg_node.admin.shared_restrictions import SharedRestrictions
 from msg_node.bus.bus import Bus
 from msg_node.bus.policy_duties import PolicyDuties
@@ -98,6 +99,7 @@ class Node:
     followed_tables: FollowedTables | None = None
     shared_trust: SharedTrust | None = None
     checks: PeerChecks | None = None
+    search: RecordSearch | None = None
 
     def problems(self) -> list[str]:
         """Describe what keeps this node from doing all its work."""

@@ -172,6 +172,7 @@ def _run(
     from msg_node.app import serve as serve_node
     from msg_node.running import running_alone
     from trapezoid.peer_check.beside import check_beside
+    from trapezoid.record_search import find_beside
     from trapezoid.renewal import node_renewal
 
     main = partial(
@@ -179,7 +180,9 @@ def _run(
         settings,
         on_ready=print_ready,
         sandbox=sandbox,
-        program=ProgramParts(node_renewal(settings), partial(check_beside, config.absolute())),
+        program=ProgramParts(
+            node_renewal(settings), partial(check_beside, config.absolute()), partial(find_beside, config.absolute())
+        ),
         read_settings=read_settings,
         processes=processes,
     )

@@ -19,6 +19,7 @@ from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.log_tail import LogTail
 from msg_node.admin.peer_checks import PeerChecks
 from msg_node.admin.policy_deployment import PolicyDeployment
+from msg_node.admin.record_search import RecordSearch
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.recorder import Recorder
@@ -70,6 +71,7 @@ class Administered:
         passwords: Local users, and their passwords.
         forget_guid: Drops what is remembered of a GUID, and not how far it had come. Blocks. Raises HostError.
         checks: Check other domains; None where the program brings no tester.
+        search: Searches the audit records; None where the program brings no search.
         stop: The node is to stop.
     """
 
@@ -104,4 +106,5 @@ class Administered:
     passwords: PasswordCheck
     forget_guid: Callable[[str], None]
     checks: PeerChecks | None = None
+    search: RecordSearch | None = None
     stop: trio.Event = field(default_factory=trio.Event)

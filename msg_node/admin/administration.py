@@ -112,6 +112,7 @@ _QUESTIONS: Final = {
     **account_changes.QUESTIONS,
     **group_changes.QUESTIONS,
     **quarantine_changes.QUESTIONS,
+    "denials": partner_views.find_denials,
     "peer check": partner_views.check,
     "peer ping": partner_views.ping,
 }
@@ -183,8 +184,6 @@ class Administration:
             return page_of(self._node.log.lines(str(arguments.get("level", ""))), arguments)
         if operation.name == "policy proposals":
             return page_of(map(_proposal_row, self._proposals.waiting(time.time())), arguments)
-        if operation.name == "denials":
-            return page_of(partner_views.denials(self._node, str(arguments.get("domain", ""))), arguments)
         return page_of(_LISTS[operation.name](self._node), arguments)
 
     async def _change(self, operation: Operation, request: AdminRequest, actor: Actor) -> object:

@@ -13,10 +13,11 @@ from msg_node.admin import views
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.alarms import Alarm
 from msg_node.admin.core.operations import Value
-from msg_node.admin.core.pages import Row
+from msg_node.admin.core.pages import Page, Row, page_of
 from msg_node.admin.core.traffic import OTHER, Stage, Window
 from msg_node.admin.evaluation import explained, facts_at
 from msg_node.admin.link_report import failure_of, link_status
+from msg_node.admin.record_search import DenialQuery
 from msg_node.settings.model import PeerSettings
 from policy.core.gate import Gate
 from policy.core.model import HOOKS, Hook
@@ -105,6 +106,29 @@ def denials(node: Administered, domain: str = "") -> Iterator[Row]:
             "rule": one.rule,
             "msg_id": one.msg_id,
         }
+
+
+async def find_denials(node: Administered, arguments: Mapping[str, Value]) -> Page:
+    """Denials of gates, newest first: the last ones, or with a time those of the audit records.
+
+    Raises:
+        PeerError: NO_SUCH_SERVICE where nobody can search records; RATE, TIMEOUT.
+        HostError: The records cannot be searched.
+    """
+    domain, gate, rule = (str(arguments.get(name, "")) for name in ("domain", "gate", "rule"))
+    if "since" not in arguments and "until" not in arguments:
+        rows = (
+            row
+            for row in denials(node, domain)
+            if (not gate or row["gate"] == gate) and (not rule or row["rule"] == rule)
+        )
+        return page_of(rows, arguments)
+    if node.search is None:
+        raise PeerError(Code.NO_SUCH_SERVICE, "this node runs without a search: use `trapezoid records find`")
+    until = float(arguments["until"]) if "until" in arguments else None
+    since = float(arguments.get("since", 0.0))
+    query = DenialQuery(since=since, until=until, domain=domain, gate=gate, rule=rule)
+    return page_of(await node.search.denials(query), arguments)
 
 
 def alarm_detail(node: Administered, alarm: Alarm, subject: str) -> str:

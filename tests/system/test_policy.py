@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -131,7 +132,13 @@ async def test_the_id_in_a_refusal_without_a_link_leads_to_its_record(tmp_path: 
             [found] = await wait_until(partial(found_by, system.a, answer.value["msgId"]), bool)
             assert (found["hook"], found["permitted"], found.get("rule_id")) == (hook, False, rule)
             denials = await trio.to_thread.run_sync(ask_node, system.a.folder.data, "denials", {})
-            assert found["msg_id"] in [row["msg_id"] for row in denials["rows"]]
+            [shown] = [row for row in denials["rows"] if row["msg_id"] == found["msg_id"]]
+            searched = await trio.to_thread.run_sync(
+                ask_node, system.a.folder.data, "denials", {"since": time.time() - 60, "gate": hook}
+            )
+            [row] = searched["rows"]
+            hashed = hashed_by(system.a.folder.data)
+            assert row == {**shown, "from": hashed(shown["from"]), "to": hashed(shown["to"])}
 
 
 async def found_by(node: LaboratoryNode, msg_id: object) -> list[dict[str, object]]:

@@ -177,7 +177,7 @@ def denials(
     after: After = 0,
     json: Json = False,
 ) -> None:
-    """List the last messages that gates did not let pass, newest first."""
+    """List the last messages that gates did not let pass, newest first; `records find --refused` has older ones."""
     arguments = {**_page(where, limit, after), **({"domain": domain} if domain else {})}
     _list(config, "denials", arguments, ("time", "gate", "from", "to", "type", "code", "rule", "msg_id"), as_json=json)
 

@@ -170,8 +170,15 @@ _TABLE: Final = (
     Operation("latencies", "Messages of the last five minutes to other domains: counts and times.", _PAGED),
     Operation(
         "denials",
-        "The last messages that gates did not let pass, newest first.",
-        (Argument("domain", ArgumentKind.DOMAIN, "Only those of this domain."), *_PAGED),
+        "The last messages that gates did not let pass, newest first; with a time, those of the audit records.",
+        (
+            Argument("domain", ArgumentKind.DOMAIN, "Only those of this domain."),
+            Argument("gate", ArgumentKind.TEXT, "Only those of this gate.", choices=("peer", "out", "in", "local")),
+            Argument("rule", ArgumentKind.TEXT, "Only those by this rule."),
+            Argument("since", ArgumentKind.MOMENT, "From when on: as `until`."),
+            Argument("until", ArgumentKind.MOMENT, "Until when: `2026-03-01T18:00:00Z`, or seconds since 1970."),
+            *_PAGED,
+        ),
     ),
     Operation("policies", "The rules in force, in the order in which they are asked.", _PAGED),
     Operation(

@@ -19,13 +19,14 @@ from msg_node.kernel.service import Caller, Inquiry, ServiceRequest
 from protofly.errors import Code, PeerError
 
 _BUNDLES: Final = "/bundles"
+_DECISIONS: Final = "/decisions"
 _POLICY_FILE: Final = "policy.json"
 """Name of a policy set that comes without files."""
 _HOOKS: Final = {"domain-out": "out", "domain-in": "in"}
 _LISTS: Final = {
     _BUNDLES: "policy bundles",
     "/active": "policy active",
-    "/decisions": "denials",
+    _DECISIONS: "denials",
     "/gates": "gates",
     "/groups": "groups",
     "/proposals": "policy proposals",
@@ -70,7 +71,11 @@ def _check_manager(caller: Caller) -> None:
 def _read(members: Members) -> _Named:
     resource = text_of(members, "resource")
     if (operation := _LISTS.get(resource)) is not None:
-        return operation, dict(object_or_refuse(members, "criteria"))
+        criteria = dict(object_or_refuse(members, "criteria"))
+        if "hook" in criteria and resource == _DECISIONS:
+            hook = criteria.pop("hook")
+            criteria["gate"] = _HOOKS.get(str(hook), hook)
+        return operation, criteria
     return "policy bundle", {"bundle": _bundle_of(resource)}
 
 

@@ -70,7 +70,7 @@ class Denial:
     code: str
     rule: str
     msg_id: str
-    """That of the audit records; "" on the own bus."""
+    """That of the audit records."""
 
 
 @dataclass(slots=True)

@@ -47,6 +47,12 @@ def test_nobody_but_an_operator_of_this_node_is_served(service: Any, caller: Cal
     [
         ("read", {"resource": "/bundles"}, "policy bundles", {}),
         ("read", {"resource": "/decisions", "criteria": {"limit": 5}}, "denials", {"limit": 5}),
+        (
+            "read",
+            {"resource": "/decisions", "criteria": {"hook": "domain-in", "since": 5, "rule": "s/r"}},
+            "denials",
+            {"gate": "in", "since": 5, "rule": "s/r"},
+        ),
         ("read", {"resource": "/bundles/b1"}, "policy bundle", {"bundle": "b1"}),
         ("delete", {"resource": "/bundles/b1"}, "policy remove", {"bundle": "b1"}),
         ("create", {"resource": "/bundles", "value": {"files": {"a": "x"}}}, "policy add", {"files": {"a": "x"}}),
