@@ -182,11 +182,11 @@ WAIT = 2.0**-10
 BEGAN = 128.0
 
 
-def waiting(rate: int = 4_000) -> Gathering:
-    """Puts looks off from `BEGAN` on, after a window with so many messages a second."""
+def waiting(rate: int = 4_000, began: float = BEGAN) -> Gathering:
+    """Puts looks off from `began` on, after a window with so many messages a second."""
     gathering = Gathering(WAIT)
-    gathering.watch(BEGAN - WINDOW, Progress(0, 0, 0.0))
-    gathering.watch(BEGAN, Progress(int(rate * WINDOW), int(rate * WINDOW), WINDOW))
+    gathering.watch(began - WINDOW, Progress(0, 0, 0.0))
+    gathering.watch(began, Progress(int(rate * WINDOW), int(rate * WINDOW), WINDOW))
     assert gathering.is_on
     return gathering
 
@@ -225,20 +225,20 @@ def test_looks_while_tasks_are_ready_are_no_reason_to_stop_waiting() -> None:
 
 @pytest.mark.parametrize(("lacking", "is_on"), [("", True), ("messages", False), ("turns", False), ("work", False)])
 def test_waiting_begins_after_a_window_that_has_just_enough_of_everything(lacking: str, is_on: bool) -> None:
-    gathering = Gathering(SECONDS)
-    assert gathering.watch(BEGAN, Progress(1_000, 100, 7.0)) == WINDOW_SECONDS
+    gathering, work = Gathering(SECONDS), 0.35 * WINDOW
+    assert gathering.watch(BEGAN, Progress(1_000, 100, work)) == WINDOW_SECONDS
     gathering.watch(
         BEGAN + WINDOW,
         Progress(
             1_250 - (lacking == "messages"),
             225 - (lacking == "turns"),
-            7.0 + 0.35 * WINDOW - (SECONDS if lacking == "work" else 0.0),
+            2 * work - (SECONDS if lacking == "work" else 0.0),
         ),
     )
     assert gathering.is_on is is_on
 
 
-@pytest.mark.parametrize(("messages", "seconds"), [(249, CALM_SECONDS), (250, WINDOW_SECONDS)])
+@pytest.mark.parametrize(("messages", "seconds"), [(249, 0.5), (250, WINDOW_SECONDS)])
 def test_a_loop_with_few_messages_is_watched_less_often(messages: int, seconds: float) -> None:
     gathering = Gathering(SECONDS)
     gathering.watch(BEGAN, Progress(0, 0, 0.0))
@@ -266,7 +266,7 @@ def test_waiting_goes_on_while_it_brings_company_and_keeps_the_rate(waits: int, 
     assert gathering.is_on is stays_on
     if not stays_on:
         rest = gathering.watch(BEGAN + WINDOW + 0.25, Progress(9_000, 9_000, 9.0))
-        assert rest == PAUSE_SECONDS - 0.25, "a pause follows"
+        assert rest == 0.75, "a pause of a second follows"
 
 
 def test_the_rate_before_waiting_is_compared_with_that_of_the_first_window_alone() -> None:
@@ -283,7 +283,7 @@ def test_the_rate_before_waiting_is_compared_with_that_of_the_first_window_alone
 def test_waiting_that_is_worth_it_stops_at_the_time_of_the_next_trial_and_may_begin_again_at_once(
     earlier_seconds: float, stays_on: bool
 ) -> None:
-    gathering, end = waiting(), BEGAN + TRIAL_SECONDS - earlier_seconds
+    gathering, end = waiting(), BEGAN + 5.0 - earlier_seconds
     wait(gathering, 16, 99_000)
     gathering.looks(end, 0.0, 99_000)
     assert gathering.is_on is stays_on
@@ -358,3 +358,57 @@ def test_looks_after_the_end_of_waiting_prolong_no_pause() -> None:
 
     assert gathering.looks(BEGAN + 3 * WINDOW, 1.0, 9_000) == 0.0
     assert gathering.watch(BEGAN + 3 * WINDOW, Progress(9_000, 9_000, 9.0)) == PAUSE_SECONDS - 2 * WINDOW
+
+
+@pytest.mark.parametrize(("waits", "messages", "stays_on"), [(16, 24, True), (16, 23, False), (15, 500, False)])
+def test_each_window_counts_its_own_waits_and_messages(waits: int, messages: int, stays_on: bool) -> None:
+    gathering = waiting()
+    wait(gathering, 16, 2_000)
+    gathering.looks(BEGAN + WINDOW, 0.0, 2_000)
+    wait(gathering, waits, 2_000 + messages, BEGAN + WINDOW)
+    gathering.looks(BEGAN + 2 * WINDOW, 0.0, 2_000 + messages)
+
+    assert gathering.is_on is stays_on
+
+
+@pytest.mark.parametrize(("messages", "put_off"), [(24, WAIT), (23, 0.0)])
+def test_a_window_ends_with_its_first_waits_when_they_brought_no_company(messages: int, put_off: float) -> None:
+    gathering = waiting()
+    wait(gathering, 16, 1_000 + messages)
+    gathering.found(BEGAN + WINDOW / 4, 1.0)
+
+    assert gathering.looks(BEGAN + WINDOW / 4, 1.0, 1_000 + messages) == put_off
+
+
+@pytest.mark.parametrize(("seconds", "is_on"), [(WINDOW_SECONDS, False), (WINDOW_SECONDS - WAIT, True)])
+def test_a_window_without_enough_waits_is_the_last_one_as_soon_as_it_is_full(seconds: float, is_on: bool) -> None:
+    gathering = waiting(began=0.0)
+    gathering.looks(seconds, 0.0, 9_000)
+
+    assert gathering.is_on is is_on
+
+
+def test_a_look_that_waits_for_nothing_prolongs_no_wait() -> None:
+    gathering = waiting()
+    gathering.found(BEGAN, 1.0)
+    gathering.found(BEGAN + WAIT / 2, 0.0)
+
+    assert gathering.looks(BEGAN + WAIT / 2, 1.0, 1_000) == WAIT / 2
+
+
+def test_from_the_start_of_the_clock_on_a_loop_is_watched_and_its_first_look_is_not_put_off() -> None:
+    gathering = Gathering(WAIT)
+    assert gathering.watch(0.0, Progress(0, 0, 0.0)) == WINDOW_SECONDS
+    assert gathering.watch(WINDOW, Progress(1_000, 1_000, WINDOW)) == WINDOW_SECONDS
+    assert gathering.is_on
+
+    assert gathering.looks(WINDOW, 1.0, 1_000) == 0.0
+
+
+def test_after_a_trial_begins_only_what_comes_from_then_on_is_a_reason_to_wait() -> None:
+    gathering, end = waiting(), BEGAN + 5.0
+    wait(gathering, 16, 99_000)
+    gathering.looks(end, 0.0, 99_000)
+
+    assert gathering.watch(end + WAIT, Progress(99_000, 99_000, 99.0)) == WINDOW_SECONDS
+    assert not gathering.is_on

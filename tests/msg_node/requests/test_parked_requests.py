@@ -10,7 +10,7 @@ import pytest
 from msg_node.kernel.changes import Journal
 from msg_node.requests.core.delivery_messages import QUEUED, waiting_report
 from msg_node.requests.core.delivery_status import EXPIRED, Status, StatusReport
-from msg_node.requests.core.parked import ParkedRequest, Sender, Submission, from_row, row_of
+from msg_node.requests.core.parked import ParkedRequest, ParkedRow, Sender, Submission, from_row, row_of, value_of
 from msg_node.requests.core.parking import Bounds, Parking
 from msg_node.requests.core.request_queues import RequestQueues
 from protofly import codec
@@ -129,6 +129,29 @@ def test_a_request_comes_back_from_its_row_as_it_was(
     names = set(ParkedRequest.__slots__) - {"request", "is_stored"}
     assert {name: getattr(again, name) for name in names} == {name: getattr(entry, name) for name in names}
     assert (again.request.raw, again.transaction, again.is_stored) == (entry.request.raw, entry.transaction, True)
+
+
+def test_the_row_of_a_request_that_waits_has_what_it_needs_alone_and_is_read_as_one_that_waits() -> None:
+    """Rows are read by later versions: what a row leaves out means what it meant when it was written."""
+    needed = {"number", "request_id", "queue", "message", "runtime_key", "accepted_at", "expires_at", "value"}
+    raw = msgspec.json.encode(row_of(replace(parked(), roles=frozenset(), sender=Sender("runtime://a.example/ana"))))
+    assert set(msgspec.json.decode(raw)) == needed
+
+    row = msgspec.json.decode(raw, type=ParkedRow)
+    assert (row.status, row.is_acknowledged, row.is_cancelling) == (Status.PENDING, False, False)
+    assert (row.is_invitation, row.is_given, row.code, value_of(row)) == (False, False, 0, b"")
+
+
+@pytest.mark.parametrize("value", [b"", b'{"on":true}'])
+def test_the_value_of_a_final_answer_comes_back_from_its_row(value: bytes) -> None:
+    row = msgspec.json.encode(row_of(parked(), StatusReport(Status.COMPLETED, 200, value=value)))
+    assert value_of(msgspec.json.decode(row, type=ParkedRow)) == value
+
+
+def test_a_request_belongs_to_no_session_after_a_restart_or_if_it_came_from_none() -> None:
+    submission = Submission(request(), AGENT, ANA, "d-1", 60.0)
+    assert from_row(row_of(replace(parked(), asker=5)), 60.0).asker == 0
+    assert Parking(Journal()).submit(submission, 0.0).asker == 0
 
 
 def test_what_was_delivered_and_not_acknowledged_waits_again_after_a_restart() -> None:

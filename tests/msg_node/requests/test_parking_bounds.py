@@ -11,7 +11,7 @@ from msg_node.kernel.rules import Rules
 from msg_node.requests.core.delivery_messages import handed_over, mirrored_answer, wants_seconds
 from msg_node.requests.core.delivery_status import EXPIRED, Status
 from msg_node.requests.core.owed_replies import OwedReplies
-from msg_node.requests.core.parked import ParkedRequest, Sender, Submission, from_row, row_of
+from msg_node.requests.core.parked import ParkedRequest, ParkedRow, Sender, Submission, from_row, row_of
 from msg_node.requests.core.parking import Bounds, Parking
 from msg_node.requests.core.recipients import recipient_of
 from msg_node.requests.core.tables import is_sender
@@ -129,6 +129,99 @@ def test_a_request_is_repeated_by_the_same_words_of_the_same_sender_for_a_while(
     assert parked.repeats(nameless, ANA, 10.0) is None
     parked.finish(entry, EXPIRED, 11.0)
     assert parked.repeats(REQUEST, ANA, 11.0) is None
+
+
+def test_a_request_with_the_fresh_id_of_another_does_not_repeat_that() -> None:
+    parked = Requests(Journal(), Bounds())
+    nameless, named = (
+        codec.build(id=one, type="execute", from_=REQUEST.from_, to=REQUEST.to, body={"x": 1}) for one in (None, "d-1")
+    )
+    parked.submit(Submission(nameless, AGENT, ANA, "d-1", 60.0), 10.0)
+    assert parked.repeats(named, ANA, 10.0) is None
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_a_taker_says_is_news_once_and_is_stored_where_the_request_is(is_stored: bool) -> None:
+    parked = Requests(journal := Journal(), Bounds())
+    entry = parked.put()
+    if is_stored:
+        parked.store(entry)
+    journal.take()
+    for status, is_news in [
+        (Status.PENDING, True),
+        (Status.PENDING, False),
+        (Status.DELIVERED, True),
+        (Status.DELIVERED, False),
+        (Status.PENDING, True),
+    ]:
+        assert parked.acknowledged(entry, status) is is_news
+        assert len(journal.take()) == (is_news and is_stored)
+        assert (entry.is_acknowledged, entry.status) == (True, status)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_is_to_be_cancelled_is_so_after_a_restart_where_it_is_stored(is_stored: bool) -> None:
+    parked = Requests(journal := Journal(), Bounds())
+    entry = parked.put()
+    if is_stored:
+        parked.store(entry)
+    journal.take()
+    parked.cancelling(entry)
+    rows = [change.row for change in journal.take()]
+    assert [isinstance(row, ParkedRow) and row.is_cancelling for row in rows] == [True] * is_stored
+
+
+def test_a_request_expires_at_its_time_and_is_looked_at_again_when_that_is_asked_for() -> None:
+    parked = Requests(Journal(), Bounds())
+    entry = parked.put()
+    assert [parked.expired(now) for now in (59.9, 60.0, 60.0)] == [[], [entry], []]
+    parked.look_again(entry, 70.0)
+    assert [parked.expired(now) for now in (69.9, 70.0)] == [[], [entry]]
+
+
+@pytest.mark.parametrize(("now", "expires_at"), [(1_000.0, 1_060.0), (900.0, 1_000.0)])
+def test_after_a_restart_a_request_keeps_its_time_unless_the_clock_was_set_back(now: float, expires_at: float) -> None:
+    row = row_of(Requests(Journal(), Bounds()).put(now=1_000.0))
+    restored = Parking(Journal(), Bounds(longest_seconds=100.0))
+    restored.restore({"1": msgspec.json.encode(row)}, now=now)
+    assert [one.expires_at for one in restored.of_senders([ANA])] == [expires_at]
+
+
+def test_the_row_of_what_ended_goes_when_it_is_forgotten_after_a_restart() -> None:
+    parked = Requests(journal := Journal(), Bounds())
+    parked.finish(parked.put(sender=Sender("", domain="beta.example")), EXPIRED, 1.0)
+    [row] = journal.take()
+    restored = Parking(journal, Bounds())
+    restored.restore({row.key: msgspec.json.encode(row.row)}, now=2.0)
+    assert restored.finished.forget_old(60.0) == 1
+    assert [(change.key, change.row) for change in journal.take()] == [(row.key, None)]
+
+
+def test_nothing_is_held_of_requests_that_ended_but_what_is_remembered_of_them() -> None:
+    parked = Requests(Journal(), Bounds(per_sender=2_000, per_queue=2_000))
+    for sender in (ANA, Sender("", domain="beta.example")):
+        entry = parked.put(sender=sender)
+        parked.owed.add(entry, 10.0)
+        parked.finish(entry, EXPIRED, 1.0)
+        assert entry not in parked.owed
+    assert {name: held for name, held in vars(parked).items() if isinstance(held, dict | set) and held} == {}
+    assert parked.find_foreign(entry.request_id) is None
+
+
+def test_times_of_requests_that_ended_long_before_are_forgotten_and_those_that_are_open_expire_in_their_order() -> None:
+    parked = Requests(Journal(), Bounds(longest_seconds=9_000.0))
+    seconds = [300.0, 100.0, 200.0]
+    for number, lasts in enumerate(seconds):
+        parked.submit(Submission(REQUEST, OTHER, BO, f"open-{number}", lasts), 0.0)
+    for number in range(3_000):
+        parked.finish(parked.submit(Submission(REQUEST, AGENT, ANA, f"d-{number}", 9_000.0), 0.0), EXPIRED, 1.0)
+        assert len(parked._expiries) <= 2 * (len(seconds) + 1) + 1_000
+    assert [[one.request_id for one in parked.expired(now)] for now in (60.0, 100.0, 200.0, 300.0)] == [
+        [],
+        ["open-1"],
+        ["open-2"],
+        ["open-0"],
+    ]
 
 
 def test_only_a_reply_with_the_header_of_a_request_answers_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,31 @@ def test_nothing_is_remembered_for_other_domains_and_for_what_has_no_id() -> Non
     words.keep(entry(silent), DONE, NOW)
     assert len(words) == 0
     assert (words.about(request(), abroad, NOW), words.about(silent, Sender(ANA), NOW)) == (None, None)
+
+
+def test_a_request_that_was_handed_over_under_another_id_is_known_by_the_one_its_sender_gave_it() -> None:
+    words, message = RecentResults(), request()
+    renamed = replace(entry(message), transaction=(message.from_key, b'"d-1"', message.to_key))
+    words.keep(renamed, DONE, NOW)
+    assert words.about(request(), Sender(ANA), NOW) == ("d-1", DONE)
+    assert words.about(request("d-1"), Sender(ANA), NOW) is None
+
+
+def test_a_result_is_kept_for_as_long_as_it_answers_and_to_the_last_byte_and_word() -> None:
+    addresses = len(request().from_key) + len(request().to_key) + 1  # and a digit
+    words = RecentResults(max_words=2, max_bytes=2 * (addresses + len(DONE.value)))
+    words.keep(entry(request(1)), DONE, NOW)
+    words.keep(entry(request(1)), DONE, NOW)  # counts once
+    words.keep(entry(request(2)), DONE, NOW + REPEATED_SECONDS)
+    assert words.about(request(1), Sender(ANA), NOW + REPEATED_SECONDS) == ("d-1", DONE)
+    assert len(words) == 2
+
+
+def test_too_many_short_results_push_the_oldest_out() -> None:
+    words = RecentResults(max_words=2)
+    for number in (1, 2, 3):
+        words.keep(entry(request(number)), DONE, NOW)
+    assert [words.about(request(number), Sender(ANA), NOW) is not None for number in (1, 2, 3)] == [False, True, True]
 
 
 def test_the_same_request_takes_one_place() -> None:
