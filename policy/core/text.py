@@ -204,8 +204,6 @@ def _parse_set(node: Node, parser: _FileParser, number: int) -> PolicySet:
         members["rules"].fail("a set has either policies or rules of its own")
     if "rules" not in members and "policies" not in members:
         node.fail("a set needs policies or rules")
-    if "actions" in members and members["actions"].value:
-        members["actions"].fail("actions of the runtime language are not carried out here; use the obligation redirect")
     rule_algorithm = _algorithm(members.get("rule_combining_algorithm"))
     if "rules" in members:
         policies: tuple[Policy, ...] = (
@@ -225,7 +223,10 @@ def _parse_set(node: Node, parser: _FileParser, number: int) -> PolicySet:
         policies=policies,
         algorithm=_algorithm(members.get("policy_combining_algorithm")),
         mode=members["mode"].choose(_MODES, "mode") if "mode" in members else Mode.ENFORCE,
-        obligations=_obligations(members.get("obligations"), None, parser),
+        obligations=(
+            *_obligations(members.get("obligations"), None, parser),
+            *_forwarding(members.get("actions"), parser),
+        ),
     )
     zone = _zone(members["zone"]) if "zone" in members else parser.zone
     return _in_zone(found, zone) if zone else found
@@ -347,6 +348,27 @@ def _obligations(node: Node | None, effect: Effect | None, parser: _FileParser) 
             member.refuse_word(key, "effect", _EFFECTS)
         else:
             found.append(_obligation(effect, key, member, parser))
+    return tuple(found)
+
+
+def _forwarding(node: Node | None, parser: _FileParser) -> tuple[Obligation, ...]:
+    """The `actions` of a set in the runtime language: `forwardToID` redirects to a user what the set permits."""
+    entries = [] if node is None else node.entries()
+    for entry in entries[1:]:
+        entry.fail("a message is forwarded once: give one action")
+    found = []
+    for entry in entries:
+        members = entry.members({"method": "method", "param": "param"})
+        if "method" not in members or "param" not in members:
+            entry.fail('an action needs "method" and "param"')
+        if members["method"].text() != "forwardToID":
+            members["method"].fail("of the actions forwardToID is carried out; for an answer use the obligation answer")
+        user, has_at, domain = members["param"].text().partition("@")
+        if not (user and has_at and domain):
+            members["param"].fail("expected a user, such as alice@idp.example")
+        address = members["param"].with_value(f"user://{domain}/{user}")
+        found.append(_obligation(Effect.PERMIT, "redirect", address, parser))
+        parser.notes.append("forwardToID: redirects what the set permits, to what the user has registered")
     return tuple(found)
 
 

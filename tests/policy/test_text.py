@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from policy.core.document import Syntax, read_document
 from policy.core.engine import Effect, Mode
+from policy.core.gate import Gate
 from policy.core.line_map import LineMap
 from policy.core.text import PolicyFile, PolicyText, load_policies, parse_policy_file
 from policy.files import read_policies, read_policy_text
@@ -48,6 +49,21 @@ def test_original_message_node_file_is_read_as_it_is() -> None:
     sunday = policies.decide(some_facts(message, hook="in", now=1_772_359_200.0))
     assert sunday.rule_id == "inter-domain/b-office-hours/2"
     assert [(obligation.name, obligation.value) for obligation in sunday.obligations] == [("log", "blocked")]
+
+
+@pytest.mark.parametrize("user", ["alice@idp.example", "Alice.B@idp.example"])
+def test_an_action_of_the_runtime_language_forwards_what_its_set_permits(user: str) -> None:
+    rules = [{"condition": {"attribute": "time", "operator": "between", "params": [900, 1700]}, "decision": True}]
+    text = {"key": "away", "rules": rules, "actions": [{"method": "forwardToID", "param": user}]}
+    source = PolicyText("away.json", json.dumps(text), "json")
+    assert any(note.startswith("forwardToID") for note in parse_policy_file(source).notes)
+    gate = Gate(load_policies([source]))
+    name, _, domain = user.partition("@")
+    message = a_message(from_="hyperty://a.example/h", to="hyperty://a.example/g")
+    noon, night = (gate.judge(some_facts(message, hook="local", now=1_772_366_400.0 + hours)) for hours in (0, 36_000))
+    assert noon.instead is not None
+    assert noon.instead.address == f"user://{domain}/{name}"
+    assert (night.permitted, night.instead) == (True, None)
 
 
 def test_runtime_language_file_shows_where_its_meaning_changes() -> None:
@@ -286,7 +302,12 @@ def test_file_in_report_mode_is_tested_as_if_it_were_enforced() -> None:
         ('id = "s"\n[[policies]]\nid = "p"\n', 2, "needs rules"),
         ('policy_combining_algorithm = "majority"\nrules = []', 1, "combining algorithm"),
         ('policies = []\nrule_combining_algorithm = "first-applicable"', 2, "belongs into a policy"),
-        ('rules = []\nactions = [{ method = "forwardToID" }]', 2, "not carried out"),
+        ('rules = []\nactions = [{ method = "forwardToID" }]', 2, 'needs "method" and "param"'),
+        ('rules = []\nactions = [{ method = "forwardToID", param = "alice" }]', 2, "expected a user"),
+        ('rules = []\nactions = [{ method = "forwardToID", param = "alice@b c" }]', 2, "redirect"),
+        ('rules = []\nactions = [{ method = "sendAutoMessage", param = "x" }]', 2, "obligation answer"),
+        ('rules = []\nactions = [{ method = "forwardToID", param = 1, to = 2 }]', 2, "unknown key"),
+        ('rules = []\n[[actions]]\nmethod = "forwardToID"\nparam = "a@b"\n[[actions]]\nmethod = "x"', 5, "once"),
         ('[obligations.permitt]\nlog = 1\n[[rules]]\neffect="deny"', 1, 'did you mean "permit"'),
         ('rules = []\n[[tests]]\nfrom = "a"\nto = "b"\n', 2, 'needs "expect"'),
         ('rules = []\n[[tests]]\nfrom = "a b"\nto = "b"\nexpect = "deny"', 3, "not an address"),

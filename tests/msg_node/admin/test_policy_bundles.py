@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from msg_node.wiring.session_steps import LocalGate
+from policy.core.text import PolicyText, load_policies
 from protofly.records import MessageRecord, PolicyEvent
 from tests.support.admin_rig import PEP_ADDRESS, AdminRig, admin_rig, ask_admin
+from tests.support.policies import unrecorded
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, Runtime, runtime_address
 
 CLOSED = """
@@ -194,6 +197,19 @@ async def test_the_policy_manager_serves_the_requests_of_the_message_specificati
         assert (await ask("read", resource="/decisions", criteria={"limit": 5}))["value"]["rows"] == []
         assert (await ask("read", resource="/nothing"))["reason"] == "no-such-service"
         assert (await ask("execute", method="addPolicy"))["reason"] == "no-such-service"
+
+
+async def test_requests_to_the_policy_manager_pass_the_gate_of_the_own_bus(tmp_path: Path) -> None:
+    async with admin_rig(tmp_path) as at:
+        ops = await at.operator()
+        at.rig.judge_local = LocalGate(unrecorded(at.rig.gate)).judge
+        condition = f'{{ hook = {{ equals = "local" }}, msgTo = {{ equals = "{PEP_ADDRESS}" }} }}'
+        closed = f'id = "s"\n[[rules]]\nid = "closed"\neffect = "deny"\ncondition = {condition}\n'
+        at.rig.gate.replace(load_policies([PolicyText("p", closed, "toml")]))
+        for type_, body in (("read", {"resource": "/active"}), ("execute", {"method": "roll-back"})):
+            refused = (await ops.ask(type_, PEP_ADDRESS, body))["body"]
+            assert (refused["code"], refused["reason"], refused["value"]["rule"]) == (403, "policy", "s/closed")
+        assert at.events == []
 
 
 async def test_only_operators_of_the_domain_ask_the_policy_manager(tmp_path: Path) -> None:
