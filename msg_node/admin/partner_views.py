@@ -37,9 +37,13 @@ def partner(node: Administered, arguments: Mapping[str, Value]) -> dict[str, obj
         PeerError: NOT_REGISTERED if nothing is known about it.
     """
     domain = str(arguments["domain"])
+    if domain in node.settings().own_domains:
+        raise PeerError(Code.NOT_REGISTERED, f"{domain} is our own domain: `summary` is about this node")
     row = next((one for one in views.peers(node) if one["domain"] == domain), None)
     if row is None:
-        raise PeerError(Code.NOT_REGISTERED, f"nothing is known about {domain}: no entry, no documents, no link")
+        raise PeerError(
+            Code.NOT_REGISTERED, f"nothing is known about {domain}: no entry, no documents, no link, no block"
+        )
     found = node.resolver.explain(domain)
     entry = next((one for one in node.settings().peer if one.domain == domain), None)
     return {

@@ -99,10 +99,11 @@ def stubs(node: Administered) -> Iterator[Row]:
 
 
 def peers(node: Administered) -> Iterator[Row]:
-    """All domains that the settings name, whose documents are stored, or that have a link."""
+    """All domains that the settings name, whose documents are stored, that have a link, or are blocked."""
     entries = {peer.domain: peer for peer in node.settings().peer}
     linked = {link.domain: link for link in node.federation.links}
-    for domain in sorted({*entries, *node.trust_store.domains(), *linked}):
+    blocked = {one.subject for one in node.state.restrictions.of(Restricted.PEER) if not one.subject.startswith("*.")}
+    for domain in sorted({*entries, *node.trust_store.domains(), *linked, *blocked}):
         entry, found = entries.get(domain), node.resolver.explain(domain)
         yield {
             "domain": domain,

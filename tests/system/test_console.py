@@ -76,6 +76,7 @@ async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path:
         await _a_question_is_answered(page, url)
         await _policies_are_changed_and_rolled_back(page, url)
         await _a_gate_is_set_and_ended(page, url)
+        await _blocked_stranger_has_a_page(page, url, system)
         await _cut_off(page, url)
         assert not (await anna.ask(bruno.hyperty)).is_ok
         await page.go(f"{url}/")
@@ -171,6 +172,18 @@ async def _pages_show_what_is_so(page: Page, url: str) -> None:
     await page.go(f"{url}/partners/nobody.example")
     assert "nothing is known about nobody.example" in await page.text()
     page.wrong.clear()  # the 404
+
+
+async def _blocked_stranger_has_a_page(page: Page, url: str, system: System) -> None:
+    ask = partial(ask_node, system.a.folder.data)
+    await trio.to_thread.run_sync(ask, "peer block", {"domain": "stranger.example", "reason": "spam"})
+    await page.go(f"{url}/")
+    await page.submit("a[href='/partners/stranger.example']")
+    text = await page.text()
+    assert "spam" in text
+    assert "Lift the block" in text
+    assert "Look it up again" not in text
+    await trio.to_thread.run_sync(ask, "peer unblock", {"domain": "stranger.example"})
 
 
 async def _a_question_is_answered(page: Page, url: str) -> None:

@@ -103,3 +103,20 @@ def test_changes_for_people_have_moments_as_text_and_nothing_that_is_empty(
         "links: b.example",
         "dry run nothing was changed",
     ]
+
+
+def test_settings_that_differ_are_lines_of_their_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    changes = [
+        {"name": "log.level", "before": "info", "after": "debug"},
+        {"name": "peer[b.example].rate", "before": None, "after": [1, 2]},
+    ]
+    result = {"operation": "reload", "before": {}, "after": {"changes": changes, "policies": "r2"}, "dry_run": False}
+    monkeypatch.setattr(node_changes, "ask_running", lambda *_given, **_more: result)
+    done = CliRunner().invoke(app, ["node", "reload", "--config", str(tmp_path / "node.toml")])
+    assert [" ".join(line.split()) for line in done.stdout.splitlines()] == [
+        "operation reload",
+        "before nothing",
+        "after policies: r2",
+        "changes log.level: info → debug",
+        "peer[b.example].rate: null → [1, 2]",
+    ]

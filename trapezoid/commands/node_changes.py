@@ -225,9 +225,24 @@ def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_
     if as_json:
         print_json(result)
         return
-    facts = {"operation": operation, "before": _stated(result["before"]), "after": _stated(result["after"])}
+    after, differences = _differences(result["after"])
+    facts = {"operation": operation, "before": _stated(result["before"]), "after": _stated(after), **differences}
     facts |= {"answer": _stated(result["answer"])} if "answer" in result else {}
     print_facts({**facts, **not_done(result)}, as_json=False)
+
+
+def _differences(after: object) -> tuple[object, dict[str, list[str]]]:
+    """What is so after a change, and the settings that differ as lines of their own."""
+    if not isinstance(after, dict) or not isinstance(after.get("changes"), list):
+        return after, {}
+    lines = [f"{one['name']}: {_short(one['before'])} → {_short(one['after'])}" for one in after["changes"]]
+    return {name: value for name, value in after.items() if name != "changes"}, {"changes": lines}
+
+
+def _short(value: object) -> str:
+    import json
+
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def not_done(result: dict[str, Any]) -> dict[str, str]:
