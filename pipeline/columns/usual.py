@@ -11,7 +11,8 @@ Source: pipeline study, section 8.3.
 from __future__ import annotations
 
 import math
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -57,6 +58,10 @@ TRAFFIC: Final = ("our_domain", "src_domain", "role", "hour_us", "messages")
 """Columns of `traffic_hourly` that peers are judged by."""
 _PAIR: Final = ("our_domain", "src_domain")
 
+Missing: TypeAlias = Mapping[str, Sequence[tuple[int, int]]]
+"""By domain, from when until when records of it are missing, in µs."""
+_NOTHING: Final[Missing] = {}
+
 
 def hour_of_week(hour_us: int) -> int:
     """Hour of the week of a time, 0 being Monday 00:00 UTC."""
@@ -89,13 +94,15 @@ def places_of_peers(hours: pa.Table, places: int) -> Numbers:
     return places_of(hours, _PAIR, np.zeros(hours.num_rows, np.int64), places)
 
 
-def baselines(hours: pa.Table) -> pa.Table:
+def baselines(hours: pa.Table, missing: Missing = _NOTHING) -> pa.Table:
     """Usual messages of each peer for each hour of the week, where there is anything to say; `DOMAIN_BASELINE`.
 
     Args:
-        hours: Of `hours_of_peers`, all those of a peer. Silent hours between the first and the last count as zero.
+        hours: Of `hours_of_peers`, all those of a peer. Silent hours between the first and the last count as zero,
+            unless records of them are missing.
+        missing: When records of a domain are missing.
     """
-    pairs, pair, hour, messages = _every_hour(hours)
+    pairs, pair, hour, messages = _every_hour(hours, missing)
     week = (hour + EPOCH_HOUR_OF_WEEK) % HOURS_PER_WEEK
     median, mad, samples = _usual(pair, week, messages)
     order, starts = runs(pair * HOURS_PER_WEEK + week)
@@ -113,13 +120,14 @@ def baselines(hours: pa.Table) -> pa.Table:
     )
 
 
-def floods(hours: pa.Table) -> pa.Table:
+def floods(hours: pa.Table, missing: Missing = _NOTHING) -> pa.Table:
     """Hours in which peers sent far more than is usual: `our_domain peer_domain hour_us messages median level hours`.
 
     Args:
         hours: As `baselines` takes them.
+        missing: The same.
     """
-    pairs, pair, hour, messages = _every_hour(hours)
+    pairs, pair, hour, messages = _every_hour(hours, missing)
     median, mad, samples = _usual(pair, (hour + EPOCH_HOUR_OF_WEEK) % HOURS_PER_WEEK, messages)
     # Below the least of all levels nothing is alarming: nearly all hours are.
     rows = np.flatnonzero((samples > 0) & (messages > LEAST_MESSAGES))
@@ -138,8 +146,11 @@ def floods(hours: pa.Table) -> pa.Table:
     )
 
 
-def _every_hour(hours: pa.Table) -> tuple[pa.Table, Numbers, Numbers, Doubles]:
-    """Pairs; and for every hour from the first to the last of each: pair, number of the hour, messages."""
+def _every_hour(hours: pa.Table, missing: Missing) -> tuple[pa.Table, Numbers, Numbers, Doubles]:
+    """Pairs; and for every hour from the first to the last of each: pair, number of the hour, messages.
+
+    An hour with missing records and without a message says nothing, and is left out.
+    """
     hours = hours_of_peers(hours)
     pairs = [words(column(hours, name)) for name in _PAIR]
     group, _ = group_numbers((places, len(found)) for found, places in pairs)
@@ -154,7 +165,19 @@ def _every_hour(hours: pa.Table) -> tuple[pa.Table, Numbers, Numbers, Doubles]:
     hour = np.arange(len(pair)) - begin[pair] + first[pair]
     messages = np.zeros(len(pair))
     messages[begin[pair_of_row] + at - first[pair_of_row]] = numbers(hours, "messages")
-    return hours.select(list(_PAIR)).take(pa.array(order[starts])), pair, hour, messages
+    names = hours.select(list(_PAIR)).take(pa.array(order[starts]))
+    says = (messages > 0) | ~_is_in(missing, column(names, "our_domain"), pair, hour)
+    return names, pair[says], hour[says], messages[says]
+
+
+def _is_in(missing: Missing, domains: pa.Array, pair: Numbers, hour: Numbers) -> NDArray[np.bool_]:
+    """Whether records of any part of the hour are missing, of the domain that the pair has."""
+    found = np.zeros(len(pair), bool)
+    for domain, periods in missing.items():
+        is_its = is_word(domains, domain)[pair]
+        for from_us, until_us in periods if is_its.any() else ():
+            found |= is_its & (hour * HOUR_US < until_us) & ((hour + 1) * HOUR_US > from_us)
+    return found
 
 
 def _usual(pair: Numbers, week: Numbers, messages: Doubles) -> tuple[Doubles, Doubles, Numbers]:

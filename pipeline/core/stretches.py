@@ -237,6 +237,12 @@ def missing_numbers(stretches: Sequence[Stretch]) -> list[tuple[int, int, int]]:
     return holes
 
 
+def missing_times(stretches: Sequence[Stretch]) -> list[Period]:
+    """From when until when those holes are, by the clock of the node."""
+    between = ((before.last.closed_us, one.first.opened_us, [before, one]) for before, one in pairwise(stretches))
+    return [(begin_us, end_us) for begin_us, end_us, both in between if begin_us < end_us and missing_numbers(both)]
+
+
 def unaccounted_records(stretches: Sequence[Stretch]) -> int:
     """How many numbers of records between segments that follow each other by number are in none of them."""
     between = sum(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping
 from datetime import date
 from functools import partial
@@ -12,13 +12,16 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.columns.senders import EVENT, EVIDENCE, EVIDENT, MESSAGE, SPOOFED, Suspect
-from pipeline.columns.usual import TRAFFIC
+from pipeline.columns.usual import TRAFFIC, Missing
 from pipeline.core import alerts
+from pipeline.core.stretches import missing_times
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.day_state import HOURLY, done_inputs, inputs_by_day, note_done
+from pipeline.lake.lake_files import LakeFiles
 from pipeline.lake.tables import Change, Lake
 from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import ALERT, BRONZE_LINK_EVENT, DOMAIN_BASELINE, NODE_OWNER, SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.segments.ledger import read_stretches
 from pipeline.transforms.abuse import (
     CLAIMED,
     FIRSTS,
@@ -30,6 +33,7 @@ from pipeline.transforms.abuse import (
     suspects,
     usual_hours,
 )
+from protofly.records import Kind
 
 APP: Final = "abuse"
 WATCH: Final = "watch-abuse"
@@ -51,17 +55,17 @@ def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) ->
     meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
     traffic = lake.read_in_workers(TRAFFIC_HOURLY, columns=TRAFFIC, partitions=_with_weeks_before(days))
     with result.timed("baselines"):
-        usual = lake.commit(usual_hours(traffic), DOMAIN_BASELINE, Change("overwrite", meta=meta))
+        missing = missing_records(lake)
+        usual = lake.commit(usual_hours(traffic, missing), DOMAIN_BASELINE, Change("overwrite", meta=meta))
         result.wrote(DOMAIN_BASELINE.name, usual.rows, usual.version)
     with result.timed("alerts"):
         silver = partial(lake.read_in_workers, SILVER_MDR, where=[[("role", "==", "in")]], partitions=days)
-        found = of_senders(silver(columns=MESSAGE), silver(columns=EVIDENT)) + of_floods(traffic)
+        found = of_senders(silver(columns=MESSAGE), silver(columns=EVIDENT)) + of_floods(traffic, missing)
         if lake.has(BRONZE_LINK_EVENT):
             events = lake.read_in_workers(
                 BRONZE_LINK_EVENT, columns=EVENT, where=[[("event", "==", SPOOFED)]], partitions=days
             )
-            owners = sorted((row["node"], row["our_domain"]) for row in lake.read_small(NODE_OWNER).to_pylist())
-            found += of_claims(events, dict(owners))
+            found += of_claims(events, owners_of_nodes(lake))
         found = [alert for alert in found if days is None or alert["dt"] in days]
         table = pa.Table.from_pylist(found, schema=to_arrow_schema(ALERT.schema)).sort_by(_ORDER)
         whole = Change("overwrite" if days is None else "replace_partitions", partitions=days, meta=meta)
@@ -122,6 +126,21 @@ def of_claims(events: WorkerRows, owners: Mapping[str, str]) -> list[dict[str, A
     return [alerts.spoofing(row | {"peer_domain": row["domain"] or ""}) for row in found]
 
 
-def of_floods(traffic: WorkerRows) -> list[dict[str, Any]]:
-    """Alerts about whole peers, from `TRAFFIC` of `traffic_hourly`."""
-    return [alerts.flood(row) for row in flooded_hours(traffic).frame(FLOODS).toArrow().to_pylist()]
+def of_floods(traffic: WorkerRows, missing: Missing | None = None) -> list[dict[str, Any]]:
+    """Alerts about whole peers, from `TRAFFIC` of `traffic_hourly`; and when records of a domain are missing."""
+    return [alerts.flood(row) for row in flooded_hours(traffic, missing).frame(FLOODS).toArrow().to_pylist()]
+
+
+def missing_records(lake: LakeFiles) -> Missing:
+    """When records of a domain are missing, because segments of a node of it are not there. Raises LakeError."""
+    owners = owners_of_nodes(lake)
+    found = defaultdict[str, list[tuple[int, int]]](list)
+    for (node, kind), stretches in read_stretches(lake).chains().items():
+        if kind == Kind.MESSAGE.value and node in owners:
+            found[owners[node]] += missing_times(stretches)
+    return {domain: tuple(periods) for domain, periods in sorted(found.items()) if periods}
+
+
+def owners_of_nodes(lake: LakeFiles) -> dict[str, str]:
+    """Which domain each node belongs to. Raises LakeError."""
+    return dict(sorted((row["node"], row["our_domain"]) for row in lake.read_small(NODE_OWNER).to_pylist()))

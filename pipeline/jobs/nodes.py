@@ -72,5 +72,8 @@ def listed(lake: LakeFiles) -> JobResult:
         for row in rows
     ]
     return JobResult(
-        "nodes", outcome=f"{len(rows)} declarations about nodes", warnings=lines, details={"declarations": rows}
+        "nodes",
+        outcome=f"{len(rows)} declaration{'' if len(rows) == 1 else 's'} about nodes",
+        warnings=lines,
+        details={"declarations": rows},
     )

@@ -25,8 +25,10 @@ def days_between(first: str, last: str) -> Collection[str] | None:
     if not first and not last:
         return None
     begin, end = (date.fromisoformat(checked_day(day or other)) for day, other in ((first, last), (last, first)))
-    if end < begin or (end - begin).days > 3_660:
-        raise SettingsError("the last day is at most ten years after the first")
+    if end < begin:
+        raise SettingsError(f"the last day, {end}, is before the first, {begin}: exchange them")
+    if (end - begin).days > 3_660:
+        raise SettingsError("that is more than ten years: name fewer days")
     return [(begin + timedelta(days=number)).isoformat() for number in range((end - begin).days + 1)]
 
 

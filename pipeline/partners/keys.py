@@ -31,5 +31,7 @@ def public_key(text: str) -> KeyRecord:
     """A partner's Ed25519 key as documents write it: 43 characters of base64url. Raises SettingsError."""
     key = KeyRecord(alg="ed25519", pub=text.strip())
     if not is_usable(key):
-        raise SettingsError("--peer-key is the partner's public key, 43 characters of base64url, as `live` shows it")
+        raise SettingsError(
+            "--peer-key is the partner's public key, 43 characters of base64url; `keys show` lists it there, role live"
+        )
     return key

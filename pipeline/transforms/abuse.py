@@ -21,7 +21,7 @@ from pipeline.columns.senders import (
     places_of_contacts,
     too_much,
 )
-from pipeline.columns.usual import baselines, floods, hours_of_peers, places_of_peers
+from pipeline.columns.usual import Missing, baselines, floods, hours_of_peers, places_of_peers
 from pipeline.lake.worker_rows import WorkerRows
 from pipeline.schemas import BYTES, DOUBLE, FLAG, LONG, TEXT, TEXTS
 from pipeline.schemas.columns import columns
@@ -41,14 +41,19 @@ FLOODS: Final = columns(
 """Rows of `usual.floods`."""
 
 
-def usual_hours(traffic: WorkerRows) -> WorkerRows:
-    """What is usual for each peer; rows of `domain_baseline`. `traffic` has the columns `usual.TRAFFIC`."""
-    return _peers(traffic).of_places(baselines)
+def usual_hours(traffic: WorkerRows, missing: Missing | None = None) -> WorkerRows:
+    """What is usual for each peer; rows of `domain_baseline`.
+
+    Args:
+        traffic: The columns `usual.TRAFFIC` of `traffic_hourly`.
+        missing: When records of a domain are missing.
+    """
+    return _peers(traffic).of_places(partial(baselines, missing=missing or {}))
 
 
-def flooded_hours(traffic: WorkerRows) -> WorkerRows:
+def flooded_hours(traffic: WorkerRows, missing: Missing | None = None) -> WorkerRows:
     """Hours in which peers sent far more than that, from the same; rows of `FLOODS`."""
-    return _peers(traffic).of_places(floods)
+    return _peers(traffic).of_places(partial(floods, missing=missing or {}))
 
 
 def suspects(silver: WorkerRows) -> WorkerRows:

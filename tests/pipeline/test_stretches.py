@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.core.stretches import ENTRY, Stretch, Stretches, clipped, stretch_of, unaccounted_records
+from pipeline.core.stretches import ENTRY, Stretch, Stretches, clipped, missing_times, stretch_of, unaccounted_records
 
 SECOND_US = 1_000_000
 
@@ -204,3 +204,12 @@ def test_order_repetition_and_being_kept_in_between_change_no_stretch(
     assert kept == expected
     assert sum(one.segments for one in expected) == len(rows)
     assert sum(one.lost_records for one in expected) == sum(row["lost_records"] or 0 for row in rows)
+
+
+def test_records_are_missing_between_the_ends_of_what_is_there() -> None:
+    first, later = entry(1), entry(4)
+    next_boot = entry(1, boot=2, prev_sha256="1-4", opened_us=90 * SECOND_US, closed_us=99 * SECOND_US)
+    assert missing_times(entered(first, later)) == [(first["closed_us"], later["opened_us"])]
+    assert missing_times(entered(first, entry(2), entry(3), later, next_boot)) == []
+    before_a_jump_back = entry(4, opened_us=0, closed_us=SECOND_US)
+    assert missing_times(entered(first, before_a_jump_back)) == []

@@ -159,6 +159,18 @@ def test_hours_of_peers_add_up_what_came_in_and_can_be_added_up_again(counts: li
         ]
 
 
+def test_an_hour_of_which_records_are_missing_is_no_silent_one_and_a_flood_in_it_is_still_found() -> None:
+    first, steady = ("b.example", 0, 1), [("b.example", hour, 150) for hour in range(48, 72)]
+    missing = {"a.example": [(MONDAY_US + HOUR_US + 1, MONDAY_US + 48 * HOUR_US - 1)]}
+    others = {"b.example": missing["a.example"]}
+    hours = hours_table(first, *steady)
+    for unknown, many in ((missing, 0), (others, 24), ({}, 24)):
+        assert usual.floods(hours, unknown).num_rows == many
+    assert {row["median"] for row in usual.baselines(hours, missing).to_pylist()} == {150}
+    [flood] = usual.floods(hours_table(first, ("b.example", 30, 5_000), *steady), missing).to_pylist()
+    assert (flood["hour_us"], flood["median"]) == (MONDAY_US + 30 * HOUR_US, 150)
+
+
 @pytest.mark.parametrize(("messages", "is_flood"), [(120, False), (121, True)])
 def test_an_hour_exactly_at_its_level_is_no_flood(messages: int, is_flood: bool) -> None:
     hours = [("b.example", hour, 40) for hour in range(12)]
