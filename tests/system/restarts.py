@@ -32,6 +32,9 @@ PATIENCE_SECONDS = 60
 NAMES = ("n1", "n2", "n3")
 RUN_SECONDS = 3_600
 SILENCE_SECONDS = 2.0
+CHECKED_AT_ONCE = 200
+"""Fewer than a runtime may leave unread."""
+CHECK_SECONDS = 15.0
 FLOOD_SECONDS = 0.02
 """Between two bursts of a flood."""
 
@@ -261,14 +264,21 @@ class Talk:
     async def check_owned(self) -> None:
         """Each address that was allocated still belongs to who got it, wherever that is now."""
         for index, one in enumerate(self.pairings):
-            sender = self.people[3 + index]
-            left = set(one.allocated)
-            assert left
-            for address in one.allocated:
-                await sender.say(a_message("message", sender.address, address, {"check": address}))
-            with trio.fail_after(PATIENCE_SECONDS):
-                while left:
-                    left.discard(((await self.people[index].next()).get("body") or {}).get("check"))
+            assert one.allocated
+            lost: set[str] = set()
+            for first in range(0, len(one.allocated), CHECKED_AT_ONCE):
+                some = one.allocated[first : first + CHECKED_AT_ONCE]
+                lost |= await self._not_reached(some, self.people[3 + index], self.people[index])
+            assert not lost, f"{len(lost)} of {len(one.allocated)} addresses are lost: {sorted(lost)[:5]}"
+
+    async def _not_reached(self, addresses: list[str], sender: Wanderer, owner: Wanderer) -> set[str]:
+        """Those addresses at which their owner hears nothing."""
+        left = set(addresses)
+        await sender.say(*(a_message("message", sender.address, one, {"check": one}) for one in addresses))
+        with trio.move_on_after(CHECK_SECONDS):
+            while left:
+                left.discard(((await owner.next()).get("body") or {}).get("check"))
+        return left
 
 
 @asynccontextmanager

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import httpx
@@ -12,14 +15,20 @@ import pytest
 import trio
 from typer.testing import CliRunner
 
+from interop.free_ports import free_ports
 from tests.support.passage import passage_to
 from tests.support.postgres import PASSWORD, Postgres
-from tests.support.runtime_rig import Runtime, a_message, code_and_reason
+from tests.support.runtime_rig import Runtime, Wire, a_message, code_and_reason
 from tests.system.one_node import SETTINGS, Process, serving
 from tests.system.restarts import Domain
+from trapezoid.admin_client import ask_node
 from trapezoid.commands import app
+from wire.core.websocket import ClientWebSocket
 
 PATIENCE_SECONDS = 60
+PLACES = "/usr/sbin:/usr/bin"
+CONFIGURATION = Path(__file__).parents[2] / "deploy" / "haproxy" / "cluster.cfg"
+BEHIND_PROXY = 'trusted_proxies = ["127.0.0.1"]\nclient_address_from = "proxy-protocol"'
 NOBODY = {"resource": "user://alpha.example/nobody"}
 REGISTRY = "domain://registry.alpha.example"
 UNAVAILABLE = (503, "state-unavailable")
@@ -133,3 +142,100 @@ async def test_a_node_whose_engine_is_down_says_so_until_it_is_back(
         finally:
             await trio.to_thread.run_sync(engine.start)
         assert await until_ready(node, lambda seen: seen == READY) == READY
+
+
+class BehindProxy(Domain):
+    """Nodes that learn addresses from the proxy in front of them, and listen where its configuration says."""
+
+    def __init__(self, folder: Path, engine: Postgres, names: tuple[str, ...]) -> None:
+        super().__init__(folder, engine, names)
+        self.places = {name: free_ports(2) for name in names}
+
+    def settings(self, name: str) -> str:
+        listen, site = self.places[name]
+        text = super().settings(name).replace("insecure_plaintext = true", f"insecure_plaintext = true\n{BEHIND_PROXY}")
+        return text.replace("port = 0", f"port = {listen}", 1).replace("port = 0", f"port = {site}", 1)
+
+
+@asynccontextmanager
+async def balancer(domain: BehindProxy, folder: Path) -> AsyncIterator[int]:
+    """HAProxy with the configuration that operators are given, without TLS; yields where runtimes connect."""
+    port, site = free_ports(2)
+    text = CONFIGURATION.read_text()
+    changes = {"0.0.0.0:8443": f"127.0.0.1:{port}", "0.0.0.0:443": f"127.0.0.1:{site}", " check-ssl verify none": ""}
+    changes |= {"port 8444 ": "", "maxconn 20000": "maxconn 200"}
+    for number, (listen, at_site) in enumerate(domain.places.values(), 1):
+        changes |= {f"10.0.0.1{number}:8443": f"127.0.0.1:{listen} port {at_site}"}
+        changes |= {f"10.0.0.1{number}:8444": f"127.0.0.1:{at_site} port {at_site}"}
+    for old, new in changes.items():
+        assert old in text, old
+        text = text.replace(old, new)
+    lines = [line for line in text.splitlines() if "10.0.0.1" not in line]  # there are fewer nodes here
+    (folder / "haproxy.cfg").write_text("\n".join(lines) + "\n")
+    program = shutil.which("haproxy", path=PLACES)
+    assert program is not None
+    child = await trio.lowlevel.open_process([program, "-db", "-f", str(folder / "haproxy.cfg")])
+    try:
+        yield port
+    finally:
+        child.kill()
+        with trio.CancelScope(shield=True):
+            await child.wait()
+
+
+async def opened_by(port: int, name: str) -> int:
+    """Open a session over a balancer; the code of the answer, 0 without one."""
+    try:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            runtime = Runtime(Wire(stream), ClientWebSocket(f"ws://127.0.0.1:{port}/ws", is_binary=False))
+            await runtime.shake_hands()
+            reply = await runtime.open(name)
+    except (OSError, AssertionError, trio.BrokenResourceError, trio.TooSlowError):
+        return 0
+    return int(reply["body"]["code"])
+
+
+async def until(condition: Callable[[], Awaitable[bool]]) -> None:
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not await condition():  # noqa: ASYNC110  other processes decide
+            await trio.sleep(0.1)
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not shutil.which("haproxy", path=PLACES), reason="apt-get install -y haproxy")
+async def test_a_balancer_that_asks_readyz_leaves_a_node_without_its_engine_alone_until_that_is_back(
+    tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    domain, numbers = BehindProxy(tmp_path, engine, ("n1", "n2")), count()
+
+    async def codes(times: int) -> list[int]:
+        return [await opened_by(port, f"r{next(numbers)}") for _ in range(times)]
+
+    async def at_one() -> int:
+        rows = await trio.to_thread.run_sync(partial(ask_node, tmp_path / "n1" / "data", "sessions", {}))
+        return len(rows["rows"])
+
+    async def uses_both() -> bool:
+        return await codes(4) == [200] * 4 and bool(await at_one())
+
+    async def meets_the_one_that_is_cut_off() -> bool:
+        return await codes(1) != [200]
+
+    async def uses_one() -> bool:
+        return await codes(6) == [200] * 6
+
+    async def uses_it_again() -> bool:
+        assert await codes(2) == [200] * 2
+        return await at_one() > before
+
+    async with passage_to(engine.port) as way:
+        domain.engine_port["n1"] = way.port
+        async with domain.node("n1"), domain.node("n2"), balancer(domain, tmp_path) as port:
+            await until(uses_both)
+            way.block()
+            await until(meets_the_one_that_is_cut_off)
+            await until(uses_one)
+            before = await at_one()
+            way.unblock()
+            await until(uses_it_again)
