@@ -301,6 +301,8 @@ async def _stop(drain: Drain, signals: AsyncIterator[int]) -> bool:
         await drain.run()
         has_ended = True
         nursery.cancel_scope.cancel()
+    if not has_ended:
+        await drain.hurry()
     return has_ended
 
 

@@ -39,6 +39,8 @@ CALM_SECONDS: Final = 0.05
 MOST_CALM_SECONDS: Final = 0.5
 CLOSE_SECONDS: Final = 2.0
 """Time in which runtimes answer our close."""
+HURRY_SECONDS: Final = 0.2
+"""Time in which runtimes answer our close when the node is to stop at once."""
 GOODBYE_SECONDS: Final = 1.0
 """Time in which links end."""
 REPLIES_SHARE: Final = 0.7
@@ -95,6 +97,7 @@ class Drain:
         self._federation = federation
         self._ask_seconds = seconds
         self._unread = 0
+        self._has_answered = False
 
     async def run(self) -> None:
         """Stop the traffic; returns when nothing is left to do, or the time is over. Once."""
@@ -108,10 +111,7 @@ class Drain:
         await self._wait_until(self._has_settled, began + seconds * REPLIES_SHARE)
         if bus.runtimes.live_sessions:
             await self._wait_for_calm()
-        bus.answer_rest()
-        for link in federation.links:
-            link.stop_waiting(Code.DRAINING, "the node stops")
-        self._unread = bus.runtimes.finish()
+        self._answer_rest()
         connections = bus.send_queues.connections
         await self._wait_until(lambda: not connections, trio.current_time() + CLOSE_SECONDS)
         if self._others is not None:
@@ -121,6 +121,21 @@ class Drain:
             carrier.drain()
         links = federation.links
         await self._wait_until(lambda: not any(link.is_live for link in links), trio.current_time() + GOODBYE_SECONDS)
+
+    async def hurry(self) -> None:
+        """In place of the rest of `run`: answer what is under way, close runtimes, and wait for nobody."""
+        if not self._has_answered:
+            self._answer_rest()
+        connections = self._bus.send_queues.connections
+        await self._wait_until(lambda: not connections, trio.current_time() + HURRY_SECONDS)
+
+    def _answer_rest(self) -> None:
+        """Answer or store every request, and close runtimes behind what waits for them."""
+        self._has_answered = True
+        self._bus.answer_rest()
+        for link in self._federation.links:
+            link.stop_waiting(Code.DRAINING, "the node stops")
+        self._unread = self._bus.runtimes.finish()
 
     async def _end_links(self) -> None:
         """End the carriers of all links in good order; what comes for them meanwhile waits."""

@@ -53,3 +53,20 @@ async def test_who_waits_for_a_user_to_be_found_is_answered_when_the_node_stops(
             assert await ana.close_code() == GOING_AWAY
             assert await node.child.wait() == 0
         nursery.cancel_scope.cancel()
+
+
+async def test_a_second_signal_stops_a_node_that_waits_for_a_reply_at_once(tmp_path: Path) -> None:
+    settings = SETTINGS.format(grace=3600).replace("drain_seconds = 1", "drain_seconds = 300")
+    async with serving(tmp_path, settings) as node:
+        ana, bo = await node.opened("ana"), await node.opened("bo")
+        to = await bo.allocated()
+        await ana.say(a_message("read", ana.address, to, {"ttl": 300}, id_=7))
+        assert (await bo.next())["type"] == "read"
+        os.kill(node.ready["pid"], signal.SIGTERM)
+        assert (await ana.next())["body"]["value"] == "draining"
+        os.kill(node.ready["pid"], signal.SIGTERM)
+        with trio.fail_after(PATIENCE_SECONDS):
+            answer = await ana.next()
+            assert (answer["id"], *code_and_reason(answer)) == (7, 503, "draining")
+            assert await ana.close_code() == GOING_AWAY
+            assert await node.child.wait() == 0
