@@ -69,6 +69,7 @@ class Console:
             Route("/partners", shown(self._partners)),
             Route("/partners/{domain}", shown(self._partner)),
             Route("/partners/{domain}/{change:path}", posted(self._change_partner), methods=["POST"]),
+            Route("/stubs", shown(self._stubs)),
             Route("/sessions", shown(self._sessions)),
             Route("/policies", shown(self._policies.show)),
             Route("/policies", posted(self._policies.evaluate), methods=["POST"]),
@@ -164,6 +165,10 @@ class Console:
     async def _partner(self, request: Request, log_in: LogIn) -> Response:
         partner = await self._context.ask(request, "partner", request.path_params)
         return self._context.render("partner.html", log_in=log_in, partner=partner, terms=_TERMS)
+
+    async def _stubs(self, request: Request, log_in: LogIn) -> Response:
+        page = await self._context.ask(request, "stubs", _paging(request))
+        return self._context.render("stubs.html", log_in=log_in, page=page, where=_where(request), path="/stubs")
 
     async def _sessions(self, request: Request, log_in: LogIn) -> Response:
         page = await self._context.ask(request, "sessions", _paging(request))

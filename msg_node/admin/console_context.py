@@ -31,6 +31,7 @@ HEADERS: Final = {
 PAGES: Final = (
     ("/", "Overview"),
     ("/partners", "Partners"),
+    ("/stubs", "Stubs"),
     ("/sessions", "Sessions"),
     ("/policies", "Policies"),
     ("/decisions", "Decisions"),

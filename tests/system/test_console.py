@@ -156,6 +156,7 @@ async def _pages_show_what_is_so(page: Page, url: str) -> None:
         ("", ["a.example", "Live sessions", "b.example", "Operators have forbidden nothing"]),
         ("partners", ["b.example", "live", "web", "known"]),
         ("partners/b.example", ["Steps of the last contact", "resolve", "Signature", "valid", "Cut off"]),
+        ("stubs", ["b.example", "live", "1.0.0", "KiB"]),
         ("sessions", ["runtime://a.example/anna", "live"]),
         ("decisions", ["hyperty://c.example", "domain-blocked"]),
         ("policies", ["Would this pass?", "Rules in force"]),
@@ -163,6 +164,7 @@ async def _pages_show_what_is_so(page: Page, url: str) -> None:
         await page.go(f"{url}/{name}")
         text = await page.text()
         assert all(word.lower() in text.lower() for word in words), (name, words, text)
+        assert " object at 0x" not in text, (name, text)
         await looked_at(page, name.replace("/", "-") or "overview")
     await page.go(f"{url}/partners")
     await page.press("/")
