@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -277,6 +279,39 @@ async def test_engine_that_dies_is_replaced_by_its_synchronous_replica_without_a
             assert client.refused <= {UNAVAILABLE}
         finally:
             second.stop()
+
+
+def run_program(engine: Postgres, name: str, *arguments: str) -> None:
+    """A program of PostgreSQL, which reads and writes nothing but what its arguments say."""
+    subprocess.run([engine.programs / name, *arguments], check=True, capture_output=True, timeout=PATIENCE_SECONDS)
+
+
+async def test_backup_that_was_made_while_a_node_ran_is_restored_with_what_was_acknowledged_before_it(
+    tmp_path: Path, engine: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    database, restored = engine.new_database(), engine.new_database()
+    backup = str(tmp_path / "backup")
+    async with serving(folder_of(tmp_path, "one"), at_engine(engine.port, database)) as node:
+        clients = [Traffic(await node.opened(name)) for name in ("ana", "bo")]
+        for client in clients:
+            await client.allocate()
+        before = {address for client in clients for address in client.acknowledged}
+        dump = ("pg_dump", "--format=custom", f"--file={backup}", engine.conninfo(database))
+        await trio.to_thread.run_sync(partial(run_program, engine, *dump))
+        late = await node.opened("late")
+        await clients[0].allocate()
+    restore = ("pg_restore", f"--dbname={engine.conninfo(restored)}", backup)
+    await trio.to_thread.run_sync(partial(run_program, engine, *restore))
+    async with serving(folder_of(tmp_path, "two"), at_engine(engine.port, restored)) as node:
+        for client in clients:
+            client.runtime, code = await node.returned(client.runtime)
+            assert code == 200
+        assert addresses_in(engine, at_engine(engine.port, restored)) == before
+        assert (await node.returned(late))[1] == 500, "as docs/cluster.md says: it is opened anew"
+        assert code_and_reason(await (await node.runtime()).open("late")) == (200, "")
+        await clients[0].allocate()
+        assert len(clients[0].acknowledged) == 3
 
 
 class SlowEngine:
