@@ -198,7 +198,7 @@ def make_bus(
     checks, from_nodes = Checks(admission, judges.guests, services.observers), None
     if options.nodes is not None:
         options.nodes.routing.connect(refusals, parked_actions.take_found, here)
-        options.nodes.moves.connect(services.sessions, effects, own)
+        options.nodes.moves.connect(services.sessions, effects, own, parked_actions)
         options.nodes.work.connect(parked_actions)
         from_nodes = NodeTraffic(state, options.nodes, services.observers, here, destinations, refusals)
     return Bus(

@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Final
 
@@ -34,6 +35,7 @@ from msg_node.bus.core.moved_session import (
     let_go,
     move_in,
     move_out,
+    moved_events,
 )
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.effects import Effects
@@ -48,6 +50,7 @@ from msg_node.kernel.proof import Offered
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.service import ServiceResult
 from msg_node.kernel.session import OpenRefused
+from msg_node.requests.parked_actions import ParkedActions
 from msg_node.sessions.core.session_service import (
     RECONNECTION_FAIL,
     OpenRefusedError,
@@ -148,13 +151,15 @@ class SessionMoves:
         self._sessions: SessionRequests
         self._effects: Effects
         self._own: OwnMessages
+        self._actions: ParkedActions
         self._wanted, self._coming = trio.open_memory_channel[Callable[[], Awaitable[None]]](MOVES_AT_ONCE)
         claims.on_lost = self.lost
         claims.on_claimed = state.owners.confirm
         state.owners.awaits_claims = True
 
-    def connect(self, sessions: SessionRequests, effects: Effects, own: OwnMessages) -> None:
-        """Set who ends sessions here; once, before anything runs."""
+    def connect(self, sessions: SessionRequests, effects: Effects, own: OwnMessages, actions: ParkedActions) -> None:
+        """Set who ends sessions here, and who has events repeated to them; once, before anything runs."""
+        self._actions = actions
         self._sessions = sessions
         self._effects = effects
         self._own = own
@@ -273,11 +278,21 @@ class SessionMoves:
     def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
         claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
         ours = {key for key, claim in owners.items() if claim.node == self._node and claimant(key) is None}
+        sid = self._state.transitions.next_sid
         changes = move_in(self._state, moved.with_only(ours), now=time.time())
         if not moved.claims:  # it was not read from what a node that died had stored
             changes.append(Change(Table.GIVEN_SESSIONS, moved.session.token_digest, None))
         self._claims.has_claimed(ours)
+        self._take_events(sid, moved)
         self._effects.apply(ServiceResult(changes=changes), self._own.send)
+
+    def _take_events(self, sid: int, moved: MovedSession) -> None:
+        actions, now = self._actions, time.time()
+        for one in moved.events:
+            with suppress(codec.BrokenMessageError):
+                [event] = codec.decode(bytes(one.message))
+                actions.guaranteed.take_over(event, sid, now, one.seconds)
+                actions.is_used = True
 
     def _release_unused(self, runtime_key: str) -> None:
         """The request was refused after all: the runtime may be opened elsewhere."""
@@ -330,7 +345,8 @@ class SessionMoves:
         if isinstance(found, OpenRefused):
             answer(Answered(refusal=found.code.word, retry_seconds=found.retry_after_seconds))
             return
-        moved = move_out(self._state, found)
+        events = moved_events(self._actions.guaranteed.of_subscriber(found.sid, now))
+        moved = msgspec.structs.replace(move_out(self._state, found), events=events)
         text = msgspec.json.encode(moved)
         if len(text) > MOVED_BYTES:
             answer(Answered(refusal=Code.OVERLOAD.word))

@@ -3,8 +3,8 @@
 The node that has it decides whether a runtime that asks for it at another node has a right to it, by the rules that it
 has for itself. Then it gives the session away and ends its own. The other node takes it in as parked, so that all that
 follows is as after a lost connection. The things of its agents go along, and their values come anew; so do its
-reservations at a QoS broker, and the policies that it has named for its objects. Registry entries do not move: a
-runtime registers anew.
+reservations at a QoS broker, the policies that it has named for its objects, and the guaranteed events that it has not
+acknowledged. Registry entries do not move: a runtime registers anew.
 
     giver                                 row of the domain                taker
     rows deleted, given row put    ──▶    by the digest of its token  ──▶  given row deleted, rows of its own put
@@ -17,7 +17,7 @@ Source: message specification, section 5.1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -35,7 +35,10 @@ from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.transitions import contest
 from protofly.address import canonical_key
 from protofly.errors import Code
+from protofly.message import Message
 
+EVENTS_BYTES: Final = 1 << 20
+"""Guaranteed events that go along with a session, the oldest first: beyond, they are not sent again."""
 THINGS_BYTES: Final = 4 << 20
 """Descriptions that go along with a session; they have to fit into one answer between nodes."""
 
@@ -58,11 +61,18 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     takes_given: bool = False
 
 
+class MovedEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """A guaranteed event that its subscriber has not acknowledged. `seconds`: for how long it is sent again."""
+
+    message: msgspec.Raw
+    seconds: float
+
+
 class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     """A session with what it holds. The numbers in its rows are those of the node that it comes from.
 
     `policies`: of its objects, by canonical key. `claims`: those of its addresses by key, as node and epoch, if they
-    were looked up with it.
+    were looked up with it. `events`: what it is to acknowledge, unless its node has died.
     """
 
     session: SessionRow
@@ -72,6 +82,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
     leases: tuple[Lease, ...] = ()
     policies: dict[str, PolicyNameRow] = {}
     claims: dict[str, tuple[str, int]] = {}
+    events: tuple[MovedEvent, ...] = ()
 
     @property
     def keys(self) -> list[str]:
@@ -157,6 +168,17 @@ def move_out(state: BusTables, session: Session) -> MovedSession:
         leases=tuple(state.leases.of_session(sid)),
         policies=state.policy_names.of_session(sid),
     )
+
+
+def moved_events(guaranteed: Iterable[tuple[Message, float]]) -> tuple[MovedEvent, ...]:
+    """Guaranteed events as they go along with their subscriber."""
+    taken, room = [], EVENTS_BYTES
+    for event, seconds in guaranteed:
+        room -= len(event.raw)
+        if room < 0:
+            break
+        taken.append(MovedEvent(message=msgspec.Raw(event.raw), seconds=seconds))
+    return tuple(taken)
 
 
 def let_go(state: BusTables, session: Session, moved: MovedSession) -> None:

@@ -96,6 +96,18 @@ class GuaranteedEvents:
             due += [(number, one.event) for number in sorted(one.waiting)]
         return due
 
+    def of_subscriber(self, number: int, now: float) -> list[tuple[Message, float]]:
+        """The events that a subscriber has not acknowledged, with the seconds for which each is sent again."""
+        return [(one.event, one.ends_at - now) for one in self._open.values() if number in one.waiting]
+
+    def take_over(self, event: Message, subscriber: int, now: float, seconds: float) -> None:
+        """A subscriber has come from another node, which had handed it an event."""
+        one = None if event.id is None else self._open.get((event.from_key, event.id, event.to_key))
+        if one is not None:
+            one.waiting.add(subscriber)
+        else:
+            self.begin(event, (subscriber,), now, seconds)
+
     def clock_set(self, now: float, ahead_seconds: float) -> None:
         """The clock was set by so much: events go again, and are given up, when they would have been."""
         for one in self._open.values():

@@ -19,6 +19,7 @@ from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.qos.core.leases import Amounts, Lease
 from protofly.address import canonical_key
 from protofly.errors import Code, HostError
+from protofly.limits import GUARANTEED_RETRY_SECONDS
 from tests.support.cluster_rig import cluster_rig, node_of
 from tests.support.runtime_rig import (
     ALLOCATION,
@@ -666,3 +667,30 @@ async def test_a_flood_to_an_address_that_is_being_looked_up_waits_at_its_sender
                 assert isinstance(body, dict)
                 got[str(message["from"])].append(body["n"])
         assert got == {sender.address: list(range(count)) for sender in senders}
+
+
+async def test_a_guaranteed_event_follows_its_subscriber_to_another_node_until_that_has_acknowledged_it(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        agent, bo = await one.opened("lamps"), await one.opened("bo")
+        thing = "thing://alpha.example/lamps"
+        assert (await agent.subscribed(thing))["body"]["code"] == 200
+        assert (await bo.subscribed(f"{thing}/*"))["body"]["code"] == 200
+        body = {"class": "event", "value": 1, "guarantee": "ack", "ttl": 60}
+        event = a_message("update", f"{thing}/lamp-1", f"{thing}/lamp-1/events/motion", body, id_=7)
+        await agent.say(event)
+        assert (await next_of(bo, "update"))["id"] == 7
+        back, code = await re_opened(two, bo)
+        assert code == 200
+        now = time.time()
+        one.bus.parked_actions.sweep(now + GUARANTEED_RETRY_SECONDS + 1)
+        two.bus.parked_actions.sweep(now + GUARANTEED_RETRY_SECONDS + 1)
+        assert (await next_of(back, "update"))["id"] == 7
+        await back.say(a_message("response", event["to"], event["from"], {"code": 200}, id_=7))
+        assert await back.heard() == []
+        two.bus.parked_actions.sweep(now + 3 * GUARANTEED_RETRY_SECONDS)
+        assert await back.heard() == []
+        counts = [rig.bus.counters[NodeCount.UNACKNOWLEDGED_EVENTS] for rig in (one, two)]
+        assert counts == [0, 0]
+        assert await agent.heard() == []

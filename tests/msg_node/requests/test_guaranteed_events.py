@@ -118,3 +118,19 @@ def test_an_event_comes_again_and_is_given_up_in_its_time_when_the_clock_is_set_
     assert (len(events), events.take_given_up()) == (1, 1)
     assert again(events, now + LIFE) == []
     assert (len(events), events.take_given_up()) == (0, 1)
+
+
+def test_a_subscriber_that_comes_from_another_node_waits_beside_those_that_are_here_or_alone() -> None:
+    events, there = GuaranteedEvents(), GuaranteedEvents()
+    there.begin(an_event(1), [7], NOW, LIFE)
+    there.begin(an_event(2), [7, 8], NOW, LIFE)
+    there.begin(an_event(3), [8], NOW, LIFE)
+    events.begin(an_event(2), [1], NOW, LIFE)
+    for event, seconds in there.of_subscriber(7, NOW + 1.0):
+        assert seconds == LIFE - 1.0
+        events.take_over(event, 2, NOW + 1.0, seconds)
+    assert len(events) == 2
+    assert sorted(again(events, NOW + GUARANTEED_RETRY_SECONDS + 1.0)) == [1, 2, 2]
+    assert events.acknowledged(acknowledgement(1), 2)
+    assert events.acknowledged(acknowledgement(2), 2)
+    assert again(events, NOW + 2 * GUARANTEED_RETRY_SECONDS + 1.0) == [1]
