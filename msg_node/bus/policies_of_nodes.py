@@ -28,7 +28,8 @@ from protofly.address import domain_of
 from protofly.errors import Code, HostError, PeerError
 
 JUDGE: Final = b"o"
-_JUDGED: Final = frozenset({"subscribe", "read"})
+_JUDGED: Final = {"sm": "subscribe", "twin": "read"}
+"""The requests that are judged, by the name of the service below the node."""
 
 
 class ObjectsElsewhere(msgspec.Struct, frozen=True):
@@ -82,11 +83,11 @@ class PoliciesOfNodes:
         self.objects: ObjectsHere = NoObjects()
         questions.answerers[JUDGE] = self._answer
 
-    def over(self, service: Service) -> Service:
-        """The same service, for requests that the policies of the objects that they name let pass."""
+    def over(self, service: Service, judged: str) -> Service:
+        """The same service, for requests of a type that the policies of the objects that they name let pass."""
 
         def serve(request: ServiceRequest) -> Answer | Inquiry:
-            keys = self._elsewhere(request)
+            keys = self._elsewhere(request) if request.message.type == judged else ()
             if not keys:
                 return service(request)
 
@@ -104,8 +105,6 @@ class PoliciesOfNodes:
 
     def _elsewhere(self, request: ServiceRequest) -> tuple[str, ...]:
         """Objects of our domains that a request names, and that nobody here owns."""
-        if request.message.type not in _JUDGED:
-            return ()
         owners = self._state.owners
         return tuple(
             key
@@ -169,6 +168,9 @@ class PoliciesOfNodes:
         return msgspec.json.encode(ObjectJudgement(refusal.code.word, rule, str(value.get("msgId", ""))))
 
 
-def guarded_services(domains: Iterable[str]) -> list[str]:
-    """The services that answer at the node of the asker about objects of all nodes, by canonical key."""
-    return [f"domain://msg-node.{domain}/{name}" for domain in sorted(domains) for name in ("sm", "twin")]
+def guarded_services(domains: Iterable[str]) -> dict[str, str]:
+    """The services that answer at the node of the asker about objects of all nodes, and which of their requests.
+
+    By canonical key; a service of each of these domains.
+    """
+    return {f"domain://msg-node.{domain}/{name}": type_ for domain in domains for name, type_ in _JUDGED.items()}

@@ -135,8 +135,8 @@ class ServicesOfNodes:
     def guard(self, services: Services, gate: LocalGate) -> None:
         """Have policies of objects at other nodes asked, and answer theirs; once, before anything runs."""
         self.policies.objects = gate
-        for key in guarded_services(self._domains):
-            services.guard(key, self.policies.over)
+        for key, type_ in guarded_services(self._domains).items():
+            services.guard(key, partial(self.policies.over, judged=type_))
 
     def connect(self, bus: Bus) -> None:
         """Have the other nodes asked; once, before anything runs."""

@@ -15,7 +15,7 @@ from msg_node.admin.core.admin_service import ask, is_dry_run
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.kernel.credentials import POLICY_MANAGER
 from msg_node.kernel.resources import Members, object_or_refuse, text_of
-from msg_node.kernel.service import Caller, Inquiry, ServiceRequest
+from msg_node.kernel.service import Answer, Caller, Inquiry, ServiceRequest
 from protofly.errors import Code, PeerError
 
 _BUNDLES: Final = "/bundles"
@@ -59,7 +59,17 @@ def pep_service(request: ServiceRequest) -> Inquiry:
         raise PeerError(Code.BAD_TYPE, f"this service knows {', '.join(_READERS)}")
     operation, arguments = read(request.members)
     asked = AdminRequest(operation=operation, arguments=arguments, dry_run=is_dry_run(request.members))
-    return ask(request, asked, POLICY_MANAGER)
+    inquiry = ask(request, asked, POLICY_MANAGER)
+    if operation != "policy add":
+        return inquiry
+    return msgspec.structs.replace(inquiry, conclude=lambda value, _now: Answer(value=_with_id(value)))
+
+
+def _with_id(value: object) -> object:
+    """The result of adding a bundle, with the names that the message specification has for it."""
+    result = msgspec.json.decode(value, type=dict[str, Any]) if isinstance(value, msgspec.Raw) else {}
+    bundle = (result.get("after") or {}).get("bundle")
+    return {**result, "id": bundle, "digest": bundle} if bundle else value
 
 
 def _check_manager(caller: Caller) -> None:

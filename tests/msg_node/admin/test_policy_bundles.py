@@ -183,6 +183,7 @@ async def test_the_policy_manager_serves_the_requests_of_the_message_specificati
         rule = {"effect": "deny", "condition": {"actionType": {"equals": "update"}}}
         created = await ask("create", resource="/bundles", value={"id": "closed", "rules": [rule]})
         digest = created["value"]["after"]["bundle"]
+        assert (created["value"]["id"], created["value"]["digest"]) == (digest, digest)
         message = {"id": 1, "type": "update", "from": HYPERTY, "to": f"hyperty://{FOREIGN}/b"}
         params = {"hook": "domain-out", "bundle": digest, "message": message}
         evaluated = await ask("execute", method="evaluate", params=params)

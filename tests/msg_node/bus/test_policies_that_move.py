@@ -189,6 +189,8 @@ async def test_while_the_node_of_an_object_cannot_be_asked_nobody_elsewhere_begi
         node_of(both.one).bus.cut("n2")
         refused = await bo.subscribed(f"{room}/changes")
         assert code_and_reason(refused) == (503, "policy-unavailable")
+        assert code_and_reason(await bo.ask("read", SM, {"resource": room})) == (200, "")
+        assert code_and_reason(await bo.ask("unsubscribe", SM, {"resource": room})) == (200, "")
         assert code_and_reason(await bo.subscribed(f"comm://{DOMAIN}/nobodys/changes")) == (200, "")
 
 
