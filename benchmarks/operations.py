@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -35,6 +36,7 @@ from benchmarks.variants import DOMAINS, TrapezoidVariant
 from interop.laboratory import Laboratory
 from msg_node.admin.admin_socket import SOCKET_NAME, short_path
 from msg_node.admin.core.operations import OPERATIONS
+from stubkit.keys import KeyRing, make_key, save_keys
 
 RATE: Final = 5000.0
 QUICK_RATE: Final = 1000.0
@@ -48,6 +50,8 @@ _OTHER: Final = "c.example"
 _POLICY: Final = 'id = "bench"\ntarget = { hook = { equals = "peer" } }\n[[rules]]\nid = "none"\neffect = "deny"\n' + (
     'condition = { dstDomain = { equals = "d.example" } }\n'
 )
+
+_USERS: Final = "\n[identity.tokens]\nkeys_dir = {keys}\n[identity.passwords]\n"
 
 BESIDE: Final[Mapping[str, dict[str, Any]]] = {
     "partner": {"domain": DOMAINS[1]},
@@ -124,10 +128,11 @@ async def ask(data_dir: Path, operation: str, arguments: dict[str, Any], *, dry_
 
 @dataclass(slots=True)
 class Asked:
-    """What became of operations: seconds of each, and the codes of those that were refused."""
+    """What became of operations: seconds of each, the codes of those that were refused, the bundle that was added."""
 
     seconds: dict[str, list[float]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    bundle: str = ""
 
     async def ask(self, data_dir: Path, name: str, arguments: dict[str, Any], *, dry_run: bool) -> dict[str, Any]:
         """Ask for one operation, and take down what became of it; returns the answer."""
@@ -168,17 +173,17 @@ def plan() -> Iterator[tuple[str, dict[str, Any], bool]]:
 
 
 async def _ask_on(
-    data_dir: Path, operations: Sequence[tuple[str, dict[str, Any], bool]], pause_seconds: float, asked: Asked
+    data_dir: Path, operations: Iterator[tuple[str, dict[str, Any], bool]], pause_seconds: float, asked: Asked
 ) -> None:
-    """Go through operations again and again until cancelled."""
-    bundle, in_force = "", (data_dir.parent / "policy.toml").read_text(encoding="utf-8")
-    for name, given, dry_run in itertools.cycle(operations):
-        arguments = {**given, "bundle": bundle} if name in BUNDLES - {"policy roll-back"} else given
+    """Go on with operations, which have no end, until cancelled."""
+    in_force = (data_dir.parent / "policy.toml").read_text(encoding="utf-8")
+    for name, given, dry_run in operations:
+        arguments = {**given, "bundle": asked.bundle} if name in BUNDLES - {"policy roll-back"} else given
         if name == "policy add":  # what lets the messages pass has to be in the bundle too
             arguments = {**given, "files": {"policy.toml": in_force, **given["files"]}}
         answer = await asked.ask(data_dir, name, arguments, dry_run=dry_run)
         if name == "policy add" and "result" in answer:
-            bundle = answer["result"]["after"]["bundle"]
+            asked.bundle = answer["result"]["after"]["bundle"]
         await trio.sleep(pause_seconds)
 
 
@@ -208,6 +213,17 @@ def renew_certificate(laboratory: Laboratory, domain: str) -> None:
     laboratory.authority.certificate_for(domain)
 
 
+async def _give_users(laboratory: Laboratory) -> None:
+    """Start the sending node again with local users, so that their operations are measured too."""
+    node = laboratory.nodes[DOMAINS[0]]
+    await node.stop()
+    keys = node.folder.keys.with_name("token-keys")
+    save_keys(KeyRing(token=(make_key("token"),)), keys, domain=node.domain)
+    with node.folder.settings.open("a", encoding="utf-8") as settings:
+        settings.write(_USERS.format(keys=json.dumps(str(keys))))
+    await node.start(laboratory.plan.serve, laboratory.plan.environment)
+
+
 async def _turn(
     variant: TrapezoidVariant, load: Load, beside: Callable[[Asked], Awaitable[None]] | None, asked: Asked
 ) -> Run:
@@ -230,8 +246,8 @@ async def measure(folder: Path, load: Load, operations: Sequence[str], rounds: i
         operations: The only ones to ask for; none: all.
         rounds: Turns of each kind.
     """
-    chosen = [one for one in plan() if not operations or one[0] in operations]
-    about = [(name, {} if name == "reload" else {"domain": DOMAINS[1]}, False) for name in AIMED]
+    chosen = itertools.cycle([one for one in plan() if not operations or one[0] in operations])
+    about = itertools.cycle([(name, {} if name == "reload" else {"domain": DOMAINS[1]}, False) for name in AIMED])
     variant = TrapezoidVariant("operations", folder, tls=True, is_bare=False)
     quiet: list[Run] = []
     busy: list[Run] = []
@@ -239,6 +255,7 @@ async def measure(folder: Path, load: Load, operations: Sequence[str], rounds: i
     beside, reloads, aimed = Asked(), Asked(), Asked()
     async with trio.open_nursery() as nursery:
         await nursery.start(variant.run)
+        await _give_users(variant.laboratory)
         pair = await variant.pair(1)
         for first in (FIRST, WARM_UP):
             await pair.run(first, variant.pids())
@@ -318,6 +335,8 @@ def _show(console: Console, rows: Sequence[Row], asked: Asked, foreign: float) -
     console.print(f"slowest: {slowest}", highlight=False)
     refused = ", ".join(f"{name} ({code})" for name, code in sorted(asked.refused.items()))
     console.print(f"refused, as there is nothing to do it to: {refused or 'none'}", highlight=False)
+    left = [name for name in OPERATIONS if name not in asked.seconds]
+    console.print(f"not reached: {', '.join(left) or 'none'}", highlight=False)
     ratio = rows[1].p99_ratio
     if ratio is not None:
         mark = "[green]✓[/]" if ratio <= P99_RATIO else "[yellow]![/]"

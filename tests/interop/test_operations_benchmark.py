@@ -51,7 +51,9 @@ def test_a_stop_loses_nothing_or_says_how_much(
 @pytest.mark.long
 async def test_messages_arrive_once_and_in_order_beside_operations_and_while_they_hit_the_link(tmp_path: Path) -> None:
     load = Load(count=800, rate=400.0, body_bytes=200)
-    rows, asked, _ = await measure(tmp_path, load, ["sessions", "policy add", "policy activate", "reload"], 1)
+    rows, asked, _ = await measure(
+        tmp_path, load, ["sessions", "user add", "policy add", "policy activate", "reload"], 1
+    )
     assert [(row.lost, row.duplicated, row.reordered) for row in rows] == [(0, 0, 0)] * 5
     found = re.fullmatch(
         r"stop under load: exit status (0|3), ([\d,]+) taken, (none|\d+ said to be) lost", rows[-1].name
@@ -59,6 +61,6 @@ async def test_messages_arrive_once_and_in_order_beside_operations_and_while_the
     assert found is not None, rows[-1].name
     assert (found[1] == "0") == (found[3] == "none")
     assert 100 < int(found[2].replace(",", "")) < 60 * load.rate
-    assert set(asked.seconds) == {"sessions", "policy add", "policy activate", "reload"}
-    assert set(asked.refused.values()) <= {"in-use"}  # the bundle of the turn before
+    assert set(asked.seconds) == {"sessions", "user add", "policy add", "policy activate", "reload"}
+    assert set(asked.refused.values()) <= {"in-use", "duplicate"}  # the bundle and the user of the turn before
     assert all(row.operations for row in rows[1:])
