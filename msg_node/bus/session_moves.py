@@ -238,6 +238,8 @@ class SessionMoves:
         moved = None if is_ours else await self._session_at(owner.node, asked)
         if moved is None and asked.session_address:
             moved = await self._on_its_way(asked)
+        elif moved is not None and owner.node not in self._questions.bus.connected:
+            await self._put_on_its_way(moved)  # what it holds is claimed in place of the dead before it is stored here
         if moved is None and is_ours:
             self._claims.held.add(runtime_key)
             return
@@ -261,6 +263,19 @@ class SessionMoves:
         is_over = given.given_at + self._state.transitions.rules.grace_seconds < time.time()
         return None if is_over or moved.session.runtime_key != asked.runtime_key else moved
 
+    async def _put_on_its_way(self, moved: MovedSession) -> None:
+        """Store a session for any node that takes it in. Raises HostError."""
+        done, errors = trio.Event(), list[HostError]()
+
+        def failed(error: HostError) -> None:
+            errors.append(error)
+            done.set()
+
+        self._claims.submit([_given(moved, msgspec.json.encode(moved))], done.set, failed)
+        await done.wait()
+        if errors:
+            raise errors[0]
+
     async def _claim(self, runtime_key: str, owner: Claim, moved: MovedSession | None) -> dict[str, Claim]:
         """Claim in place of the node that had it: at once what is known of its claims, else after a look."""
         keys = [runtime_key] if moved is None else moved.keys
@@ -280,8 +295,7 @@ class SessionMoves:
         ours = {key for key, claim in owners.items() if claim.node == self._node and claimant(key) is None}
         sid = self._state.transitions.next_sid
         changes = move_in(self._state, moved.with_only(ours), now=time.time())
-        if not moved.claims:  # it was not read from what a node that died had stored
-            changes.append(Change(Table.GIVEN_SESSIONS, moved.session.token_digest, None))
+        changes.append(Change(Table.GIVEN_SESSIONS, moved.session.token_digest, None))
         self._claims.has_claimed(ours)
         self._take_events(sid, moved)
         self._effects.apply(ServiceResult(changes=changes), self._own.send)
@@ -356,12 +370,11 @@ class SessionMoves:
         if not asked.takes_given:
             answer(Answered(moved=moved))
             return
-        given = Change(
-            Table.GIVEN_SESSIONS, moved.session.token_digest, GivenSession(given_at=now, moved=msgspec.Raw(text))
-        )
         try:  # with what ends it here, in one transaction
             self._claims.submit(
-                [given], lambda: answer(Answered(moved=moved)), lambda _: answer(Answered(refusal=Code.OVERLOAD.word))
+                [_given(moved, text)],
+                lambda: answer(Answered(moved=moved)),
+                lambda _: answer(Answered(refusal=Code.OVERLOAD.word)),
             )
         except HostError:
             answer(Answered(moved=moved))  # not even that is taken any more: let it go as it can
@@ -374,3 +387,9 @@ class SessionMoves:
             return Code.OVERLOAD.word
         has_another = self._state.sessions.by_runtime(asked.runtime_key) is not None
         return Code.BAD_TOKEN.word if has_another or asked.runtime_key in self._claims.held else ""
+
+
+def _given(moved: MovedSession, text: bytes) -> Change:
+    """Puts a session on its way."""
+    given = GivenSession(given_at=time.time(), moved=msgspec.Raw(text))
+    return Change(Table.GIVEN_SESSIONS, moved.session.token_digest, given)

@@ -10,7 +10,8 @@ acknowledged. Registry entries do not move: a runtime registers anew.
     rows deleted, given row put    ──▶    by the digest of its token  ──▶  given row deleted, rows of its own put
 
 Each step is one transaction, so a session is at one node or on its way, whatever dies. If the taker does not take it
-in, any node does to which its runtime comes with its token.
+in, any node does to which its runtime comes with its token. One that a dead node stored is put on its way by the taker,
+before it claims what the session holds: from then on the dead one has it no more, even if it comes back.
 
 Source: message specification, section 5.1.
 """

@@ -393,6 +393,28 @@ async def test_a_session_whose_new_node_dies_before_it_has_taken_it_in_comes_bac
         assert (await re_opened(rigs[3 - place], back))[1] == 200, "and it moves as before"
 
 
+async def test_a_session_whose_node_died_and_then_the_one_that_had_claimed_it_comes_back_at_a_third_one(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three):
+        ana, bo = await three.opened("ana"), await two.opened("bo")
+        target = await bo.allocated()
+        session = two.state.sessions.get(two.state.sessions.by_runtime(bo.address) or 0)
+        assert session is not None
+        node_of(one).stored[bo.address] = move_out(two.state, session)
+        for rig in (one, three):
+            node_of(rig).dead.add("n2")
+        node_of(two).bus.leave()
+        given = node_of(one).shared[Table.GIVEN_SESSIONS]
+        await dies_while_a_session_comes(one, bo, given, dies_later=True)
+        node_of(three).dead.add("n1")
+        node_of(one).bus.leave()
+        back, code = await re_opened(three, bo)
+        assert (code, given) == (200, {})
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+
+
 async def test_a_session_that_could_not_be_claimed_comes_back_at_the_same_node(tmp_path: Path) -> None:
     async with cluster_rig(tmp_path) as (one, two):
         bo = await two.opened("bo")
