@@ -14,7 +14,6 @@ class CarrierOrder(list[Carrier]):
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self.successor: Carrier | None = None
         self.are_held = False
 

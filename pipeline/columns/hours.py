@@ -32,13 +32,12 @@ from pipeline.columns.groups import (
 from pipeline.columns.hashing import xxhash64
 from pipeline.columns.histogram import buckets_of
 from pipeline.columns.packed import places_of
+from pipeline.core.business_time import QUARTER_US
 from protofly.log_linear import NEGATIVE
 
 DELIVERED: Final = "delivered"
 DENIED: Final = "denied"
 HOUR_US: Final = 3_600_000_000
-QUARTER_US: Final = HOUR_US // 4
-"""All clocks of the world differ from UTC by a multiple of this, since 1972."""
 DAY_US: Final = 24 * HOUR_US
 WORDS: Final = ("our_domain", "src_domain", "dst_domain", "role", "msg_type")
 KEY: Final = (*WORDS, "hour_us")

@@ -19,9 +19,10 @@ from pyspark.sql import DataFrame
 
 from pipeline.columns.days import Version, days_added_up, folds_of, with_quantiles, written_down
 from pipeline.columns.groups import Rows
-from pipeline.columns.hours import QUARTER_US, hours_of, places_of_hours, whole_hours, whole_quarters
+from pipeline.columns.hours import hours_of, places_of_hours, whole_hours, whole_quarters
 from pipeline.columns.packed import in_one, places_for, unpacked
 from pipeline.columns.set_digests import bucket_hashes, members_of, places_of_days, places_of_members, set_digests
+from pipeline.core.business_time import QUARTER_US
 from pipeline.lake.worker_rows import Batches, WorkerRows, pieces_by_place
 from pipeline.schemas import INT, LONG, STATEMENT, TEXT
 from pipeline.schemas.columns import columns

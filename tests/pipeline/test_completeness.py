@@ -209,3 +209,11 @@ def test_a_crash_makes_the_time_behind_what_was_sealed_uncertain_whatever_its_ma
     )
     domain = completeness_of_domain(["n1"], completeness_of_nodes([before, crashed]))
     assert domain.crashes == ((before.closed_us, closed_us),)
+
+
+def test_before_a_segment_in_doubt_crashes_count_and_that_of_the_segment_itself_does_not() -> None:
+    first, second, third, last = chain(4)
+    crashed = [replace(one, uncertain_us=(one.opened_us + 5, one.closed_us)) for one in (second, third, last)]
+    proved = of_node([first, *crashed[:2], replace(crashed[2], is_disputed=True)])
+    assert proved.until_us == third.closed_us
+    assert proved.crashes == tuple((one.opened_us + 5, one.closed_us) for one in (second, third))

@@ -48,6 +48,21 @@ def test_a_report_is_one_alert_that_names_those_who_sent_most() -> None:
     assert alert["explanation"].endswith("and 3 more")
 
 
+@pytest.mark.parametrize(
+    ("made_us", "hour_us"),
+    [
+        (NOON_US, NOON_US),
+        (NOON_US + 1, NOON_US),
+        (NOON_US - 1, NOON_US - 3_600_000_000),
+        (0, NOON_US - 12 * 3_600_000_000),
+        (NOON_US + 10**12, NOON_US + 11 * 3_600_000_000),
+    ],
+)
+def test_a_report_is_of_the_hour_in_which_it_was_made_within_its_day(made_us: int, hour_us: int) -> None:
+    [alert] = of_usage([named(made_us=made_us)], A)
+    assert alert["hour_us"] == hour_us
+
+
 def test_those_who_sent_alike_are_named_by_their_addresses() -> None:
     for senders in (["user://b", None, "user://a"], ["user://a", "user://b", None]):
         [alert] = of_usage([named(src_key=one) for one in senders], A)

@@ -332,3 +332,14 @@ def test_room_is_made_of_volumes_whose_period_is_over_and_of_no_others() -> None
     counted = {"limit:x 1 day": Counted(until=MONDAY_NOON + 1, bytes=1), "limit:x 2 day": Counted(until=MONDAY_NOON)}
     limits.Limits(counted, lambda: None)._sweep(MONDAY_NOON)
     assert set(counted) == {"limit:x 1 day"}
+
+
+def test_places_that_were_given_away_are_there_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES", 3)
+    gate = gate_of('{ by = "sender", per = "hour", messages = 1 }')
+    for hours in range(3):
+        senders = [f"hyperty://{domain}.example/n{hours}" for domain in "bcd"]
+        for sender in senders:
+            message = a_message(from_=sender, to="hyperty://a.example/ana")
+            gate.judge(some_facts(message, hook="in", now=MONDAY_NOON + hours * HOUR))
+        assert {one.key for one in gate.limits} == set(senders)

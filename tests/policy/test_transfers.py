@@ -80,6 +80,24 @@ def test_what_a_message_carries_needs_consent_as_well() -> None:
         assert verdict.transfer is not None
 
 
+@pytest.mark.parametrize("is_labelled", [True, False])
+def test_the_label_of_what_a_message_carries_is_recorded_where_the_message_has_none_itself(is_labelled: bool) -> None:
+    def rule(id_: str, type_: str, **obligations: object) -> dict[str, object]:
+        condition = {"actionType": {"equals": type_}}
+        return {"id": id_, "effect": "permit", "condition": condition, "obligations": obligations}
+
+    outer = rule("outer", "forward", **({"label": "outer"} if is_labelled else {"log": "short"}))
+    inner = {"type": "create", "from": ANA, "to": BO, "body": {}}
+    raw = json.dumps({"type": "forward", "from": ANA, "to": BO, "body": {"message": inner}})
+    (forward,) = decode(raw.encode())
+    rules = [outer, rule("inner", "create", label="inner")]
+    policies = load_policies([PolicyText("p", json.dumps({"id": "s", "rules": rules}), "json")])
+    peer = PeerRule(may_receive=frozenset(("outer", "inner")))
+    verdict = Gate(policies, {"b.example": peer}).judge(some_facts(forward, hook="out"))
+    assert verdict.transfer is not None
+    assert verdict.transfer.labels == (("outer",) if is_labelled else ("inner",))
+
+
 @pytest.mark.parametrize(
     ("obligations", "words"),
     [

@@ -220,6 +220,22 @@ def test_a_long_word_counts_as_often_as_it_is_said() -> None:
         read_block(content)
 
 
+@pytest.mark.parametrize(("form", "width", "value_bytes"), [("hex", 16, 34), ("i8", 8, 20)])
+def test_a_block_stands_for_no_more_bytes_than_its_records_may_have(
+    form: str, width: int, value_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids are written as 32 digits in quotes, numbers in at most 20 characters."""
+    content = block_of(bytes(3 * width), records=3, columns=[column(form)])
+    most = 3 * (len(json.dumps(NODE)) + len('"x"') + value_bytes)
+    for bound, is_read in ((most, True), (most - 1, False)):
+        monkeypatch.setattr(record_blocks, "BLOCK_LINES_BYTES_MAX", bound)
+        if is_read:
+            assert len(list(read_block(content).lines())) == 3
+            continue
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
+            read_block(content)
+
+
 def test_a_block_and_its_header_may_have_their_most_bytes_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     content = SOUND["words"]
     header_bytes = int.from_bytes(content[len(BLOCK_MAGIC) : len(BLOCK_MAGIC) + 4], "little")

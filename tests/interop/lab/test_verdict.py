@@ -474,3 +474,11 @@ def test_a_message_may_wait_until_the_faults_that_follow_each_other_have_had_the
     assert what.may_wait_until(sent(1, at=1.5), 15) == 23
     assert what.may_wait_until(sent(1, at=0.5), 15) == 0.5
     assert what.may_wait_until(sent(1, at=30), 15) == 30
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "cases"), [(1.0, 3.0, 1), (0.0, 1.0, 1), (1.001, 3.0, 0), (0.0, 0.999, 0), (0.0, 3.0, 1)]
+)
+def test_neighbours_are_judged_by_what_they_send_while_a_fault_lasts(began: float, ended: float, cases: int) -> None:
+    what = seen([sent(1)], [arrived(1, at=1.1)], faults=[span("kill", began, ended, domain="c.example")])
+    assert of(what, "neighbours").cases == cases

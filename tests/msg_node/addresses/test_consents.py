@@ -41,3 +41,13 @@ def test_all_objects_together_remember_so_many_and_the_oldest_object_goes_first(
     for observer in ("c", "d", "e"):
         accept(seen, two, observer)
     assert observers(seen, two) == [["a", "c", "d", "e"]]
+
+
+def test_what_an_object_forgets_counts_no_more_among_those_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consents, "CONSENTS_PER_OBJECT", 2)
+    monkeypatch.setattr(consents, "CONSENTS", 3)
+    seen = Consents()
+    for observer in ("a", "b", "c", "d", "e"):
+        accept(seen, ROOM, observer)
+    accept(seen, f"{ROOM}-1", "a")
+    assert observers(seen, ROOM, f"{ROOM}-1") == [["d", "e"], ["a"]]

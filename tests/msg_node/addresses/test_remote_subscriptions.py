@@ -310,10 +310,13 @@ def test_after_a_refused_renewal_the_next_wish_asks_again(
     assert wish(remote, CHANGES).upstream == []
 
 
-def test_after_a_renewal_the_next_wish_asks_for_nothing_that_was_renewed(remote: RemoteSubscriptions) -> None:
+@pytest.mark.parametrize("code", [200, 299])
+def test_after_a_renewal_the_next_wish_asks_for_nothing_that_was_renewed(
+    remote: RemoteSubscriptions, code: int
+) -> None:
     remote.restore([CHANGES])
     (renewal,) = remote.renew(FOREIGN, 0.0)
-    remote.answered(reply(renewal), FOREIGN)
+    remote.answered(reply(renewal, code), FOREIGN)
     assert wish(remote, CHANGES).upstream == []
 
 

@@ -104,3 +104,11 @@ def test_all_senders_are_congested_from_half_of_what_may_wait_of_all() -> None:
     assert not users.is_congested(-1)
     users.size_bytes += 1
     assert users.is_congested(-1)
+
+
+def test_after_all_is_forgotten_every_recipient_is_looked_up_anew() -> None:
+    users = AwaitedPlaces[UserPlaces]()
+    for name in "gh":
+        users.conclude(name, NOWHERE, until=10.0)
+    users.forget_all()
+    assert [users.known(name, 1.0) for name in "gh"] == [None, None]

@@ -458,3 +458,17 @@ class Logins(RuleBasedStateMachine):
 
 Logins.TestCase.settings = settings(max_examples=40, stateful_step_count=20, deadline=None)
 TestLogins = Logins.TestCase
+
+
+def test_logins_that_can_expire_no_more_make_room_for_as_many_of_their_user() -> None:
+    issued = IssuedTokens(max_per_user=2)
+    issued.renew("a", "ana", 1, until=10.0, now=0.0)
+    issued.renew("b", "ana", 1, until=100.0, now=0.0)
+    for now, login, has_room in ((0.0, "c", False), (20.0, "c", True), (20.0, "d", False)):
+        if has_room:
+            issued.renew(login, "ana", 1, until=100.0, now=now)
+            continue
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+            issued.renew(login, "ana", 1, until=100.0, now=now)
+    issued.renew("e", "bo", 1, until=900.0, now=200.0)
+    assert (len(issued), dict(issued._of_user)) == (1, {"bo": 1})

@@ -152,6 +152,7 @@ def nested(levels: int) -> dict[str, object]:
         ({"definitions": doubling(), "$ref": "#/definitions/d0"}, "parts"),
         ({"anyOf": [{"type": "string"}] * (SCHEMA_PARTS + 1)}, "parts"),
         ({"enum": list(range(SCHEMA_PARTS + 1))}, "parts"),
+        ({"enum": list(range(SCHEMA_PARTS - 20)), "multipleOf": 2}, "parts"),
         (nested(100), "too deep"),
         (nested(SCHEMA_DEPTH + 1), "too deep"),
         ({"$ref": "#/anyOf/2", "anyOf": [{}, {}]}, "is not in the schema"),
@@ -178,6 +179,10 @@ def test_schemas_whose_cost_is_not_bounded_are_not_used(source: dict[str, object
         DataSchema(source)
     assert refused.value.code is Code.SCHEMA
     assert detail in refused.value.detail
+
+
+def test_a_part_that_is_dear_to_check_counts_as_twenty() -> None:
+    DataSchema({"enum": list(range(SCHEMA_PARTS - 21)), "multipleOf": 2})
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from msg_node.kernel.changes import Journal, Table
 from msg_node.registries.core.twin import Slot, ThingRow, Twin
-from protofly.errors import PeerError
+from protofly.errors import Code, PeerError
 from protofly.limits import TWIN_VALUES_PER_THING
 
 AGENTS = tuple(f"thing://alpha.example/agent-{number}" for number in range(2))
@@ -103,3 +103,33 @@ def test_another_value_of_a_full_thing_takes_the_place_of_the_one_before(free: i
     assert twin.keep(Slot(THINGS[0], "events/e-0"), b"22", "x", now=2.0)
     assert twin.keep(Slot(THINGS[0], "events/more"), b"1", "x", now=2.0) is is_taken
     assert twin.statistics()["values_refused"] == (not is_taken)
+
+
+@pytest.mark.parametrize(("most_bytes", "is_taken"), [(2, True), (1, False)])
+def test_the_first_description_of_a_thing_fits_to_the_byte(most_bytes: int, is_taken: bool) -> None:
+    twin = Twin(Journal(), max_bytes=most_bytes)
+    if is_taken:
+        twin.describe(THINGS[0], THINGS[0], b"{}", now=1.0)
+    else:
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+            twin.describe(THINGS[0], THINGS[0], b"{}", now=1.0)
+    adopting = Twin(Journal(), max_bytes=most_bytes)
+    row = ThingRow(url=THINGS[0], description=msgspec.Raw(b"{}"), version=1, modified_at=1.0)
+    assert adopting.adopt(THINGS[0], row) is is_taken
+    assert twin.statistics()["size_bytes"] == adopting.statistics()["size_bytes"] == 2 * is_taken
+
+
+def test_what_is_forgotten_value_by_value_and_thing_by_thing_leaves_nothing() -> None:
+    twin = Twin(journal := Journal())
+    twin.describe(THINGS[0], THINGS[0], b"{}", now=1.0)
+    twin.keep(Slot(THINGS[0], NAMES[0]), b"123", "x", now=1.0)
+    twin.keep(Slot(THINGS[0], NAMES[1]), b"4", "x", now=1.0)
+    journal.take()
+    sizes = []
+    for name in (NAMES[0], NAMES[0], NAMES[1]):
+        twin.forget_value(THINGS[0], name)
+        sizes.append((twin.statistics()["size_bytes"], twin.statistics()["watched"]))
+    assert sizes == [(3, 1), (3, 1), (2, 0)]
+    assert [(change.key, change.row) for change in journal.take()] == [(f"{THINGS[0]} {name}", None) for name in NAMES]
+    twin.remove(THINGS[0])
+    assert {name: held for name, held in vars(twin).items() if isinstance(held, dict) and held} == {}

@@ -151,3 +151,47 @@ def test_any_hello_is_read_or_refused(content: bytes) -> None:
         fresh.take(frames(frame(FrameKind.HELLO, content))[0])
     except PeerError:
         assert fresh.verified is None
+
+
+@pytest.mark.parametrize("is_dialler", [True, False])
+def test_a_second_hello_is_refused_whatever_the_first_one_said(is_dialler: bool) -> None:
+    """Else the proof of one hello would be taken for another: the peer is the one that was introduced first."""
+    side = dialler() if is_dialler else listener()
+    introduced = hellos("n2" if is_dialler else "n1")
+    for is_first in (True, False):
+        [hello] = frames(frame(FrameKind.HELLO, msgspec.json.encode(introduced(""))))
+        if is_first:
+            side.take(hello)
+            continue
+        with pytest.raises(PeerError, match="protocol-error"):
+            side.take(hello)
+    assert side.verified is None
+
+
+def test_a_hello_after_the_proof_is_refused_and_changes_nothing() -> None:
+    one, other = dialler(), listener()
+    run(one, other)
+    [hello] = frames(frame(FrameKind.HELLO, msgspec.json.encode(hellos("n3")(""))))
+    for side, node in ((one, "n2"), (other, "n1")):
+        with pytest.raises(PeerError, match="protocol-error"):
+            side.take(hello)
+        assert side.verified is not None
+        assert side.verified.node == node
+
+
+def test_only_a_frame_of_that_kind_is_a_hello_whatever_it_says() -> None:
+    with pytest.raises(PeerError, match="protocol-error"):
+        listener().take(Frame(FrameKind.CONTENT, msgspec.json.encode(hellos("n1")(""))))
+
+
+def test_the_word_of_a_node_that_refuses_is_reported() -> None:
+    with pytest.raises(PeerError, match="connect-failed: the other node refuses: b'wrong-domain'"):
+        dialler().take(Frame(FrameKind.REFUSED, b"wrong-domain"))
+
+
+def test_a_proof_is_taken_once() -> None:
+    one, other = dialler(), listener()
+    said = run(one, other)
+    [proof] = [part for part in frames(said[2]) if part.kind == FrameKind.PROOF]
+    with pytest.raises(PeerError, match="protocol-error"):
+        other.take(proof)
