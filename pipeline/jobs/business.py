@@ -7,6 +7,7 @@ of an hour, where its midnight is within an hour of UTC.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Final
 
 import pyarrow as pa
@@ -149,6 +150,14 @@ def run(lake: LakeFiles, of: BusinessDays, *, domain: str = "", peer: str = "") 
 
 
 def open_line(found: Exchanged) -> str:
-    """Which days are not finished, for people."""
-    more = len(found.open_days) - _DAYS_SHOWN
-    return ", ".join(found.open_days[:_DAYS_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    """Which days are not finished, for people: days after each other, for one reason, as a stretch."""
+    stretches: list[tuple[str, str, str]] = []
+    for day, _, why in (one.partition(" ") for one in found.open_days):
+        first, last, reason = stretches[-1] if stretches else ("", "", "")
+        if reason == why and date.fromisoformat(last).toordinal() + 1 == date.fromisoformat(day).toordinal():
+            stretches[-1] = first, day, why
+        else:
+            stretches.append((day, day, why))
+    shown = [f"{first} {why}" if first == last else f"{first} to {last} {why}" for first, last, why in stretches]
+    more = len(shown) - _DAYS_SHOWN
+    return ", ".join(shown[:_DAYS_SHOWN]) + (f" and {more} more" if more > 0 else "")

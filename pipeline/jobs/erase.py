@@ -25,6 +25,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyspark.sql.pandas.types import to_arrow_schema
 
+from pipeline.core.harmless import harmless
 from pipeline.jobs.result import JobResult
 from pipeline.jobs.retention import WRITERS_SECONDS
 from pipeline.lake import storage
@@ -113,12 +114,24 @@ def run(
     result.wrote(done.table, done.rows, done.version)
     result.outcome = f"{whole.rows:,} rows without the address; {segments:,} segments removed"
     result.details = {"rows": whole.rows, "segments": segments, "files_left": left}
+    if not whole.rows:
+        result.warnings += _hashed_lines(words)
     if left:
         result.warnings.append(
             f"{left:,} replaced files are younger than {vacuum_after_s / 60:.0f} minutes and may be read or written by "
             "somebody: run this again later, and they are removed"
         )
     return result
+
+
+def _hashed_lines(words: Sequence[str]) -> list[str]:
+    """Why addresses are perhaps nowhere, and what to name instead."""
+    return [
+        f"no row names {harmless(word)}: tables have keyed hashes of addresses, unless nodes do not hash; "
+        "name the hash that `trapezoid records hash ADDRESS --config node.toml` prints"
+        for word in words
+        if "://" in word
+    ]
 
 
 def _forms(word: str) -> set[str]:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeline.core.business_time import HOUR_US, QUARTER_US, BusinessDays, month_days
+from pipeline.jobs.business import Exchanged, open_line
 from protofly.errors import SettingsError
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -139,3 +140,12 @@ def test_a_message_is_of_the_day_that_clocks_of_the_zone_show(first: date, after
     shown = datetime.fromtimestamp(sent_us // 1_000_000, zone).date()
     expected = shown.isoformat() if 0 <= (shown - first).days <= 1 else ""
     assert days.day_of([sent_us // unit_us * unit_us]) == [expected]
+
+
+def test_open_days_after_each_other_are_named_as_a_stretch_for_each_reason() -> None:
+    drafts, silent = [f"2026-03-{day:02} (a draft)" for day in (1, 2, 4)], ["2026-03-05 (no statements)"]
+    assert open_line(Exchanged({}, {}, [*drafts, *silent], [])) == (
+        "2026-03-01 to 2026-03-02 (a draft), 2026-03-04 (a draft), 2026-03-05 (no statements)"
+    )
+    apart = [f"2026-03-{day:02} (a draft)" for day in range(1, 31, 2)]
+    assert open_line(Exchanged({}, {}, apart, [])).endswith("2026-03-15 (a draft) and 7 more")

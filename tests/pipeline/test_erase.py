@@ -65,6 +65,11 @@ def test_a_person_is_gone_everywhere_and_nothing_else_has_changed(lake: Lake, tm
     assert len(list(writer.spool.glob("*.manifest.json"))) == 5
     [entry] = lake.read_small(ERASURE).to_pylist()
     assert (entry["why"], entry["rows"], entry["segments"]) == ("request 12", 9, 3)
+    # Who names an address where tables have hashes hears it, and whom nobody knows changes nothing.
+    again = erase.run(lake, ["user://a.example/nobody"], why="request 13")
+    assert (again.details["rows"], again.exit_code) == (0, 0)
+    assert "trapezoid records hash ADDRESS" in again.warnings[0]
+    assert "hash" not in str(erase.run(lake, ["hyperty:0123456789abcdef01234567"], why="request 14").warnings)
     # Nothing has to be done again, and nothing is reported that was not.
     assert [job.run(lake).rows for job in (refine, settle)] == [{}, {}]
     assert reconcile.run(lake).details["days"] == []
