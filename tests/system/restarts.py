@@ -262,23 +262,35 @@ class Talk:
                     await trio.sleep(0.02)
 
     async def check_owned(self) -> None:
-        """Each address that was allocated still belongs to who got it, wherever that is now."""
-        for index, one in enumerate(self.pairings):
-            assert one.allocated
-            lost: set[str] = set()
-            for first in range(0, len(one.allocated), CHECKED_AT_ONCE):
-                some = one.allocated[first : first + CHECKED_AT_ONCE]
-                lost |= await self._not_reached(some, self.people[3 + index], self.people[index])
-            assert not lost, f"{len(lost)} of {len(one.allocated)} addresses are lost: {sorted(lost)[:5]}"
+        """Each address that was allocated still belongs to who got it, wherever that is now.
 
-    async def _not_reached(self, addresses: list[str], sender: Wanderer, owner: Wanderer) -> set[str]:
-        """Those addresses at which their owner hears nothing."""
-        left = set(addresses)
-        await sender.say(*(a_message("message", sender.address, one, {"check": one}) for one in addresses))
+        All people listen meanwhile, and answer pings: who is silent loses its connection.
+        """
+        heard: dict[str, set[str]] = {one.address: set() for one in self.people}
+        async with trio.open_nursery() as nursery:
+            for one in self.people:
+                nursery.start_soon(self._listen, one, heard[one.address])
+            for index, pairing in enumerate(self.pairings):
+                sender, addresses = self.people[3 + index], pairing.allocated
+                assert addresses
+                for first in range(0, len(addresses), CHECKED_AT_ONCE):
+                    some = addresses[first : first + CHECKED_AT_ONCE]
+                    await sender.say(*(a_message("message", sender.address, to, {"check": to}) for to in some))
+                    await self._until_heard(heard[self.people[index].address], set(some))
+                lost = set(addresses) - heard[self.people[index].address]
+                assert not lost, f"{len(lost)} of {len(addresses)} addresses are lost: {sorted(lost)[:5]}"
+            nursery.cancel_scope.cancel()
+
+    async def _listen(self, one: Wanderer, heard: set[str]) -> None:
+        while True:
+            address = ((await one.next()).get("body") or {}).get("check")
+            if isinstance(address, str):
+                heard.add(address)
+
+    async def _until_heard(self, heard: set[str], addresses: set[str]) -> None:
         with trio.move_on_after(CHECK_SECONDS):
-            while left:
-                left.discard(((await owner.next()).get("body") or {}).get("check"))
-        return left
+            while not addresses <= heard:  # noqa: ASYNC110  other processes decide
+                await trio.sleep(0.02)
 
 
 @asynccontextmanager
