@@ -111,3 +111,8 @@ def _judge(result: JobResult, checked: Row, rules: list[str], *, allowed: int) -
             f"rules that read what is not recorded, so that {checked['not_replayable']:,} messages could not be "
             f"replayed: {', '.join(rules)}"
         )
+    elif checked["not_replayable"]:
+        result.warnings.append(
+            f"{checked['not_replayable']:,} messages could not be replayed: their records lack what policies "
+            "read (hashes in place of addresses, the message inside a forward), or a gate for a time decided"
+        )

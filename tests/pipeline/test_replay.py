@@ -330,6 +330,16 @@ def test_job_writes_flips_that_add_up_and_a_run_that_is_valid(spark: SparkSessio
 
 
 @pytest.mark.spark
+def test_job_says_why_messages_could_not_be_replayed_though_every_rule_could(spark: SparkSession, lake: Lake) -> None:
+    deployed = settings()
+    lake.commit(silver(spark, [recorded(deployed), recorded(deployed) | {"msg_type": "forward"}]), SILVER_MDR)
+    result = replay.run(lake, deployed, deployed)
+    [shown] = result.warnings
+    assert shown.startswith("1 messages could not be replayed: ")
+    assert "hashes in place of addresses" in shown
+
+
+@pytest.mark.spark
 def test_job_replays_rules_about_plain_domains_by_the_class_that_was_recorded(spark: SparkSession, lake: Lake) -> None:
     deployed = settings(NO_PLAIN)
     plain = msgspec.json.encode(GateFacts(link_class="plain")).decode()
