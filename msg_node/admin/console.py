@@ -37,6 +37,9 @@ _ROWS: Final = 100
 _AFTER_DIGITS: Final = 18
 _FILES: Final = {"console.css": "text/css", "console.js": "text/javascript", "console.svg": "image/svg+xml"}
 _TERMS: Final = ("", "15m", "2h", "1d", "7d")
+_TIMES: Final = ("since", "until")
+_SEARCH: Final = ("domain", "gate", "rule", *_TIMES)
+_GATES: Final = ("", "peer", "out", "in", "local")
 _Page = Callable[[Request, LogIn], Awaitable[Response]]
 _Posted = Callable[[Request, LogIn, Form], Awaitable[Response]]
 
@@ -175,9 +178,13 @@ class Console:
         return self._context.render("sessions.html", log_in=log_in, page=page, where=_where(request), path="/sessions")
 
     async def _decisions(self, request: Request, log_in: LogIn) -> Response:
-        page = await self._context.ask(request, "denials", _paging(request))
+        """The last denials; with a time, those of the audit records, which takes seconds."""
+        search = {name: value for name in _SEARCH if (value := request.query_params.get(name))}
+        page = await self._context.ask(request, "denials", {**_paging(request), **search})
+        is_of_records = not search.keys().isdisjoint(_TIMES)
+        facts = {"search": search, "is_of_records": is_of_records, "gates": _GATES}
         return self._context.render(
-            "decisions.html", log_in=log_in, page=page, where=_where(request), path="/decisions"
+            "decisions.html", log_in=log_in, page=page, where=_where(request), path="/decisions", **facts
         )
 
     # Forms.

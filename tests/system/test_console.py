@@ -73,6 +73,7 @@ async def test_operators_look_at_a_partner_and_cut_it_off_in_a_browser(tmp_path:
         await _is_denied(anna, bruno)
         await log_in(page, url, system)
         await _pages_show_what_is_so(page, url)
+        await _audit_records_are_searched(page, url)
         await _a_question_is_answered(page, url)
         await _policies_are_changed_and_rolled_back(page, url)
         await _a_gate_is_set_and_ended(page, url)
@@ -174,6 +175,19 @@ async def _pages_show_what_is_so(page: Page, url: str) -> None:
     await page.go(f"{url}/partners/nobody.example")
     assert "nothing is known about nobody.example" in await page.text()
     page.wrong.clear()  # the 404
+
+
+async def _audit_records_are_searched(page: Page, url: str) -> None:
+    await page.go(f"{url}/decisions")
+    for rule, words in (("", "domain-blocked"), ("no-such-rule", "hold no such denial")):
+        await page.run("document.querySelector('[name=since]').value = '2020-01-01T00:00'")
+        await page.fill("[name=rule]", rule)
+        await page.submit("#search button")
+        text = await page.text()
+        assert "from the audit records" in text
+        assert words in text
+        await looked_at(page, f"records-{rule or 'found'}")
+    assert await page.run("document.querySelector('[name=since]').value") == "2020-01-01T00:00"
 
 
 async def _blocked_stranger_has_a_page(page: Page, url: str, system: System) -> None:
