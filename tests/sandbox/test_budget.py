@@ -38,3 +38,8 @@ def test_budget_survives_the_wire() -> None:
     assert Budget.from_bytes(budget.to_bytes()) == budget
     with pytest.raises(MisuseError):
         Budget.from_bytes(b"short")
+
+
+def test_a_stub_that_needs_one_millisecond_gets_one_and_none_gets_less() -> None:
+    given = [Budget().lowered_to(call_ms=wanted).cpu_milliseconds for wanted in (1, -1, 0, None)]
+    assert given == [1, 1, Budget().cpu_milliseconds, Budget().cpu_milliseconds]

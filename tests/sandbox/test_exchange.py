@@ -107,6 +107,8 @@ def test_calls_hold_every_event_and_stay_small(sizes: list[int], call_bytes: int
         size = len(encode_events(batch[position : position + count], 0, RANDOM))
         assert size <= call_bytes or count == 1
         position += count
+        if position < len(batch):
+            assert size + RECORD_BYTES + len(batch[position][2]) > call_bytes, "no call more than is needed"
 
 
 def test_one_event_as_large_as_the_largest_window_passes_and_a_larger_one_is_our_bug() -> None:
@@ -135,3 +137,8 @@ def test_numbers_of_the_contract_are_those_of_its_page() -> None:
     [kinds] = re.findall(r"(\d) `websocket`, (\d) `tcp-tls`, (\d) `http`", page)
     assert [str(int(kind)) for kind in (ChannelKind.WEBSOCKET, ChannelKind.TCP_TLS, ChannelKind.HTTP)] == list(kinds)
     assert len(ChannelKind) == 3
+
+
+def test_a_call_is_filled_to_its_last_byte() -> None:
+    batch = [GuestEvent(Event.DATA, 0, bytes(10))] * 5
+    assert split_calls(batch, PROLOGUE_BYTES + 2 * (RECORD_BYTES + 10)) == [2, 2, 1]

@@ -68,6 +68,21 @@ fault = [{{ {fault}, at = 1 }}]
             'does = "clock-step", domain = "b.example"',
             "have a clock that can be set",
         ),
+        (
+            '{ name = "a.example" }, { name = "l.example", kind = "link" }',
+            'does = "clock-step", domain = "l.example"',
+            "have a clock that can be set",
+        ),
+        (
+            '{ name = "a.example" }, { name = "b.example" }',
+            'does = "cut", domain = "a.example", between = ["a.example", "b.example"]',
+            "no `domain` or `node`",
+        ),
+        (
+            '{ name = "a.example" }, { name = "b.example", stub = "vertx_peer", endpoint = "ws://127.0.0.1:1/ws" }',
+            'does = "kill", domain = "a.example"',
+            "`stub` and `endpoint` go together, in domains of kind other",
+        ),
     ],
 )
 def test_a_fault_that_cannot_happen_to_its_domain_is_named(
@@ -233,6 +248,22 @@ def test_what_a_node_in_memory_cannot_do_is_named(tmp_path: Path, old: str, new:
     if "d.example" in new:
         text = text.replace('domain = "a.example", count = 2', 'domain = "d.example"')
     assert problem in load(tmp_path, text)
+
+
+@pytest.mark.parametrize(("seconds", "is_possible"), [(100.0, True), (100.001, False)])
+def test_so_many_messages_can_be_judged_and_not_one_more(tmp_path: Path, seconds: float, is_possible: bool) -> None:
+    text = f"""
+title = "t"
+domain = [{{ name = "a.example" }}, {{ name = "b.example" }}]
+runtime = [{{ name = "anna", domain = "a.example", count = 2 }}, {{ name = "bruno", domain = "b.example" }}]
+load = [{{ from = "anna", to = "bruno", per_second = 1000, seconds = {seconds}, bytes = 0 }}]
+"""
+    file = tmp_path / "scene.toml"
+    file.write_text(text)
+    if is_possible:
+        assert [one.bytes for one in load_scene(file).load] == [0]
+    else:
+        assert "can be judged" in load(tmp_path, text)
 
 
 def test_a_missing_file_names_the_scenes_that_are_there(tmp_path: Path) -> None:
