@@ -72,7 +72,7 @@ class LocalGate:
         Args:
             message: As it came from there.
             roles: Those of its sender's session.
-            is_from_abroad: It came over a link of that node.
+            is_from_abroad: It came over a link of that node: its sender is not given the rule that denies it.
         """
         gate = self.decisions.gate
         if not self.concerns(message):
@@ -88,7 +88,10 @@ class LocalGate:
         if verdict is None:
             return None
         msg_id = self.decisions.note(facts, verdict, group="nodes", source=message.from_)
-        return Refusal(verdict.code or Code.POLICY, verdict.details_of(msg_id))
+        code = verdict.code or Code.POLICY
+        if is_from_abroad:
+            return Refusal(code, {"msgId": msg_id} if msg_id else None)
+        return Refusal(code, verdict.details_of(msg_id))
 
     def _facts(self, message: Message, roles: frozenset[str]) -> Facts:
         """Raises PeerError."""

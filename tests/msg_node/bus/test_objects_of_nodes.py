@@ -8,12 +8,15 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from federation.decision_records import DecisionRecords
+from federation.link_context import Refusal
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.object_policies import ObjectPolicy, compile_document
+from protofly.codec import decode
+from protofly.errors import Code
 from protofly.message import Message
 from protofly.records import DecisionRecord
 from tests.support.cluster_rig import cluster_rig
-from tests.support.runtime_rig import Runtime, RuntimeRig, a_message, code_and_reason
+from tests.support.runtime_rig import FOREIGN, Runtime, RuntimeRig, a_message, code_and_reason
 
 DOCUMENT = "hyperty-catalogue://catalogue.a.example/.well-known/policy/room"
 NOT_CY = {"id": "room", "rules": [{"id": "not-cy", "effect": "deny", "condition": {"msgFrom": {"like": "*/cy*"}}}]}
@@ -64,6 +67,16 @@ async def test_who_is_denied_by_the_policy_of_an_object_is_denied_at_every_node(
         assert {(record.hook, record.permitted, record.rule_id) for record in found} == {
             ("local", False, f"document: {DOCUMENT} room/not-cy")
         }
+
+
+async def test_a_sender_of_another_domain_is_not_given_the_rule_that_denies_it(tmp_path: Path) -> None:
+    async with room_at_the_other_node(tmp_path) as (one, objects, *_):
+        gate = LocalGate(DecisionRecords(one.gate, one.records.append))
+        asked = decode(json.dumps(a_message("read", f"hyperty://{FOREIGN}/cy", objects.room)).encode())[0]
+        refusal = gate.narrow(asked, frozenset(), is_from_abroad=True)
+        [denied] = [record for record in one.records.taken if isinstance(record, DecisionRecord)]
+        assert refusal == Refusal(Code.POLICY, {"msgId": denied.msg_id})
+        assert denied.rule_id == f"document: {DOCUMENT} room/not-cy"
 
 
 async def test_object_whose_policy_is_not_here_yet_is_closed_to_runtimes_of_other_nodes(tmp_path: Path) -> None:
