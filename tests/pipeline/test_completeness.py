@@ -217,3 +217,9 @@ def test_before_a_segment_in_doubt_crashes_count_and_that_of_the_segment_itself_
     proved = of_node([first, *crashed[:2], replace(crashed[2], is_disputed=True)])
     assert proved.until_us == third.closed_us
     assert proved.crashes == tuple((one.opened_us + 5, one.closed_us) for one in (second, third))
+
+
+def test_a_node_was_seen_at_the_latest_end_of_any_of_its_segments() -> None:
+    before = chain(2)
+    after = chain(2, boot=8, prev=before[-1].sha256)
+    assert of_node([*before, *after]).seen_us == after[-1].closed_us

@@ -211,5 +211,7 @@ def test_records_are_missing_between_the_ends_of_what_is_there() -> None:
     next_boot = entry(1, boot=2, prev_sha256="1-4", opened_us=90 * SECOND_US, closed_us=99 * SECOND_US)
     assert missing_times(entered(first, later)) == [(first["closed_us"], later["opened_us"])]
     assert missing_times(entered(first, entry(2), entry(3), later, next_boot)) == []
+    at_once = entry(4, opened_us=first["closed_us"], closed_us=99 * SECOND_US)
+    assert missing_times(entered(first, at_once)) == [], "no time to be missing"
     before_a_jump_back = entry(4, opened_us=0, closed_us=SECOND_US)
     assert missing_times(entered(first, before_a_jump_back)) == []
