@@ -181,10 +181,15 @@ class Console:
         """The last denials; with a time, those of the audit records, which takes seconds."""
         search = {name: value for name in _SEARCH if (value := request.query_params.get(name))}
         page = await self._context.ask(request, "denials", {**_paging(request), **search})
-        is_of_records = not search.keys().isdisjoint(_TIMES)
-        facts = {"search": search, "is_of_records": is_of_records, "gates": _GATES}
         return self._context.render(
-            "decisions.html", log_in=log_in, page=page, where=_where(request), path="/decisions", **facts
+            "decisions.html",
+            log_in=log_in,
+            page=page,
+            where=_where(request),
+            path="/decisions",
+            search=search,
+            is_of_records=not search.keys().isdisjoint(_TIMES),
+            gates=_GATES,
         )
 
     # Forms.
