@@ -171,6 +171,23 @@ def test_an_hour_of_which_records_are_missing_is_no_silent_one_and_a_flood_in_it
     assert (flood["hour_us"], flood["median"]) == (MONDAY_US + 30 * HOUR_US, 150)
 
 
+@pytest.mark.parametrize(
+    ("begin_us", "end_us", "hours"),
+    [
+        (4 * HOUR_US, 5 * HOUR_US, 30),
+        (5 * HOUR_US, 5 * HOUR_US + 1, 29),
+        (6 * HOUR_US - 1, 6 * HOUR_US, 29),
+        (6 * HOUR_US, 7 * HOUR_US, 30),
+    ],
+)
+def test_a_silent_hour_counts_unless_records_of_any_part_of_it_are_missing(
+    begin_us: int, end_us: int, hours: int
+) -> None:
+    all_but_the_sixth = hours_table(*[("b.example", hour, 150) for hour in range(30) if hour != 5])
+    missing = {"a.example": [(MONDAY_US + begin_us, MONDAY_US + end_us)]}
+    assert {row["hours"] for row in usual.baselines(all_but_the_sixth, missing).to_pylist()} == {hours}
+
+
 @pytest.mark.parametrize(("messages", "is_flood"), [(120, False), (121, True)])
 def test_an_hour_exactly_at_its_level_is_no_flood(messages: int, is_flood: bool) -> None:
     hours = [("b.example", hour, 40) for hour in range(12)]

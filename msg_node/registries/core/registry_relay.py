@@ -126,7 +126,6 @@ class RegistryRelay(RegistryService):
         changes = registry.update(key, changed, sid=request.caller.number, now=now)
         entry = registry.get(key)
         assert entry is not None
-        self._cache.forget(known)
         self._cache.forget(entry)
         return Answer(status_changes=changes + self._disconnect_if_gone(request, now))
 

@@ -260,6 +260,21 @@ def test_an_answer_is_given_again_unless_the_raw_one_is_wanted() -> None:
     assert keeping.calls == ["GET"]
 
 
+def test_an_entry_that_changes_its_name_ends_the_answers_about_both_names() -> None:
+    keeping = Relay(cache_seconds=5.0)
+    keeping.created(hyperty())
+    for url, name in ((ROOM, "Room 51"), (f"{ROOM}-2", "Room 51"), (f"{ROOM}-3", "Room 52")):
+        keeping.created({**room(url), "name": name})
+    by_name = [{"resource": f"/dataObject/name/{name}"} for name in ("Room 51", "Room 52")]
+    for body in by_name * 2:
+        keeping.ask("read", body)
+    assert keeping.calls == []
+    keeping.ask("update", {"resource": ROOM, "value": {"name": "Room 52"}})
+    for body in by_name:
+        keeping.ask("read", body)
+        assert keeping.calls == ["GET"]
+
+
 @pytest.mark.parametrize("wanted", [True, False, "true", 1, None])
 def test_the_raw_answer_is_for_our_own_who_say_true(relay: Relay, wanted: object) -> None:
     relay.created(hyperty())

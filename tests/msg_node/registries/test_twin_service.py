@@ -76,6 +76,11 @@ def test_what_is_no_thing_or_agent_of_ours_is_refused(rig: StateRig, body: dict[
     assert ask(rig, "read")["value"]["total"] == 0
 
 
+@pytest.mark.parametrize("type_", ["create", "update"])
+def test_a_description_without_any_body_is_refused(rig: StateRig, type_: str) -> None:
+    assert rig.reply(1, TWIN, type_, None)["reason"] == "bad-body"
+
+
 def test_only_who_was_not_taken_off_an_object_reads_its_values(rig: StateRig) -> None:
     described(rig, "lamp-1", "Lamp", now=1.0)
     other = f"runtime://{DOMAIN}/other"
