@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from federation.core.auth import Claims
 from federation.decision_records import DecisionRecords, Judged
 from federation.link_context import LinkContext, Refusal, refused_by
 from policy.core.engine import Facts
-from policy.core.gate import Gate
+from policy.core.gate import Gate, Step
 from protofly.address import domain_of, valid_domain
 from protofly.errors import Code, PeerError
 from protofly.message import Message
+
+_UNWELCOME: Final = "our policy does not talk to this domain"
+_WHY: Final = {
+    Step.LIST: "a block or a list of ours names this domain",
+    Step.GATE: "an operator has shut the gate to this domain for a time",
+    Step.DEFAULT: "no [[peer]] entry of ours permits this domain",
+}
+"""For people of our own domain. A stranger hears the same whatever the reason is."""
 
 
 class Visitors:
@@ -86,8 +95,7 @@ def check_contact(decisions: DecisionRecords, domain: str, message: Message) -> 
     valid_domain(domain)
     verdict, msg_id = judge_contact(decisions, domain, message)
     if not verdict.permitted:
-        detail = "our policy does not talk to this domain"
-        raise PeerError(Code.DOMAIN_BLOCKED, detail, domain=domain, msg_id=msg_id)
+        raise PeerError(Code.DOMAIN_BLOCKED, _WHY.get(verdict.step, _UNWELCOME), domain=domain, msg_id=msg_id)
 
 
 def _peer_facts(gate: Gate, domain: str, message: Message) -> Facts:
@@ -96,7 +104,7 @@ def _peer_facts(gate: Gate, domain: str, message: Message) -> Facts:
 
 
 def _unwelcome(domain: str) -> PeerError:
-    return PeerError(Code.AUTH_POLICY, "our policy does not talk to this domain", domain=domain)
+    return PeerError(Code.AUTH_POLICY, _UNWELCOME, domain=domain)
 
 
 def greeting(sender: str, node: str) -> Message:
