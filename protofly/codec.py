@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from functools import lru_cache
+from typing import Final
 
 import msgspec
 from msgspec import Raw
@@ -337,12 +338,15 @@ def build(
     return _written(id_, type, from_, to, text, _decode_peek(text) if text else NO_PEEK)
 
 
+_EMPTY_BODY_BYTES: Final = len(b"{}")
+
+
 def _written(id_: bytes | None, type_: str, from_: str, to: str, body: bytes, peek: BodyPeek) -> Message:
     """A message of our own around its body."""
     written = _Written(
         msgspec.UNSET if id_ is None else Raw(id_), type_, from_, to, Raw(body) if body else msgspec.UNSET
     )
-    return Message(id_, type_, from_, to, body, _encode(written), peek, len(body) > len(b"{}"))
+    return Message(id_, type_, from_, to, body, _encode(written), peek, len(body) > _EMPTY_BODY_BYTES)
 
 
 class _PlainAnswer(msgspec.Struct, gc=False):

@@ -132,6 +132,10 @@ class SessionDelivery:
                 return refusal
         if self._twin.watches:
             keep_value(self._state, message, sid, now)
+        if decision is SERVE:
+            answer = partial(self._send_queues.enqueue_reply, port) if port.guest_of else port.answer
+            self._effects.serve(message, sid, answer, now)
+            return None
         if type(decision) is ToDomain:
             return self._to_domain(message, decision, sid, port)
         refusal = None
@@ -179,12 +183,9 @@ class SessionDelivery:
         return refusal
 
     def _to_node(self, message: Message, decision: Decision, sid: int, port: RuntimePort, now: float) -> Refusal | None:
-        """Let the node itself see to a message: park it, serve it, find its user, or refuse it."""
+        """Let the node itself see to a message that is for no service: park it, find its user, or refuse it."""
         if type(decision) is Park:
             self._parked_actions.take(message, sid, now, roles=port.roles)
-        elif decision is SERVE:
-            answer = partial(self._send_queues.enqueue_reply, port) if port.guest_of else port.answer
-            self._effects.serve(message, sid, answer, now)
         elif decision is FIND_USER:
             return self._users.take(message, sid, port.roles)
         elif decision is FIND_NODE and self._nodes is not None:
@@ -271,9 +272,9 @@ class SessionTraffic:
 
     def _take_turn(self, port: RuntimePort, frames: list[bytes], now: float) -> int:
         ends = time.monotonic() + TURN_SECONDS
-        taken, flows, table, queue = 0, self._flows, port.flows, port.queue
+        taken, many, flows, table, queue = 0, len(frames), self._flows, port.flows, port.queue
         flows.begin_turn()
-        while taken < len(frames):
+        while taken < many:
             run = 0 if table.last is None else flows.take(port, frames, taken, now)
             if not run:
                 run = 1
