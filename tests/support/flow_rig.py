@@ -122,7 +122,8 @@ class FlowRig:
             left = left[self.node.bus.from_sessions.take(port, left) :]
             if port.blockers:
                 port.blockers.clear()
-                self.link.senders.is_slow = True
+                for link in self.federation.links:  # none after one was cut off
+                    link.senders.is_slow = True
         port.queue.flush()
 
     # Links.
