@@ -62,6 +62,7 @@ insecure_plaintext = true
 sessions = 200000
 [sessions]
 grace_seconds = 86400
+ping_seconds = 3600
 """
 SHARED: Final = """
 [storage]
