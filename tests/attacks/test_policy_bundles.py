@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -78,6 +79,13 @@ def test_one_of_several_keys_is_enough_and_the_order_of_files_counts() -> None:
     both = (STRANGER.record().pub, KEY.record().pub)
     check_signature(sign_bundle(DOMAIN, DIGEST, [KEY]), keys=both, domain=DOMAIN, digest=DIGEST)
     assert digest_of_files({"a.toml": "1", "b.toml": "2"}) != digest_of_files({"b.toml": "2", "a.toml": "1"})
+
+
+async def decided(is_so: Callable[[], bool]) -> None:
+    """Wait until the task of a node has decided about what another one let pass."""
+    with trio.fail_after(PATIENCE_SECONDS):
+        while not is_so():  # noqa: ASYNC110  another task decides
+            await trio.sleep(0.01)
 
 
 async def test_an_unsigned_bundle_is_refused_before_its_files_are_parsed(tmp_path: Path) -> None:
@@ -371,9 +379,7 @@ async def test_a_change_that_was_confirmed_on_another_machine_is_checked_again_w
         forged = msgspec.structs.replace(waits, confirmed_by=bo.by, confirmed_with=bo.digest, confirmed_on=bo.machine)
         here.node.proposals.follow(f"{waits.id} {waits.node}", msgspec.json.encode(forged))
         await nursery.start(here.administration.run)
-        with trio.fail_after(PATIENCE_SECONDS):
-            while len(here.node.proposals):  # noqa: ASYNC110  another task decides
-                await trio.sleep(0.01)
+        await decided(lambda: len(here.node.proposals) == 0)
         nursery.cancel_scope.cancel()
     assert here.node.policy_store.groups() == {}
 
@@ -452,9 +458,7 @@ async def test_what_was_proposed_at_another_node_is_made_there(tmp_path: Path) -
         ours = msgspec.structs.replace(confirmed, node=name)
         there.node.proposals.follow(f"{row.id} {name}", msgspec.json.encode(ours))
         await nursery.start(there.administration.run)
-        with trio.fail_after(PATIENCE_SECONDS):
-            while there.node.policy_store.groups() == {}:  # noqa: ASYNC110  another task decides
-                await trio.sleep(0.01)
+        await decided(lambda: there.node.policy_store.groups() != {})
         nursery.cancel_scope.cancel()
     (made,) = [one for one in there.events if one.operation == "group create"]
     assert json.loads(made.arguments)["proposed_by"] == "ops"
@@ -467,8 +471,6 @@ async def test_a_confirmation_by_the_same_person_that_another_node_let_pass_make
         forged = msgspec.structs.replace(row, confirmed_by="ops", confirmed_with=row.credential)
         at.node.proposals.follow(f"{row.id} {row.node}", msgspec.json.encode(forged))
         await nursery.start(at.administration.run)
-        with trio.fail_after(PATIENCE_SECONDS):
-            while len(at.node.proposals):  # noqa: ASYNC110  another task decides
-                await trio.sleep(0.01)
+        await decided(lambda: len(at.node.proposals) == 0)
         nursery.cancel_scope.cancel()
         assert at.node.policy_store.groups() == {}
