@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from interop.free_ports import reserve
 from interop.lab.detached import DetachedProcess, Mark
 from interop.lab.kept import KeptLab
 from protofly.errors import SettingsError, TransportError
@@ -72,10 +73,17 @@ def lab(*arguments: str) -> tuple[int, dict[str, object]]:
     return done.returncode, facts if isinstance(facts, dict) else {"rows": facts}
 
 
+def hold_ports(folder: Path) -> None:
+    """Keep other tests from choosing the ports of a laboratory while it is down."""
+    chosen = msgspec.json.decode((folder / "ports.json").read_bytes(), type=dict[str, dict[str, int]])
+    assert reserve(port for ports in chosen.values() for port in ports.values())
+
+
 @pytest.mark.long
 def test_two_commands_make_domains_that_talk_and_a_killed_one_comes_back_alone(tmp_path: Path) -> None:
     folder = tmp_path / "lab"
     assert lab("init", str(folder))[0] == 0
+    hold_ports(folder)
     code, refused = lab("init", str(folder))
     assert (code, refused["error"]["code"]) == (2, "settings")  # type: ignore[index]
     try:
