@@ -367,7 +367,7 @@ class SessionTraffic:
         """
         domain = port.guest_of
         try:
-            self._admission.check_guest(message, sid, domain, port.queue, now=now)
+            self._admission.check_guest(message, sid, domain, now=now)
         except PeerError as exc:
             self.guests.refused(domain, message, exc.code, now)
             raise

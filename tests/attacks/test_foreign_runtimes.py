@@ -39,6 +39,7 @@ from tests.support.runtime_rig import (
 THIRD: Final = "gamma.example"
 BO: Final = f"runtime://{FOREIGN}/bo"
 NODE_SERVICE: Final = f"domain://msg-node.{DOMAIN}"
+REGISTRY: Final = f"domain://registry.{DOMAIN}"
 FRIENDS: Final = {FOREIGN: PeerRule(), THIRD: PeerRule()}
 CREDENTIALS: Final = [
     Credential(digest_of("beta"), f"runtime://{FOREIGN}/*", frozenset({OPERATOR})),
@@ -271,3 +272,124 @@ async def test_policies_that_change_hold_for_guests_that_are_here(tmp_path: Path
         await ana.say(a_message("event", ana.address, BO))
         assert await wait(bo, ana) == []
         assert await ana.heard() == []
+
+
+def registration(url: str, **members: object) -> Json:
+    mandatory = {"descriptor": "d", "name": "room", "schema": "s", "user": f"user://{FOREIGN}/bo", "reporter": BO}
+    return {"value": {"url": url, "runtime": BO, **mandatory, **members}}
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"user": f"user://{DOMAIN}/ana"},
+        {"user": f"user://{THIRD}/gil"},
+        {"user": f"user://{FOREIGN}/ana@{DOMAIN}"},
+        {"user": f"acct://ana@{DOMAIN}"},
+        {"user": "ana"},
+        {"userID": f"user://{DOMAIN}/ana"},
+        {"guid": "user-guid://ana"},
+        {"reporter": f"hyperty://{DOMAIN}/h-ana"},
+        {"reporter": f"hyperty://{THIRD}/h"},
+    ],
+)
+@pytest.mark.parametrize("scheme", ["hyperty", "comm"])
+async def test_a_guest_is_found_under_no_name_of_another(
+    tmp_path: Path, scheme: str, members: Mapping[str, object]
+) -> None:
+    async with hosted(tmp_path, rules=Rules(resolves_users=True)) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        leased = await bo.allocated(scheme)
+        forged = registration(leased, **members)["value"]
+        if "userID" in members:  # the older name of the member
+            del forged["user"]
+        for type_ in ("create", "update"):
+            reply = await bo.ask(type_, REGISTRY, {"value": forged, "resource": leased})
+            assert code_and_reason(reply) in ((403, "not-owner"), (400, "bad-header"))
+            honest = await bo.ask("create", REGISTRY, registration(leased))
+            assert code_and_reason(honest) == (200, "")
+        for name in (f"user://{DOMAIN}/ana", "user-guid://ana"):
+            assert code_and_reason(await ana.ask("read", REGISTRY, {"resource": name})) == (404, "not-registered")
+            await ana.say(a_message("event", ana.address, name, {"value": "for ana"}))
+        await ana.heard()
+        assert await bo.heard() == []
+
+
+async def test_a_guest_registers_only_what_it_leases_and_as_itself(tmp_path: Path) -> None:
+    async with hosted(tmp_path) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        room, leased = await ana.allocated(), await bo.allocated("hyperty")
+        for url in (room, f"hyperty://{DOMAIN}/nobodys", f"runtime://{DOMAIN}/nobody", BO, f"hyperty://{FOREIGN}/h"):
+            for type_ in ("create", "update", "delete"):
+                reply = await bo.ask(type_, REGISTRY, {**registration(url), "resource": url})
+                assert code_and_reason(reply) == (403, "not-owner")
+        assert code_and_reason(await bo.ask("create", REGISTRY, registration(leased, runtime=ana.address))) == (200, "")
+        found = await ana.ask("read", REGISTRY, {"resource": leased})
+        assert found["body"]["value"]["runtime"] == BO
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"hyperty://{DOMAIN}/support",
+        f"thing://{DOMAIN}/agent",
+        f"comm://{DOMAIN}/room/subscription",
+        f"hyperty://{DOMAIN}/support/inbox",
+        "comm:/room",
+        "room",
+        f"comm://{THIRD}/room/changes",
+        f"comm://{THIRD}/room/messages",
+        f"hyperty://{THIRD}/h",
+    ],
+)
+async def test_a_guest_takes_no_name_that_it_was_not_lent(tmp_path: Path, name: str) -> None:
+    async with hosted(tmp_path) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        assert code_and_reason(await bo.ask("subscribe", SM, {"resources": [name]})) == (403, "not-owner")
+        assert (await bo.ask("read", SM))["body"]["value"] == {"resources": []}
+        assert (await bo.ask("read", ALLOCATION))["body"]["value"] == {"resources": []}
+        await ana.say(a_message("event", ana.address, name, {"value": "not for bo"}))
+        assert await wait(bo, ana) == []
+
+
+async def test_what_waits_for_an_agent_of_ours_does_not_go_to_a_guest(tmp_path: Path) -> None:
+    agent, action = f"thing://{DOMAIN}/agent", {"class": "action", "method": "open", "params": {"level": 1}}
+    async with hosted(tmp_path) as rig:
+        bo, ana, keeper = await guest(rig), await rig.opened("ana"), await rig.opened("keeper")
+        await keeper.subscribed(agent)
+        await keeper.say(a_message("close", keeper.address, SESSION))
+        await rig.until("sessions closed")
+        assert code_and_reason(await ana.ask("execute", f"{agent}/lamp", action)) == (202, "queued")
+        assert code_and_reason(await bo.ask("subscribe", SM, {"resources": [agent]})) == (403, "not-owner")
+        assert await bo.heard() == []
+        heir = await rig.opened("heir")
+        await heir.subscribed(agent)
+        assert [one["body"]["params"] for one in await wait(heir, ana)] == [{"level": 1}]
+
+
+async def test_a_guest_answers_in_the_name_of_no_object_that_it_observes(tmp_path: Path) -> None:
+    async with hosted(tmp_path) as rig:
+        bo, ana, cy = await guest(rig), await rig.opened("ana"), await rig.opened("cy")
+        messages = f"{await ana.allocated()}/children/messages"
+        await cy.subscribed(messages)
+        await bo.ask("subscribe", SM, {"resources": [messages]})
+        await cy.say(a_message("create", cy.address, messages, {"resource": f"{cy.address}#1", "value": 1}, id_=9))
+        assert [one["type"] for one in await wait(bo, cy)] == ["create"]
+        for to, id_ in ((cy.address, 9), (ana.address, 9), (ana.address, 10)):
+            await bo.say(a_message("response", messages, to, {"code": 200, "value": "forged"}, id_=id_))
+        await bo.heard()
+        assert [one for one in await cy.heard() + await ana.heard() if one["type"] == "response"] == []
+        assert {(outcome, code) for _, outcome, code in recorded(rig)[-3:]} == {("rejected", "not-owner")}
+
+
+@pytest.mark.parametrize("entity", [f"hyperty://{DOMAIN}/h", f"runtime://{DOMAIN}/off", f"comm://{DOMAIN}/room"])
+@pytest.mark.parametrize("part", ["status", "registration"])
+async def test_a_guest_says_nothing_about_the_state_of_an_entity_of_ours(
+    tmp_path: Path, entity: str, part: str
+) -> None:
+    async with hosted(tmp_path) as rig:
+        bo, ana = await guest(rig), await rig.opened("ana")
+        await ana.subscribed(f"{entity}/{part}")
+        for type_ in ("update", "event", "delete", "create"):
+            await bo.say(a_message(type_, BO, f"{entity}/{part}", {"value": "live", "attribute": "status"}))
+        assert await wait(ana, bo) == []

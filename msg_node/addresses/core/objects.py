@@ -133,8 +133,10 @@ class ObjectRights:
         return OBSERVERS if may(message, origin) else NOBODY
 
     def _is_of_nobody(self, key: str, origin: int) -> bool:
-        """True if nobody speaks for an entity of ours: then what is said about its state is a session's own word."""
-        return origin > 0 and self._reporter_of(key) is None and domain_of(key) in self._domains
+        """True if nobody speaks for an entity of ours: what one of our sessions says of its state is its own word."""
+        if origin <= 0 or self._senders.other_domain_of(origin):
+            return False
+        return self._reporter_of(key) is None and domain_of(key) in self._domains
 
     def _observes(self, origin: int, object_key: str, listeners: tuple[int, ...]) -> bool:
         """True if a session or link listens to the object's changes, or to the child that it speaks to."""

@@ -3,8 +3,9 @@
 So that nobody can take the messages of another: `changes`, `status`, `registration` and children are for every observer
 (or for those whom the reporter accepted); an entity itself, its `subscription` and `inbox`, and everything below it
 (`/*`) are for its owner. Status of the node and of its stubs is for operators. A base address of our domain without an
-owner is claimed by listening to it. Another domain listens to objects of ours, and never through us to those of a
-third. `*`, which is every message, is for operators, if the settings allow it.
+owner is claimed by listening to it, but not by guests: what waits for its next owner is not for another domain. Another
+domain listens to objects of ours, and never through us to those of a third. `*`, which is every message, is for
+operators, if the settings allow it.
 
 The order of the questions matters: first what is special by its name (taps, the node, things), then events and
 children, which are judged by consent and not by owner, then the owner, and last what nobody owns.
@@ -70,6 +71,8 @@ class SubscriptionRights:
         if caller.is_link and domain_of(key) not in self._state.domains:
             is_theirs = shape is not Shape.BELOW and self._state.interworking.home_of(key) == caller.domain
             return Right.LISTEN if is_theirs else Right.REFUSED
+        if caller.is_guest and not self._is_for_guest(caller, key):
+            return Right.REFUSED
         if _is_of_thing(key, shape):
             return self._right_to_thing(caller, key)
         if shape is Shape.EVENTS or self._is_child(caller, key):
@@ -84,6 +87,11 @@ class SubscriptionRights:
         if any(above in claimed for above in ancestors(key)):
             return Right.LISTEN
         return self._right_to_unowned(caller, key, shape)
+
+    def _is_for_guest(self, caller: Caller, key: str) -> bool:
+        """True for what is ours or of the domain of a guest: it hears nothing of a third domain, and no plain name."""
+        domain = domain_of(key)
+        return domain in self._state.domains or domain == self._state.guests.domain(caller.number)
 
     def _is_child(self, caller: Caller, key: str) -> bool:
         """True for a child of an owned object in the oldest spelling, `O/n`, to which observers may listen.
@@ -133,6 +141,8 @@ class SubscriptionRights:
         scheme, domain = scheme_of(key), domain_of(key)
         if key in self._state.owners.pools.keys:
             return Right.REFUSED
+        if caller.is_guest and domain in self._state.domains:
+            return Right.REFUSED  # it is lent names of ours, and chooses none
         if not scheme:
             return Right.LISTEN if shape is Shape.BASE else Right.REFUSED
         if domain not in self._state.domains and not is_of_no_domain(key):

@@ -98,20 +98,20 @@ class Admission:
             return codec.with_body(message, codec.without_members(message.body, _FLAGS))
         return message
 
-    def check_guest(self, message: Message, sid: int, domain: str, delivered: DeliveredRequests, *, now: float) -> None:
+    def check_guest(self, message: Message, sid: int, domain: str, *, now: float) -> None:
         """Check the sender and the time of a message of a guest, before the gate of its domain judges it.
 
-        A guest speaks as its domain and as addresses of ours that it leases, and answers as what it was asked.
+        A guest speaks as its domain and as addresses of ours that it leases. It answers in no other name either: what
+        observers answer in the name of an object of ours is heard from nobody abroad.
 
         Raises:
             PeerError: SPOOFED_SOURCE, NOT_OWNER; BAD_HEADER or BAD_BODY for what is no address; TIMEOUT, EXPIRED,
                 TOO_DEEP.
         """
         key = message.from_key
-        if not (message.type == "response" and delivered.was_asked(key)):
-            self._check_name(sid, key, domain)
-            if domain_of(message.from_) == domain and self._state.owners.owner(key) is None:
-                self._learn_guest(key, sid, now)
+        self._check_name(sid, key, domain)
+        if domain_of(message.from_) == domain and self._state.owners.owner(key) is None:
+            self._learn_guest(key, sid, now)
         if message.peek.source:
             try:
                 source = canonical_key(codec.body_text(bytes(message.peek.source)))

@@ -2,8 +2,9 @@
 
 Source: message specification, section 10.
 
-Writes are for our own sessions, about addresses of our domain that the session owns or that nobody owns, and for
-interworking stubs (`legacy_users`); reads are for everybody whom a gate lets through.
+Writes are for our own sessions, about addresses of our domain that the session owns or that nobody owns, for guests
+about those that they hold (`guest_entries`), and for interworking stubs (`legacy_users`); reads are for everybody whom
+a gate lets through.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol, TypeVar
 from msg_node.kernel.registrations import Index, Status
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of
 from msg_node.kernel.service import Answer, Inquiry, ServiceRequest
+from msg_node.registries.core.guest_entries import of_guest
 from msg_node.registries.core.legacy_users import (
     LegacyUser,
     check_stub_entry,
@@ -138,7 +140,9 @@ class RegistryService:
         if domain_of(key) not in self._state.domains:
             raise PeerError(Code.NOT_OWNER, "this registry keeps addresses of its own domain")
         owner = self._state.owners.owner(key)
-        if owner is None and self._state.rules.shares_domain:
+        if caller.is_guest:
+            is_free = owner == sid
+        elif owner is None and self._state.rules.shares_domain:
             is_free = self._state.holders.speaker_of(key) == sid or (entry is not None and self._is_ours(entry, sid))
         elif owner is None:
             is_free = entry is None or not entry.is_connected or self._is_ours(entry, sid)
@@ -148,14 +152,23 @@ class RegistryService:
             raise PeerError(Code.NOT_OWNER, "this address belongs to somebody else")
 
     def _in_its_name(self, request: ServiceRequest, key: str, changed: Changed) -> Changed:
-        """Return a registration as its sender may make it: runtimes freely, interworking stubs in their own name.
+        """Return a registration as its sender may make it: runtimes freely, guests and stubs in their own name.
 
         Raises:
             PeerError: NOT_OWNER.
         """
-        if not request.caller.is_link:
+        caller = request.caller
+        if caller.is_link:
+            return of_stub(self._state.interworking, caller.domain, changed, is_hyperty=is_of_hyperty(key))
+        session = self._state.sessions.get(caller.number)
+        if not caller.is_guest or session is None:
             return changed
-        return of_stub(self._state.interworking, request.caller.domain, changed, is_hyperty=is_of_hyperty(key))
+        return of_guest(
+            domain_of(session.runtime_key),
+            session.runtime,
+            changed,
+            holds=lambda text: self._state.owners.owner(key_or_refuse(text)) == caller.number,
+        )
 
     def _is_ours(self, entry: RegistryEntry, sid: int) -> bool:
         if entry.sid == sid:

@@ -75,7 +75,7 @@ async def test_guests_of_one_domain_share_its_quota_and_others_do_not_notice(tmp
         assert code_and_reason(await leased(bo, 2)) == (200, "")
         assert code_and_reason(await leased(eve, 2)) == (429, "quota")
         assert code_and_reason(await leased(eve, 1)) == (200, "")
-        claim = {"resources": [f"hyperty://{DOMAIN}/self-made"]}
+        claim = {"resources": [f"hyperty://{FOREIGN}/p2phandler/1"]}
         assert code_and_reason(await eve.ask("subscribe", SM, claim)) == (429, "quota")
         assert code_and_reason(await leased(other, 3)) == (200, "")
         assert code_and_reason(await leased(ana, 50)) == (200, "")
