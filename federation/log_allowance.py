@@ -2,7 +2,8 @@
 
 `LineAllowance` bounds every line that is logged, wherever it comes from, so that no call has to think of it. A kind is
 one place in the code. A line about a subject (a domain, a stub, a session; see `fields`) counts for its subject first:
-one noisy domain leaves room for what is to be said of the others.
+one noisy domain leaves room for what is to be said of the others. While the engine of a domain is away, each part of a
+node finds that out for itself, again and again: of these lines, few of a kind are written.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from typing import Final
 
-from protofly.errors import HostError
+from protofly.errors import Code, HostError
 
 FIELDS: Final = ("domain", "code", "session", "stub", "msg_id", "id")
 """Fields of a line besides its text: members of `extra` of the call, and of a line in JSON. `msg_id` is that of
 records, equal in both domains; `id` is the one that the sender of a message has given it."""
 LINES_PER_MINUTE: Final = 60
 LINES_PER_MINUTE_AND_SUBJECT: Final = 30
+LINES_PER_MINUTE_WITHOUT_STATE: Final = 5
+"""Of a kind, while the state cannot be used."""
 
 logger = logging.getLogger("trapezoid.log")
 
@@ -112,7 +115,8 @@ class LineAllowance(logging.Filter):
         kind = (record.pathname, record.lineno)
         about = fields(record)
         subject = about.get("domain") or about.get("stub") or about.get("session") or ""
-        takes = self._lines[kind] < self._per_minute
+        is_without_state = about.get("code") == Code.STATE_UNAVAILABLE.word
+        takes = self._lines[kind] < (LINES_PER_MINUTE_WITHOUT_STATE if is_without_state else self._per_minute)
         if takes and subject != "":
             takes = self._of_subject[*kind, subject] < self._per_subject
             self._of_subject[*kind, subject] += takes  # only as many subjects as lines are remembered

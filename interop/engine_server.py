@@ -110,7 +110,9 @@ class EngineServer:
         command = [str(self.programs / "postgres"), "-D", str(self.folder / "data")]
         command += [word for name, value in chosen.items() for word in ("-c", f"{name}={value}")]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(command, cwd="/", stderr=log, **self._as)  # noqa: S603 - as above
+            self._process = subprocess.Popen(  # noqa: S603 - as above
+                command, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._as
+            )
         ready = [str(self.programs / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port), "-t", "1"]
         until = time.monotonic() + PATIENCE_SECONDS
         while time.monotonic() < until and self._process.poll() is None:
@@ -125,3 +127,12 @@ class EngineServer:
             self._process.send_signal(how)
             self._process.wait(PATIENCE_SECONDS)
             self._process = None
+
+    def kill(self) -> None:
+        """End its first process by SIGKILL; returns once all others have noticed, so that it can be started again."""
+        if self._process is not None:
+            others = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+            self.stop(signal.SIGKILL)
+            until = time.monotonic() + PATIENCE_SECONDS
+            while time.monotonic() < until and any(Path("/proc", one).exists() for one in others):
+                time.sleep(_LOOK_SECONDS)

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 from typing import Final
 
-import psycopg
 import trio
 from psycopg import sql
 
@@ -74,7 +73,7 @@ class EngineNotices:
         while not self._must_stop.is_set():
             try:
                 self._listen(report)
-            except (EngineError, psycopg.Error) as exc:
+            except EngineError as exc:
                 logger.warning("cluster: what other nodes announce is not heard: %s", exc)
                 self._engine.close()
                 for channel in self._followers:
@@ -83,14 +82,14 @@ class EngineNotices:
         self._engine.close()
 
     def _listen(self, report: Callable[[str, Collection[str] | None], None]) -> None:
-        connection = self._engine.open()
-        for channel in self._followers:
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-        for channel in self._followers:
-            report(channel, None)
-        while not self._must_stop.is_set():
-            heard: defaultdict[str, list[str]] = defaultdict(list)
-            for notice in connection.notifies(timeout=NOTIFY_SECONDS, stop_after=AT_ONCE):
-                heard[notice.channel].append(notice.payload)
-            for channel, payloads in heard.items():
-                report(channel, payloads)
+        with self._engine.connected() as connection:
+            for channel in self._followers:
+                connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+            for channel in self._followers:
+                report(channel, None)
+            while not self._must_stop.is_set():
+                heard: defaultdict[str, list[str]] = defaultdict(list)
+                for notice in connection.notifies(timeout=NOTIFY_SECONDS, stop_after=AT_ONCE):
+                    heard[notice.channel].append(notice.payload)
+                for channel, payloads in heard.items():
+                    report(channel, payloads)

@@ -48,6 +48,8 @@ _REASONS: Final = (
     ("no pg_hba.conf entry", "engine-credentials", "allow this user, database and address in pg_hba.conf"),
     ("certificate", "engine-tls", "check storage.ca_file, and the names in the engine's certificate"),
     ("SSL", "engine-tls", "check storage.tls, and ssl in postgresql.conf"),
+    ("read-only", "engine-read-only", "promote a replica, or start the server that takes writes"),
+    ("the database system is", "engine-starting", "wait: nodes connect again by themselves"),
     ("does not exist", "engine-missing", "create it: CREATE ROLE … LOGIN; CREATE DATABASE … OWNER …"),
     ("too many clients", "engine-full", "raise max_connections: each node uses a few"),
     ("remaining connection slots", "engine-full", "raise max_connections: each node uses a few"),
@@ -82,16 +84,22 @@ class Engine:
         Raises:
             EngineError: Nothing of it counts; or, when `is_lost`, perhaps all of it.
         """
-        connection = self.open()
-        self._warnings.clear()
-        try:
+        with self.connected() as connection:
+            self._warnings.clear()
             with connection.pipeline(), connection.transaction():
                 yield connection
-        except psycopg.Error as exc:
-            raise self._error(exc, connection) from exc
         if self._warnings:  # a commit whose wait for a replica was ended succeeds with a warning
             action = "look for what cancels sessions of nodes there, and at its replicas"
             raise EngineError("engine-unconfirmed", self.place, self._warnings[0], action)
+
+    @contextmanager
+    def connected(self) -> Iterator[psycopg.Connection[TupleRow]]:
+        """The connection, for statements that are each a transaction, or for none. Raises EngineError."""
+        connection = self.open()
+        try:
+            yield connection
+        except psycopg.Error as exc:
+            raise self._error(exc, connection) from exc
 
     def open(self) -> psycopg.Connection[TupleRow]:
         """The connection, opened and checked if there is none.
@@ -122,14 +130,11 @@ class Engine:
 
     def durability(self) -> str:
         """What an acknowledged change survives, by the settings of the engine, in words. Raises EngineError."""
-        connection = self.open()
-        try:
+        with self.connected() as connection:
             row = connection.execute(
                 "SELECT current_setting('server_version'), current_setting('synchronous_commit'),"
                 " current_setting('synchronous_standby_names')"
             ).fetchone()
-        except psycopg.Error as exc:
-            raise self._error(exc, connection) from exc
         version, commit, standbys = row or ("", "", "")
         if standbys and commit != "local":
             return (
@@ -174,9 +179,11 @@ class Engine:
             action = "make the role the owner of its database: ALTER DATABASE … OWNER TO …"
             return EngineError("engine-rights", self.place, _first_line(exc), action)
         is_lost = connection.closed or connection.broken or exc.sqlstate is None
-        if is_lost:
-            self.close()
-        return EngineError("engine-failed", self.place, _first_line(exc), is_lost=is_lost)
+        if not is_lost:
+            return EngineError("engine-failed", self.place, _first_line(exc))
+        self.close()
+        action = "see whether it runs: nodes connect again by themselves"
+        return EngineError("engine-lost", self.place, _first_line(_cause(exc)), action, is_lost=True)
 
 
 def _tls(options: EngineOptions) -> dict[str, str]:
@@ -201,6 +208,12 @@ def _unreachable(place: str, exc: psycopg.Error) -> EngineError:
 def _first_line(exc: psycopg.Error) -> str:
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
     return lines[0] if lines else type(exc).__name__
+
+
+def _cause(exc: psycopg.Error) -> psycopg.Error:
+    """The first error of those that followed from each other: a pipeline that cannot end hides why."""
+    before = exc.__context__
+    return _cause(before) if isinstance(before, psycopg.Error) else exc
 
 
 def _check_server(connection: psycopg.Connection[TupleRow], options: EngineOptions) -> None:

@@ -11,9 +11,15 @@ from typing import Literal
 
 import pytest
 
-from federation.log_allowance import LINES_PER_MINUTE, LINES_PER_MINUTE_AND_SUBJECT, LineAllowance
+from federation.log_allowance import (
+    LINES_PER_MINUTE,
+    LINES_PER_MINUTE_AND_SUBJECT,
+    LINES_PER_MINUTE_WITHOUT_STATE,
+    LineAllowance,
+)
 from msg_node.bus.middleware import MESSAGE_LOG
 from msg_node.settings.model import LogSettings
+from msg_node.storage.engine_errors import EngineError
 from protofly.errors import Code, HostError, PeerError
 from protofly.printable import escaped
 from stubkit import certification
@@ -124,6 +130,19 @@ def test_noisy_domain_leaves_room_for_what_is_said_of_others(capsys: pytest.Capt
     text = logged(capsys)
     assert text.count("noisy.example") == LINES_PER_MINUTE_AND_SUBJECT
     assert text.count("quiet.example") == 1
+
+
+def test_what_each_part_says_while_the_engine_is_away_is_written_a_few_times_a_minute() -> None:
+    now, trouble = 60.0, EngineError("engine-lost", "postgresql://db.a.example/node", "it ended", "wait", is_lost=True)
+    allowance = LineAllowance(clock=lambda: now)
+
+    def written(line: int, times: int) -> int:
+        record = logging.LogRecord("msg_node", logging.ERROR, __file__, line, "not read: %s", (trouble,), None)
+        return sum(allowance.filter(record) for _ in range(times))
+
+    assert [written(line, 60) for line in (1, 2)] == [LINES_PER_MINUTE_WITHOUT_STATE] * 2
+    now = 121.0
+    assert written(1, 60) == LINES_PER_MINUTE_WITHOUT_STATE
 
 
 def test_names_that_are_made_up_fill_neither_log_nor_memory() -> None:

@@ -44,11 +44,17 @@ class LostSessionError(Exception):
 
 
 class Domain:
-    """Nodes of alpha.example by name; each may reach the engine, or be reached by others, by a passage."""
+    """Nodes of alpha.example by name; each may reach the engine, or be reached by others, by a passage.
+
+    Attributes:
+        database: Of these nodes, in the engine.
+        replicas: Ports of replicas of the engine, which nodes try behind it.
+    """
 
     def __init__(self, folder: Path, engine: Postgres, names: tuple[str, ...]) -> None:
         self._folder = folder
-        self._database = engine.new_database()
+        self.database = engine.new_database()
+        self.replicas: tuple[int, ...] = ()
         self.engine_port = dict.fromkeys(names, engine.port)
         self.ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.advertised = dict(self.ports)
@@ -58,7 +64,8 @@ class Domain:
 
     def settings(self, name: str) -> str:
         named = SETTINGS.format(grace=3600).replace('data_dir = "data"', f'data_dir = "data"\nname = "{name}"')
-        url = f"postgresql://trapezoid@127.0.0.1:{self.engine_port[name]}/{self._database}"
+        hosts = ",".join(f"127.0.0.1:{port}" for port in (self.engine_port[name], *self.replicas))
+        url = f"postgresql://trapezoid@{hosts}/{self.database}"
         return (
             f'{named}[storage]\nengine = "{url}"\ntls = "off"\n[cluster]\nlisten = "127.0.0.1:{self.ports[name]}"\n'
             f'advertise = "127.0.0.1:{self.advertised[name]}"\nkey_file = "{self._key}"\n'
@@ -145,14 +152,15 @@ class Wanderer:
         except trio.TooSlowError:
             return {"type": "silence"}
         except (AssertionError, trio.BrokenResourceError, trio.ClosedResourceError):
-            await self._move()
+            await self.move()
             return {"type": "moved"}
 
     async def say(self, *messages: Json) -> None:
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self.runtime.say(*messages)
 
-    async def _move(self) -> None:
+    async def move(self) -> None:
+        """Bring the session back, at any node."""
         self.moves += 1
         self._refused.clear()
         with trio.move_on_after(PATIENCE_SECONDS):
@@ -296,8 +304,15 @@ class Talk:
 @asynccontextmanager
 async def talk(folder: Path, engine: Postgres) -> AsyncIterator[Talk]:
     """Run three nodes, and have runtimes at them that know each other."""
+    async with talk_in(Domain(folder, engine, NAMES)) as all_of_them:
+        yield all_of_them
+
+
+@asynccontextmanager
+async def talk_in(domain: Domain) -> AsyncIterator[Talk]:
+    """As `talk`, in a domain of three nodes."""
     async with trio.open_nursery() as nursery:
-        nodes = Nodes(Domain(folder, engine, NAMES), nursery)
+        nodes = Nodes(domain, nursery)
         async with trio.open_nursery() as starts:
             for name in NAMES:
                 starts.start_soon(nodes.start, name)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import psycopg
 import pytest
 import trustme
 from msgspec import Raw
@@ -93,6 +94,42 @@ def test_role_without_rights_and_newer_tables_are_refused(postgres: Postgres) ->
     assert refusal(guest).word == "engine-rights"  # it may not read them
     postgres.run("UPDATE trapezoid_schema SET version = 99", database=name)
     assert refusal(postgres.options(name)).word == "engine-newer"
+
+
+def test_engine_that_only_a_replica_of_answers_is_said_to_be_read_only(postgres: Postgres) -> None:
+    name = postgres.new_database()
+    postgres.run(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    error = refusal(postgres.options(name))
+    assert (error.word, "promote" in error.action) == ("engine-read-only", True)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "the database system is starting up",
+        "the database system is not yet accepting connections",
+        "the database system is shutting down",
+        "the database system is in recovery mode",
+    ],
+)
+def test_engine_that_starts_or_stops_is_to_be_waited_for(
+    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch, words: str
+) -> None:
+    def refused(**_options: object) -> None:
+        raise psycopg.OperationalError(f'connection to server at "127.0.0.1", port 5 failed: FATAL:  {words}')
+
+    monkeypatch.setattr("msg_node.storage.engine.psycopg.connect", refused)
+    error = refusal(shared_database)
+    assert (error.word, error.is_lost, error.action.partition(":")[0]) == ("engine-starting", True, "wait")
+
+
+def test_connection_that_ends_in_a_transaction_is_lost_and_the_first_cause_is_named(postgres: Postgres) -> None:
+    engine = Engine(postgres.options(postgres.new_database()))
+    with pytest.raises(EngineError) as caught, engine.transaction() as connection:
+        connection.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+    engine.close()
+    assert (caught.value.word, caught.value.is_lost) == ("engine-lost", True)
+    assert "pipeline" not in caught.value.what
 
 
 def test_durability_is_stated_as_the_engine_has_it(shared_database: EngineOptions) -> None:
