@@ -96,6 +96,7 @@ ALTERNATES: Final = 15
 Domain = Annotated[
     str, msgspec.Meta(max_length=253, pattern=r"^(?:[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?\.)+[a-z0-9-]{1,63}\Z")
 ]
+REVOKED_MODULES: Final = 512
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"^[0-9a-f]{64}\Z")]
 Serial = Annotated[int, msgspec.Meta(ge=1, le=2**53)]
 StubName = Annotated[str, msgspec.Meta(pattern=r"^(?!default\Z)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}\Z")]
@@ -221,7 +222,7 @@ class StubReference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class Revoked(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the domain takes back: modules by hash, keys by id, and every serial of a stub below a minimum."""
 
-    modules: Annotated[list[Sha256], msgspec.Meta(max_length=512)] = []
+    modules: Annotated[list[Sha256], msgspec.Meta(max_length=REVOKED_MODULES)] = []
     keys: Annotated[list[KeyId], msgspec.Meta(max_length=64)] = []
     min_serial: Annotated[dict[StubName, Serial], msgspec.Meta(max_length=64)] = {}
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
+import re
 from pathlib import Path
 from typing import Final, NoReturn
 
@@ -55,6 +56,7 @@ _FEATURES_OFF: Final = (
     "stack_switching",
 )
 
+_CAUSE_NUMBER: Final = re.compile(r"^\d+: ")
 _pointer = ctypes.c_void_p
 _call = ctypes.CFUNCTYPE(_pointer, _pointer, _pointer, _pointer, ctypes.c_size_t, _pointer)(
     ("wasmtime_func_call_unchecked", ffi.dll)
@@ -93,7 +95,7 @@ class Engine:
             with wasmtime.Module(self._engine, module) as compiled:
                 return bytes(compiled.serialize())
         except wasmtime.WasmtimeError as error:
-            raise PeerError(Code.MODULE_MALFORMED, clean_text(str(error).encode())) from error
+            raise PeerError(Code.MODULE_MALFORMED, clean_text(_reason(str(error)).encode())) from error
 
     def load(self, code: bytes) -> LoadedModule:
         """Load code that `compile` made under the same fingerprint; the caller has checked its authenticity.
@@ -198,7 +200,9 @@ class Guest:
         if not window:
             raise StubFaultError(Code.STUB_OUTPUT, f"no window of {size} bytes", fault="no-window")
         if window + size > self.memory_bytes:
-            raise StubFaultError(Code.STUB_OUTPUT, f"a window of {size} bytes at {window}", fault="wild")
+            raise StubFaultError(
+                Code.STUB_OUTPUT, f"the window of {size} bytes at {window} reaches past the memory", fault="wild"
+            )
         self._window, self._window_bytes = window, size
 
     def _function(self, name: str) -> int:
@@ -282,6 +286,12 @@ def _profile() -> wasmtime.Config:
     for feature in _FEATURES_OFF:
         setattr(config, f"wasm_{feature}", False)
     return config
+
+
+def _reason(text: str) -> str:
+    """What the engine says of a module in one line: where it found something, and the innermost cause."""
+    lines = [_CAUSE_NUMBER.sub("", line.strip()) for line in text.splitlines() if line.strip()]
+    return ": ".join(dict.fromkeys((lines[0], lines[-1]))) if lines else ""
 
 
 def _fault_of(trap: wasmtime.Trap) -> StubFaultError:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import trio
 
@@ -13,6 +14,9 @@ from protofly.errors import SettingsError
 from protofly.limits import MODULE_BYTES
 from sandbox.core.module_check import ModuleFacts, inspect_module
 from sandbox.host import Sandbox
+
+READ_BYTES: Final = 16 * MODULE_BYTES
+"""Enough to say how much too large a module is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +52,14 @@ async def compiled_stub(module: bytes, *, insecure_no_seccomp: bool = False) -> 
 
 
 def read_module(path: Path) -> bytes:
-    """The bytes of a module, at most one more than a module may have.
+    """The bytes of a module; of one that is far too large, the first READ_BYTES.
 
     Raises:
         SettingsError: It cannot be read.
     """
     try:
         with path.open("rb") as file:
-            return file.read(MODULE_BYTES + 1)
+            return file.read(READ_BYTES)
     except OSError as exc:
         raise SettingsError(f"{path}: {exc.strerror}") from exc
 

@@ -13,6 +13,7 @@ from stubkit.record_facts import Facts, action_facts, decode_events, event_facts
 
 ENTRIES_KEPT: Final = 10_000
 SHOWN_CHARS: Final = 160
+NAME_WIDTH: Final = 13
 
 
 class Trace:
@@ -67,12 +68,12 @@ def trace_lines(entry: Facts) -> list[str]:
     """The lines of one call: `→` for what the stub was given, `←` for what it answered."""
     stamp = f"{entry['seconds']:9.3f} s"
     return [
-        *[f"{stamp}  → {record_line(facts)}" for facts in entry["events"]],
-        *[f"{stamp}  ← {record_line(facts)}" for facts in entry["actions"]],
+        *[f"{stamp}  → {record_line(facts, name_width=NAME_WIDTH)}" for facts in entry["events"]],
+        *[f"{stamp}  ← {record_line(facts, name_width=NAME_WIDTH)}" for facts in entry["actions"]],
     ]
 
 
-def record_line(facts: Facts) -> str:
+def record_line(facts: Facts, *, name_width: int = 0) -> str:
     """One event or action on one line: its kind, its members, the beginning of its bytes."""
     members = dict(facts)
     name = str(members.pop("event", "") or members.pop("action", ""))
@@ -80,7 +81,7 @@ def record_line(facts: Facts) -> str:
     words = [
         f"{key.removeprefix('is_')} {_value(value)}".rstrip() for key, value in members.items() if value is not False
     ]
-    return " ".join([name.ljust(13), *words, content]).rstrip()
+    return " ".join([name.ljust(name_width), *words, content]).rstrip()
 
 
 def _shown(text: str | None, digits: str | None) -> str:

@@ -37,6 +37,14 @@ def check_publication(settings: Settings) -> str | Finding:
                 f"the manifest of {reference.name} is not signed by a pkg key of the published root; "
                 "run `trapezoid publish` with that module"
             )
+    taken_back = [name for name, stub in publication.stubs.items() if stub.module_sha256 in publication.revoked.modules]
+    if taken_back:
+        return remark(
+            Level.WARNING,
+            "revoked",
+            f"the stub {', '.join(taken_back)} is published and revoked, and no node runs it",
+            action="publish another module (`trapezoid publish`)",
+        )
     warning = check_private_folder(publish.keys_dir)
     if warning:
         return remark(Level.WARNING, "folder-readable", warning, file=str(publish.keys_dir))

@@ -6,6 +6,8 @@ nothing by omission. `reset` names options that return to their defaults.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +17,7 @@ import msgspec
 from federation.shipped_files import shipped_file
 from msg_node.site.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from msg_node.storage.file_checks import read_file
-from protofly.documents import EndpointName, Manifest, decode_envelope, decode_manifest, decode_root
+from protofly.documents import REVOKED_MODULES, EndpointName, Manifest, decode_envelope, decode_manifest, decode_root
 from protofly.errors import SettingsError
 from sandbox.core.module_check import inspect_module
 from stubkit.keys import KeyRing
@@ -32,6 +34,8 @@ OPTIONS: Final = {
     "threshold": "threshold",
 }
 """Options that are remembered: their names on the command line and in `--reset`, and in a request."""
+_SELECTOR: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
+_SHA256: Final = re.compile(r"[0-9A-Fa-f]{64}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +119,30 @@ def complete(site: SigningSite, request: PublishRequest, index: Publication | No
         needs_auth=options.needs_auth and not options.ranges,  # a legacy service cannot prove a node
         kept=tuple(name for name in kept if getattr(options, OPTIONS[name]) != getattr(defaults, OPTIONS[name])),
     )
+
+
+def checked_selector(selector: str) -> str:
+    """Raise SettingsError if this cannot be the name of a stub in the live document."""
+    if not _SELECTOR.fullmatch(selector):
+        raise SettingsError(
+            f"--selector {selector}: expected at most 64 letters, digits, `-`, `_` and `.`; nodes try `default`, "
+            "and names that begin with `default-`"
+        )
+    return selector
+
+
+def revoked_modules(before: Sequence[str], asked: Sequence[str]) -> list[str]:
+    """The digests of all revoked modules, with those that are asked for. Raises SettingsError if one is no digest."""
+    for digest in asked:
+        if not _SHA256.fullmatch(digest):
+            raise SettingsError(
+                f"--revoke {digest}: expected the SHA-256 of a module, 64 hexadecimal digits; "
+                "`trapezoid publish list --site DIR` shows that of each published one"
+            )
+    modules = sorted({*before, *(digest.lower() for digest in asked)})
+    if len(modules) > REVOKED_MODULES:
+        raise SettingsError(f"{len(modules)} revoked modules; a live document holds {REVOKED_MODULES}")
+    return modules
 
 
 def _check_endpoint_name(name: str) -> None:

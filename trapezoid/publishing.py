@@ -44,7 +44,14 @@ from sandbox.core.module_check import ModuleFacts, inspect_module
 from stubkit.certification import decoded, report_path
 from stubkit.pack import build_descriptor, build_source_package, class_name
 from stubkit.sign import RootTerms, StubRelease, sign_manifest, sign_root, stub_reference
-from trapezoid.publish_options import PublishOptions, SigningSite, complete, default_module
+from trapezoid.publish_options import (
+    PublishOptions,
+    SigningSite,
+    checked_selector,
+    complete,
+    default_module,
+    revoked_modules,
+)
 from trapezoid.publish_request import PublishRequest
 from trapezoid.publish_runtime_stub import publish_runtime_stub
 from trapezoid.site_files import replace_published
@@ -78,6 +85,10 @@ class PublishReport:
     options: dict[str, object]
     kept: tuple[str, ...]
     """Options that were not given: they are as published before."""
+    revoked: tuple[str, ...]
+    """Digests of all modules that the domain has taken back."""
+    is_revoked: bool
+    """True if the published module is among them: nodes run no stub of the domain until another is published."""
 
 
 CheckModule = Callable[[Path, PublishOptions], None]
@@ -101,6 +112,7 @@ def publish(site: SigningSite, request: PublishRequest, *, check: CheckModule = 
         PeerError: The domain name is invalid, or the module breaks the stub contract.
     """
     valid_domain(site.domain)
+    checked_selector(request.selector)
     options = complete(site, request, _published(site))
     module = read_file(options.module)
     facts = inspect_module(module)
@@ -117,6 +129,7 @@ def _publish(
 ) -> PublishReport:
     folder, domain = site.folder, site.domain
     index = _published(site)
+    revoked = _revoked(index, request, hashlib.sha256(module).hexdigest())
     before = folder.newest_root(domain)
     root, is_new_root = _root(site, options)
     document = decode_root(decode_envelope(root).payload, domain=domain)
@@ -140,7 +153,7 @@ def _publish(
         class_name=class_name(reference.name),
         is_built_in=module == read_file(default_module()),
     )
-    replace_published(site.path / INDEX_NAME, _index(index, request, stub, runtime, (root, document)))
+    replace_published(site.path / INDEX_NAME, _index(index, request.selector, stub, runtime, revoked, (root, document)))
     return PublishReport(
         domain=domain,
         site=str(site.path),
@@ -161,7 +174,18 @@ def _publish(
         runtime_stub=f"{runtime.name} {runtime.version}, {runtime.url}" if runtime else "none",
         options={**options.facts(), "module": "built in" if stub.is_built_in else str(options.module)},
         kept=options.kept,
+        revoked=tuple(revoked.modules),
+        is_revoked=signed.module.sha256 in revoked.modules,
     )
+
+
+def _revoked(index: Publication | None, request: PublishRequest, sha256: str) -> Revoked:
+    """What is taken back from now on. Raises SettingsError if the module that was named for publication is among it."""
+    revoked = index.revoked if index else Revoked()
+    modules = revoked_modules(revoked.modules, request.revoke or ())
+    if request.module is not None and sha256 in modules:
+        raise SettingsError(f"{request.module}: this module is revoked, and no node runs it; publish another one")
+    return msgspec.structs.replace(revoked, modules=modules)
 
 
 def _publish_certification(place: Path, module: Path, sha256: str) -> str:
@@ -299,20 +323,19 @@ def _descriptor(options: PublishOptions, reference: StubReference, manifest: byt
 
 def _index(
     index: Publication | None,
-    request: PublishRequest,
+    selector: str,
     stub: PublishedStub,
     runtime_stub: PublishedRuntimeStub | None,
+    revoked: Revoked,
     root: tuple[bytes, Root],
 ) -> bytes:
-    revoked = index.revoked if index else Revoked()
-    modules = sorted({*revoked.modules, *(request.revoke or ())})
     published = Publication(
         domain=root[1].domain,
         root_version=root[1].version,
         root_sha256=document_sha256(root[0]),
         aliases=tuple(root[1].aliases),
-        stubs={**(index.stubs if index else {}), request.selector: stub},
-        revoked=msgspec.structs.replace(revoked, modules=modules),
+        stubs={**(index.stubs if index else {}), selector: stub},
+        revoked=revoked,
         runtime_stub=runtime_stub,
         entries=index.entries if index else (),
     )

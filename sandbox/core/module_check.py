@@ -11,6 +11,7 @@ Source: docs/abi.md, "The module"; Wasmtime study, section 4 (compile bombs); tr
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -19,6 +20,7 @@ import msgspec
 
 from protofly import limits
 from protofly.errors import Code, PeerError
+from protofly.plain_words import without_types
 
 MAGIC: Final = b"\0asm\x01\0\0\0"
 ABI_SECTION: Final = "trapezoid-stub"
@@ -27,6 +29,8 @@ ABI_VERSION: Final = 1
 ABI_SECTION_BYTES: Final = 1024
 NAME_BYTES: Final = 1024
 NAME_CHARS_SHOWN: Final = 60
+REASON_CHARS_SHOWN: Final = 160
+STUB_NAME: Final = re.compile(r"(?!default\Z)[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")  # that of a manifest, `StubName`
 DECLARATIONS: Final = 10_000  # types, globals, exports, segments: harmless to the engine, and no toolchain comes near
 MEMORY_PAGES: Final = limits.MEMORY_BYTES >> 16
 I32: Final = 0x7F
@@ -242,9 +246,15 @@ def _read_custom(reader: _Reader, seen: _Seen) -> None:
     try:
         seen.stub = msgspec.json.decode(raw, type=StubSection)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _malformed(f"unreadable custom section {ABI_SECTION}") from error
+        reason = _shown(without_types(str(error)), REASON_CHARS_SHOWN)
+        raise _malformed(f"unreadable custom section {ABI_SECTION}: {reason}") from error
     if seen.stub.abi != ABI_VERSION:
         raise PeerError(Code.ABI_UNSUPPORTED, f"stub contract {seen.stub.abi}; this host speaks {ABI_VERSION}")
+    if not STUB_NAME.fullmatch(seen.stub.name):
+        raise _malformed(
+            f"the stub's name {_shown(seen.stub.name)!r}: expected at most 64 letters, digits, `_`, `-` and `.`, "
+            "not `default`, and no `-` or `.` first"
+        )
 
 
 def _read_types(reader: _Reader, seen: _Seen) -> None:
@@ -288,7 +298,9 @@ def _read_memories(reader: _Reader, seen: _Seen) -> None:
     for _ in range(reader.count(1, "memories")):
         minimum, maximum = _read_limits(reader, "memory")
         if maximum is None or maximum > MEMORY_PAGES or minimum > maximum:
-            raise PeerError(Code.MODULE_LIMITS, f"the memory must declare a maximum of at most {MEMORY_PAGES} pages")
+            declared = "no maximum" if maximum is None else f"a maximum of {maximum} pages, of which {minimum} at first"
+            wanted = f"at most {MEMORY_PAGES} ({limits.MEMORY_BYTES >> 20} MiB), and no fewer than at first"
+            raise PeerError(Code.MODULE_LIMITS, f"the memory declares {declared}; a maximum is needed, {wanted}")
         seen.memories.append((minimum, maximum))
 
 
@@ -351,6 +363,6 @@ def _malformed(detail: str) -> PeerError:
     return PeerError(Code.MODULE_MALFORMED, detail)
 
 
-def _shown(name: str) -> str:
-    """A name out of the module, fit for a log."""
-    return "".join(char if char.isascii() and char.isprintable() else "." for char in name[:NAME_CHARS_SHOWN])
+def _shown(name: str, most: int = NAME_CHARS_SHOWN) -> str:
+    """A name out of the module, or what was said about it, fit for a log."""
+    return "".join(char if char.isascii() and char.isprintable() else "." for char in name[:most])

@@ -137,6 +137,15 @@ def test_features_outside_the_profile_are_refused(engine: Engine, wat: str) -> N
         engine.compile(guests.assemble(f"(module {wat})"))
 
 
+def test_what_the_engine_says_of_a_feature_that_is_off_is_one_short_line(engine: Engine) -> None:
+    wat = '(func (export "handle") (result i64) (i64x2.extract_lane 0 (v128.const i64x2 0 0)))'
+    with pytest.raises(PeerError) as caught:
+        engine.compile(guests.assemble(f"(module {wat})"))
+    assert caught.value.detail.endswith("SIMD support is not enabled")
+    assert "Caused by" not in caught.value.detail
+    assert len(caught.value.detail) < 160
+
+
 def test_code_of_nobody_is_refused(engine: Engine) -> None:
     with pytest.raises(StubFaultError) as caught:
         engine.load(b"\x7fELF" + bytes(64))

@@ -300,3 +300,41 @@ def test_the_custom_section_may_have_its_most_bytes_and_no_more() -> None:
     text = json.dumps({"abi": 1, "name": "test", "version": "1"}).encode().ljust(ABI_SECTION_BYTES)
     assert inspect_module(bare + custom_section("trapezoid-stub", text)).name == "test"
     assert refusal(bare + custom_section("trapezoid-stub", text + b" ")) is Code.MODULE_LIMITS
+
+
+@pytest.mark.parametrize(
+    ("section", "reason"),
+    [
+        ({"abi": "1", "name": "test", "version": "1"}, "Expected a whole number, got a text - at `$.abi`"),
+        ({"abi": 1, "version": "1"}, "Object missing required field `name`"),
+        ({"abi": 1, "name": "test", "version": "1", "configuration": []}, "at `$.configuration`"),
+        ({"abi": 1, "name": "two words", "version": "1"}, "the stub's name 'two words': expected at most 64 letters"),
+        ({"abi": 1, "name": "default", "version": "1"}, "not `default`"),
+        ({"abi": 1, "name": "test", "version": "1", "kind": "\x1b[2J" + "x" * 400}, "at `$.kind`"),
+    ],
+    ids=["text", "no name", "list", "words", "default", "kind"],
+)
+def test_the_author_learns_what_is_wrong_with_the_custom_section(section: dict[str, object], reason: str) -> None:
+    raw = MAGIC + custom_section("trapezoid-stub", json.dumps(section).encode())
+    with pytest.raises(PeerError) as caught:
+        inspect_module(raw)
+    assert caught.value.code is Code.MODULE_MALFORMED
+    assert reason in caught.value.detail or "kind" in section
+    assert caught.value.detail.isascii()
+    assert caught.value.detail.isprintable()
+    assert len(caught.value.detail) < 250
+
+
+@pytest.mark.parametrize(
+    ("memory", "reason"),
+    [
+        ('(memory (export "memory") 2)', "declares no maximum"),
+        ('(memory (export "memory") 2 512)', "declares a maximum of 512 pages, of which 2 at first"),
+        ('(memory (export "memory") 300 512)', "at most 256 (16 MiB)"),
+    ],
+    ids=["none", "large", "large at first"],
+)
+def test_the_author_learns_what_memory_the_module_declares(memory: str, reason: str) -> None:
+    with pytest.raises(PeerError) as caught:
+        inspect_module(module(memory, WINDOW, HANDLE))
+    assert reason in caught.value.detail

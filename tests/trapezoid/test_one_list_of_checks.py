@@ -116,6 +116,12 @@ def expired(rig: Rig) -> None:
     rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=-1)
 
 
+def revoked_stub(rig: Rig) -> None:
+    site = rig.folder / "site"
+    (digest,) = (path.stem for path in (site / "module").iterdir())
+    run("publish", DOMAIN, "--keys", rig.folder / "keys", "--site", site, "--revoke", digest)
+
+
 def early(rig: Rig) -> None:
     rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", is_early=True)
 
@@ -342,8 +348,9 @@ def test_check_beside_the_running_node_knows_its_ports_and_no_others(rig: Rig) -
         (lambda rig: (rig.folder / "data").mkdir(mode=0o755), "node.data_dir", "folder-readable"),
         (lambda rig: rig.issue("cert", DOMAIN, f"mn.{DOMAIN}", days=2), "site.certificate", "certificate-expiring"),
         (lambda rig: rig.settings.update(compat={"profile": "rethink"}), "compat.profile", "insecure"),
+        (revoked_stub, "publish", "revoked"),
     ],
-    ids=["keys", "data", "certificate", "profile"],
+    ids=["keys", "data", "certificate", "profile", "revoked"],
 )
 def test_a_warning_is_shown_by_both_and_the_node_starts(
     rig: Rig, spoil: Callable[[Rig], object], part: str, word: str

@@ -191,3 +191,38 @@ def test_what_needs_the_root_key_is_not_ignored_without_it(shop: Shop, words: tu
     done = shop.publish(*words)
     assert (done.exit_code, "where the root keys are" in done.stderr) == (2, True)
     assert shop.facts()["root_version"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--revoke", "abc"), "--revoke abc: expected the SHA-256 of a module, 64 hexadecimal digits"),
+        (("--revoke", "g" * 64), "expected the SHA-256 of a module"),
+        (tuple(word for number in range(513) for word in ("--revoke", f"{number:064x}")), "a live document holds 512"),
+        (("--selector", "default/x"), "--selector default/x: expected at most 64 letters"),
+        (("--selector", ""), "--selector : expected"),
+    ],
+    ids=["short", "no digits", "too many", "slash", "empty"],
+)
+def test_what_nobody_could_read_again_is_refused_before_anything_is_written(
+    shop: Shop, words: tuple[str, ...], complaint: str
+) -> None:
+    shop.facts()
+    before = shop.content()
+    done = shop.publish(*words)
+    assert (done.exit_code, complaint in done.stderr) == (2, True), done.output
+    assert shop.content() == before
+    assert shop.facts()["revoked"] == []
+
+
+def test_a_revoked_module_is_said_and_is_not_published_again(shop: Shop) -> None:
+    first = shop.facts(ECHO, "--no-auth")
+    digest = first["module_sha256"]
+    shown = shop.publish("--revoke", digest.upper())
+    assert (shown.exit_code, "THE PUBLISHED MODULE IS REVOKED" in shown.stdout) == (0, True), shown.output
+    again = shop.facts()
+    assert (again["revoked"], again["is_revoked"]) == ([digest], True)
+    refused = shop.publish(ECHO)
+    assert (refused.exit_code, "this module is revoked, and no node runs it" in refused.stderr) == (2, True)
+    other = shop.facts(LINK, "--auth")
+    assert (other["revoked"], other["is_revoked"]) == ([digest], False)

@@ -93,6 +93,10 @@ def publish(
             return
         if facts.pop("is_new_fingerprint"):
             facts["note"] = "THE FINGERPRINT CHANGED: send it to partners that pin it, and update it in DNS (k=)"
+        if facts.pop("is_revoked"):
+            facts["warning"] = (
+                "THE PUBLISHED MODULE IS REVOKED: nodes run no stub of this domain; publish another module"
+            )
         print_facts(facts, as_json=False)
 
 
