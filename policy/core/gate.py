@@ -383,11 +383,11 @@ class Gate:
                 identity_groups=None,
             )
             inner_verdict = self._decide(self._lanes.of_sender(inner_facts) if is_inbound else lane, inner_facts)
-            if counts and inner_verdict.permitted:
+            if counts:
                 inner_verdict = self._counted(inner_verdict, inner_facts)
             if not inner_verdict.permitted:  # what is carried has no way of its own that could be another
                 return msgspec.structs.replace(inner_verdict, instead=None)
-            if inner_verdict.transfer is not None and verdict.transfer is None:
+            if verdict.transfer is None:
                 verdict = msgspec.structs.replace(verdict, transfer=inner_verdict.transfer)
         return verdict
 

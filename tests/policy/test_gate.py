@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
+from policy.core import gate as gate_module
 from policy.core.engine import FAULT, AllOf, CompiledPolicies, Effect, Hook, Mode, compile_policies
 from policy.core.gate import Gate, PeerRule, Step
-from policy.core.rates import RateLimit, TypeRate
+from policy.core.rates import UNLIMITED, RateLimit, TypeRate
 from policy.core.temporary import make_gate
 from protofly.errors import Code, SettingsError
-from protofly.limits import GATE_KNOWN_DOMAINS
 from protofly.message import Message
 from tests.support.policies import a_message, deny, one_policy, permit, some_facts
 from tests.support.policies import test as check
@@ -351,13 +351,15 @@ def test_the_own_bus_is_judged_as_soon_as_anything_can_be_said_about_it() -> Non
     assert gate.judges_own_bus
 
 
-def test_many_names_do_not_make_a_gate_grow() -> None:
+def test_many_names_do_not_make_a_gate_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "GATE_KNOWN_DOMAINS", 3)
     gate = Gate(one_policy(permit("p", check("hook", "equals", "out"))), {})
     facts = some_facts()
-    for number in range(GATE_KNOWN_DOMAINS + 100):
-        name = f"n{number}.example"
-        assert gate.judge(some_facts(facts.message, to_domain=name, link_domain=name)).permitted
-    assert len(gate._lanes._lanes) <= GATE_KNOWN_DOMAINS
+    sizes = []
+    for name in ("a", "b", "b", "c", "d", "e"):
+        assert gate.judge(some_facts(facts.message, to_domain=name, link_domain=f"{name}.example")).permitted
+        sizes.append(len(gate._lanes._lanes))
+    assert sizes == [1, 2, 2, 3, 1, 2]  # when there are too many, all are looked up anew
 
 
 @pytest.mark.parametrize("attribute", ["msgFrom", "resource"])
@@ -409,6 +411,9 @@ def test_who_forwards_a_message_has_not_proved_who_wrote_it() -> None:
         assert gate.judge(some_facts(**proved)).permitted
         assert not gate.judge(some_facts(forwarded(), **proved)).permitted
         assert not gate.foresee(some_facts(forwarded(), **proved)).permitted
+    gate = Gate(one_policy(permit("p", check("identity.verified", "equals", True))), {})
+    assert gate.judge(some_facts(**proved)).permitted
+    assert not gate.judge(some_facts(forwarded(), **proved)).permitted
 
 
 def test_forward_that_is_denied_itself_is_foreseen_so_whatever_it_carries() -> None:
@@ -463,9 +468,26 @@ def test_a_domain_is_barred_by_what_is_said_against_it_and_not_by_silence(gate: 
     assert gate.denied == 0
 
 
-def test_many_names_over_one_link_do_not_make_a_gate_grow() -> None:
+def test_many_names_over_one_link_do_not_make_a_gate_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_module, "GATE_KNOWN_DOMAINS", 3)
     gate = Gate(NOTHING, NAMED)
     message = a_message(to="hyperty://a.example/h")
-    for number in range(GATE_KNOWN_DOMAINS + 100):
-        gate.judge(some_facts(message, hook="in", link_domain="b.example", from_domain=f"n{number}.example"))
-    assert len(gate._lanes._of_senders) <= GATE_KNOWN_DOMAINS
+    sizes = []
+    for name in ("c", "d", "d", "e", "f", "g"):
+        gate.judge(some_facts(message, hook="in", link_domain="b.example", from_domain=f"{name}.example"))
+        sizes.append(len(gate._lanes._of_senders))
+    assert sizes == [1, 2, 2, 3, 1, 2]
+
+
+@pytest.mark.parametrize(("link", "sender"), [(True, False), (False, True), (True, True), (False, False)])
+def test_over_a_link_the_rates_and_bars_of_link_and_sender_count_both(*, link: bool, sender: bool) -> None:
+    def peer(is_limited: bool) -> PeerRule:
+        rate = RateLimit(messages_per_second=2.0) if is_limited else UNLIMITED
+        return PeerRule(rate=rate, p2p=not is_limited)
+
+    gate = Gate(NOTHING, {"b.example": peer(link), "c.example": peer(sender)})
+    message = a_message(from_="hyperty://c.example/h", to="hyperty://a.example/h")
+    facts = some_facts(message, hook="in", link_domain="b.example")
+    assert [gate.judge(facts).permitted for _ in range(3)] == [True, True, not (link or sender)]
+    direct = a_message(from_="hyperty://c.example/h", to="runtime://a.example/rt/p2phandler/6f1")
+    assert gate.foresee(some_facts(direct, hook="in", link_domain="b.example")).permitted is not (link or sender)

@@ -127,6 +127,16 @@ def test_asking_and_looking_up_a_domain_count_nothing() -> None:
     assert not gate.judge(asked()).permitted
 
 
+def test_a_mark_counts_what_is_sent_and_not_that_a_domain_is_looked_up() -> None:
+    limit = '{ by = "all", per = "day", messages = 100 }'
+    text = FILE.format(limit=limit).replace('{ limit = "calls" }', '{ mark = "calls" }')
+    gate = Gate(load_policies([PolicyText("p.toml", text, "toml")]), {"*": PeerRule()})
+    hooks: tuple[Hook, ...] = ("peer", "out", "in")
+    for hook in hooks:
+        gate.judge(asked(hook=hook))
+    assert [one.counted.messages for one in gate.limits if one.counted is not None] == [2]
+
+
 def test_what_a_forwarded_message_carries_counts_as_well() -> None:
     gate = gate_of('{ by = "all", per = "day", messages = 3 }')
     inner = msgspec.json.decode(a_message().raw)

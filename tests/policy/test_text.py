@@ -389,6 +389,29 @@ def test_a_test_of_a_file_has_passed_no_node_at_noon_in_utc_unless_it_says_other
         parse(text)
 
 
+@pytest.mark.parametrize(
+    ("extra", "decision"),
+    [
+        ('user = "ana@idp.example"\ngroups = ["staff"]', "permit"),
+        ('user = "ana@idp.example"\ngroups = ["guests"]', "not-applicable"),
+        ('user = "ana@idp.example"\ngroups = []', "not-applicable"),
+        ('user = "ana@idp.example"', "indeterminate"),
+        ('groups = ["staff"]', "indeterminate"),
+    ],
+)
+def test_a_test_of_a_file_knows_groups_only_of_a_sender_who_proved_them(extra: str, decision: str) -> None:
+    text = f"""
+rules = [{{ effect = "permit", condition = {{ identity.groups = {{ equals = "staff" }} }} }}]
+[[tests]]
+from = "comm://a.example/r"
+to = "comm://b.example/r"
+expect = "deny"
+{extra}
+"""
+    with pytest.raises(SettingsError, match=f"the policies say {decision}"):
+        parse(text)
+
+
 def test_failing_test_of_a_file_refuses_it_and_says_what_was_decided() -> None:
     text = """
 rules = [{ id = "r", effect = "deny" }]

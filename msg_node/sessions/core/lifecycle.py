@@ -107,8 +107,7 @@ class SessionLifecycle:
 
     def restored(self) -> None:
         """Bind the sessions that were restored to the addresses of their runtimes."""
-        for session in self.sessions:
-            self._guests.came(session)
+        for session in self.sessions:  # of our own domain: see `SessionTransitions.restore`
             if not session.is_displaced:
                 self._held.bind(session.runtime_key, session.sid)
 

@@ -80,8 +80,7 @@ class SessionTerms:
             self._ends[sid] = session.ends, session
 
     def _shorten_leases(self, latest: float) -> None:
-        for sid, (_, session) in self._ends.items():
+        for sid, (ends, session) in self._ends.items():
             if session.lease_ends is not None and session.lease_ends > latest:
                 session.lease_ends = latest
-                proof_ends = session.proof.expires_at
-                self._ends[sid] = latest if proof_ends is None else min(latest, proof_ends), session
+                self._ends[sid] = min(ends, latest), session

@@ -6,7 +6,9 @@ import pytest
 
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Probe
-from msg_node.kernel.session import Dialect
+from msg_node.kernel.session import Dialect, OpenRefused
+from msg_node.sessions.core.session_service import OpenRefusedError
+from protofly.errors import Code
 from protofly.limits import UNPROVED_OPENS
 from tests.support.state_rig import DOMAIN, NODE, StateRig, body_of
 
@@ -163,3 +165,9 @@ def test_an_unknown_session_is_of_no_runtime() -> None:
     sid, _ = rig.open("rt-ana", 1)
     assert rig.state.sessions.of_runtime(sid) == {sid}
     assert rig.state.sessions.of_runtime(sid + 1) == frozenset()
+
+
+@pytest.mark.parametrize(("code", "detail"), [(Code.ADDRESS_TAKEN, "the runtime has a session"), (Code.OVERLOAD, "")])
+def test_only_the_refusal_of_a_taken_runtime_says_that_it_has_a_session(code: Code, detail: str) -> None:
+    error = OpenRefusedError(OpenRefused(code))
+    assert (error.code, error.detail) == (code, detail)

@@ -13,8 +13,9 @@ from msg_node.kernel.certificates import CertificateEntry, PeerCertificate
 from msg_node.kernel.credentials import CertificateRules, Credential, Credentials, digest_of
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Notice, Parked, ServiceResult
 from msg_node.sessions.core.session_service import PROOF_OVER, RECONNECTION_FAIL
+from msg_node.sessions.core.transitions import SessionRules, take_rules_over
 from protofly.errors import Code, PeerError
-from protofly.limits import OVERDUE_AT_ONCE
+from protofly.limits import OVERDUE_AT_ONCE, TAKE_OVER_GRACE_SECONDS
 from protofly.message import Message
 from tests.support.state_rig import ALLOCATION, DOMAIN, GRACE_SECONDS, SM, StateRig, body_of
 from tests.support.token_issuer import TokenIssuer
@@ -354,6 +355,27 @@ def test_a_clock_that_is_set_ahead_prolongs_no_proof() -> None:
     assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in rig.swept().effects
 
 
+def test_a_lease_that_begins_to_count_leaves_sessions_with_a_proof_and_no_lease_as_they_are() -> None:
+    rig = StateRig(gate=gate())
+    rig.session_verb("open", ANA, 1, token())
+    take_rules_over(rig.state.transitions, SessionRules(GRACE_SECONDS, lease_seconds=100))
+    rig.now += LIFE + SKEW - 1
+    assert rig.swept().effects == []
+    rig.now += 1
+    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in rig.swept().effects
+
+
+def test_a_clock_that_is_set_back_lets_a_lease_end_no_later_than_the_proof() -> None:
+    rig = StateRig(gate=gate(), lease_seconds=1000)
+    rig.session_verb("open", ANA, 1, token())
+    rig.now = NOW - 500
+    assert rig.swept().effects == []
+    rig.now = NOW + LIFE + SKEW - 1
+    assert rig.swept().effects == []
+    rig.now += 1
+    assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in rig.swept().effects
+
+
 def test_the_shorter_of_lease_and_proof_counts() -> None:
     rig = StateRig(gate=gate(), lease_seconds=100)
     assert expires_in(rig.session_verb("open", ANA, 1, token())) == 100
@@ -489,3 +511,14 @@ def test_sessions_are_removed_by_number_and_those_that_are_gone_are_left_out(rig
     assert sum(effect == Ended(sid) for effect in result.effects) == 1
     assert len(rig.state.sessions) == 0
     assert rig.services.sessions.remove((sid,), now=rig.now).effects == []
+
+
+def test_a_token_that_brings_a_displaced_session_back_ends_the_newcomer_in_effect_and_in_the_records() -> None:
+    rig = StateRig()
+    _, first = rig.open("rt-ana", 1)
+    rig.session_verb("open", ANA, 2)
+    rig.now += TAKE_OVER_GRACE_SECONDS
+    newcomer, _ = rig.open("rt-ana", 2)
+    result = rig.session_verb("re-open", f"{ANA}/{first}", 3)
+    assert Ended(newcomer) in result.effects
+    assert ("closed", newcomer) in [(news.event, news.sid) for news in result.news]

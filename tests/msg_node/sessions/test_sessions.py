@@ -270,12 +270,14 @@ def test_restart_parks_every_session_and_knows_its_token(transitions: SessionTra
     sid = opened(transitions.open(opener(1), "t1", now=0)).sid
     opened(transitions.open(replace(opener(2, runtime="runtime://beta.example/g"), is_guest=True), "t2", now=0))
     rows = stored(journal)
-    after = SessionTransitions(Journal(), Credentials(), SessionRules(grace_seconds=120))
+    after_journal = Journal()
+    after = SessionTransitions(after_journal, Credentials(), SessionRules(grace_seconds=120))
     after.restore(rows, now=500)
     session = after.sessions.get(sid)
     assert session is not None
     assert (session.is_live, session.grace_ends) == (False, 620)
     assert len(after.sessions) == 1  # guests end with the process
+    assert [(change.key, change.row) for change in after_journal.take()] == [(str(sid + 1), None)]
     assert opened_by_token(after, "t1", connection=1) == sid
     fresh = opened(after.open(opener(9, runtime="runtime://alpha.example/new"), "t9", now=501)).sid
     assert fresh > sid + 1  # numbers are not used again
