@@ -15,6 +15,7 @@ import trio
 
 from federation.core.auth import Claims
 from federation.core.link_machine import LinkMachine, queues_of
+from federation.core.stub_lifecycle import StubState
 from federation.core.stub_status import StubAddresses, StubStatus
 from federation.decision_records import DecisionRecords
 from federation.domain_link import DomainLink
@@ -250,6 +251,8 @@ class Federation:
         if link is None or self._nursery is None:
             return False
         link.scope.cancel()
+        if link.stub.state:
+            link.stub.became(StubState.DISCONNECTED.value, "", now=time.time())
         link.machine.refusal = link.machine.last_code = None  # what comes now waits for the new start
         link.scope = trio.CancelScope()
         self._nursery.start_soon(self._run_link, link)

@@ -101,6 +101,7 @@ class StubDeployment(StubObserver):
         Raises:
             HostError: As `run`.
         """
+        self._sources.provider.check_allowed(run.package.stub)  # forbidden while it was started beside another
         following: InstanceRun | None = None
         link = self._link
 

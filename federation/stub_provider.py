@@ -32,7 +32,7 @@ from stubs_cache.core.entry import keys_of_stub
 
 logger = logging.getLogger("federation")
 
-_OF_OUR_SETTINGS = frozenset({Code.STUB_CONFIGURATION, Code.STUB_NEEDS_MORE})
+OUR_DECISIONS = frozenset({Code.STUB_CONFIGURATION, Code.STUB_NEEDS_MORE, Code.STUB_FORBIDDEN})
 """Why a module is not run here although nothing is wrong with it."""
 SWEEP_SECONDS = 3_600.0
 """How often the cache is looked through for what nobody uses. Source: trust and hosts, section 3.1 (Istio)."""
@@ -60,6 +60,7 @@ class StubProvider:
         cache: Keeps modules and machine code on disk.
         sandbox: Compiles.
         chosen: What the operator says about stubs.
+        forbidden: Says why the operator lets a module run for no domain, by its digest; None: it may.
 
     Attributes:
         releases: What newer versions do here.
@@ -73,8 +74,10 @@ class StubProvider:
         cache: StubsCache,
         sandbox: Sandbox,
         chosen: ChosenStubs,
+        forbidden: Callable[[str], str | None] = lambda _sha256: None,
     ) -> None:
         self._chosen = chosen
+        self._forbidden = forbidden
         self._documents = documents
         self._client = client
         self._cache = cache
@@ -156,7 +159,7 @@ class StubProvider:
 
     async def _is_rolled_back(self, stub: VerifiedStub, exc: PeerError) -> bool:
         """True when the module of a newer version cannot run here at all, so that the version before it goes on."""
-        if exc.code in _OF_OUR_SETTINGS or not self.releases.begin(stub, is_beside=False):
+        if exc.code in OUR_DECISIONS or not self.releases.begin(stub, is_beside=False):
             return False
         why = FailedModule(code=exc.code.word, detail=exc.detail)
         return await self.releases.happened(stub, ReleaseEvent.FAULT, why) is ReleaseAction.ROLL_BACK
@@ -165,10 +168,17 @@ class StubProvider:
         """Judge and compile a verified stub.
 
         Raises:
-            PeerError: It may not run by the settings, or cannot be compiled.
+            PeerError: It may not run by the settings or by the word of an operator, or cannot be compiled.
         """
+        self.check_allowed(stub)
         terms = self._chosen.terms(stub)
         return Package(stub, await self._compiled(stub, times), terms)
+
+    def check_allowed(self, stub: VerifiedStub) -> None:
+        """Raise PeerError STUB_FORBIDDEN for a module that operators have forbidden, meanwhile too."""
+        if (reason := self._forbidden(stub.module_sha256)) is not None:
+            detail = f"module {stub.module_sha256} is forbidden here" + (f": {reason}" if reason else "")
+            raise PeerError(Code.STUB_FORBIDDEN, detail, domain=stub.domain)
 
     async def run_sweeper(
         self,

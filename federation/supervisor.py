@@ -19,6 +19,7 @@ from federation.instance_run import StubSources
 from federation.need import first_of
 from federation.stub_deployment import StubDeployment
 from federation.stub_life import StubLife
+from federation.stub_provider import OUR_DECISIONS
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 
 logger = logging.getLogger("federation")
@@ -114,7 +115,7 @@ class StubSupervisor:
         """
         link, is_refused, is_on_the_way = self._link, isinstance(exc, PeerError), exc.code in _LINE_CODES
         if is_refused:
-            link.events.met(Side.LINE if is_on_the_way else Side.DOCUMENTS, str(exc))
+            link.events.met(self._side_of(exc), str(exc))
             link.stub.refused()
             self._interworking.withdrawn(link.domain)
         else:
@@ -124,6 +125,12 @@ class StubSupervisor:
         pause_seconds = self._life.unusable(detail, is_refused=is_refused and not is_on_the_way)
         self._answer_all(exc.code, exc.detail)
         return Pause.whole(pause_seconds)
+
+    def _side_of(self, exc: HostError) -> Side:
+        if exc.code in _LINE_CODES:
+            return Side.LINE
+        is_ours = exc.code in OUR_DECISIONS or self._link.domain in self._sources.host.terms.chosen
+        return Side.OURS if is_ours else Side.DOCUMENTS
 
     def _answer_all(self, code: Code, detail: str) -> None:
         """Answer what waits, and what comes until the next try."""

@@ -348,6 +348,7 @@ def _administered(node: Node) -> Administered:
         trust_store=node.trust.store,
         pins=node.trust.pins,
         documents=node.trust.documents,
+        end_connectors=node.backends.end_forbidden,
         log=node.log,
         levels=node.levels,
         proposals=node.state.proposals,

@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from msg_node.admin.admin_socket import SOCKET_NAME, short_path
+from msg_node.running import running_node
 from protofly.errors import Code, HostError, PeerError, SettingsError, TransportError
 
 ANSWER_SECONDS: Final = 60.0
@@ -44,6 +45,14 @@ def ask_node(
     if "error" in answer:
         raise _error_of(answer["error"])
     return answer["result"]
+
+
+def ask_if_running(data_dir: Path, operation: str, arguments: dict[str, Any]) -> bool:
+    """Have the node that runs on a folder make a change, which it records; False if none runs. Raises HostError."""
+    if running_node(data_dir) is None:
+        return False
+    ask_node(data_dir, operation, arguments)
+    return True
 
 
 def _connected(data_dir: Path) -> socket.socket:

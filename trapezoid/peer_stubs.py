@@ -9,6 +9,7 @@ from msg_node.wiring.peer_stubs import stub_choice, stub_choices
 from protofly.errors import Code, HostError, PeerError, SettingsError
 from stubs_cache.store import load_secret
 from stubs_cache.stub_pins import StubPins
+from trapezoid.admin_client import ask_if_running
 from trapezoid.findings import Finding, Level, remark
 
 Row = dict[str, object]
@@ -34,7 +35,7 @@ def pinned_rows(settings: Settings) -> list[Row]:
 
 
 def approve_choice(settings: Settings, domain: str) -> Row | None:
-    """Pin the module that the settings choose for a domain now; None when they choose none.
+    """Pin the module that the settings choose for a domain now, by the node if it runs; None when they choose none.
 
     Raises:
         HostError: The module cannot be read or breaks the contract, or the pin cannot be written.
@@ -45,7 +46,8 @@ def approve_choice(settings: Settings, domain: str) -> Row | None:
     if choice is None or choice.file is None:
         return None
     stub = read_choice(choice)
-    pins_of(settings).write(domain, stub.module_sha256)
+    if not ask_if_running(settings.node.data_dir, "stub pin", {"domain": domain, "module": stub.module_sha256}):
+        pins_of(settings).write(domain, stub.module_sha256)
     return {"domain": domain, "stub": f"{stub.name} {stub.version}", "sha256": stub.module_sha256, "approved": True}
 
 

@@ -1,6 +1,7 @@
 """Why a domain is not reached, in words for operators: once per change, with what to do about it.
 
-Three sides can be the reason: our line to them, what they publish, or their refusal of us. The last comes through their
+Four sides can be the reason: our line to them, what they publish, what our operator wants of their stub, or their
+refusal of us. The last comes through their
 stub, so it is foreign text: it is cleaned, cut, quoted, and leads to no advice that would lower a guard of ours.
 """
 
@@ -24,6 +25,7 @@ class Side(Enum):
     DOCUMENTS = "documents"
     REFUSAL = "refusal"
     STUB = "stub"
+    OURS = "ours"
 
 
 _ADVICE = {
@@ -86,17 +88,27 @@ _ADVICE = {
         "protocol-error": "their node and the stub that they publish do not fit: ask them which version runs",
     },
     Side.STUB: {},
+    Side.OURS: {
+        "stub-forbidden": "`trapezoid node restrictions` says who has forbidden it, `trapezoid node stub allow` lifts "
+        "that",
+        "digest-not-approved": "find out who changed it; `trapezoid peer approve` accepts a file, and `sha256` in its "
+        "[[peer]] entry an `unsigned_stub`",
+        "stub-configuration": "change `configuration` in its [[peer]] entry",
+        "stub-needs-more": "its [[peer]] entry bounds it by `grant`, `[sandbox]` bounds all stubs",
+    },
 }
 _GENERAL = {
     Side.LINE: "see docs/troubleshooting.md",
     Side.DOCUMENTS: "see docs/troubleshooting.md",
     Side.REFUSAL: "look for the reason in *their* log",
+    Side.OURS: "see docs/troubleshooting.md",
     Side.STUB: "they: run `trapezoid stub check`, and publish one that passes",
 }
 _BEGINNINGS = {
     Side.LINE: "no line to {domain}: {text}",
     Side.DOCUMENTS: "what {domain} publishes is refused: {text}",
     Side.REFUSAL: '{domain} refuses our link: its word is "{text}"',
+    Side.OURS: "our side does not run the stub of {domain}: {text}",
     Side.STUB: "the stub of {domain} fails: {text}",
 }
 _ORDINARY = frozenset({"", "drained", "draining", "bye", "closed", "timeout"})

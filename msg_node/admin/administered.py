@@ -50,6 +50,7 @@ class Administered:
         trust_store: What is stored about other domains.
         pins: Digests of stubs that the operator chose for other domains.
         documents: What other domains publish.
+        end_connectors: Ends connectors of ours that run the module of this digest.
         log: The last lines of its log.
         levels: Levels of loggers that hold for a time.
         proposals: Changes of policies that wait for a second person.
@@ -85,6 +86,7 @@ class Administered:
     trust_store: TrustStore
     pins: StubPins
     documents: DomainDocuments
+    end_connectors: Callable[[str], None]
     log: LogTail
     levels: LogLevels
     proposals: Proposals

@@ -206,17 +206,35 @@ def restart_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
 
 
 def forbid_stub(node: Administered, arguments: Arguments, by: str) -> Plan:
-    """Let the stub of a domain not run here; its own node may still connect to us."""
-    domain = str(arguments["domain"])
-    restriction = _restriction(Restricted.STUB, domain, arguments, by)
-    return Plan(
-        node.state.restrictions.find(Restricted.STUB, domain), restriction, partial(_restrict, node, restriction)
-    )
+    """Let a stub, or a module of whatever domain, not run here; the domain's own node may still connect to us."""
+    what, subject = _stub_or_module(arguments)
+    restriction = _restriction(what, subject, arguments, by)
+    after = {"restriction": restriction, "domains": [link.domain for link in _running(node, restriction)]}
+    return Plan(node.state.restrictions.find(what, subject), after, partial(_restrict, node, restriction))
 
 
 def allow_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
-    """Let a forbidden stub run again."""
-    return _lifting(node, Restricted.STUB, str(arguments["domain"]))
+    """Let a forbidden stub or module run again."""
+    return _lifting(node, *_stub_or_module(arguments))
+
+
+def _stub_or_module(arguments: Arguments) -> tuple[Restricted, str]:
+    """Raises PeerError: BAD_BODY."""
+    if ("domain" in arguments) is ("module" in arguments):
+        raise PeerError(Code.BAD_BODY, "give `domain` for the stub of a domain, or `module` for a module of any domain")
+    if "module" in arguments:
+        return Restricted.MODULE, str(arguments["module"])
+    return Restricted.STUB, str(arguments["domain"])
+
+
+def _running(node: Administered, restriction: Restriction) -> list[DomainLink]:
+    """Links whose stub a restriction ends, or may: any that has a version on trial counts."""
+    running = [link for link in node.federation.links if link.stub.worker_pid is not None]
+    if restriction.what is Restricted.STUB:
+        return [link for link in running if link.domain == restriction.subject]
+    return [
+        link for link in running if link.stub.module_sha256 == restriction.subject or link.machine.canary is not None
+    ]
 
 
 def approve_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
@@ -363,6 +381,10 @@ def enforce(node: Administered, restriction: Restriction) -> None:
         node.policies.set_gates(gates_in_force(node.state.restrictions))
     elif restriction.what is Restricted.RUNTIME:
         _end_sessions(node, restriction.subject)
+    elif restriction.what is Restricted.MODULE:
+        node.end_connectors(restriction.subject)
+        for link in _running(node, restriction):
+            _restart(node, link.domain)
     else:
         _restart(node, restriction.subject)
 
@@ -376,6 +398,9 @@ def lifted(node: Administered, what: Restricted, subject: str) -> None:
         node.policies.set_gates(gates_in_force(node.state.restrictions))
     elif what is Restricted.STUB:
         _restart(node, subject)
+    elif what is Restricted.MODULE:
+        for link in [one for one in node.federation.links if one.stub.state == "verify-failed"]:
+            _restart(node, link.domain)
 
 
 def gates_in_force(restrictions: Restrictions) -> list[TemporaryGate]:

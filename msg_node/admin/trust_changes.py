@@ -1,6 +1,6 @@
-"""What operators decide about the keys of another domain: to believe only others from now on, or to forget it.
+"""What operators decide about the code and keys of another domain: which to believe from now on, or to forget them.
 
-Both are on the disk before they are in force. Then the contact with the domain begins anew: its documents are asked
+All is on the disk before it is in force. Then the contact with the domain begins anew: its documents are asked
 for again, and a link that rests on what does not count any more ends in good order.
 
 Source: trust and hosts, section 3.6.
@@ -62,6 +62,34 @@ def forget(node: Administered, arguments: Arguments, _by: str) -> Plan:
     )
 
 
+def pin(node: Administered, arguments: Arguments, _by: str) -> Plan:
+    """Accept another module as the stub that the settings choose for a domain; one that runs ends in good order."""
+    domain, module = str(arguments["domain"]), str(arguments["module"])
+    if any(one.domain == domain and one.unsigned_stub for one in node.settings().peer):
+        raise PeerError(Code.BAD_BODY, f"the [[peer]] entry of {domain} pins its stub: change `sha256` there")
+    try:
+        before = node.pins.read(domain)
+    except PeerError as exc:
+        before = exc.code.word
+    return Plan(
+        {"module": before},
+        {"module": module},
+        partial(_take_up, node, domain, module),
+        partial(node.pins.write, domain, module),
+    )
+
+
+def _take_up(node: Administered, domain: str, module: str) -> None:
+    """Have a pinned module run in place of another one, or of none."""
+    link = next((one for one in node.federation.links if one.domain == domain), None)
+    if link is None:
+        return
+    if link.stub.worker_pid is not None and link.stub.module_sha256 != module:
+        link.need.recall()
+    elif link.machine.refusal is Code.DIGEST_NOT_APPROVED:
+        node.federation.restart(domain)
+
+
 def trust_facts(state: TrustState | None, level: str = "") -> dict[str, object]:
     """What operators see of the stored trust in a domain; `level` is that of what is not there, or cannot be read."""
     if state is None:
@@ -100,5 +128,6 @@ def _ignore(_state: object) -> None:
 PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Plan]]] = {
     "peer retrust": retrust,
     "peer forget": forget,
+    "stub pin": pin,
 }
 """Changes of trust by the name of their operation."""

@@ -203,6 +203,13 @@ class ConnectorStub(StubObserver):
         self._life = StubLifecycle()
         self._meters = StubMeters()
         self._stub = ""
+        self._module_sha256 = ""
+        self._scope = trio.CancelScope()
+
+    def end_forbidden(self, sha256: str) -> None:
+        """End it at once if it runs a module that the operator has just forbidden."""
+        if self._module_sha256 == sha256:
+            self._scope.cancel()
 
     async def run(self) -> None:
         """Keep it running until cancelled."""
@@ -227,7 +234,9 @@ class ConnectorStub(StubObserver):
         life.deploying(life.detail)
         try:
             package = await self._provider.package(self.name, StepTimes())
-            await self._run_instance(package)
+            with trio.CancelScope() as self._scope:
+                await self._run_instance(package)
+            self._provider.check_allowed(package.stub)
             raise MisuseError("a connector ended in good order")
         except StubFaultError as exc:
             if exc.code is Code.STUB_FAILED:
@@ -244,6 +253,7 @@ class ConnectorStub(StubObserver):
 
     async def _run_instance(self, package: Package) -> None:
         parts, stub = self._parts, package.stub
+        self._module_sha256 = stub.module_sha256
         self._stub = f"{stub.name} {stub.version} {stub.module_sha256}"
         process = await parts.start_worker(package)
         try:

@@ -1,4 +1,4 @@
-"""What operators have forbidden until further notice: domains, runtimes, stubs; and gates for a time.
+"""What operators have forbidden until further notice: domains, runtimes, stubs, modules; and gates for a time.
 
 It survives a restart.
 
@@ -32,6 +32,8 @@ class Restricted(StrEnum):
     """The canonical key of a runtime: it opens no session."""
     STUB = "stub"
     """A domain: its stub does not run here."""
+    MODULE = "module"
+    """SHA-256 of a module: it runs here for no domain."""
     GATE = "gate"
     """What a domain sends to another: the name of a gate for a time, which has an effect."""
 

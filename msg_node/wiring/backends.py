@@ -197,6 +197,11 @@ class Backends:
             bus.inquiries.connect(connector_name(one.service), stub.port.ask)
             self._stubs.append(stub)
 
+    def end_forbidden(self, sha256: str) -> None:
+        """End connectors that run a module which the operator has just forbidden."""
+        for stub in self._stubs:
+            stub.end_forbidden(sha256)
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:

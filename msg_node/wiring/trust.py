@@ -15,6 +15,7 @@ from federation.identity import Identity
 from federation.shipped_files import interpreter_file
 from federation.stub_provider import StubProvider
 from msg_node.kernel.data_schemas import check_configuration
+from msg_node.kernel.restrictions import Restricted
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
 from msg_node.wiring.discovery import Discovery
@@ -89,7 +90,14 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         scripts=CatalogueScripts(client, cache, interpreter_file()),
         budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
     )
-    provider = StubProvider(documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen)
+
+    def forbidden(sha256: str) -> str | None:
+        found = foundation.state.restrictions.find(Restricted.MODULE, sha256)
+        return None if found is None else found.reason
+
+    provider = StubProvider(
+        documents=documents, client=client, cache=cache, sandbox=sandbox, chosen=chosen, forbidden=forbidden
+    )
     return Trust(
         store=trust_store,
         documents=documents,

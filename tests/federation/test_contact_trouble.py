@@ -36,6 +36,7 @@ def test_each_change_is_a_warning_and_a_repetition_with_other_numbers_is_none() 
         (Side.REFUSAL, "come back in 4 minutes"),
         (Side.REFUSAL, "never come back"),
         (Side.DOCUMENTS, "document-expired: live document ended"),
+        (Side.OURS, "stub-forbidden: it floods us"),
     ]
     assert [bool(trouble.met(side, text, NOW)) for side, text in met] == [
         True,
@@ -44,6 +45,7 @@ def test_each_change_is_a_warning_and_a_repetition_with_other_numbers_is_none() 
         True,
         True,
         False,
+        True,
         True,
         True,
     ]

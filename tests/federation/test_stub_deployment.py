@@ -51,6 +51,9 @@ class OnePackage:
     def seconds_until_proved(self, _stub: VerifiedStub) -> None:
         """None of these is on trial."""
 
+    def check_allowed(self, _stub: VerifiedStub) -> None:
+        """Operators have forbidden none of these."""
+
     async def package(self, *_: object, **__: object) -> Package:
         await trio.lowlevel.checkpoint()
         terms = InstanceTerms(configuration={}, grant=WHOLE_GRANT, budget=Budget())

@@ -131,6 +131,9 @@ async def test_a_forbidden_stub_is_not_deployed_and_senders_get_its_code(
         await trio.sleep(0.5)
         assert (rig.provider.deployments, rig.pair.a.answer_codes) == (0, [Code.STUB_FORBIDDEN])
         assert "it floods us" in str(body_of(rig.pair.a.answers[0])["description"])
+        trouble = rig.pair.to_b.events.trouble
+        assert trouble.startswith("our side does not run the stub of b.example: stub-forbidden")
+        assert "stub allow" in trouble
         nursery.cancel_scope.cancel()
 
 

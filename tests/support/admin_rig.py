@@ -46,6 +46,7 @@ from tests.support.runtime_rig import DOMAIN, FOREIGN, NODE, Json, Runtime, Runt
 
 ADMIN_ADDRESS = f"domain://msg-node.{DOMAIN}/admin"
 PEP_ADDRESS = f"domain://msg-node.{DOMAIN}/pep"
+_LEFT_OUT = ("recipients", "resolver", "trust_store", "pins", "documents", "plan_reload", "end_connectors")
 OPERATOR = Credential(digest_of("secret"), runtime_address("ops"), frozenset({"operator"}))
 PLAIN = Credential(digest_of("plain"), runtime_address("ops"))
 MANAGER = Credential(digest_of("manager"), runtime_address("boss"), frozenset({"policy-manager"}))
@@ -127,7 +128,7 @@ async def admin_rig(
         trio.open_nursery() as nursery,
     ):
         federation = SimpleNamespace(links=(), open_lasting=lambda: None, hosted_stubs=tuple)
-        nothing = dict.fromkeys(("recipients", "resolver", "trust_store", "pins", "documents", "plan_reload"))
+        nothing = dict.fromkeys(_LEFT_OUT)
         parts: Any = {"federation": federation, "proposals": rig.state.proposals, **nothing}
         made_identity[0].connect(rig.bus)
         await nursery.start(made_identity[0].run)

@@ -17,6 +17,7 @@ from trapezoid.check_cluster import cluster_members
 PATIENCE_SECONDS = 60
 MESSAGES = 100
 LEASE_SECONDS = 5
+MODULE = "0" * 64
 REGISTRY = "domain://registry.alpha.example"
 
 
@@ -84,6 +85,9 @@ async def restrictions_count_everywhere(pair: Pair, two: Process) -> None:
     assert code_and_reason(await (await two.runtime()).open("spam")) == (403, "runtime-barred")
     await pair.asked("n2", "peer block", domain="rogue.example")
     await until_restricted(pair, "n1", ["rogue.example", spam.address])
+    await pair.asked("n2", "stub forbid", module=MODULE, reason="an advisory")
+    await until_restricted(pair, "n1", [MODULE, "rogue.example", spam.address])
+    await pair.asked("n1", "stub allow", module=MODULE)
     await pair.asked("n1", "unban", runtime=spam.address)
     await until_restricted(pair, "n2", ["rogue.example"])
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
+import trio
 
 from sandbox.core.script_package import Script
 from stubkit.adapt import packaged
 from tests.examples_stubs.guest import STUBS
 from tests.support.rest_server import Asked, Said, rest_server
+from trapezoid.admin_client import ask_node
 
 from .one_node import SETTINGS, serving
 
@@ -66,3 +69,9 @@ async def test_runtime_asks_the_service_and_gets_what_the_connector_found(suffix
             facts = status["backends"]["connectors"]["discovery.alpha.example"]
             assert (facts["state"], facts["answered"], facts["dropped"]) == ("live", 5, 0)
             assert any("connector discovery" in text for text in status["insecure"])
+
+            module = facts["stub"].split()[-1]
+            forbid = partial(ask_node, tmp_path / "data", "stub forbid", {"module": module})
+            await trio.to_thread.run_sync(forbid)
+            body = (await runtime.ask("read", ADDRESS, {"resource": "/people/ana"}))["body"]
+            assert (body["code"], body["reason"]) == (502, "stub-forbidden")

@@ -110,6 +110,13 @@ async def test_what_operators_decided_at_the_running_node_fails_the_step_policy(
         await ask("stub allow", domain=B)
         report = await check_domain(settings, B, connects=False)
         assert not [one for one in report.results if one.outcome is Outcome.FAILED]
+        module = next(one.subject for one in report.results if one.step == "module")
+        await ask("stub forbid", module=module, reason="advisory 7")
+        report = await check_domain(settings, B, connects=False)
+        [failed] = [one for one in report.results if one.outcome is Outcome.FAILED]
+        assert (failed.step, failed.code, "advisory 7" in failed.observed) == ("stub", "stub-forbidden", True)
+        assert module in failed.hint
+        await ask("stub allow", module=module)
         entry = msgspec.structs.replace(settings.peer[0], domain="c.example", default="permit")
         edited = msgspec.structs.replace(settings, peer=[*settings.peer, entry])  # and not reloaded
         report = await check_domain(edited, "c.example", connects=False)

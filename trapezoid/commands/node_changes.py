@@ -14,6 +14,9 @@ from trapezoid.output import errors_reported, print_facts, print_json
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Domain = Annotated[str, typer.Argument(help="Domain of the peer.")]
 Pattern = Annotated[str, typer.Argument(help="Domain of the peer, or *. and a domain for all its sub-domains.")]
+StubOrModule = Annotated[
+    str, typer.Argument(metavar="DOMAIN|SHA256", help="Domain of the peer, or SHA-256 of a module.")
+]
 Runtime = Annotated[str, typer.Argument(help="Address of the runtime.")]
 For = Annotated[str, typer.Option("--for", metavar="TIME", help="How long, for example 30m, 2h or 1d.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the record.")]
@@ -139,16 +142,36 @@ def stub_restart(domain: Domain, config: Config, dry_run: DryRun = False, json: 
 
 @stub_app.command("forbid")
 def stub_forbid(
-    domain: Domain, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
+    what: StubOrModule, config: Config, for_: For = "", reason: Reason = "", dry_run: DryRun = False, json: Json = False
 ) -> None:
-    """Let the stub of a domain not run here; links that its own node opens go on. It survives a restart."""
-    change_node(config, "stub forbid", {"domain": domain, "for": for_, "reason": reason}, dry_run=dry_run, as_json=json)
+    """Let the stub of a domain, or a module of any domain, not run here. It survives a restart.
+
+    Links that the domain's own node opens go on.
+    """
+    arguments = {**_stub_or_module(what), "for": for_, "reason": reason}
+    change_node(config, "stub forbid", arguments, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("allow")
-def stub_allow(domain: Domain, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
-    """Let a forbidden stub run again."""
-    change_node(config, "stub allow", {"domain": domain}, dry_run=dry_run, as_json=json)
+def stub_allow(what: StubOrModule, config: Config, dry_run: DryRun = False, json: Json = False) -> None:
+    """Let a forbidden stub or module run again."""
+    change_node(config, "stub allow", _stub_or_module(what), dry_run=dry_run, as_json=json)
+
+
+def _stub_or_module(what: str) -> dict[str, str]:
+    return {"domain": what} if "." in what else {"module": what}
+
+
+@stub_app.command("pin")
+def stub_pin(
+    domain: Domain,
+    module: Annotated[str, typer.Argument(help="SHA-256 of the module.")],
+    config: Config,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Accept another module as the stub that the settings choose for a domain. `peer approve` reads its file."""
+    change_node(config, "stub pin", {"domain": domain, "module": module}, dry_run=dry_run, as_json=json)
 
 
 @stub_app.command("approve")

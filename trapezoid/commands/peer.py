@@ -287,20 +287,11 @@ def _print_change(
         print_facts({"undo": undo}, as_json=False)
 
 
-def _asked(folder: Path, operation: str, arguments: dict[str, object]) -> bool:
-    """Have the process that runs on a folder make a change, which it records; False if none runs. Raises HostError."""
-    from msg_node.running import running_node
-    from trapezoid.admin_client import ask_node
-
-    if running_node(folder) is None:
-        return False
-    ask_node(folder, operation, arguments)
-    return True
-
-
 def _unasked(folders: Iterable[Path], operation: str, arguments: dict[str, object]) -> Iterator[Path]:
     """Have the processes that run on folders make a change; yields the folders on which none runs."""
-    return (folder for folder in folders if not _asked(folder, operation, arguments))
+    from trapezoid.admin_client import ask_if_running
+
+    return (folder for folder in folders if not ask_if_running(folder, operation, arguments))
 
 
 def _approve_at(stores: Mapping[Path, TrustStore], domain: str, stub: str) -> None:
@@ -308,11 +299,12 @@ def _approve_at(stores: Mapping[Path, TrustStore], domain: str, stub: str) -> No
     import trio
 
     from protofly.errors import HostError
+    from trapezoid.admin_client import ask_if_running
 
     errors = list[HostError]()
     for folder, store in stores.items():
         try:
-            if not _asked(folder, "stub approve", {"domain": domain, "stub": stub}):
+            if not ask_if_running(folder, "stub approve", {"domain": domain, "stub": stub}):
                 trio.run(store.approve, domain, stub)
         except HostError as exc:
             errors.append(exc)

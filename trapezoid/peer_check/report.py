@@ -94,6 +94,8 @@ class Report:
     """All steps of one check, in the order in which they were tried."""
 
     domain: str
+    forbidden: dict[str, str] = field(default_factory=dict)
+    """Digests of modules that operators have forbidden at the running node, with their terms."""
     results: list[StepResult] = field(default_factory=list)
 
     @contextmanager

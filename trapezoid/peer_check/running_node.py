@@ -25,7 +25,7 @@ async def hear_running_node(report: Report, settings: Settings, domain: str) -> 
     if not report.has_passed("policy"):
         return
     try:
-        said = await trio.to_thread.run_sync(_ask, settings, domain)
+        said = await trio.to_thread.run_sync(_ask, report, settings, domain)
     except SettingsError:
         return  # none runs
     except HostError as exc:
@@ -35,9 +35,10 @@ async def hear_running_node(report: Report, settings: Settings, domain: str) -> 
         report.results[-1] = said  # the settings do not count alone
 
 
-def _ask(settings: Settings, domain: str) -> StepResult | None:
+def _ask(report: Report, settings: Settings, domain: str) -> StepResult | None:
     data_dir, result = settings.node.data_dir, StepResult("policy", "the running node")
     rows = ask_processes(data_dir, "restrictions", {"limit": _MOST_ROWS})["rows"]
+    report.forbidden = {row["subject"]: _terms(row) for row in rows if row["what"] == "module"}
     concerned = {row["what"]: row for row in rows if covers(row, domain)}
     if "peer" in concerned:
         _fail(result, Code.DOMAIN_BLOCKED, f"an operator has blocked it {_terms(concerned['peer'])}")

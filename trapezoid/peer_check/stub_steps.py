@@ -20,15 +20,19 @@ from protofly.errors import Code, HostError, TransportError
 from protofly.limits import HANDSHAKE_SECONDS
 from protofly.stub import VerifiedStub
 from sandbox.core.module_check import inspect_module
-from trapezoid.peer_check.report import Report
+from trapezoid.peer_check.report import Outcome, Report
 from trapezoid.stub_trial import Candidate, Trial, try_start, try_stub
 
 
 def check_module(report: Report, stub: VerifiedStub) -> None:
-    """The step `stub`: the module keeps the contract."""
+    """The step `stub`: the module keeps the contract, and operators have not forbidden it."""
     with report.step("stub", f"{stub.name} {stub.version}", side=Side.STUB) as result:
         inspect_module(stub.module)
         result.observed = f"{len(stub.module):,} bytes, keeps the contract"
+        if (terms := report.forbidden.get(stub.module_sha256)) is not None:
+            result.outcome, result.code = Outcome.FAILED, Code.STUB_FORBIDDEN.word
+            result.observed = f"an operator has forbidden this module {terms}"
+            result.hint = f"`trapezoid node stub allow {stub.module_sha256}` lifts it"
 
 
 async def start_once(

@@ -43,6 +43,7 @@ _KINDS: Final[dict[ArgumentKind, Schema]] = {
         "anyOf": [{"type": "number"}, {"type": "string", "format": "date-time"}],
         "examples": [1_772_388_000, "2026-03-01T18:00:00Z"],
     },
+    ArgumentKind.DIGEST: {"type": "string", "pattern": "^[0-9a-f]{64}$"},
     ArgumentKind.SIGNATURE: {"type": "string", "maxLength": POLICY_SIGNATURE_BYTES},
     ArgumentKind.FILES: {"type": "object", "additionalProperties": {"type": "string"}},
 }

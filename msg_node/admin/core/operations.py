@@ -32,6 +32,7 @@ TEXT_CHARS: Final = 1024
 _SHOWN_CHARS: Final = 64
 MOST_SECONDS: Final = 10 * 366 * 86_400.0
 _DURATION: Final = re.compile(r"(\d+(?:\.\d+)?)([smhd]?)")
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
@@ -50,6 +51,8 @@ class ArgumentKind(Enum):
     """Seconds since the Unix epoch, or a text such as `2026-03-01T18:00:00Z`; UTC where it does not say."""
     FILES = "policy files"
     """An object: the texts of files by their names. Read as its JSON."""
+    DIGEST = "digest"
+    """SHA-256 of a file: 64 lower-case hex digits."""
     SIGNATURE = "signature"
     """The text of a DSSE envelope."""
 
@@ -122,6 +125,10 @@ _TERM: Final = (
     Argument("reason", ArgumentKind.TEXT, "Why, for the record."),
 )
 _DOMAIN: Final = (Argument("domain", ArgumentKind.DOMAIN, "The domain.", is_required=True),)
+_MODULE_OR_DOMAIN: Final = (
+    Argument("domain", ArgumentKind.DOMAIN, "The domain. This, or `module`, is required."),
+    Argument("module", ArgumentKind.DIGEST, "SHA-256 of the module, whichever domains publish it."),
+)
 _BUNDLE: Final = (
     Argument("bundle", ArgumentKind.TEXT, "Digest or revision, or its first eight characters.", is_required=True),
 )
@@ -218,7 +225,9 @@ _TABLE: Final = (
     Operation("queues", "Queues with messages or requests in them.", _PAGED),
     Operation("users", "Local users who log in with a password.", _PAGED),
     Operation("clients", "Clients that operators have added, with their state.", _PAGED),
-    Operation("restrictions", "What operators have forbidden: domains, runtimes, stubs; each with its end.", _PAGED),
+    Operation(
+        "restrictions", "What operators have forbidden: domains, runtimes, stubs, modules; each with its end.", _PAGED
+    ),
     Operation("recordings", "Recordings of conversations, oldest first; one under way with what it has.", _PAGED),
     Operation("quarantine", "Messages in quarantine, without bodies: folder by folder, the oldest first.", _PAGED),
     Operation("quarantine show", "One message in quarantine, with its body. Each use is recorded.", _KEPT),
@@ -299,8 +308,20 @@ _TABLE: Final = (
     ),
     _change("stub drain", "End the stub of a domain in good order; the next message starts it.", _DOMAIN),
     _change("stub restart", "Stop the stub of a domain at once, and start it anew.", _DOMAIN),
-    _change("stub forbid", "Let the stub of a domain not run here.", (*_DOMAIN, *_TERM)),
-    _change("stub allow", "Let a forbidden stub run again.", _DOMAIN),
+    _change(
+        "stub forbid",
+        "Let the stub of a domain, or a module of any domain, not run here.",
+        (*_MODULE_OR_DOMAIN, *_TERM),
+    ),
+    _change("stub allow", "Let a forbidden stub or module run again.", _MODULE_OR_DOMAIN),
+    _change(
+        "stub pin",
+        "Accept another module as the stub that the settings choose for a domain.",
+        (
+            *_DOMAIN,
+            Argument("module", ArgumentKind.DIGEST, "SHA-256 of the only module to accept.", is_required=True),
+        ),
+    ),
     _change(
         "stub approve",
         "Let versions of a stub run that are held, or have failed here.",
@@ -479,6 +500,10 @@ def _pattern(value: object) -> str | None:
     return None
 
 
+def _digest(value: object) -> str | None:
+    return value if isinstance(value, str) and _DIGEST.fullmatch(value) else None
+
+
 def _files(value: object) -> str | None:
     is_files = isinstance(value, dict) and all(isinstance(one, str) for one in value.values())
     return msgspec.json.encode(value).decode() if is_files else None
@@ -518,6 +543,7 @@ _READERS: Final[Mapping[ArgumentKind, Callable[[object], Value | None]]] = {
     ArgumentKind.DOMAIN: _domain,
     ArgumentKind.PATTERN: _pattern,
     ArgumentKind.FILES: _files,
+    ArgumentKind.DIGEST: _digest,
     ArgumentKind.SIGNATURE: _signature,
 }
 """How each kind of value is read; None for what is no such value."""
@@ -530,6 +556,7 @@ _EXPECTED: Final[Mapping[ArgumentKind, str]] = {
     ArgumentKind.DOMAIN: "the name of a domain",
     ArgumentKind.PATTERN: "the name of a domain, or *. and one for all its sub-domains",
     ArgumentKind.FILES: "an object: the texts of files by their names",
+    ArgumentKind.DIGEST: "a SHA-256 as 64 lower-case hex digits",
     ArgumentKind.SIGNATURE: f"the text of a signature, of at most {POLICY_SIGNATURE_BYTES} characters",
 }
 """How each kind is asked for."""

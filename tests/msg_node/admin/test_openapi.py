@@ -30,6 +30,7 @@ SAMPLES: Final[dict[ArgumentKind, Any]] = {
     ArgumentKind.MOMENT: "2026-03-01T18:00:00Z",
     ArgumentKind.FILES: {"a.toml": "text"},
     ArgumentKind.SIGNATURE: "{}",
+    ArgumentKind.DIGEST: "a0" * 32,
 }
 TRIED: Final[tuple[Any, ...]] = (
     *SAMPLES.values(),
