@@ -11,11 +11,12 @@ def settle_memory() -> None:
     """Freeze the objects that exist now, and have the garbage collector run less often.
 
     Measured: 2 % of a node's CPU in a flood on the way out, 6 % on the way in. Messages themselves are not tracked, nor
-    is what the great tables hold: looking through a million young objects at once would hold everybody up.
+    is what the great tables hold: looking through a million young objects at once would hold everybody up. Nothing is
+    collected first: a start leaves 1 MiB of garbage, and finding it takes a tenth of a start.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 5, 50)
+    gc.enable()
 
 
 def raise_descriptor_limit() -> None:

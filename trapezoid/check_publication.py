@@ -9,12 +9,11 @@ from functools import partial
 from msg_node.admin.expiry_watch import live_on_disk, published_terms
 from msg_node.kernel.expiry import Term, TermKind, judge
 from msg_node.settings.model import Settings
-from msg_node.site.publication import SiteFolder
+from msg_node.site.publication import SiteFolder, is_signed_for
 from msg_node.site.publisher import make_publisher
 from msg_node.storage.file_checks import check_private_folder, check_writable_folder
 from protofly.errors import HostError, SettingsError
 from trapezoid.findings import Finding, Level, remark
-from trapezoid.publishing import is_signed_for
 
 
 def check_publication(settings: Settings) -> str | Finding:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from secrets import token_bytes
 
 import trio
 
-from catalogue_client.core.state import DomainTrust
-from federation.chosen_stubs import read_choice
 from federation.error_groups import first_error
-from federation.identity import Identity
 from msg_node.settings.load import load_settings
 from msg_node.settings.model import PeerSettings, Settings
-from msg_node.wiring.peer_stubs import stub_choice
 from protofly.address import valid_domain
-from protofly.documents import SigningKey
-from protofly.errors import Code, HostError, SettingsError
-from protofly.stub import VerifiedStub
+from protofly.errors import HostError, SettingsError
 from trapezoid.findings import Level
 from trapezoid.peer_entry import EntryOptions, entry_text
 from trapezoid.peer_stubs import approve_choice, check_choice
-from trapezoid.stub_trial import Candidate, try_stub
+from trapezoid.stub_trial import connect_once
 
 
 def add_peer(config: Path, domain: str, options: EntryOptions, *, connects: bool) -> dict[str, object]:
@@ -73,32 +66,3 @@ def _connected(settings: Settings, peer: PeerSettings) -> float:
         return trio.run(connect_once, settings, peer)
     except* HostError as group:
         raise first_error(group) from None
-
-
-async def connect_once(settings: Settings, peer: PeerSettings, stub: VerifiedStub | None = None) -> float:
-    """Try the stub that an entry chooses; returns the seconds until it was live.
-
-    Args:
-        settings: With the entry.
-        peer: The entry.
-        stub: What it chooses, if that was read already.
-
-    Raises:
-        HostError: See `try_stub`.
-    """
-    choice = stub_choice(settings, peer)
-    key = SigningKey.from_seed("unpublished", token_bytes(32))
-    node = f"runtime://{settings.node.domain}/{settings.node.name}"
-    identity = Identity(node=node, domains=list(settings.own_domains), key=key, trust_of=_trust_nobody)
-    candidate = Candidate(
-        stub=stub or read_choice(choice),
-        configuration=choice.configuration,
-        identity=identity,
-        allows_plaintext=peer.insecure_plaintext,
-    )
-    return (await try_stub(settings, candidate)).live_seconds
-
-
-async def _trust_nobody(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:  # noqa: ARG001
-    """A chosen stub proves nothing, so nobody asks. Raises HostError."""
-    raise HostError(Code.BROKEN_TRUST, f"nothing of {domain} is believed")

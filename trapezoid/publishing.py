@@ -25,6 +25,7 @@ from msg_node.site.publication import (
     PublishedRuntimeStub,
     PublishedStub,
     SiteFolder,
+    is_signed_for,
 )
 from msg_node.storage.file_checks import read_file
 from protofly.address import valid_domain
@@ -260,12 +261,6 @@ def _sign_root(site: SigningSite, options: PublishOptions, version: int) -> byte
         now=site.now,
         terms=RootTerms(version=version, threshold=options.threshold, aliases=options.aliases),
     )
-
-
-def is_signed_for(manifest: bytes, root: Root) -> bool:
-    """Return True if enough `pkg` keys of this root signed the envelope of a manifest. Raises PeerError."""
-    role = root.roles.pkg
-    return decode_envelope(manifest).signers(root.keys, allowed=role.keys) >= role.threshold
 
 
 def _manifest(

@@ -16,6 +16,8 @@ from typing import Final
 
 import trio
 
+from catalogue_client.core.state import DomainTrust
+from federation.chosen_stubs import read_choice
 from federation.core.border import OutwardBorder
 from federation.core.carrier import Accepted, Carrier, CarrierEvent, CarrierUp, Convicted, Inbox, LinkPort, Refused
 from federation.core.message_ids import MessageIds
@@ -29,9 +31,11 @@ from federation.egress import EgressRules, LineOpener
 from federation.hosted_stub import HostedStub, StubInstance, host
 from federation.identity import Identity
 from federation.name_client import DnsClient
-from msg_node.settings.model import Settings
+from msg_node.settings.model import PeerSettings, Settings
 from msg_node.wiring import meaning
+from msg_node.wiring.peer_stubs import stub_choice
 from protofly import codec
+from protofly.documents import SigningKey
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
@@ -246,6 +250,35 @@ async def try_stub(settings: Settings, candidate: Candidate, *, makes_trip: bool
         return Trial(live_seconds)
     late = TransportError(Code.GATEWAY_TIMEOUT, f"no answer within {WAIT_SECONDS:.0f} s")
     return Trial(live_seconds, contact.outcome or late, trip_seconds, contact.is_accepted)
+
+
+async def connect_once(settings: Settings, peer: PeerSettings, stub: VerifiedStub | None = None) -> float:
+    """Try the stub that an entry chooses; returns the seconds until it was live.
+
+    Args:
+        settings: With the entry.
+        peer: The entry.
+        stub: What it chooses, if that was read already.
+
+    Raises:
+        HostError: See `try_stub`.
+    """
+    choice = stub_choice(settings, peer)
+    key = SigningKey.from_seed("unpublished", token_bytes(32))
+    node = f"runtime://{settings.node.domain}/{settings.node.name}"
+    identity = Identity(node=node, domains=list(settings.own_domains), key=key, trust_of=_trust_nobody)
+    candidate = Candidate(
+        stub=stub or read_choice(choice),
+        configuration=choice.configuration,
+        identity=identity,
+        allows_plaintext=peer.insecure_plaintext,
+    )
+    return (await try_stub(settings, candidate)).live_seconds
+
+
+async def _trust_nobody(domain: str, *, is_refresh: bool, asked_by: str = "") -> DomainTrust:  # noqa: ARG001
+    """A chosen stub proves nothing, so nobody asks. Raises HostError."""
+    raise HostError(Code.BROKEN_TRUST, f"nothing of {domain} is believed")
 
 
 @asynccontextmanager

@@ -285,6 +285,12 @@ class LiveSigner:
         return serial
 
 
+def is_signed_for(manifest: bytes, root: Root) -> bool:
+    """Return True if enough `pkg` keys of this root signed the envelope of a manifest. Raises PeerError."""
+    role = root.roles.pkg
+    return decode_envelope(manifest).signers(root.keys, allowed=role.keys) >= role.threshold
+
+
 def _check_readable(document: Live) -> None:
     """Refuse to publish a document that readers would refuse."""
     try:

@@ -24,12 +24,12 @@ from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget
 from stubs_cache.cache import StubsCache
 from stubs_cache.stub_pins import StubPins
-from trapezoid.peer_adding import connect_once
 from trapezoid.peer_check.document_steps import scratch_documents
 from trapezoid.peer_check.network_steps import NetworkTools, reach
 from trapezoid.peer_check.report import Report
 from trapezoid.peer_check.stub_steps import reach_endpoints, start_once
 from trapezoid.peer_stubs import pins_of
+from trapezoid.stub_trial import connect_once
 
 _CHOSEN: Final = "the [[peer]] entry chooses the stub"
 _DEFAULT_PORTS: Final = {"ws": 80, "http": 80, "wss": 443, "https": 443}
