@@ -206,7 +206,7 @@ async def _run(
         services.start_soon(_retention(node).run)
         if node.recorder is not None:
             await services.start(node.recorder.run)
-        await services.start(QuotaKeeper(node.gate.quotas, node.settings.node.data_dir).run)
+        await services.start(QuotaKeeper(node.gate.quotas, node.settings.node.data_dir, node.policies.used_up).run)
         node.policies.record_start()
         await services.start(node.sandbox.run)
         await services.start(node.resolver.run)

@@ -310,18 +310,18 @@ class SessionEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
 
 
 class PolicyEvent(_Record, kw_only=True, omit_defaults=True, gc=False):
-    """Policies were put in force, or were to be and stay out.
+    """Policies were put in force, or were to be and stay out; or a quota is used up, once in each of its periods.
 
     `before` and `after` are revisions, `after` absent when the new ones were refused; `diff_sha256` names exactly this
     change: the hash of the canonical source of the old policies, a line feed, and that of the new ones. `actor` is the
     user of the operating system as whom the node runs, of an activation, roll-back or change of groups who asked for
-    it. `files` are as the settings name them, those of a bundle behind its digest.
+    it. `files` are as the settings name them, those of a bundle behind its digest. `detail` says why, or which quota.
     """
 
     kind = Kind.POLICY
 
-    event: Literal["deployed", "refused"]
-    cause: Literal["start", "reload", "activation", "roll-back", "groups"]
+    event: Literal["deployed", "refused", "used-up"]
+    cause: Literal["start", "reload", "activation", "roll-back", "groups", "quota"]
     actor: str
     mode: str
     files: tuple[str, ...]

@@ -12,6 +12,7 @@ import pwd
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Literal
 
 from msg_node.settings.policy import PolicySettings
@@ -19,6 +20,7 @@ from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, Gro
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate
 from policy.core.model import Mode
+from policy.core.quotas import Counted
 from policy.core.signed_bundle import check_signature
 from policy.core.temporary import TemporaryGate
 from policy.files import read_policies
@@ -119,6 +121,16 @@ class PolicyDeployment:
         event.code, event.detail = error.code.word, error.detail[:DETAIL_CHARS]
         self._record(event)
 
+    def used_up(self, name: str, more: int, counted: Counted) -> None:
+        """A quota, or a limit of a rule, is used up until its period ends; with `more` others at the same moment."""
+        until = datetime.fromtimestamp(counted.until, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+        others = f"; and {more:,} others" if more else ""
+        detail = f"{name} until {until}: {counted.messages:,} messages, {counted.bytes:,} bytes{others}"
+        event = self._event("used-up", "quota", self._gate.policies, "the node")
+        event.detail = detail
+        self._record(event)
+        logger.warning("the quota is used up: %s", detail)
+
     def deploy(self, policies: Policies, cause: Cause = "reload", by: str = "") -> None:
         """Put policies in force; `by` is who asked for it, the user of this process without it."""
         before = self._gate.policies
@@ -158,7 +170,11 @@ class PolicyDeployment:
         return event
 
     def _event(
-        self, event: Literal["deployed", "refused"], cause: Cause, before: CompiledPolicies | None, actor: str
+        self,
+        event: Literal["deployed", "refused", "used-up"],
+        cause: Cause | Literal["quota"],
+        before: CompiledPolicies | None,
+        actor: str,
     ) -> PolicyEvent:
         return PolicyEvent(
             ts_us=time.time_ns() // 1000,

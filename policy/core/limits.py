@@ -240,9 +240,14 @@ def count_name(limit: Limit, key: str) -> str:
     return f"{_PREFIX}{limit.name} {key} {per}"
 
 
+def is_of_limit(name: str) -> bool:
+    """True if a count is that of a limit of a rule, and not of an entry for a domain."""
+    return name.startswith(_PREFIX)
+
+
 def kept_counts(counted: Mapping[str, Counted], now: float) -> dict[str, Counted]:
     """What a start takes over: no volumes of limits whose period is over, and of the others the largest ones."""
-    of_limits = [name for name in counted if name.startswith(_PREFIX)]
+    of_limits = [name for name in counted if is_of_limit(name)]
     going_on = [name for name in of_limits if not _has_ended(name, counted[name], now)]
     going_on.sort(key=lambda name: counted[name].bytes, reverse=True)
     left_out = set(of_limits) - set(going_on[:LIMIT_PLACES])
@@ -250,4 +255,4 @@ def kept_counts(counted: Mapping[str, Counted], now: float) -> dict[str, Counted
 
 
 def _has_ended(name: str, counted: Counted, now: float) -> bool:
-    return name.startswith(_PREFIX) and counted.until <= now
+    return is_of_limit(name) and counted.until <= now

@@ -34,12 +34,16 @@ class QuotaWait(float):
 
 
 class Counted(msgspec.Struct):
-    """What has passed in a period, which begins at `since` (seconds since the Unix epoch) and has a known end."""
+    """What has passed in a period, which begins at `since` (seconds since the Unix epoch) and has a known end.
+
+    `is_used_up`: something was refused in this period.
+    """
 
     since: float = 0.0
     until: float = 0.0
     messages: int = 0
     bytes: int = 0
+    is_used_up: bool = False
 
 
 class QuotaBucket:
@@ -68,9 +72,11 @@ class QuotaBucket:
         if now >= counted.until:
             counted.since, counted.until = period_of(self._per, now)
             counted.messages = counted.bytes = 0
+            counted.is_used_up = False
         messages, size = counted.messages + 1, counted.bytes + size_bytes
         is_over = self._most_messages is not None and messages > self._most_messages
         if is_over or (self._most_bytes is not None and size > self._most_bytes):
+            counted.is_used_up = True
             return QuotaWait(max(counted.until - now, _LEAST_WAIT))
         counted.messages, counted.bytes = messages, size
         return 0.0
@@ -116,6 +122,7 @@ class Quotas:
         for key, one in counted.items():
             known = self.volumes.setdefault(key, Counted())
             known.since, known.until, known.messages, known.bytes = one.since, one.until, one.messages, one.bytes
+            known.is_used_up = one.is_used_up
 
 
 def period_of(per: Period, now: float) -> tuple[float, float]:

@@ -9,6 +9,7 @@ from msg_node.admin.policy_deployment import Policies, PolicyDeployment, change_
 from msg_node.settings.policy import PolicySettings
 from msg_node.storage.policy_store import PolicyStore
 from policy.core.gate import Gate
+from policy.core.quotas import Counted
 from policy.files import read_policies
 from protofly.errors import SettingsError
 from protofly.records import PolicyEvent, Record
@@ -84,3 +85,11 @@ def test_files_that_are_wrong_change_nothing_and_are_written_down_as_refused(rig
     assert (event.event, event.before, event.after, event.code) == ("refused", before.revision, None, "settings")
     assert event.detail
     assert "border.toml" in event.detail
+
+
+def test_a_quota_that_is_used_up_is_written_down_with_its_end_and_what_was_counted(rig: Rig) -> None:
+    rig.policies.used_up("b.example out day", 0, Counted(since=0.0, until=86_400.0, messages=1000, bytes=52_000))
+    assert (rig.last.event, rig.last.cause, rig.last.actor) == ("used-up", "quota", "the node")
+    assert rig.last.detail == "b.example out day until 1970-01-02T00:00:00Z: 1,000 messages, 52,000 bytes"
+    rig.policies.used_up("limit:x 0a day", 7, Counted(until=86_400.0))
+    assert str(rig.last.detail).endswith("; and 7 others")
