@@ -17,7 +17,7 @@ import msgspec
 
 from policy.core.limits import Limit, parse_limit
 from policy.core.model import AllOf, Condition, Effect, Obligation, Operator, PolicySet, Scalar, Test
-from protofly.address import domain_of, parse
+from protofly.address import parse
 from protofly.errors import PeerError, SettingsError
 
 DESCRIPTION_CHARS: Final = 200
@@ -204,7 +204,6 @@ def _check_notify(value: Scalar) -> None:
 def _check_address(name: str, value: Scalar) -> None:
     try:
         path = parse(str(value)).path
-        domain_of(str(value))
     except PeerError as exc:
         raise SettingsError(f"{name}: {value!r} is no address: {exc.detail}") from exc
     if is_service(str(value)) or path.endswith(_SUB_RESOURCES) or "/children/" in path:
@@ -224,10 +223,6 @@ def _check_flag(name: str) -> Callable[[Scalar], None]:
             raise SettingsError(f"{name}: expected true or false")
 
     return check
-
-
-def _check_limit(value: Scalar) -> None:
-    parse_limit(str(value))
 
 
 def _check_label(value: Scalar) -> None:
@@ -250,15 +245,15 @@ def _check_words(name: str) -> Callable[[Scalar], None]:
     return check
 
 
-_CHECKS: Final[Mapping[str, Callable[[Scalar], None]]] = {
+_CHECKS: Final[Mapping[str, Callable[[Scalar], object]]] = {
     "redirect": _check_redirect,
     "answer": _check_answer,
     "log": _check_words("log"),
     "park": _check_flag("park"),
-    "limit": _check_limit,
+    "limit": lambda value: parse_limit(str(value)),
     "notify": _check_notify,
     "quarantine": _check_flag("quarantine"),
-    "mark": _check_limit,
+    "mark": lambda value: parse_limit(str(value)),
     "label": _check_label,
     "consent": _check_consent,
     "purpose": _check_words("purpose"),

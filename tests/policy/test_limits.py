@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from policy.core import limits
 from policy.core.engine import compile_canonical
 from policy.core.gate import Gate, PeerRule, Step
-from policy.core.limits import kept_counts, parse_limit
+from policy.core.limits import BURST_SECONDS, kept_counts, parse_limit
 from policy.core.model import Facts, Hook
 from policy.core.quotas import Counted, Quota
 from policy.core.rates import RateLimit
@@ -310,6 +310,11 @@ def test_the_text_of_a_limit_says_all_of_it() -> None:
     assert limit.quota == Quota(per="day", messages=100)
 
 
+def test_a_limit_of_bytes_alone_is_a_rate_with_the_usual_burst() -> None:
+    limit = parse_limit("calls bytes_per_second=100")
+    assert (limit.rate, limit.quota) == (RateLimit(bytes_per_second=100.0, burst_seconds=BURST_SECONDS), None)
+
+
 @given(st.text(max_size=80))
 def test_any_other_text_is_refused_and_nothing_else_happens(text: str) -> None:
     try:
@@ -336,6 +341,44 @@ def test_a_start_takes_over_no_more_counts_than_there_are_places(monkeypatch: py
         "limit:x 6 day",
         "b.example out day",
     }
+
+
+@pytest.mark.parametrize(
+    ("by", "name"),
+    [
+        ("all", "limit:calls  day"),
+        ("domain", "limit:calls b.example day"),
+        ("sender", "limit:calls d7ae546febbebe4700f05e16 day"),
+        ("recipient", "limit:calls 687992f3660867a288d55875 day"),
+    ],
+)
+def test_a_count_keeps_its_name_over_restarts(by: str, name: str) -> None:
+    gate = gate_of(f'{{ by = "{by}", per = "day", messages = 5 }}')
+    gate.judge(asked())
+    assert list(gate.quotas.counted()) == [name]
+
+
+def test_the_count_of_those_who_share_one_is_kept_under_a_name_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES_PER_DOMAIN", 1)
+    gate = gate_of('{ by = "sender", per = "day", messages = 5 }')
+    for name in ("ana", "bo"):
+        gate.judge(asked(name, hook="in"))
+    assert "limit:calls * b.example day" in gate.quotas.counted()
+
+
+def test_a_volume_that_is_over_is_kept_while_its_rate_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "LIMIT_PLACES_PER_DOMAIN", 1)
+    gate = gate_of('{ by = "sender", messages_per_second = 0.0001, burst_seconds = 20000, per = "hour", messages = 5 }')
+    gate.judge(asked("ana", hook="in"))
+    (name,) = gate.quotas.counted()
+    gate.judge(asked("bo", hook="in", now=MONDAY_NOON + HOUR))
+    assert name in gate.quotas.counted()
+
+
+def test_no_room_is_made_of_what_peers_have_used_of_their_quotas() -> None:
+    counted = {"b.example out day": Counted(until=MONDAY_NOON - 1, bytes=1)}
+    limits.Limits(counted, lambda: None)._sweep(MONDAY_NOON)
+    assert set(counted) == {"b.example out day"}
 
 
 def test_room_is_made_of_volumes_whose_period_is_over_and_of_no_others() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from policy.core.engine import CompiledPolicies, Facts, Hook
-from policy.core.gate import Gate, PeerRule, Step
+from policy.core.gate import Gate, PeerRule, Step, narrow
 from policy.core.object_policies import ObjectPolicy, compile_document
 from policy.core.text import PolicyText, load_policies
 from protofly.errors import Code, SettingsError
@@ -25,10 +25,10 @@ BO = "hyperty://b.example/bo"
 
 
 class Named:
-    """One document for all messages."""
+    """Documents for all messages."""
 
-    def __init__(self, policies: CompiledPolicies | None, *, is_needed: bool = True) -> None:
-        self.found = [ObjectPolicy(DOCUMENT, policies, is_needed)]
+    def __init__(self, *policies: CompiledPolicies | None, is_needed: bool = True) -> None:
+        self.found = [ObjectPolicy(DOCUMENT, one, is_needed) for one in policies]
 
     def about(self, _message: Message, /) -> Sequence[ObjectPolicy]:
         return self.found
@@ -52,6 +52,23 @@ def test_what_a_document_denies_does_not_pass_whatever_permits_it(hook: Hook) ->
     assert verdict.details_for_sender == {"rule": f"document: {DOCUMENT} s/no"}
     assert gate.foresee(asked(hook)) == gate.explain(asked(hook)).verdict == verdict
     assert gate.denied == 1
+
+
+def test_what_a_rule_denies_is_denied_by_that_rule_whatever_a_document_says() -> None:
+    gate = gate_of(Named(one_policy(deny("no"))), one_policy(deny("never")))
+    verdict = gate.judge(asked())
+    assert (verdict.permitted, verdict.rule_id, verdict.step) == (False, "s/never", Step.POLICY)
+
+
+def test_what_the_gates_of_another_node_let_pass_is_denied_and_counted_only_where_a_document_denies_it() -> None:
+    alone = Gate()
+    assert narrow(alone, asked()) is None
+    denying, permitting = gate_of(Named(one_policy(deny("no")))), gate_of(Named(one_policy(permit("yes"))))
+    verdict = narrow(denying, asked())
+    assert verdict is not None
+    assert (verdict.permitted, verdict.step) == (False, Step.DOCUMENT)
+    assert narrow(permitting, asked()) is None
+    assert (alone.denied, denying.denied, permitting.denied) == (0, 1, 0)
 
 
 def test_what_a_document_permits_passes_only_if_all_else_lets_it_pass() -> None:
@@ -96,7 +113,9 @@ def test_a_flow_is_settled_unless_a_document_reads_what_varies() -> None:
     assert gate_of(Named(one_policy(permit("yes")))).settle(asked()) is not None
     assert gate_of(Named(None, is_needed=False)).settle(asked()) is not None
     assert gate_of(Named(one_policy(deny("no")))).settle(asked()) is None
-    assert gate_of(Named(one_policy(deny("big", test("size", "moreThan", 9_000))))).settle(asked()) is None
+    varies, settles = one_policy(deny("big", test("size", "moreThan", 9_000))), one_policy(permit("yes"))
+    for policies in ([varies], [varies, settles], [settles, varies]):
+        assert gate_of(Named(*policies)).settle(asked()) is None
 
 
 @given(text=st.text(max_size=200) | st.binary(max_size=200).map(lambda raw: raw.decode("latin-1")))
@@ -124,6 +143,11 @@ def test_a_document_that_wants_more_or_makes_no_sense_is_refused(document: objec
     with pytest.raises(SettingsError) as caught:
         compile_document(json.dumps(document), "document")
     assert words in caught.value.detail
+
+
+def test_a_document_has_as_many_rules_as_it_may_have() -> None:
+    rules = [RULE | {"id": f"r{n}"} for n in range(POLICY_DOCUMENT_RULES)]
+    assert compile_document(json.dumps({"id": "s", "rules": rules}), "document").sets
 
 
 def test_a_set_of_the_operator_cannot_take_the_name_of_a_document() -> None:

@@ -113,7 +113,8 @@ def test_nothing_is_to_be_done_for_a_rule_that_says_no_or_that_is_on_trial() -> 
 
 
 def test_addresses_that_are_notified_are_known_wherever_the_obligation_stands() -> None:
-    rule = '[[policies.rules]]\nid = "r"\neffect = "deny"\nobligations = { notify = "hyperty://a.example/1" }\n'
+    rule = '[[policies.rules]]\nid = "r"\neffect = "deny"\n'
+    rule += 'obligations = { notify = "hyperty://a.example/1", log = "x" }\n'
     text = (
         'id = "s"\nobligations = { deny = { notify = "hyperty://a.example/2" } }\n[[policies]]\n'
         f'obligations = {{ permit = {{ notify = "hyperty://c.example/3" }} }}\n{rule}'

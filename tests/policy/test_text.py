@@ -289,6 +289,8 @@ def test_file_in_report_mode_is_tested_as_if_it_were_enforced() -> None:
         ('rules = [\n  { effect = "deny" },\n  { effect = "dney" },\n]\n', 3, 'did you mean "deny"'),
         ('rules = [\n  { id = """a\nb""", effect = "deny" },\n  { effect = 7 },\n]\n', 4, "unknown effect"),
         ("[[rules]]\n[[rules]]\n# no effect\n", 1, "either an effect"),
+        ('[[rules]]#first\neffect = "dney"', 2, 'did you mean "deny"'),
+        ('[obligations.permit]#all\nlog = [1]\n[[rules]]\neffect = "deny"', 2, "expected a text"),
         ('rules = [{ effect = "deny", decision = true }]', 1, "either an effect"),
         ('rules = [{ decision = "no" }]', 1, "true or false"),
         ('rules = [{ effect = "deny", mode = "maybe" }]', 1, "unknown mode"),

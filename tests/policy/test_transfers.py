@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from policy.core.engine import Facts, Hook
 from policy.core.gate import Gate, PeerRule, Step
-from policy.core.obligations import Transfer
+from policy.core.obligations import LABELS, Transfer
 from policy.core.recorded_facts import with_transfer
 from policy.core.text import PolicyText, load_policies
 from protofly.codec import decode
@@ -105,6 +105,7 @@ def test_the_label_of_what_a_message_carries_is_recorded_where_the_message_has_n
         ({"purpose": "x"}, "give the label too"),
         ({"label": "Personal"}, "lower-case"),
         ({"label": []}, "lower-case"),
+        ({"label": ["health", "Personal"]}, "lower-case"),
         ({"label": [f"l{number}" for number in range(9)]}, "at most 8"),
         ({"label": ["a,b", "c"], "basis": "\x1b"}, "64 characters"),
         ({"label": "a", "consent": True}, "required"),
@@ -116,6 +117,13 @@ def test_what_says_nothing_clear_about_data_is_refused(obligations: dict[str, ob
     with pytest.raises(SettingsError) as caught:
         gate_of(obligations)
     assert words in caught.value.detail
+
+
+def test_data_has_up_to_eight_labels() -> None:
+    labels = [f"l{number}" for number in range(LABELS)]
+    verdict = gate_of({"label": labels}, *labels).judge(some_facts())
+    assert verdict.transfer is not None
+    assert verdict.transfer.labels == tuple(labels)
 
 
 def test_a_denial_has_no_label() -> None:
