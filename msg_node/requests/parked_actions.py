@@ -122,11 +122,12 @@ class ParkedActions:
             PeerError: Why it is refused.
         """
         sender = sender or self._sender(asker)
-        entry = self._parking.repeats(message, sender, now)
+        steady = time.monotonic()
+        entry = self._parking.repeats(message, sender, now, steady)
         if entry is not None:
             self.recorder.report_again(entry)
             return
-        result = self.recorder.recent.about(message, sender, now)
+        result = self.recorder.recent.about(message, sender, steady)
         if result is not None:
             reply = repeated_reply(message, *result)
             self.recorder.report_end_again(reply, partial(self.recorder.senders.reply_to, asker))
@@ -193,10 +194,11 @@ class ParkedActions:
     def _park_invitation(self, message: Message, asker: int, now: float, roles: frozenset[str]) -> None:
         self.is_used = True
         sender, queue = self._sender(asker), recipient_of(self._state, message, asker)
-        entry = self._parking.repeats(message, sender, now)
+        entry = self._parking.repeats(message, sender, now, time.monotonic())
         if entry is None:
             submission = self._submission(message, queue, sender, asker, roles=roles)
             entry = self._parking.submit(submission._replace(is_invitation=True), now)
+            entry.taken_at = time.monotonic()
         self.recorder.park([entry])
 
     def _submission(
@@ -209,6 +211,7 @@ class ParkedActions:
     def _submit(self, submission: Submission, now: float) -> None:
         self.is_used = True
         queue, entry = submission.queue, self._parking.submit(submission, now)
+        entry.taken_at = time.monotonic()
         self._parking.owed.add(entry, now + REQUEST_TTL_SECONDS)
         if is_domain(queue):
             refusal = self.outbox.begin(entry, now)

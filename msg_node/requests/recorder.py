@@ -86,7 +86,7 @@ class RequestRecorder:
         """End an open request with its final answer, and send that to its sender if it waits, else to its inbox."""
         is_owed, now = entry in self._parking.owed, time.time()
         self._parking.finish(entry, word, now)
-        self.recent.keep(entry, word, now)
+        self.recent.keep(entry, word, time.monotonic())
         self.counters[NodeCount.ACTIONS.of(word.status.value)] += 1
         if not ((is_owed or entry.is_invitation) and self.senders.reply(entry, word, answer)):
             self.senders.notify(entry, word)

@@ -91,6 +91,7 @@ class ParkedRequest:
         transaction: The key that an answer to it mirrors.
         roles: Of the session of its sender.
         asker: Session or link to which a direct reply goes, 0 after a restart.
+        taken_at: When this process took it, in seconds of a clock that nobody sets; None: another one did.
         is_invitation: It is parked because a policy said so; the answer goes to its sender as an answer.
         is_stored: It survives the process.
         is_acknowledged: The taker has said that it has it.
@@ -112,6 +113,7 @@ class ParkedRequest:
     is_cancelling: bool = False
     roles: frozenset[str] = frozenset()
     asker: int = 0
+    taken_at: float | None = None
 
     @property
     def wire_id(self) -> bytes:

@@ -133,9 +133,10 @@ class Parking:
         """All senders of open requests, as a live view."""
         return self._by_sender.keys()
 
-    def repeats(self, request: Message, sender: Sender, now: float) -> ParkedRequest | None:
+    def repeats(self, request: Message, sender: Sender, now: float, steady: float) -> ParkedRequest | None:
         """The open request that this one repeats: same header, same body, within `REPEATED_SECONDS`.
 
+        Those are seconds of the clock that nobody sets (`steady`), as far as this process has taken that request.
         Source: message specification, section 20.8.
         """
         if request.id is None:
@@ -143,7 +144,8 @@ class Parking:
         entry = self.transactions.get((request.from_key, request.id, request.to_key))
         if entry is None or entry.sender != sender or entry.request.body != request.body:
             return None
-        return entry if entry.has_own_id and now - entry.accepted_at <= REPEATED_SECONDS else None
+        age = now - entry.accepted_at if entry.taken_at is None else steady - entry.taken_at
+        return entry if entry.has_own_id and age <= REPEATED_SECONDS else None
 
     # From submission to the final answer.
 

@@ -3,7 +3,7 @@
 A line that breaks takes answers with it, and a broker brings a message twice when its acknowledgement was lost. A
 sender that repeats an action within half a minute of its end, with the same header and body, gets its result again.
 What failed or was never done is not remembered: then a repetition is a new attempt. In memory, bounded; the oldest go
-first.
+first. `now` is in seconds of a clock that nobody sets.
 
 Source: message specification, section 20.8.
 """

@@ -122,13 +122,16 @@ def test_a_request_is_repeated_by_the_same_words_of_the_same_sender_for_a_while(
     entry = parked.put(now=10.0)
     other_body = codec.build(id=1, type="execute", from_=REQUEST.from_, to=REQUEST.to, body={"x": 2})
     nameless = codec.build(id=None, type="execute", from_=REQUEST.from_, to=REQUEST.to, body={"x": 1})
-    assert parked.repeats(REQUEST, ANA, 10.0 + REPEATED_SECONDS) is entry
-    assert parked.repeats(REQUEST, ANA, 10.1 + REPEATED_SECONDS) is None
-    assert parked.repeats(REQUEST, BO, 10.0) is None
-    assert parked.repeats(other_body, ANA, 10.0) is None
-    assert parked.repeats(nameless, ANA, 10.0) is None
+    assert parked.repeats(REQUEST, ANA, 10.0 + REPEATED_SECONDS, 0.0) is entry
+    assert parked.repeats(REQUEST, ANA, 10.1 + REPEATED_SECONDS, 0.0) is None
+    entry.taken_at = 5.0  # this process took it: the time of day does not matter
+    assert parked.repeats(REQUEST, ANA, 9_999.0, 5.0 + REPEATED_SECONDS) is entry
+    assert parked.repeats(REQUEST, ANA, 10.0, 5.1 + REPEATED_SECONDS) is None
+    assert parked.repeats(REQUEST, BO, 10.0, 0.0) is None
+    assert parked.repeats(other_body, ANA, 10.0, 0.0) is None
+    assert parked.repeats(nameless, ANA, 10.0, 0.0) is None
     parked.finish(entry, EXPIRED, 11.0)
-    assert parked.repeats(REQUEST, ANA, 11.0) is None
+    assert parked.repeats(REQUEST, ANA, 11.0, 0.0) is None
 
 
 def test_a_request_with_the_fresh_id_of_another_does_not_repeat_that() -> None:
@@ -137,7 +140,7 @@ def test_a_request_with_the_fresh_id_of_another_does_not_repeat_that() -> None:
         codec.build(id=one, type="execute", from_=REQUEST.from_, to=REQUEST.to, body={"x": 1}) for one in (None, "d-1")
     )
     parked.submit(Submission(nameless, AGENT, ANA, "d-1", 60.0), 10.0)
-    assert parked.repeats(named, ANA, 10.0) is None
+    assert parked.repeats(named, ANA, 10.0, 0.0) is None
 
 
 @pytest.mark.parametrize("is_stored", [True, False])
