@@ -367,6 +367,7 @@ def _administered(node: Node) -> Administered:
         clients=node.backends.identity.clients,
         passwords=node.backends.identity.passwords,
         forget_guid=partial(_forget_guid, node),
+        on_their_way=dict if node.name is None else partial(node.name.shared.read, Table.GIVEN_SESSIONS.value),
         recorder=node.recorder,
         gate_with=lambda policies: meaning.build_gate(node.current.get(), policies),
         checks=node.checks,

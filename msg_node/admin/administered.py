@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 import trio
@@ -71,6 +71,7 @@ class Administered:
         clients: Clients that operators manage.
         passwords: Local users, and their passwords.
         forget_guid: Drops what is remembered of a GUID, and not how far it had come. Blocks. Raises HostError.
+        on_their_way: Rows of sessions on their way between nodes of the domain, by key. Blocks. Raises HostError.
         checks: Check other domains; None where the program brings no tester.
         search: Searches the audit records; None where the program brings no search.
         stop: The node is to stop.
@@ -107,6 +108,7 @@ class Administered:
     clients: LocalClients
     passwords: PasswordCheck
     forget_guid: Callable[[str], None]
+    on_their_way: Callable[[], Mapping[str, bytes]] = dict
     checks: PeerChecks | None = None
     search: RecordSearch | None = None
     stop: trio.Event = field(default_factory=trio.Event)

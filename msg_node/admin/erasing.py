@@ -16,6 +16,7 @@ from msg_node.bus.core.erasure import (
     GONE,
     erase,
     erase_registrations,
+    erased_on_their_way,
     find_person,
     find_traces,
     is_named_in,
@@ -29,9 +30,10 @@ async def erase_person(node: Administered, arguments: Mapping[str, Value], _by: 
 
     Raises:
         PeerError: BAD_BODY.
+        HostError: STATE_UNAVAILABLE, it cannot be asked which sessions are on their way between nodes.
     """
     name, keeps_bans = str(arguments["person"]), bool(arguments.get("keep_bans"))
-    person = find_person(node.state, name)
+    person = find_person(node.state, name, await trio.to_thread.run_sync(node.on_their_way))
     find = partial(find_traces, node.state, person, keeps_bans=keeps_bans)
     data_dir = node.settings().node.data_dir
     kept = await trio.to_thread.run_sync(about, data_dir, names_of(person))
@@ -54,6 +56,8 @@ async def erase_person(node: Administered, arguments: Mapping[str, Value], _by: 
         erase(node.state, dataclasses.replace(traces, reports=reports), now=time.time())
         for proposal in proposals():
             node.proposals.remove(proposal)
+        if person.on_their_way:
+            node.store.submit(erased_on_their_way(person), lambda: None)
         node.store.scrub()
 
     def forget() -> None:

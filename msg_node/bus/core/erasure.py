@@ -2,8 +2,8 @@
 
 A person is named by an address (of a user, runtime, hyperty, object or GUID), by an account such as `ana@a.example`, or
 as tokens do: `<issuer> <user>`. Only what is proved widens the search: a session that this user's token opened, or that
-is of the runtime, is the person's with all that it owns. What a registration claims does not, since anybody could claim
-it; the registration itself goes.
+is of the runtime, is the person's with all that it owns, also one on its way between two nodes. What a registration
+claims does not, since anybody could claim it; the registration itself goes.
 
 What others have asked of the person ends as failed, and the answer that they are owed stays until they have read it, a
 day at most. All else that names the person is gone afterwards. Requests of the person end without an answer.
@@ -11,13 +11,15 @@ day at most. All else that names the person is gone afterwards. Requests of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.expulsions import ExpulsionRow
+from msg_node.bus.core.moved_session import GivenSession, MovedSession
 from msg_node.bus.core.tables import BusTables
+from msg_node.kernel.changes import Change, Table, decode_row
 from msg_node.kernel.credentials import JWT
 from msg_node.kernel.registrations import Index, StatusChange
 from msg_node.kernel.restrictions import Restricted, Restriction
@@ -47,6 +49,7 @@ class Person:
         runtimes: Canonical keys of runtimes that only they use.
         sids: Their sessions.
         credentials: What has proved them in these sessions.
+        on_their_way: Keys of rows of their sessions that are on their way between two nodes.
     """
 
     name: str
@@ -54,6 +57,7 @@ class Person:
     runtimes: frozenset[str]
     sids: frozenset[int]
     credentials: frozenset[str] = frozenset()
+    on_their_way: frozenset[str] = frozenset()
 
     @property
     def guid(self) -> str:
@@ -87,7 +91,7 @@ class Traces:
     def counts(self) -> dict[str, int]:
         """Number of rows by table, for a report; it names nobody."""
         return {
-            "sessions": len(self.person.sids),
+            "sessions": len(self.person.sids) + len(self.person.on_their_way),
             "addresses": len(self.addresses),
             "registrations": len(self.registrations),
             "subscriptions": len(self.subscriptions),
@@ -103,26 +107,52 @@ class Traces:
         }
 
 
-def find_person(tables: BusTables, text: str) -> Person:
+def find_person(tables: BusTables, text: str, given: Mapping[str, bytes] | None = None) -> Person:
     """Find whom a text names, and what is proved to be theirs.
+
+    Args:
+        tables: Of the node.
+        text: As the operator wrote it.
+        given: Rows of all sessions on their way between nodes of the domain, by key.
 
     Raises:
         PeerError: BAD_BODY when it names nobody: it is no address, account, or issuer and user.
+        HostError: STORAGE, a row cannot be read.
     """
     name = _name_of(text)
     accounts = identifiers_of(name) if "://" in name else {name}
     is_theirs = _credential_of({name, *(one for one in accounts if "@" in one)})
     sessions = [one for one in tables.sessions if one.runtime_key == name or is_theirs(one.proof.credential)]
+    moved = {key: _given_session(key, row) for key, row in (given or {}).items()}
+    moved = {key: one for key, one in moved.items() if _is_of(one, name, is_theirs)}
     runtimes = frozenset(one.runtime_key for one in sessions) | ({name} if name.startswith("runtime://") else set())
+    runtimes |= {one.session.runtime_key for one in moved.values()}
     owned = {canonical_key(row.url) for one in sessions for row in tables.owners.owned(one.sid)}
+    owned |= {key for one in moved.values() for key in one.keys}
     keys = frozenset({name, *runtimes, *owned} if "://" in name else {*runtimes, *owned})
+    proved = [one.proof.credential for one in sessions] + [one.session.credential for one in moved.values()]
     return Person(
         name=name,
         keys=keys,
         runtimes=runtimes,
         sids=frozenset(one.sid for one in sessions),
-        credentials=frozenset(one.proof.credential for one in sessions if is_theirs(one.proof.credential)),
+        credentials=frozenset(filter(is_theirs, proved)),
+        on_their_way=frozenset(moved),
     )
+
+
+def _given_session(key: str, row: bytes) -> MovedSession:
+    given = decode_row(row, GivenSession, table=Table.GIVEN_SESSIONS, key=key)
+    return decode_row(bytes(given.moved), MovedSession, table=Table.GIVEN_SESSIONS, key=key)
+
+
+def _is_of(moved: MovedSession, name: str, is_theirs: Callable[[str], bool]) -> bool:
+    return moved.session.runtime_key == name or is_theirs(moved.session.credential)
+
+
+def erased_on_their_way(person: Person) -> list[Change]:
+    """Takes their sessions that are on their way between two nodes out of the tables of the domain."""
+    return [Change(Table.GIVEN_SESSIONS, key, None) for key in person.on_their_way]
 
 
 def names_of(person: Person) -> frozenset[str]:

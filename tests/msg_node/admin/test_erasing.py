@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from pathlib import Path
 
+import msgspec
 import pytest
 import trio
 from typer.testing import CliRunner
 
+from msg_node.addresses.core.allocation import Origin, OwnedRow
 from msg_node.admin.core.proposals import Author, proposal_of
+from msg_node.admin.erasing import erase_person
+from msg_node.bus.core.moved_session import GivenSession, MovedSession
+from msg_node.kernel.changes import Change, Table
+from msg_node.kernel.session import SessionRow
 from tests.support.admin_rig import AdminRig, admin_rig, ask_admin
 from tests.support.runtime_rig import DOMAIN, Runtime, runtime_address
 from trapezoid.commands import app
@@ -80,6 +87,49 @@ async def test_a_person_is_gone_from_a_running_node_and_from_its_disk(tmp_path: 
         assert first.arguments == second.arguments, "a keyed hash: records of the same person can be found"
         assert len(at.node.proposals) == 1
         assert not names_on_disk(tmp_path)
+
+
+def on_its_way(name: str, credential: str, number: int) -> tuple[str, GivenSession]:
+    """A session between two nodes of the domain, with one address."""
+    row = SessionRow(
+        sid=number, runtime=runtime_address(name), runtime_key=runtime_address(name), token_digest=f"digest-{name}",
+        credential=credential,
+    )  # fmt: skip
+    owned = OwnedRow(sid=number, url=f"comm://{DOMAIN}/{name}-room", origin=Origin.ALLOCATED)
+    moved = MovedSession(session=row, addresses=(owned,))
+    return row.token_digest, GivenSession(given_at=time.time(), moved=msgspec.Raw(msgspec.json.encode(moved)))
+
+
+@pytest.mark.parametrize(
+    ("person", "gone"),
+    [
+        (VERA, "vera"),
+        ("https://login.a.example vera", "phone"),
+        (f"runtime://{DOMAIN}/nobody", ""),
+        (f"comm://{DOMAIN}/vera-room", ""),
+    ],
+)
+async def test_a_session_on_its_way_between_two_nodes_goes_with_its_person(
+    tmp_path: Path, person: str, gone: str
+) -> None:
+    jwt = "jwt https://login.a.example vera"
+    rows = dict([on_its_way("vera", "", 1), on_its_way("phone", jwt, 2), on_its_way("otto", f"{jwt}a", 3)])
+    async with admin_rig(tmp_path) as at:
+        at.rig.store.submit([Change(Table.GIVEN_SESSIONS, key, row) for key, row in rows.items()], lambda: None)
+        stored = {key: msgspec.json.encode(row) for key, row in rows.items()}
+        otto = await at.rig.opened("otto")
+        await otto.subscribed(f"comm://{DOMAIN}/{gone}-room/changes")
+        node = dataclasses.replace(at.node, on_their_way=lambda: stored)
+        plan = await erase_person(node, {"person": person}, "ops")
+        assert plan.before == ({"sessions": 1, "subscriptions": 1} if gone else {})
+        plan.apply()
+        assert plan.finish is not None
+        plan.finish()
+        done = trio.Event()
+        at.rig.store.submit([], done.set)
+        await done.wait()
+        left = at.rig.store.load()[Table.GIVEN_SESSIONS].keys()
+        assert left == rows.keys() - {f"digest-{gone}"}
 
 
 async def test_the_answer_to_somebody_who_is_away_waits(tmp_path: Path) -> None:
