@@ -4,7 +4,7 @@ Where many messages of one flow pass at once, their records share all but their 
 what they share once, as a record, and a list for each member in which they differ. It stands for the records that
 `MessageRun.records` makes of it, which is the definition: code that reads a run otherwise has to find the same.
 
-A record by itself costs a node some 2 µs, in a run 0.7 (docs/discussion/performance.md).
+A record by itself costs a node some 2 µs, in a run 0.7 (docs/performance.md).
 """
 
 from __future__ import annotations
