@@ -72,6 +72,9 @@ class OtherNodes(Protocol):
     def awaited(self) -> int:
         """Requests of sessions here that they have, and that have no reply yet."""
 
+    def alternatives(self) -> tuple[str, ...]:
+        """URLs where runtimes reach those that are alive."""
+
     async def hand_over(self) -> None:
         """Give them the links to other domains."""
 
@@ -107,7 +110,7 @@ class Drain:
         if self._others is not None:
             await self._end_links()
             await self._others.hand_over()
-        bus.refuse_new(DRAIN_RETRY_SECONDS)
+        bus.refuse_new(DRAIN_RETRY_SECONDS, () if self._others is None else self._others.alternatives())
         await self._wait_until(self._has_settled, began + seconds * REPLIES_SHARE)
         if bus.runtimes.live_sessions:
             await self._wait_for_calm()

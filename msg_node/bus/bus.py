@@ -124,9 +124,12 @@ class Bus:
         self.foreign.restore()
         self.parked_actions.restore()
 
-    def refuse_new(self, retry_seconds: float) -> None:
-        """The node stops: refuse new sessions and requests from now on, and notify every runtime."""
-        self.runtimes.refuse_opens(retry_seconds)
+    def refuse_new(self, retry_seconds: float, alternatives: tuple[str, ...] = ()) -> None:
+        """The node stops: refuse new sessions and requests from now on, and notify every runtime.
+
+        `alternatives` are URLs where other nodes of the domain open sessions.
+        """
+        self.runtimes.refuse_opens(retry_seconds, alternatives)
         self.from_sessions.refuse_requests(retry_seconds)
         self.from_links.refuse_requests(retry_seconds)
 

@@ -101,11 +101,11 @@ class Runtimes:
         if port.connection in self._send_queues.connections:
             self._effects.apply(self._sessions.refused(message, port.line, error), answer)
 
-    def refuse_opens(self, retry_seconds: float) -> None:
+    def refuse_opens(self, retry_seconds: float, alternatives: tuple[str, ...] = ()) -> None:
         """The node stops: refuse sessions, and notify every runtime. Source: message specification, section 5.4."""
-        self._sessions.refuse_opens(retry_seconds)
+        self._sessions.refuse_opens(retry_seconds, alternatives)
         ports = self._send_queues.ports
-        for sid, message in self._sessions.draining("", list(ports)).items():
+        for sid, message in self._sessions.draining(next(iter(alternatives), ""), list(ports)).items():
             self._send_queues.enqueue(ports[sid], message)
         self._send_queues.wake()
 

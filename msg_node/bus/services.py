@@ -80,9 +80,9 @@ class SessionRequests:
         self._refusal: OpenRefused | None = None
         self._fence: OpenRefused | None = None
 
-    def refuse_opens(self, retry_seconds: float) -> None:
-        """The node stops: open no session, and bring none back, from now on."""
-        self._refusal = OpenRefused(Code.DRAINING, retry_seconds)
+    def refuse_opens(self, retry_seconds: float, alternatives: tuple[str, ...] = ()) -> None:
+        """The node stops: open no session, and bring none back, from now on; others do at these URLs."""
+        self._refusal = OpenRefused(Code.DRAINING, retry_seconds, alternatives=alternatives)
 
     def fence_opens(self, retry_seconds: float | None) -> None:
         """Another process may take our name: open no session, and bring none back; with None, go on."""
@@ -320,7 +320,8 @@ def _reply(message: Message, answer: Answer, *, has_desc: bool) -> Message:
 def _refusal(error: HostError) -> Answer:
     value: object = msgspec.UNSET
     if isinstance(error, OpenRefusedError) and error.retry_after_seconds:
-        value = {"retryAfter": error.retry_after_seconds}
+        elsewhere = {"alternatives": error.alternatives} if error.alternatives else {}
+        value = {"retryAfter": error.retry_after_seconds} | elsewhere
     elif isinstance(error, IncompleteError):
         value = {"missing": error.missing}
     elif isinstance(error, PeerError) and error.msg_id:

@@ -43,6 +43,7 @@ class Membership:
         self._rows: dict[str, NameRow] = {}
         self._seen_at: dict[str, float] = {}
         self._addresses: dict[str, str] = {}
+        self._endpoints: dict[str, str] = {}
         self._listening: set[str] = set()
         self._figures: dict[str, NodeFigures] = {}
         self._read_at = clock()
@@ -50,6 +51,12 @@ class Membership:
     def addresses(self) -> Mapping[str, str]:
         """Where the bus of each other node listens, by its name."""
         return self._addresses
+
+    def endpoints(self) -> list[str]:
+        """Where the other nodes that are alive are reached, as they say, by their names; none that is ours too."""
+        ours = self._endpoints.get(self._node)
+        alive = [url for name, url in sorted(self._endpoints.items()) if not self.is_dead(name)]
+        return [url for url in dict.fromkeys(alive) if url not in (ours, "")]
 
     def figures(self) -> dict[str, NodeFigures]:
         """What each node of the domain that is alive has said of itself last, ours included; none while we see none."""
@@ -122,5 +129,6 @@ class Membership:
         self._rows = {name: row for name, (row, _) in rows.items()}
         self._listening = {name for name, (_, facts) in rows.items() if name != self._node and facts.bus}
         self._addresses = {name: rows[name][1].bus for name in self._listening if rows[name][0].is_held}
+        self._endpoints = {name: facts.endpoint for name, (row, facts) in rows.items() if row.is_held}
         self._figures = {name: facts.figures for name, (_, facts) in rows.items()}
         self._read_at = now

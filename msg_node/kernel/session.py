@@ -180,8 +180,10 @@ class OpenRefused:
     """No session.
 
     `probe` is a connection to ping: when it stays silent for `retry_after_seconds` a later opener gets through.
+    `alternatives` are URLs where the domain opens sessions meanwhile.
     """
 
     code: Code
     retry_after_seconds: float = 0.0
     probe: int | None = None
+    alternatives: tuple[str, ...] = ()

@@ -314,6 +314,11 @@ class JoinedNode:
         """Requests of sessions here that other nodes have, and that have no reply yet."""
         return len(self.links.requests)
 
+    def alternatives(self) -> tuple[str, ...]:
+        """This node stops: where runtimes reach the others, by the listeners that links of other domains use, too."""
+        urls = [url.rpartition("/") for url in self.node.membership.endpoints()]
+        return tuple(f"{place}/ws" for place, _, last in urls if last in ("link", "ws"))
+
     async def hand_over(self) -> None:
         """This node stops: other nodes have its links from now on, and what they had."""
         await self.node.parts.places.give_all()

@@ -25,19 +25,25 @@ class Pair:
 
     Args:
         further: More of their settings.
+
+    Attributes:
+        listening: Their ports for runtimes, by name.
     """
 
     def __init__(self, folder: Path, engine: Postgres, database: str, further: str = "") -> None:
         self._folder = folder
         self._further = further
         self._engine = f"postgresql://trapezoid@127.0.0.1:{engine.port}/{database}"
-        self._ports = dict(zip(("n1", "n2"), free_ports(2), strict=True))
+        ports = free_ports(4)
+        self._ports = dict(zip(("n1", "n2"), ports[:2], strict=True))
+        self.listening = dict(zip(("n1", "n2"), ports[2:], strict=True))
         self._key = folder / "cluster.key"
         self._key.write_bytes(os.urandom(32))
         self._key.chmod(0o600)
 
     def settings(self, name: str) -> str:
         named = SETTINGS.format(grace=3600).replace('data_dir = "data"', f'data_dir = "data"\nname = "{name}"')
+        named = named.replace("[listen]\nport = 0", f"[listen]\nport = {self.listening[name]}")
         return (
             f'{named}[storage]\nengine = "{self._engine}"\ntls = "off"\n'
             f'[cluster]\nlisten = "127.0.0.1:{self._ports[name]}"\nkey_file = "{self._key}"\n{self._further}'

@@ -161,8 +161,10 @@ async def test_two_nodes_are_one_domain_and_outlive_each_other(pair: Pair) -> No
         assert await bo.close_code() == 4001
         await in_both_directions(ana, moved, to_ana, to_bo)
 
-        # A node that leaves in order is not waited for.
+        # A node that leaves in order names the other one, and is not waited for.
         two.child.send_signal(signal.SIGTERM)
+        notice = (await next_of(moved, "update"))["body"]
+        assert (notice["value"], notice["resource"]) == ("draining", f"ws://127.0.0.1:{pair.listening['n1']}/ws")
         with trio.fail_after(PATIENCE_SECONDS):
             await two.child.wait()
         await in_both_directions(ana, await came_back(moved, one), to_ana, to_bo)

@@ -46,6 +46,7 @@ class OpenRefusedError(PeerError):
     def __init__(self, refused: OpenRefused) -> None:
         super().__init__(refused.code, "the runtime has a session" if refused.code is Code.ADDRESS_TAKEN else "")
         self.retry_after_seconds = refused.retry_after_seconds
+        self.alternatives = refused.alternatives
         self.probe = refused.probe
 
 

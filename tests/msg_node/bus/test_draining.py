@@ -47,6 +47,14 @@ async def test_events_go_on_and_the_node_itself_still_serves(rig: RuntimeRig) ->
     assert (await ana.ask("ping", SESSION))["type"] == "pong"
 
 
+async def test_runtimes_are_referred_to_the_other_nodes_of_the_domain(rig: RuntimeRig) -> None:
+    ana, others = await rig.opened("ana"), ("wss://mn2.a.example/ws", "wss://mn3.a.example/ws")
+    rig.bus.refuse_new(RETRY_SECONDS, others)
+    assert (await ana.next())["body"]["resource"] == others[0]
+    reply = await (await rig.runtime()).open("bo")
+    assert reply["body"]["value"] == HINT | {"alternatives": list(others)}
+
+
 async def test_no_session_is_opened_or_brought_back(rig: RuntimeRig) -> None:
     ana = await rig.opened("ana")
     rig.bus.refuse_new(RETRY_SECONDS)
