@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from protofly.errors import SettingsError
+from protofly.toml_lines import read_toml
 
 Word = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 Count = Annotated[int, Meta(ge=0, le=1_000_000)]
@@ -100,9 +100,10 @@ def load_scene(path: Path) -> Scene:
         part.
     """
     try:
-        scene = msgspec.toml.decode(path.read_bytes(), type=Scene)
-    except (OSError, msgspec.DecodeError) as error:
-        raise SettingsError(f"{path}: {error}") from error
+        text = path.read_bytes()
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}") from error
+    scene, _ = read_toml(text, Scene, str(path))
     names = [person.name for person in scene.person]
     if len(set(names)) != len(names):
         raise SettingsError(f"{path}: two persons have the same name")

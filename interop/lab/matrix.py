@@ -22,6 +22,7 @@ from interop.lab.scene_file import load_scene, scene_path
 from interop.lab.world import WorldPlan
 from interop.processes import leaves
 from protofly.errors import HostError, SettingsError
+from protofly.toml_lines import read_toml
 
 SHIPPED: Final = Path(__file__).parent / "matrices"
 CELL_SECONDS: Final = 300.0
@@ -80,12 +81,11 @@ def load_matrix(name: str) -> tuple[Matrix, list[Cell]]:
     """
     path = SHIPPED / f"{name}.toml" if name in shipped_matrices() else Path(name)
     try:
-        matrix = msgspec.toml.decode(path.read_bytes(), type=Matrix)
+        text = path.read_bytes()
     except OSError as exc:
         names = ", ".join(shipped_matrices())
         raise SettingsError(f"{path}: {exc.strerror}; matrices that come with the program: {names}") from exc
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise SettingsError(f"{path}: {exc}") from exc
+    matrix, _ = read_toml(text, Matrix, str(path))
     scenes = {one: _scene(path, one) for one in matrix.scene}
     check_matrix(matrix, scenes, str(path))
     return matrix, cells(matrix, scenes)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec import structs
 
-from interop.lab.core.scene import LabScene, check_scene
+from interop.lab.core.scene import Domain, LabScene, check_scene
 from protofly.errors import SettingsError
+from protofly.toml_lines import KeyPath, placed, read_toml
 
 SHIPPED: Final = Path(__file__).parent / "scenes"
 
@@ -30,11 +32,22 @@ def load_scene(path: Path) -> LabScene:
         SettingsError: The file cannot be read, or does not hold a scene that can run; the text names all problems.
     """
     try:
-        scene = msgspec.toml.decode(path.read_bytes(), type=LabScene)
+        text = path.read_bytes()
     except OSError as exc:
         names = ", ".join(shipped_scenes())
         raise SettingsError(f"{path}: {exc.strerror}; scenes that come with the program: {names}") from exc
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise SettingsError(f"{path}: {exc}") from exc
-    check_scene(scene, str(path))
-    return scene
+    scene, lines = read_toml(text, LabScene, str(path))
+    check_scene(scene, str(path), lines)
+    domains = [_with_policy(domain, path, lines, index) for index, domain in enumerate(scene.domain)]
+    return structs.replace(scene, domain=tuple(domains))
+
+
+def _with_policy(domain: Domain, scene: Path, lines: Mapping[KeyPath, int], index: int) -> Domain:
+    """The domain with the whole path of its policy, which is named from beside the scene."""
+    if not domain.policy:
+        return domain
+    policy = scene.parent.absolute() / domain.policy
+    if not policy.is_file():
+        place = placed(str(scene), lines, ("domain", index, "policy"))
+        raise SettingsError(f"{place}: domain {domain.name}: {policy} is no file")
+    return structs.replace(domain, policy=str(policy))

@@ -42,7 +42,6 @@ class WorldPlan:
 
     folder: Path
     serve: tuple[str, ...] = ("trapezoid", "serve")
-    policies: Path | None = None
 
 
 class World:
@@ -274,7 +273,7 @@ async def running_world(
     members = Members(scene, folders, plan.serve)
     with Engines(folders).closing() as engines:
         async with trio.open_nursery() as nursery:
-            world = World(members, engines, await _prepare(members, plan, nursery))
+            world = World(members, engines, await _prepare(members, nursery))
             async with _running(world, engines):
                 yield world
             nursery.cancel_scope.cancel()
@@ -294,7 +293,7 @@ async def _running(world: World, engines: Engines) -> AsyncIterator[None]:
             await engines.stop_all()
 
 
-async def _prepare(members: Members, plan: WorldPlan, nursery: trio.Nursery) -> list[HostileDomain]:
+async def _prepare(members: Members, nursery: trio.Nursery) -> list[HostileDomain]:
     """Start names, lines and nodes in memory, and write settings and policies; returns the hostile domains."""
     ports: dict[str, int] = {}
     folders, hostile = members.folders, []
@@ -306,7 +305,7 @@ async def _prepare(members: Members, plan: WorldPlan, nursery: trio.Nursery) -> 
         await nursery.start(line.run)
     for one in members.scene.domain:
         if one.kind not in SIMULATED:
-            _use_policy(one, folders, plan.policies)
+            _use_policy(one, folders)
         if one.kind == "hostile":
             hostile.append(await _hostile(one, members, nursery))
     for node in members.foreign.values():
@@ -314,10 +313,10 @@ async def _prepare(members: Members, plan: WorldPlan, nursery: trio.Nursery) -> 
     return hostile
 
 
-def _use_policy(domain: Domain, folders: DomainFolders, source: Path | None) -> None:
+def _use_policy(domain: Domain, folders: DomainFolders) -> None:
     if domain.policy:
         try:
-            text = ((source or Path()) / domain.policy).read_text(encoding="utf-8")
+            text = Path(domain.policy).read_text(encoding="utf-8")
         except OSError as exc:
             raise SettingsError(f"domain {domain.name}: {exc.filename}: {exc.strerror}") from exc
         folders.folders[domain.name].policy.write_text(text, encoding="utf-8")

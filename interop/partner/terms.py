@@ -12,6 +12,7 @@ import msgspec
 
 from interop.domain_files import Ports
 from protofly.errors import SettingsError
+from protofly.toml_lines import read_toml
 
 TERMS_FILE: Final = "partner.toml"
 PARENT: Final = "partner.example"
@@ -62,12 +63,11 @@ def load_terms(folder: Path) -> PartnerTerms:
     """Read the file. Raises SettingsError."""
     file = folder / TERMS_FILE
     try:
-        return msgspec.toml.decode(file.read_bytes(), type=PartnerTerms)
+        text = file.read_bytes()
     except OSError as exc:
         detail = f"{file}: {exc.strerror}; make the folder with `trapezoid lab init {folder} --partner`"
         raise SettingsError(detail) from exc
-    except msgspec.DecodeError as exc:
-        raise SettingsError(f"{file}: {exc}") from exc
+    return read_toml(text, PartnerTerms, str(file))[0]
 
 
 def case_domain(case_id: str) -> str:

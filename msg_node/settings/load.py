@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import msgspec
@@ -31,7 +31,6 @@ from msg_node.settings.environment import Variable, settings_of, struct_of, type
 from msg_node.settings.exchange import exchange_problems
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
-from msg_node.settings.lines import Position, locate_keys
 from msg_node.settings.middleware import middleware_problems
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.mqtt import mqtt_problems
@@ -51,11 +50,21 @@ from protofly.documents import is_fingerprint
 from protofly.errors import PeerError, SettingsError
 from protofly.plain_words import without_types
 from protofly.signatures import KeyRecord, is_usable
+from protofly.toml_lines import KeyPath, locate_keys
 
-KeyPath: TypeAlias = tuple[str | int, ...]
 _ERROR_PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _PATH_STEP = re.compile(r"\.([A-Za-z_][A-Za-z0-9_]*)|\[(\d+)\]")
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://([a-z0-9.-]+|\[[0-9a-f:]+\])(:[0-9]{1,5})?")
+
+
+class Position(NamedTuple):
+    """A line of a file, counted from 1."""
+
+    file: Path
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 @dataclass(slots=True)

@@ -333,7 +333,7 @@ def _run(scene: LabScene, path: Path, keep: Path | None, *, is_quiet: bool) -> L
     console = Console(file=sys.stderr, quiet=is_quiet)
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with tempfile.TemporaryDirectory(prefix="trapezoid-lab-") as scratch, first_error():
-        plan = WorldPlan(folder=keep or Path(scratch), policies=path.parent)
+        plan = WorldPlan(folder=keep or Path(scratch))
         with Progress(*columns, console=console, transient=True) as progress:
             task = progress.add_task("domains are made", total=1.0)
             return trio.run(until_stopped)

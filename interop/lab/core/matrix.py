@@ -144,7 +144,7 @@ def _cell(pair: tuple[MatrixNode, MatrixNode], scene: tuple[str, LabScene], faul
         scene=name,
         fault=fault.name,
         played=played,
-        problem=next(problems_of(played), ""),
+        problem=next(map(str, problems_of(played)), ""),
         digest=hashlib.sha256(msgspec.json.encode(played)).hexdigest()[:16],
     )
 

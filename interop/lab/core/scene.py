@@ -5,14 +5,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 from msgspec import Meta, Struct
 
 from interop.hostile.core.misdeeds import unknown
 from protofly.address import valid_domain
 from protofly.errors import HostError, SettingsError
+from protofly.toml_lines import KeyPath, placed
 
 Word = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9-]{0,31}$")]
 ObjectName = Annotated[str, Meta(pattern=r"^([a-z][a-z0-9-]{0,31})?$")]
@@ -88,6 +90,18 @@ NODE_FAULTS: Final = (
     frozenset({"kill", "restart", "pause", "full-disk", "dns-lies"}) | SHARED_FAULTS | CLOCK_FAULTS | PUBLISHING_FAULTS
 )
 LINE_FAULTS: Final = frozenset({"cut", "drop", "half-open", "delay", "throttle", "reorder"})
+PLACEHOLDERS: Final = frozenset(
+    {"settings", "folder", "domain", "listen", "site", "certificate", "key", "ca_file", "name_server"}
+)
+"""What a command and the place of runtimes may hold in braces."""
+_MEMBERS_OF: Final[Mapping[str, frozenset[str]]] = {
+    "milliseconds": frozenset({"delay", "reorder"}),
+    "bytes_per_second": frozenset({"throttle"}),
+    "answer": frozenset({"dns-lies"}),
+    "clock_seconds": CLOCK_FAULTS,
+    "stub": frozenset({"broken-update"}),
+}
+"""Members of a fault that say something about some kinds only."""
 MOST_MESSAGES: Final = 200_000
 MOST_RUNTIMES: Final = 200
 _IN_MEMORY_ACTIONS: Final = frozenset({"register", "leave", "return"})
@@ -214,6 +228,10 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return (self.domain,) if self.domain else self.between or ()
 
 
+_BRACES: Final = re.compile(r"\{([a-z_]+)\}")
+_ANY_FAULT: Final = Fault(does="drop")
+
+
 class Bars(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Which promises this scene tests, and their numbers. A promise in `tests` for which nothing was seen is broken."""
 
@@ -273,108 +291,164 @@ class LabScene(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return max(ends, default=0.0)
 
 
-def problems_of(scene: LabScene) -> Iterator[str]:
+class Problem(NamedTuple):
+    """Something that is wrong with a scene: where in its file, and what."""
+
+    place: KeyPath
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def problems_of(scene: LabScene) -> Iterator[Problem]:
     """Everything that is wrong with a scene although each value is allowed by itself; nothing if it can run."""
     domains = {one.name: one for one in scene.domain}
     yield from _twice("domain", [one.name for one in scene.domain])
     yield from _twice("runtime", [one.name for one in scene.runtime])
     if not scene.our_domains or len(scene.domain) - len(scene.of_kinds("hostile")) < 2:
-        yield "a scene has at least two domains that talk, one of them of kind ours: nothing would cross"
-    for domain in scene.domain:
-        yield from _domain_problems(domain)
+        text = "a scene has at least two domains that talk, one of them of kind ours: nothing would cross"
+        yield Problem(("domain",), text)
+    for index, domain in enumerate(scene.domain):
+        for problem in _domain_problems(domain):
+            yield Problem(("domain", index), f"domain {domain.name}: {problem}")
     known = {one.name for one in scene.runtime}
-    for runtime in scene.runtime:
+    for index, runtime in enumerate(scene.runtime):
         if runtime.domain not in domains:
-            yield f"runtime {runtime.name}: there is no domain {runtime.domain}"
+            yield Problem(("runtime", index), f"runtime {runtime.name}: there is no domain {runtime.domain}")
         elif domains[runtime.domain].kind == "hostile":
-            yield f"runtime {runtime.name}: {runtime.domain} is hostile and has no runtimes"
-    named = [("load", name) for load in scene.load for name in (load.from_, load.to)]
-    named += [("action", one.runtime) for one in scene.action]
-    named += [("fault", one.after.runtime) for one in scene.fault if one.after is not None]
-    yield from (f"{what}: there is no runtime {name}" for what, name in named if name not in known)
+            text = f"runtime {runtime.name}: {runtime.domain} is hostile and has no runtimes"
+            yield Problem(("runtime", index), text)
+    strangers = [(place, name) for place, name in _named_runtimes(scene) if name not in known]
+    yield from (Problem(place, f"{place[0]}: there is no runtime {name}") for place, name in strangers)
     yield from _misdeed_problems(scene)
-    for fault in scene.fault:
-        yield from (f"fault {fault.title}: {problem}" for problem in _fault_problems(fault, domains))
-    if all(name in known for _, name in named) and all(one.domain in domains for one in scene.runtime):
+    for index, fault in enumerate(scene.fault):
+        for problem in _fault_problems(fault, domains):
+            yield Problem(("fault", index), f"fault {fault.title}: {problem}")
+    if not strangers and all(one.domain in domains for one in scene.runtime):
         yield from _load_problems(scene)
+        yield from _after_problems(scene)
         yield from _action_problems(scene)
         yield from _size_problems(scene)
     yield from _promise_problems(scene)
 
 
-def _twice(what: str, names: list[str]) -> Iterator[str]:
-    yield from (f"{what} {name} is there twice" for name in sorted({one for one in names if names.count(one) > 1}))
+def _named_runtimes(scene: LabScene) -> Iterator[tuple[KeyPath, str]]:
+    """Where runtimes are named, and how."""
+    for index, load in enumerate(scene.load):
+        yield ("load", index, "from"), load.from_
+        yield ("load", index, "to"), load.to
+    yield from ((("action", index, "runtime"), one.runtime) for index, one in enumerate(scene.action))
+    for index, fault in enumerate(scene.fault):
+        if fault.after is not None:
+            yield ("fault", index, "after"), fault.after.runtime
+
+
+def _twice(what: str, names: list[str]) -> Iterator[Problem]:
+    for index, name in enumerate(names):
+        if names.count(name) > 1 and name not in names[index + 1 :]:
+            yield Problem((what, index), f"{what} {name} is there twice")
 
 
 def _domain_problems(domain: Domain) -> Iterator[str]:
     try:
         valid_domain(domain.name)
     except HostError as exc:
-        yield f"domain {domain.name}: {exc.detail}"
+        yield exc.detail
     for name in unknown(domain.does):
-        yield f"domain {domain.name}: there is no misdeed {name}; `trapezoid lab misdeeds` lists them"
+        yield f"there is no misdeed {name}; `trapezoid lab misdeeds` lists them"
     if domain.kind != "hostile" and domain.does:
-        yield f"domain {domain.name}: `does` is for domains of kind hostile"
+        yield "`does` is for domains of kind hostile"
     if domain.kind != "ours" and domain.nodes > 1:
-        yield f"domain {domain.name}: several `nodes` are for domains of kind ours"
+        yield "several `nodes` are for domains of kind ours"
     if domain.kind == "other" and not domain.command:
-        yield f"domain {domain.name}: kind other needs the `command` that starts its node"
+        yield "kind other needs the `command` that starts its node"
     if domain.kind not in PROCESSES and domain.command:
-        yield f"domain {domain.name}: `command` is for domains of kind ours or other"
+        yield "`command` is for domains of kind ours or other"
     if bool(domain.stub) != bool(domain.endpoint) or (domain.stub and domain.kind != "other"):
-        yield f"domain {domain.name}: `stub` and `endpoint` go together, in domains of kind other"
+        yield "`stub` and `endpoint` go together, in domains of kind other"
+    for name in sorted(_in_braces((*domain.command, domain.runtimes)) - PLACEHOLDERS):
+        yield f"there is no {{{name}}}; there are {', '.join(f'{{{one}}}' for one in sorted(PLACEHOLDERS))}"
 
 
-def _misdeed_problems(scene: LabScene) -> Iterator[str]:
+def _in_braces(texts: Iterable[str]) -> set[str]:
+    return {name for text in texts for name in _BRACES.findall(text)}
+
+
+def _misdeed_problems(scene: LabScene) -> Iterator[Problem]:
     hostile = scene.of_kinds("hostile")
-    for one in scene.misdeed:
+    for index, one in enumerate(scene.misdeed):
         if one.domain not in hostile:
-            yield f"misdeed {one.does}: {one.domain} is no hostile domain"
+            yield Problem(("misdeed", index), f"misdeed {one.does}: {one.domain} is no hostile domain")
         if unknown([one.does]):
-            yield f"there is no misdeed {one.does}; `trapezoid lab misdeeds` lists them"
+            text = f"there is no misdeed {one.does}; `trapezoid lab misdeeds` lists them"
+            yield Problem(("misdeed", index, "does"), text)
     busy = {one.domain for one in scene.misdeed} | {one.name for one in scene.domain if one.does}
-    yield from (
-        f"domain {name}: a hostile domain needs `does`, or a [[misdeed]]" for name in hostile if name not in busy
-    )
+    for index, domain in enumerate(scene.domain):
+        if domain.name in hostile and domain.name not in busy:
+            yield Problem(("domain", index), f"domain {domain.name}: a hostile domain needs `does`, or a [[misdeed]]")
 
 
-def _load_problems(scene: LabScene) -> Iterator[str]:
+def _load_problems(scene: LabScene) -> Iterator[Problem]:
     """Only our nodes run stubs of others: two nodes in memory do not reach each other."""
     far = scene.of_kinds(*IN_MEMORY)
     domain_of = {one.name: one.domain for one in scene.runtime}
-    for load in scene.load:
+    for index, load in enumerate(scene.load):
         pair = domain_of[load.from_], domain_of[load.to]
         if set(pair) <= {*far} and pair[0] != pair[1]:
-            yield f"load from {load.from_} to {load.to}: {pair[0]} and {pair[1]} do not reach each other"
+            text = f"load from {load.from_} to {load.to}: {pair[0]} and {pair[1]} do not reach each other"
+            yield Problem(("load", index), text)
 
 
-def _action_problems(scene: LabScene) -> Iterator[str]:
-    objects = {one.name: one.domain for one in scene.object}
+def _after_problems(scene: LabScene) -> Iterator[Problem]:
+    """A fault after more messages than a runtime can hear never begins."""
+    for index, fault in enumerate(scene.fault):
+        if fault.after is None:
+            continue
+        heard = sum(
+            len(scene.names_of(load.from_)) * load.per_second * load.seconds
+            for load in scene.load
+            if load.to == fault.after.runtime
+        )
+        if heard < fault.after.messages:
+            text = f"never begins: {fault.after.runtime} hears {heard:,.0f} messages, not {fault.after.messages:,}"
+            yield Problem(("fault", index, "after"), f"fault {fault.title}: {text}")
+
+
+def _action_problems(scene: LabScene) -> Iterator[Problem]:
     yield from _twice("object", [one.name for one in scene.object])
-    for name, domain in objects.items():
-        if domain not in scene.our_domains:
-            yield f"object {name}: {domain} is no domain of kind ours"
+    for index, shared in enumerate(scene.object):
+        if shared.domain not in scene.our_domains:
+            yield Problem(("object", index), f"object {shared.name}: {shared.domain} is no domain of kind ours")
+    for index, action in enumerate(scene.action):
+        for problem in _problems_of_action(action, scene):
+            yield Problem(("action", index), f"action {action.does} of {action.runtime}: {problem}")
+
+
+def _problems_of_action(action: Action, scene: LabScene) -> Iterator[str]:
     domain_of = {one.name: one.domain for one in scene.runtime}
-    for action in scene.action:
-        title = f"action {action.does} of {action.runtime}"
-        if action.does in {"leave", "return", "register", "find"}:
-            if action.object:
-                yield f"{title}: takes no `object`"
-        elif action.object not in objects:
-            yield f"{title}: there is no object {action.object!r}"
-        if (action.does == "find") != bool(action.whom):
-            yield f"{title}: `whom` is for find, which needs it"
-        elif action.whom and action.whom not in domain_of:
-            yield f"{title}: there is no runtime {action.whom}"
-        if domain_of[action.runtime] in scene.of_kinds(*IN_MEMORY) and action.does not in _IN_MEMORY_ACTIONS:
-            yield f"{title}: the node of {domain_of[action.runtime]} has no such service"
-        if action.does == "register" and domain_of[action.runtime] in scene.of_kinds("link"):
-            yield f"{title}: the node of {domain_of[action.runtime]} has no registry"
+    domain = domain_of[action.runtime]
+    if action.does in {"leave", "return", "register", "find"}:
+        if action.object:
+            yield "takes no `object`"
+    elif action.object not in {one.name for one in scene.object}:
+        yield f"there is no object {action.object!r}"
+    if (action.does == "find") != bool(action.whom):
+        yield "`whom` is for find, which needs it"
+    elif action.whom and action.whom not in domain_of:
+        yield f"there is no runtime {action.whom}"
+    if domain in scene.of_kinds(*IN_MEMORY) and action.does not in _IN_MEMORY_ACTIONS:
+        yield f"the node of {domain} has no such service"
+    if action.does == "register" and domain in scene.of_kinds("link"):
+        yield f"the node of {domain} has no registry"
 
 
 def _fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterator[str]:
     if (fault.at is None) == (fault.after is None):
         yield "needs either `at` or `after`"
+    for member, faults in _MEMBERS_OF.items():
+        if fault.does not in faults and getattr(fault, member) != getattr(_ANY_FAULT, member):
+            yield f"`{member}` is for {', '.join(sorted(faults))}"
     if fault.does in NODE_FAULTS:
         yield from _node_fault_problems(fault, domains)
     elif fault.domain is not None or fault.between is None or fault.node:
@@ -418,45 +492,56 @@ def _publishing_problems(domain: Domain, domains: Iterable[Domain]) -> Iterator[
         yield f"no other domain of kind ours reads the documents of {domain.name}"
 
 
-def _size_problems(scene: LabScene) -> Iterator[str]:
+def _size_problems(scene: LabScene) -> Iterator[Problem]:
     messages = sum(
         len(scene.names_of(load.from_)) * len(scene.names_of(load.to)) * load.per_second * load.seconds
         for load in scene.load
     )
     if messages > MOST_MESSAGES:
-        yield f"the loads are {messages:,.0f} messages; at most {MOST_MESSAGES:,} can be judged"
+        text = f"the loads are {messages:,.0f} messages; at most {MOST_MESSAGES:,} can be judged"
+        yield Problem(("load",), text)
     if len(scene.runtimes) > MOST_RUNTIMES:
-        yield f"{len(scene.runtimes)} runtimes; at most {MOST_RUNTIMES} are possible"
+        yield Problem(("runtime",), f"{len(scene.runtimes)} runtimes; at most {MOST_RUNTIMES} are possible")
 
 
-def _promise_problems(scene: LabScene) -> Iterator[str]:
+def _promise_problems(scene: LabScene) -> Iterator[Problem]:
+    place = ("promise", "tests")
     tested = scene.promise.tests
     if not tested:
-        yield "promise: `tests` is empty: this scene cannot fail"
+        yield Problem(place, "promise: `tests` is empty: this scene cannot fail")
+    releases = [one for one in scene.fault if one.does in RELEASE_FAULTS]
     needs: dict[str, tuple[object, str]] = {
         "recovery": (scene.fault, "a fault"),
         "answered": ([one for one in scene.load if one.kind == "request"], "a load of requests"),
-        "neighbours": (scene.load, "a load"),
+        "neighbours": (_has_neighbours(scene), "a load between domains that no fault hits"),
         "history": (scene.action, "an action"),
         "once": (scene.load, "a load"),
         "order": (scene.load, "a load"),
         "kept": (scene.load, "a load"),
-        "stubs": (
-            [one for one in scene.fault if one.does in RELEASE_FAULTS],
-            "an update or a revocation",
-        ),
+        "stubs": (releases, "an update or a revocation"),
     }
     for name in tested:
         there, what = needs.get(name, (True, ""))
         if not there:
-            yield f"promise {name}: cannot fail without {what}"
-    for fault in scene.fault if "stubs" in tested else ():
-        if fault.does in RELEASE_FAULTS and fault.lasts < scene.promise.stub_seconds:
-            yield f"promise stubs: fault {fault.title} has to last for `stub_seconds`, or nobody sees who follows it"
+            yield Problem(place, f"promise {name}: cannot fail without {what}")
+    for fault in releases if "stubs" in tested else ():
+        if fault.lasts < scene.promise.stub_seconds:
+            text = f"fault {fault.title} has to last for `stub_seconds`, or nobody sees who follows it"
+            yield Problem(("fault", scene.fault.index(fault)), f"promise stubs: {text}")
 
 
-def check_scene(scene: LabScene, source: str) -> None:
-    """Raise SettingsError with every problem of the scene; `source` names it."""
-    problems = list(problems_of(scene))
+def _has_neighbours(scene: LabScene) -> bool:
+    """Return True if some load is between domains that no fault hits."""
+    domain_of = {one.name: one.domain for one in scene.runtime}
+    pairs = [{domain_of.get(one.from_), domain_of.get(one.to)} for one in scene.load]
+    return any(
+        all(not pair & {*fault.domains} if fault.domain else pair != {*fault.domains} for fault in scene.fault)
+        for pair in pairs
+    )
+
+
+def check_scene(scene: LabScene, source: str, lines: Mapping[KeyPath, int] | None = None) -> None:
+    """Raise SettingsError with every problem of the scene; `source` names it, `lines` has the lines of its keys."""
+    problems = [f"{placed(source, lines or {}, one.place)}: {one.text}" for one in problems_of(scene)]
     if problems:
-        raise SettingsError("\n".join(f"{source}: {problem}" for problem in problems))
+        raise SettingsError("\n".join(problems))

@@ -153,7 +153,7 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [
-        ('title = "t"', 'title = "t"\nspeed = 3', "unknown field `speed`"),
+        ('title = "t"', 'title = "t"\nspeed = 3', "scene.toml:3: speed: unknown; known here: "),
         ('to = "bruno"', 'to = "carla"', "load: there is no runtime carla"),
         ('domain = "b.example" }]\nload', 'domain = "z.example" }]\nload', "there is no domain z.example"),
         (", at = 1 }", " }", "needs either `at` or `after`"),
@@ -200,8 +200,31 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
         ('{ name = "b.example" }]', '{ name = "b.example", does = ["garbage"] }]', "is for domains of kind hostile"),
         ('"kill", domain = "b.example"', '"kill", domain = "b.example", node = 2', "has no node 2"),
         ('"kill", domain = "b.example"', '"reorder", domain = "b.example"', "needs `between`"),
-        ('"kill", domain = "b.example"', '"clock-step", domain = "b.example", hours = 2', "unknown field `hours`"),
-        ('"kill", domain = "b.example"', '"dns-lies", domain = "b.example", answer = "maybe"', "answer"),
+        (
+            '"kill", domain = "b.example"',
+            '"clock-step", domain = "b.example", hours = 2',
+            "fault[0].hours: unknown; known here: ",
+        ),
+        (
+            '"kill", domain = "b.example"',
+            '"dns-lies", domain = "b.example", answer = "maybe"',
+            "scene.toml:6: fault[0].answer: 'maybe': expected one of impostor, nobody, silence",
+        ),
+        ('to = "bruno" }', 'to = "bruno", per_secnd = 3 }', "load[0].per_secnd: unknown; did you mean `per_second`?"),
+        ('to = "bruno" }', 'to = "bruno", bytes = "3" }', "load[0].bytes: Expected a whole number, got a text"),
+        ('"kill", domain = "b.example"', '"kill", domain = "b.example", milliseconds = 9', "is for delay, reorder"),
+        (", at = 1 }", ', after = { runtime = "bruno", messages = 101 } }', "never begins: bruno hears 100 messages"),
+        (
+            'title = "t"',
+            'title = "t"\npromise = { tests = ["neighbours"] }',
+            "scene.toml:3: promise neighbours: cannot fail without a load between domains that no fault hits",
+        ),
+        ('{ name = "b.example" }]', '{ name = "b.example", policy = "none.toml" }]', "none.toml is no file"),
+        (
+            '{ name = "b.example" }]',
+            '{ name = "b.example", kind = "other", command = ["x", "{port}"] }]',
+            "domain b.example: there is no {port}; there are {ca_file}, {certificate}",
+        ),
         ('"kill", domain = "b.example"', '"broken-update", domain = "b.example", stub = "smiling"', "smiling"),
         ('"kill", domain = "b.example"', '"update", between = ["a.example", "b.example"]', "needs `domain`"),
         (
@@ -264,6 +287,19 @@ load = [{{ from = "anna", to = "bruno", per_second = 1000, seconds = {seconds}, 
         assert [one.bytes for one in load_scene(file).load] == [0]
     else:
         assert "can be judged" in load(tmp_path, text)
+
+
+def test_policies_are_found_beside_their_scene(tmp_path: Path) -> None:
+    (tmp_path / "b.toml").write_text("")
+    file = tmp_path / "scene.toml"
+    file.write_text(GOOD.replace('{ name = "b.example" }', '{ name = "b.example", policy = "b.toml" }', 1))
+    assert [one.policy for one in load_scene(file).domain] == ["", str(tmp_path / "b.toml")]
+
+
+def test_as_many_messages_as_a_runtime_hears_may_be_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "scene.toml"
+    file.write_text(GOOD.replace(", at = 1 }", ', after = { runtime = "bruno", messages = 100 } }'))
+    assert load_scene(file).fault[0].after is not None
 
 
 def test_a_missing_file_names_the_scenes_that_are_there(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from msg_node.settings.lines import locate_keys
 from msg_node.settings.load import data_dir_of, load_settings, settings_as_json
 from msg_node.settings.model import Settings
 from msg_node.settings.reference import configuration_reference
 from protofly.errors import SettingsError
+from protofly.toml_lines import locate_keys
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SMALLEST = """
