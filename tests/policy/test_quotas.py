@@ -6,6 +6,8 @@ import datetime as dt
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from policy.core.gate import Gate, PeerRule
 from policy.core.quotas import Counted, Period, Quota, QuotaBucket, Quotas, QuotaWait, period_of
@@ -70,6 +72,26 @@ def test_what_is_given_back_of_a_quota_of_all_types_is_there_again() -> None:
     bucket.give_back(100, "read")  # more than was taken
     assert (bucket.counted.messages, bucket.counted.bytes) == (0, 0)
     assert bucket.take(100, MONDAY_NOON, "create") == 0.0
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(("read", "create")), st.integers(0, 50), st.booleans()), max_size=30),
+    st.sampled_from(((), ("read",))),
+)
+def test_a_quota_counts_what_passed_of_its_types_and_was_not_given_back(
+    sent: list[tuple[str, int, bool]], types: tuple[str, ...]
+) -> None:
+    bucket = QuotaBucket(Quota(per="day", messages=5, bytes=100, types=types), Counted())
+    messages = size = 0
+    for type_, size_bytes, goes_back in sent:
+        counts = not types or type_ in types
+        fits = not counts or (messages < 5 and size + size_bytes <= 100)
+        assert (bucket.take(size_bytes, MONDAY_NOON, type_) == 0.0) is fits
+        if fits and goes_back:
+            bucket.give_back(size_bytes, type_)
+        elif fits and counts:
+            messages, size = messages + 1, size + size_bytes
+        assert (bucket.counted.messages, bucket.counted.bytes) == (messages, size)
 
 
 def test_at_the_end_of_a_period_what_is_refused_waits_for_a_second() -> None:

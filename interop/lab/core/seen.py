@@ -174,7 +174,6 @@ class Seen:
         """Until when faults that hit its pair, one after the other, may have kept a message at its sender's node."""
         source, target, until = self.domains[sent.key[0]], self.domains[sent.key[1]], sent.at
         for fault in sorted(self.faults, key=lambda one: one.began):
-            heard_again = fault.ended + recovery_seconds
-            if fault.hits(source, target) and fault.began <= until and sent.at <= heard_again:
-                until = max(until, heard_again)
+            if fault.hits(source, target) and fault.began <= until:
+                until = max(until, fault.ended + recovery_seconds)
         return until

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import get_args
 
+import msgspec
 import pytest
 
 from interop.hostile.zoo import zoo
-from interop.lab.core.scene import BrokenStub, Fault
+from interop.lab.core.matrix import MatrixNode
+from interop.lab.core.scene import Bars, BrokenStub, Domain, Fault, Load, Runtime
 from interop.lab.scene_file import load_scene, scene_path, shipped_scenes
 from protofly.errors import SettingsError
 
@@ -305,3 +308,41 @@ def test_as_many_messages_as_a_runtime_hears_may_be_waited_for(tmp_path: Path) -
 def test_a_missing_file_names_the_scenes_that_are_there(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="honest-pair"):
         load_scene(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "left_out"),
+    [
+        (Domain, {"name": "a.example"}, {"kind": "ours", "nodes": 1, "per_second": 5.0}),
+        (MatrixNode, {"name": "a", "kind": "ours"}, {"nodes": 1}),
+        (Runtime, {"name": "a", "domain": "a.example"}, {"count": 1}),
+        (
+            Load,
+            {"from": "a", "to": "b"},
+            {"kind": "event", "per_second": 10.0, "bytes": 100, "start": 0.0, "seconds": 5.0},
+        ),
+        (
+            Fault,
+            {"does": "kill", "at": 1.0},
+            {"lasts": 1.0, "node": 0, "milliseconds": 200, "bytes_per_second": 10_000, "clock_seconds": 60.0},
+        ),
+        (Fault, {"does": "kill", "at": 1.0}, {"answer": "impostor", "stub": "trapping"}),
+        (
+            Bars,
+            {},
+            {"recovery_seconds": 20.0, "stub_seconds": 10.0, "neighbours_p99_ms": 1_000.0, "settle_seconds": 20.0},
+        ),
+        (Bars, {}, {"tests": ("once", "order", "kept", "genuine")}),
+    ],
+)
+def test_what_a_scene_leaves_out_means_the_same_in_every_version(
+    kind: type, given: dict[str, object], left_out: dict[str, object]
+) -> None:
+    members = msgspec.to_builtins(msgspec.convert(given, kind))
+    assert {name: members[name] for name in left_out} == left_out
+
+
+@pytest.mark.parametrize(("size", "is_possible"), [(-1, False), (0, True), (200_000, True), (200_001, False)])
+def test_messages_of_a_load_may_be_empty_and_have_a_bound(*, size: int, is_possible: bool) -> None:
+    with contextlib.nullcontext() if is_possible else pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"from": "a", "to": "b", "bytes": size}, Load)
