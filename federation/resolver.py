@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 import trio
 
@@ -32,6 +33,7 @@ from protofly.errors import Code, HostError, PeerError
 
 VISITOR = "visitor "
 """Prefix of the name of an asker that came to us and named a domain; its network address follows."""
+NOT_ASKED: Final = "nothing had to be looked up since the start, or the last answer has expired"
 _RANDOM = random.SystemRandom()
 
 
@@ -39,7 +41,7 @@ _RANDOM = random.SystemRandom()
 class Explanation:
     """The state of discovery of a domain, with its reasons: the answer to the operator's question.
 
-    `state` is "unknown", "known", "negative" or "back-off"; `reason` is `discovery-failed:<step>`, "" when nothing
+    `state` is "not-asked", "known", "negative" or "back-off"; `reason` is `discovery-failed:<step>`, "" when nothing
     failed.
     """
 
@@ -202,8 +204,9 @@ class Resolver:
             )
         entry = self._peers.get(domain)
         location = found.location if found else entry.location() if entry else None
-        state = "known" if location else "unknown"
-        return Explanation(domain=domain, state=state, location=location, attempts=attempts)
+        if location is None:
+            return Explanation(domain=domain, state="not-asked", detail=NOT_ASKED, attempts=attempts)
+        return Explanation(domain=domain, state="known", location=location, attempts=attempts)
 
     def statistics(self) -> ResolverStatistics:
         """Return how full the tables are, and counts since the start."""

@@ -265,7 +265,7 @@ def test_url_shows_the_step(url: str, step: DiscoveryStep) -> None:
 
 
 async def test_unknown_domain_is_explained_as_unknown(resolver: Resolver) -> None:
-    assert resolver.explain("c.example").state == "unknown"
+    assert resolver.explain("c.example").state == "not-asked"
     await resolver.resolve("b.example")
     assert resolver.explain("b.example").state == "known"
 

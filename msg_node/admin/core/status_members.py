@@ -236,7 +236,7 @@ _LINKS = StatusSection(
             "links[].lost", _INTEGER, "Messages under way that no carrier is up for: they go again, or expire"
         ),
         StatusMember("links[].discovery.domain", _TEXT, "The domain that was looked up"),
-        StatusMember("links[].discovery.state", _TEXT, "`unknown`, `known`, `negative` or `back-off`"),
+        StatusMember("links[].discovery.state", _TEXT, "`not-asked` (no need), `known`, `negative` or `back-off`"),
         StatusMember("links[].discovery.reason", _TEXT, "`discovery-failed:` and the step, if it failed"),
         StatusMember("links[].discovery.code", _TEXT, "Its code"),
         StatusMember("links[].discovery.detail", _TEXT, "The code explained"),
