@@ -17,6 +17,7 @@ from msg_node.wiring.adopting import stored_before
 from msg_node.wiring.cluster import node_facts, open_engine
 from protofly.errors import SettingsError
 from trapezoid.findings import Finding, Level, remark
+from trapezoid.process_environment import own_names
 
 if TYPE_CHECKING:
     from msg_node.cluster.names import Member, NodeFacts
@@ -42,7 +43,8 @@ def check_engine(settings: Settings) -> str:
     assert engine is not None
     try:
         text = engine.durability()
-        others = [one for one in Names(engine).members() if one.is_running and one.name != settings.node.name]
+        own_processes = own_names(settings)
+        others = [one for one in Names(engine).members() if one.is_running and one.name not in own_processes]
     except EngineError as exc:
         raise FileError(exc.word, exc.place, exc.what, exc.action) from exc
     finally:

@@ -23,12 +23,12 @@ TEXT_CHARS: Final = 4 << 10
 _INDENT: Final = "    "
 
 
-def set_up_log(settings: LogSettings) -> None:
-    """Log to standard error as the settings say."""
+def set_up_log(settings: LogSettings, *, process: int = 0) -> None:
+    """Log to standard error as the settings say; `process`: which of several this is, 0 for the only one."""
     from msg_node.bus.middleware import MESSAGE_LOG
 
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_JsonFormatter() if settings.format == "json" else _TextFormatter())
+    handler.setFormatter(_JsonFormatter(process) if settings.format == "json" else _TextFormatter(process))
     handler.addFilter(LineAllowance(exempt=(MESSAGE_LOG,)))
     logging.basicConfig(level=settings.level.upper(), handlers=[handler], force=True)
     for chatty in ("httpx", "httpcore"):
@@ -49,8 +49,13 @@ def _text_of(record: logging.LogRecord) -> str:
 
 
 class _TextFormatter(logging.Formatter):
+    def __init__(self, process: int = 0) -> None:
+        super().__init__()
+        self._process = f" [{process}]" if process else ""
+
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{self.formatTime(record)} {record.levelname} {record.name}: {escaped(_text_of(record))}"
+        place = f"{record.levelname} {record.name}{self._process}"
+        line = f"{self.formatTime(record)} {place}: {escaped(_text_of(record))}"
         if not record.exc_info:
             return line
         traceback = escaped(self.formatException(record.exc_info), keep="\n")
@@ -58,12 +63,17 @@ class _TextFormatter(logging.Formatter):
 
 
 class _JsonFormatter(logging.Formatter):
+    def __init__(self, process: int) -> None:
+        super().__init__()
+        self._process = {"process": process} if process else {}
+
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, str | int] = {
             "time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": _text_of(record),
+            **self._process,
             **fields(record),
         }
         if record.exc_info:

@@ -51,6 +51,16 @@ def folder_of(data_dir: Path, number: int) -> Path:
     return data_dir if number == 1 else data_dir / PROCESSES / str(number)
 
 
+def name_of(node: str, number: int) -> str:
+    """The name of a process of a node with this name."""
+    return node if number == 1 else f"{node}-p{number}"
+
+
+def own_names(settings: Settings) -> set[str]:
+    """The names of all processes that this node has or had."""
+    return {name_of(settings.node.name, number) for number in process_folders(settings.node.data_dir)}
+
+
 def process_folders(data_dir: Path) -> dict[int, Path]:
     """The data folders of all processes that this node has or had, by their numbers; the first is always there."""
     others = (path for path in (data_dir / PROCESSES).glob("*") if path.name.isdecimal())
@@ -85,7 +95,7 @@ def environment_of(settings: Settings, number: int, count: int, ports: Ports, bu
         given["CLUSTER__LISTEN"] = f"unix:{bus_folder / f'{number}.sock'}"
         given["CLUSTER__KEY_FILE"] = str(data_dir / PROCESSES / "cluster.key")
     if number > 1:
-        given["NODE__NAME"] = f"{settings.node.name}-p{number}"
+        given["NODE__NAME"] = name_of(settings.node.name, number)
         if settings.records.spool_dir is not None:
             spool = settings.records.spool_dir
             given["RECORDS__SPOOL_DIR"] = str(spool.with_name(f"{spool.name}.{number}"))

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from msg_node.site.site import AskOthers
     from sandbox.host import Sandbox
 
+_PROCESSES: Final = "TRAPEZOID__NODE__PROCESSES"
 _Result = TypeVar("_Result")
 
 
@@ -51,8 +52,12 @@ def main(arguments: Sequence[str]) -> None:
 
 
 def _count(text: str) -> int:
-    """The value of `--processes`; 0 for `auto`. Raises ValueError."""
-    return 0 if text == "auto" else int(text)
+    """The value of `--processes`; 0 for `auto`."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError("give a number, or auto for one per core")
+    return int(text)
 
 
 def serve(config: Path, *, processes: int | None = None, sandbox: Sandbox | None = None) -> None:
@@ -70,8 +75,11 @@ def serve(config: Path, *, processes: int | None = None, sandbox: Sandbox | None
         from trapezoid.process_environment import count_of
 
         if processes is not None:
-            os.environ["TRAPEZOID__NODE__PROCESSES"] = str(processes)
-        settings = load_settings(config)
+            os.environ[_PROCESSES] = str(processes)
+        try:
+            settings = load_settings(config)
+        except SettingsError as exc:
+            raise SettingsError(exc.detail.replace(f"{_PROCESSES}: node.processes", "--processes")) from exc
         set_up_log(settings.log)
         from trapezoid.checking import check_start
 
@@ -99,7 +107,7 @@ def _serve_process(config: Path, number: int) -> None:
 
     threading.Thread(target=_end_with_parent, name="parent", daemon=True).start()
     settings = read()
-    set_up_log(settings.log)
+    set_up_log(settings.log, process=number)
     data_dir = settings.node.data_dir if number == 1 else settings.node.data_dir.parent.parent
     others = partial(ask_others, data_dir, number, settings.node.processes)
     if _run(settings, config, read, None, (number, others)).messages:

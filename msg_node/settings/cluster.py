@@ -58,7 +58,7 @@ def cluster_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...]
 def _process_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:
     place = ("node", "processes")
     if not settings.storage.engine:
-        yield place, "more than one process needs `storage.engine`: what they share is there (docs/cluster.md)"
+        yield place, "more than one process needs `storage.engine`, the PostgreSQL that they share (docs/cluster.md)"
     if settings.cluster.standby:
         yield place, "goes without `cluster.standby`: a process that dies is started again here"
     if settings.allocation.pool:

@@ -153,6 +153,17 @@ def test_check_refuses_a_node_that_differs_from_a_running_one(config: Path, name
     assert finding(config)["code"] == "ok"  # a node that does not run may be changed
 
 
+def test_check_compares_a_node_with_others_and_not_with_its_own_processes(config: Path, names: Names) -> None:
+    facts = msgspec.structs.replace(facts_of(config), bus="unix:/run/2.sock", policy="before a reload")
+    for name in ("mn-1-p2", "mn-1-p3"):
+        assert names.take(name, None, "a", facts) is not None
+    (config.parent / "data" / "processes" / "2").mkdir(parents=True)
+    found = finding(config)
+    assert (found["code"], "mn-1-p3" in found["text"], "mn-1-p2" in found["text"]) == ("cluster-differs", True, False)
+    (config.parent / "data" / "processes" / "3").mkdir()
+    assert finding(config)["code"] == "ok"  # as after they were killed: it may start
+
+
 def test_check_names_the_engine_that_is_not_there_and_what_to_do(config: Path) -> None:
     config.write_text(SETTINGS.format(port=free_ports(1)[0], database="state"))
     found = finding(config)

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import httpx
 import pytest
@@ -82,3 +83,43 @@ def test_the_log_has_the_chosen_format(format_: str, capsys: pytest.CaptureFixtu
     assert "something happened" in line
     if format_ == "json":
         assert json.loads(line)["level"] == "warning"
+        assert "process" not in json.loads(line)
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_the_log_says_which_of_several_processes_wrote_a_line(
+    format_: Literal["text", "json"], capsys: pytest.CaptureFixture[str]
+) -> None:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    try:
+        set_up_log(LogSettings(format=format_), process=2)
+        logging.getLogger("msg_node.test").warning("something happened")
+    finally:
+        root.handlers[:] = handlers
+        root.setLevel(level)
+    line = capsys.readouterr().err.strip()
+    if format_ == "json":
+        assert json.loads(line)["process"] == 2
+    else:
+        assert line.endswith("WARNING msg_node.test [2]: something happened")
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ("2", "--processes: more than one process needs `storage.engine`"),
+        ("65", "--processes: Expected a whole number <= 64"),
+        ("two", "argument --processes: give a number, or auto for one per core"),
+        ("-1", "argument --processes"),
+    ],
+)
+def test_a_number_of_processes_that_cannot_be_is_refused_by_the_name_of_the_option(
+    tmp_path: Path, asked: str, words: str
+) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text('[node]\ndomain = "a.example"\ndata_dir = "data"\n')
+    ended = serve("--config", str(config), "--processes", asked)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "TRAPEZOID__" not in ended.stderr
