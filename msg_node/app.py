@@ -172,6 +172,7 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
         node.shared_trust = node.name.trust(node.trust.store)
     node.alarm_watch = build_alarms(administered, records=node.records, expiries=node.expiries)
     node.block_lists = build_block_lists(administered)
+    node.reloading.watches = node.block_lists, node.alarm_watch
     if settings.admin is not None:
         from msg_node.admin.admin_site import AdminSite  # with its templates, which other nodes need not carry
 

@@ -28,7 +28,6 @@ from protofly.records import AdminEvent
 logger = logging.getLogger("msg_node")
 
 LOOK_SECONDS: Final = 5.0
-WEBHOOK_SECONDS: Final = 10.0
 _HOUR: Final = 60
 _FAILED_STUBS: Final = frozenset({"quarantined", "verify-failed", "deployment-failed"})
 
@@ -44,6 +43,9 @@ class AlarmWatch:
         records: State of the records.
         expiring: Titles of what expires, or has expired.
         call: Calls the webhook; None: there is none.
+
+    Attributes:
+        call: May be replaced at any time.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class AlarmWatch:
         self._node = node
         self._records = records
         self._expiring = expiring
-        self._call = call
+        self.call = call
         self._lost = 0
 
     async def run(self) -> None:
@@ -122,8 +124,8 @@ class AlarmWatch:
         )
         url = self._node.bus.options.node
         self._node.bus.effects.publish_events([Event(url, f"{url}/alarms/status", {"value": facts}, has_id=False)])
-        if self._call is not None:
+        if self.call is not None:
             try:
-                await self._call(msgspec.json.encode(facts))
+                await self.call(msgspec.json.encode(facts))
             except HostError as error:
                 logger.warning("the webhook of alarms cannot be called: %s", error.detail or error.code.word)

@@ -76,26 +76,38 @@ class BlockSubscriptions:
         self, node: Administered, lists: Sequence[Subscription], clock: Callable[[], float] = time.time
     ) -> None:
         self._node = node
-        self.lists = lists
+        self.lists = list(lists)
         self.clock = clock
+        self._changed = trio.Event()
+
+    def follow(self, lists: Sequence[Subscription]) -> None:
+        """Follow these from now on; what is known of one whose settings are as before stays."""
+        known = self.lists
+        self.lists = [next((old for old in known if old.settings == one.settings), one) for one in lists]
+        self._changed.set()
 
     def status(self) -> list[dict[str, object]]:
         """What `/status` shows."""
         return [one.status() for one in self.lists]
 
     async def run(self) -> None:
-        """Ask for all lists, each in its interval, until cancelled."""
-        self.let_go_unsubscribed()
-        async with trio.open_nursery() as nursery:
-            for one in self.lists:
-                nursery.start_soon(self._follow, one)
+        """Ask for all lists, each in its interval, until cancelled; for others as soon as there are others."""
+        while True:
+            self._changed = trio.Event()
+            self.let_go_unsubscribed()
+            async with trio.open_nursery() as nursery:
+                for one in self.lists:
+                    nursery.start_soon(self._follow, one)
+                await self._changed.wait()
+                nursery.cancel_scope.cancel()
 
     def let_go_unsubscribed(self) -> None:
-        """Lift the blocks of lists that the settings do not name any more."""
-        named, restrictions = {one.by for one in self.lists}, self._node.state.restrictions
+        """Lift the blocks of lists that the settings do not enforce any more."""
+        enforced = {one.by for one in self.lists if one.settings.mode == "enforce"}
+        restrictions = self._node.state.restrictions
         for found in [one for one in restrictions.of(Restricted.PEER) if one.by.startswith(_BY)]:
-            if found.by not in named:
-                logger.warning("%s is let through: the %s is not subscribed to any more", found.subject, found.by)
+            if found.by not in enforced:
+                logger.warning("%s is let through: the %s is not enforced any more", found.subject, found.by)
                 changes.lift(self._node, Restricted.PEER, found.subject)
         self._node.bus.effects.store_rest()
 

@@ -16,6 +16,8 @@ import trio
 from federation.chosen_stubs import StubChoice
 from federation.domain_link import DomainLink, close_link
 from federation.visitors import greeting
+from msg_node.admin.alarm_watch import AlarmWatch, Call
+from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
 from msg_node.admin.policy_deployment import Policies, policies_of
@@ -24,6 +26,8 @@ from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring import meaning
+from msg_node.wiring.alarms import webhook_of
+from msg_node.wiring.block_lists import subscriptions_of
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
 from msg_node.wiring.identity import LoadedProviders, load_providers
 from msg_node.wiring.peer_stubs import stub_choices
@@ -49,6 +53,8 @@ class Loaded(NamedTuple):
     credentials: Credentials
     choices: list[StubChoice]
     providers: LoadedProviders
+    lists: list[Subscription]
+    webhook: Call | None
 
 
 class Reloading:
@@ -67,6 +73,8 @@ class Reloading:
         self.tls = ServedTls(parts.current.get, self._show)
         self.admin_site: AdminSite | None = None
         """Shows the certificate of `[admin]`; set once it is made, which takes the plans of this."""
+        self.watches: tuple[BlockSubscriptions, AlarmWatch] | None = None
+        """Follow block lists, and call the webhook; set likewise."""
 
     def _show(self, loaded: LoadedTls) -> None:
         """Show other certificates from the next connection on. Links that are up stay bound to the one they saw."""
@@ -118,7 +126,9 @@ class Reloading:
         credentials = await trio.to_thread.run_sync(build_credentials, after)
         choices = await trio.to_thread.run_sync(stub_choices, after)
         providers = await trio.to_thread.run_sync(load_providers, after)
-        loaded = Loaded(policies, tls, credentials, choices, providers)
+        lists = await trio.to_thread.run_sync(subscriptions_of, after)
+        webhook = await trio.to_thread.run_sync(webhook_of, after)
+        loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook)
         credentials.manage_as(self._parts.state.transitions.credentials)
         ended = sessions_without_proof(self._parts.state, credentials)
         revision = policies.compiled.revision
@@ -146,6 +156,11 @@ class Reloading:
         self.tls.put(loaded.tls)
         if settings.log.level != before.log.level:
             parts.levels.settle(settings.log.level)
+        if self.watches is not None:
+            block_lists, alarms = self.watches
+            alarms.call = loaded.webhook
+            if settings.block_list != before.block_list:
+                block_lists.follow(loaded.lists)
         if settings.peer != before.peer:
             parts.documents.reconsider()
             parts.resolver.forget_failures()

@@ -53,6 +53,7 @@ _RELOADABLE: Final = re.compile(
             r"node\.drain_seconds",
             r"log\.level",
             r"records\.keep_days(\..*)?",
+            r"block_list|alarms\.webhook(\..*)?",
         )
     )
 )

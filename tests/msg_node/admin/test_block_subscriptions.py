@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 
 from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.changes import block
@@ -181,9 +182,34 @@ async def test_blocks_of_a_list_that_is_not_subscribed_to_any_more_are_lifted_an
         own = Restriction(what=Restricted.PEER, subject="c.example", reason="", by="ops by socket", since=1.0)
         rig.rig.node.state.restrictions.set(own)
         assert set(rig.blocked) == {"evil.example", "c.example"}
-        rig.lists.lists = ()
+        rig.lists.lists = []
         rig.lists.let_go_unsubscribed()
         assert set(rig.blocked) == {"c.example"}
+
+
+async def test_other_lists_are_followed_at_once_and_one_that_is_only_to_report_lets_go_although_nobody_answers(
+    tmp_path: Path,
+) -> None:
+    async with subscribed(tmp_path, "enforce") as rig, trio.open_nursery() as nursery:
+        one = rig.one
+        rig.published.put("evil.example")
+        rig.lists.follow([])
+        nursery.start_soon(rig.lists.run)
+        await trio.testing.wait_all_tasks_blocked()
+        assert rig.blocked == {}
+        rig.lists.follow([one])
+        with trio.fail_after(10):
+            while set(rig.blocked) != {"evil.example"}:
+                await trio.lowlevel.checkpoint()
+        again = Subscription(one.settings, one.fetch)
+        rig.lists.follow([again])
+        assert rig.one is one  # with what is known of it
+        rig.published.status = 500
+        rig.lists.follow([Subscription(msgspec.structs.replace(one.settings, mode="report"), one.fetch)])
+        with trio.fail_after(10):
+            while rig.blocked:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.parametrize("mode", ["report", "enforce"])

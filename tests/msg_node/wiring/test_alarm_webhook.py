@@ -30,7 +30,7 @@ async def answered(status: str) -> tuple[bytes, HostError | None]:
             http = BackendHttp(url, ssl.create_default_context(), max_bytes=100)
             error = None
             try:
-                await post_alarm(http, b'{"alarm":"x"}')
+                await post_alarm(http, 10.0, b'{"alarm":"x"}')
             except HostError as exc:
                 error = exc
             nursery.cancel_scope.cancel()

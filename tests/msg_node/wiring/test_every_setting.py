@@ -29,6 +29,8 @@ from msg_node.node import Node
 from msg_node.settings.model import Settings
 from msg_node.settings.reference import configuration_reference
 from msg_node.wiring import meaning
+from msg_node.wiring.alarms import build_alarms
+from msg_node.wiring.block_lists import build_block_lists
 from protofly.errors import PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
@@ -41,6 +43,8 @@ RULE = 'id = "p"\n[[rules]]\nid = "r"\neffect = "deny"\n'
 POLICY: dict[str, Any] = {"files": ["FOLDER/p.toml"]}
 ISSUER = {"issuer": "https://i.example", "audience": "a", "public_keys": []}
 PROVIDER = {"issuer": "https://i.example", "audience": ["a"], "jwks": "FOLDER/keys.json"}
+LIST = {"author": "lists.example", "url": "https://lists.example/list.json", "keys": ["A" * 43]}
+WEBHOOK = {"url": "https://hooks.example/a", "certificate": "FOLDER/server.pem", "key": "FOLDER/server.key"}
 RATE = {"messages_per_second": 7.0}
 
 
@@ -191,6 +195,20 @@ EFFECTS: dict[str, Effect] = {
     "middleware.rate.bytes_per_second": Effect(3.0, steps),
     "middleware.rate.burst_seconds": Effect(3.0, steps, {"middleware": {"rate": RATE}}),
     "middleware.rate.by_type": Effect([{"types": ["read"], **RATE}], steps),
+    "block_list": Effect([LIST], lambda node: node.block_lists and [one.settings for one in node.block_lists.lists]),
+    **{
+        f"alarms.webhook.{name}": Effect(
+            value, lambda node: node.alarm_watch and node.alarm_watch.call, {"alarms": {"webhook": WEBHOOK}}
+        )
+        for name, value in {
+            "url": "https://hooks.example/b",
+            "ca_file": "FOLDER/ca.pem",
+            "certificate": "FOLDER/other.pem",
+            "key": "FOLDER/same.key",
+            "insecure_plaintext": True,
+            "attempt_seconds": 2.0,
+        }.items()
+    },
     "identity.provider": Effect([PROVIDER], believed),
     **{
         f"identity.passwords.{name}": Effect(value, passwords)
@@ -369,6 +387,10 @@ async def _built(folder: Path) -> AsyncIterator[Running]:
     )
     node.reloading = app._reloading(node, lambda: wanted[0])
     node.administration = Administration(app._administered(node))
+    administered = app._administered(node)
+    node.block_lists = build_block_lists(administered)
+    node.alarm_watch = build_alarms(administered, records=node.records, expiries=node.expiries)
+    node.reloading.watches = node.block_lists, node.alarm_watch
     node.admin_site = node.reloading.admin_site = AdminSite(wanted[0], node.administration)
     async with trio.open_nursery() as nursery:
         assert node.site is not None
