@@ -58,7 +58,7 @@ def record_facts(
     source = None if facts.from_domain == src_domain else facts.from_domain
     target = None if facts.to_domain == dst_domain else facts.to_domain
     class_ = _unusual_class(facts) if "class" in reads else UNSET
-    resource = _resource(facts) if "resource" in reads and facts.message.peek.resource else UNSET
+    resource = _resource(facts) if "resource" in reads else UNSET
     msg_id = _message_id(facts) if "msgId" in reads else UNSET
     recorded = GateFacts(
         via_length=facts.via_length,

@@ -57,6 +57,15 @@ def test_message_larger_than_the_burst_passes_and_is_paid_for() -> None:
     assert bucket.take(1, 14.1) == 0.0
 
 
+@pytest.mark.parametrize("limit", [RateLimit(messages_per_second=1.0), RateLimit(bytes_per_second=100.0)])
+def test_who_tries_again_too_early_waits_no_longer_for_it(limit: RateLimit) -> None:
+    bucket = RateBucket(limit)
+    assert bucket.take(100, 50.0) == 0.0
+    for tenths in range(1, 10):
+        assert bucket.take(100, 50.0 + tenths / 10) == pytest.approx(1.0 - tenths / 10)
+    assert bucket.take(100, 51.0) == 0.0
+
+
 def test_refused_message_costs_nothing() -> None:
     bucket = RateBucket(RateLimit(messages_per_second=1.0))
     assert bucket.take(1, 0.0) == 0.0

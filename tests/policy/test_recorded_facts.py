@@ -10,7 +10,9 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 
+from policy.core import recorded_facts
 from policy.core.attributes import ATTRIBUTES
 from policy.core.engine import Facts
 from policy.core.model import RECIPIENT_PRESENCES, RECIPIENT_STATUSES, KnownRecipient
@@ -28,6 +30,7 @@ from policy.core.session_class import SESSION_CLASSES, asked_about
 from protofly.codec import build
 from protofly.message import Message
 from protofly.records import GateFacts, hash_address
+from tests.support.policies import a_message, some_facts
 
 KEY = b"k" * 32
 EVERYTHING = frozenset(ATTRIBUTES)
@@ -251,3 +254,51 @@ def test_a_message_of_a_local_name_stays_without_scheme() -> None:
     facts = Facts("out", Message(None, "create", "local", "x", b"", b""), "", "b.example", "b.example", 1, 0, 1.7e9)
     again = write(facts, EVERYTHING, is_hashed=True).again
     assert ATTRIBUTES["srcScheme"].read(again) is None
+
+
+@pytest.mark.parametrize(("reads", "groups"), [({"identity.groups"}, ("night", "staff")), ({"identity.user"}, UNSET)])
+def test_groups_of_a_sender_are_recorded_only_where_a_policy_reads_them(
+    reads: set[str], groups: tuple[str, ...] | UnsetType
+) -> None:
+    facts = some_facts(identity_verified=True, identity_user="ana", identity_groups=frozenset({"staff", "night"}))
+    recorded = record_facts(facts, "a.example", "b.example", frozenset(reads))
+    assert recorded is not None
+    assert recorded.identity_groups == groups
+
+
+@pytest.mark.parametrize("presence", [None, *RECIPIENT_PRESENCES])
+@pytest.mark.parametrize("status", [None, *RECIPIENT_STATUSES])
+def test_what_was_known_of_the_recipient_reads_the_same_again(status: str | None, presence: str | None) -> None:
+    facts = some_facts(recipients=KnownRecipient(status, presence))
+    again = write(facts, frozenset({"dstStatus", "dstPresence"})).again
+    read = [ATTRIBUTES[name].read(again) for name in ("dstStatus", "dstPresence")]
+    assert read == [ATTRIBUTES[name].read(facts) for name in ("dstStatus", "dstPresence")]
+
+
+@pytest.mark.parametrize(
+    ("word", "shown", "partial"), [("event", "event", False), ("action", "action", False), ("diary", UNSET, True)]
+)
+def test_beside_hashed_addresses_only_known_classes_are_written(
+    word: str, shown: str | UnsetType, *, partial: bool
+) -> None:
+    facts = some_facts(a_message(**{"class": word}), via_length=1)
+    recorded = record_facts(facts, "a.example", "b.example", frozenset({"class"}), is_hashed=True)
+    assert recorded == GateFacts(via_length=1, class_=shown, partial=partial)
+
+
+@pytest.mark.parametrize("read", ["size", "identity.user"])
+def test_a_hidden_identity_is_missing_only_to_policies_that_read_it(read: str) -> None:
+    facts = some_facts(identity_verified=True, identity_user="ana")
+    recorded = record_facts(facts, "a.example", "b.example", frozenset({read}), is_hashed=True)
+    assert recorded == GateFacts(identity_verified=True, partial=read != "size")
+
+
+def test_a_recorder_remembers_few_kinds_of_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recorded_facts, "_CACHED_FACTS", 2)
+    recorder = FactsRecorder("a.example", "b.example", is_hashed=False)
+    reads = frozenset({"size"})
+    sizes = []
+    for via_length in (0, 1, 1, 2, 3):
+        recorder.record(some_facts(via_length=via_length), reads)
+        sizes.append(len(recorder._made))
+    assert sizes == [1, 2, 2, 1, 2]

@@ -51,6 +51,13 @@ def test_with_consent_it_leaves_and_its_record_says_what_it_was() -> None:
     assert settled.verdict.transfer == verdict.transfer
 
 
+def test_the_label_stands_beside_all_else_that_a_record_says() -> None:
+    recorded, transfer = GateFacts(via_length=2), Transfer(("health",))
+    assert with_transfer(recorded, transfer) == GateFacts(via_length=2, labels=("health",))
+    assert with_transfer(recorded, None) == recorded
+    assert with_transfer(None, None) is None
+
+
 def test_where_no_consent_is_required_a_label_only_says_what_left() -> None:
     verdict = gate_of({"label": "contacts"}).judge(leaving())
     assert (verdict.permitted, verdict.transfer) == (True, Transfer(("contacts",)))

@@ -176,7 +176,7 @@ def _shown(row: OwnedRow) -> dict[str, object]:
 
 
 def _number(value: object) -> int:
-    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= 4:
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(ALLOCATION_NUMBER)):
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= ALLOCATION_NUMBER:
         raise PeerError(Code.BAD_BODY, f"number is 1 to {ALLOCATION_NUMBER}")

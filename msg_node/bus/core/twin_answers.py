@@ -61,4 +61,4 @@ def _page(pages: Sequence[_Shown]) -> dict[str, object]:
                 things[thing.get("resource")] = thing
     total = int(sum(_number(page, "total") for page in pages)) - (count - len(things))
     most = max(int(_number(page, "pages")) for page in pages)
-    return {"things": list(things.values()), "page": pages[0].get("page", 1), "pages": most, "total": total}
+    return {"things": list(things.values()), "page": pages[0]["page"], "pages": most, "total": total}

@@ -15,6 +15,7 @@ FOREIGN = "beta.example"
 ROOM = f"comm://{DOMAIN}/room"
 AGENT = f"thing://{DOMAIN}/agent"
 POOL = f"comm://{DOMAIN}/pool-1"
+CLAIMED = f"comm://{DOMAIN}/claimed"
 STUBS = f"comm://{DOMAIN}/p2phandler"
 LISTEN, CLAIM, REFUSED, NO_CONSENT = Right.LISTEN, Right.CLAIM, Right.REFUSED, Right.NO_CONSENT
 
@@ -42,6 +43,7 @@ class Callers:
             "guest": Caller(guest, is_guest=True),
             "link": Caller(self.rig.state.links.number(FOREIGN), FOREIGN),
         }
+        self.rig.state.owners.pending[CLAIMED] = self.ana
         self.rights = SubscriptionRights(self.rig.state)
 
     def right(self, who: str, key: str) -> Right:
@@ -70,6 +72,8 @@ def callers() -> Callers:
         ("ana", f"{ROOM}/subscription", LISTEN),
         ("ana", f"{ROOM}/*", LISTEN),
         ("bo", f"{ROOM}/*", REFUSED),
+        ("ana", f"{CLAIMED}/*", LISTEN),
+        ("bo", f"{CLAIMED}/*", REFUSED),
         ("bo", f"{ROOM}/n", LISTEN),
         ("bo", f"{ROOM}/n/*", REFUSED),
         ("link", f"{ROOM}/n", LISTEN),

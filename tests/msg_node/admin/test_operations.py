@@ -21,7 +21,7 @@ from msg_node.admin.core.operations import (
 from msg_node.admin.core.operations_reference import operations_reference
 from msg_node.admin.core.pages import MOST_ROWS, page_of
 from protofly.errors import Code, PeerError
-from protofly.limits import POLICY_BUNDLE_BYTES
+from protofly.limits import POLICY_BUNDLE_BYTES, POLICY_SIGNATURE_BYTES
 
 EVERYTHING = Operation(
     "try",
@@ -34,6 +34,7 @@ EVERYTHING = Operation(
         Argument("mode", ArgumentKind.TEXT, "Which.", choices=("soft", "hard")),
         Argument("at", ArgumentKind.DOMAIN, "Where."),
         Argument("until", ArgumentKind.MOMENT, "When."),
+        Argument("signed", ArgumentKind.SIGNATURE, "By whom."),
     ),
 )
 ROWS = [{"name": f"row-{number}", "size": number} for number in range(250)]
@@ -78,6 +79,16 @@ def test_durations_have_a_unit_or_are_seconds(text: object, seconds: float) -> N
 )
 def test_moments_are_seconds_or_a_time_of_day(moment: object, seconds: float) -> None:
     assert read_arguments(EVERYTHING, {"peer": "b.example", "until": moment})["until"] == seconds
+
+
+@pytest.mark.parametrize(("length", "is_one"), [(POLICY_SIGNATURE_BYTES, True), (POLICY_SIGNATURE_BYTES + 1, False)])
+def test_a_signature_has_a_bound(length: int, *, is_one: bool) -> None:
+    given = {"peer": "b.example", "signed": "x" * length}
+    if is_one:
+        assert read_arguments(EVERYTHING, given) == given
+    else:
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.BAD_BODY):
+            read_arguments(EVERYTHING, given)
 
 
 def test_what_is_null_is_not_given() -> None:

@@ -142,3 +142,13 @@ def test_policies_that_move_in_are_taken_whatever_the_bounds_are_and_read_at_onc
     assert names.move_in(moved, 7) == {key: PolicyNameRow(f"policy-{key}", "by", 7) for key in "bc"}
     assert [row.document for row in arrived] == ["policy-b", "policy-c"]
     assert (len(names), {*names.of_session(7)}, names.of_session(3)) == (3, {"b", "c"}, {})
+
+
+@pytest.mark.parametrize("is_displaced", [False, True])
+def test_only_a_session_that_nobody_displaced_speaks_for_its_runtime_where_it_arrives(*, is_displaced: bool) -> None:
+    rig, session = a_session(has_proof=False, is_live=True)
+    moved = move_out(rig.state, session)
+    moved = msgspec.structs.replace(moved, session=msgspec.structs.replace(moved.session, is_displaced=is_displaced))
+    there = StateRig()
+    move_in(there.state, moved, now=there.now)
+    assert there.state.owners.owner(ANA) == (None if is_displaced else 1)

@@ -70,6 +70,19 @@ def test_a_question_to_the_catalogue_that_names_no_entry_has_a_bad_body(body: di
         catalogue_service(asked(CATALOGUE, body, caller=Caller(1)))
 
 
+@pytest.mark.parametrize(
+    ("to", "body", "code"),
+    [
+        ("hyperty-catalogue:x y", {}, Code.BAD_HEADER),
+        (CATALOGUE, {"resource": CHAT.replace("hyperty/", "secrets/")}, Code.NO_SUCH_SERVICE),
+        (CATALOGUE, {"resource": CHAT.replace("a.example", "a..example")}, Code.NAME_INVALID),
+    ],
+)
+def test_what_is_wrong_with_an_entry_keeps_its_own_code(to: str, body: dict[str, object], code: Code) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        catalogue_service(asked(to, body, caller=Caller(1)))
+
+
 @pytest.mark.parametrize("address", [STUB, PROXY])
 def test_code_of_other_domains_is_kept_from_devices_where_the_operator_says_so(address: str) -> None:
     careful = without_guest_code(["a.example", "alias.example"])

@@ -20,6 +20,7 @@ from msg_node.backends.catalogue import CatalogueReader
 from msg_node.backends.sources import document_reader
 from msg_node.bus.middleware import Step
 from msg_node.kernel.changes import Journal
+from msg_node.registries.core import policy_names
 from msg_node.registries.core.policy_names import PolicyNameRow, PolicyNames
 from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.settings.load import load_settings
@@ -308,3 +309,16 @@ def test_policies_of_objects_need_the_catalogue(tmp_path: Path) -> None:
     )
     with pytest.raises(SettingsError, match="has to be on"):
         load_settings(file)
+
+
+def test_a_document_has_its_place_until_the_last_object_that_named_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(policy_names, "OBJECT_POLICY_DOCUMENTS", 1)
+    names = PolicyNames(Journal(), {"a": 1, "b": 1, "c": 1}.get)
+    for key in "ab":
+        names.name(key, PolicyNameRow("d", "x", 1))
+    names.forget("a")
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.OVERLOAD):
+        names.name("c", PolicyNameRow("e", "x", 1))
+    names.forget("b")
+    names.name("c", PolicyNameRow("e", "x", 1))
+    assert list(names) == ["e"]

@@ -8,6 +8,7 @@ import pytest
 
 from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.kernel.service import Caller, ServiceRequest
+from msg_node.registries.core import twin_service
 from msg_node.registries.core.twin_service import TwinService
 from protofly import codec
 from protofly.errors import Code, PeerError
@@ -123,6 +124,17 @@ def test_pages_count_from_one(rig: StateRig) -> None:
     for number in range(PAGE_ENTRIES + 1):
         described(rig, f"n{number}", "Lamp", now=1.0)
     assert [len(names(rig, **body)) for body in ({}, {"page": 1}, {"page": 2}, {"page": 3})] == [50, 50, 1, 0]
+
+
+@pytest.mark.parametrize(("left", "is_whole"), [(1, True), (0, False)])
+def test_a_page_shows_a_thing_in_whole_while_there_is_room(
+    rig: StateRig, monkeypatch: pytest.MonkeyPatch, left: int, is_whole: bool
+) -> None:
+    described(rig, "lamp-1", "Lamp", now=1.0)
+    size = rig.state.twin.size_of(LAMP, has_values=False)
+    monkeypatch.setattr(twin_service, "TWIN_PAGE_BYTES", size + left)
+    (shown,) = ask(rig, "read")["value"]["things"]
+    assert ("status" in shown) is is_whole
 
 
 WRONGS: list[tuple[str, list[object]]] = [

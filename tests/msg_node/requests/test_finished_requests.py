@@ -65,6 +65,8 @@ def test_a_request_is_forgotten_by_domain_and_id_and_others_stay() -> None:
     assert finished.find("", "d-1") is None
     assert finished.find("b.example", "d-1") == ended(1, domain="b.example")
     assert finished.find("", "d-2") == ended(2)
+    finished.forget("", "d-2")
+    assert ids(finished) == ["d-1"]
 
 
 @pytest.mark.parametrize(("now", "left"), [(NOW + 0.5, 3), (NOW + 1, 2), (NOW + 2.5, 1), (NOW + 3, 0)])

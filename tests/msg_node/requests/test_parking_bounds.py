@@ -13,7 +13,7 @@ from msg_node.requests.core.delivery_status import EXPIRED, Status
 from msg_node.requests.core.owed_replies import OwedReplies
 from msg_node.requests.core.parked import ParkedRequest, ParkedRow, Sender, Submission, from_row, row_of
 from msg_node.requests.core.parking import Bounds, Parking
-from msg_node.requests.core.recipients import recipient_of
+from msg_node.requests.core.recipients import is_domain, recipient_of
 from msg_node.requests.core.tables import is_sender
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
@@ -366,3 +366,44 @@ def test_a_request_is_for_an_agent_a_domain_or_nobody(to: str, is_abroad: bool, 
         return
     with pytest.raises(PeerError, check=lambda error: error.code is found):
         recipient_of(rig.state, message, origin)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_how_a_request_stands_is_stored_once_and_only_where_it_is_stored_itself(*, is_stored: bool) -> None:
+    parked = Requests(journal := Journal(), Bounds())
+    entry = parked.put()
+    if is_stored:
+        parked.store(entry)
+    journal.take()
+    stored = []
+    for status in (Status.PENDING, Status.PENDING, Status.DELIVERED, Status.DELIVERED):
+        parked.acknowledged(entry, status)
+        stored.append(len(journal.take()))
+    assert stored == [is_stored, 0, is_stored, 0]
+
+
+@pytest.mark.parametrize(
+    ("ttl", "with_lifetime", "shown"), [(50, False, 40), (50, True, 40), (None, True, 40), (None, False, None)]
+)
+def test_what_is_left_of_its_time_goes_with_a_request_that_said_one_or_where_it_is_wanted(
+    ttl: int | None, with_lifetime: bool, shown: int | None
+) -> None:
+    body: dict[str, object] = {"x": 1} if ttl is None else {"x": 1, "ttl": ttl}
+    request = codec.build(id=1, type="execute", from_="hyperty://x.example/h", to=f"{AGENT}/l", body=body)
+    entry = Requests(Journal(), Bounds()).submit(Submission(request, AGENT, ANA, "d-1", 50.0), 0.0)
+    given = codec.body_members(handed_over(entry, 10.0, with_lifetime=with_lifetime).body)
+    assert given.get("ttl") == shown
+
+
+@pytest.mark.parametrize(
+    ("queue", "is_one"),
+    [
+        ("a.example", True),
+        ("thing://a.example/x", False),
+        ("a.example/x", False),
+        ("a", False),
+        ("comm:x.y", False),
+    ],
+)
+def test_a_queue_of_a_domain_is_told_from_that_of_an_address(queue: str, *, is_one: bool) -> None:
+    assert is_domain(queue) is is_one

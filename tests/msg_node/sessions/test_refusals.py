@@ -90,6 +90,16 @@ def test_failures_before_a_session_and_of_an_earlier_connection_do_not_count() -
         assert rig.session_verb("open", ANA, 1, WRONG).effects == []
 
 
+def test_failures_before_a_session_do_not_count_once_it_is_over() -> None:
+    rig = StateRig(credentials=[Credential(digest_of("secret"), ANA)])
+    for _ in range(UNPROVED_OPENS - 1):
+        rig.session_verb("open", ANA, 1, WRONG)
+    assert body_of(rig.session_verb("open", ANA, 1, TOKEN).replies[0])["code"] == 200
+    rig.state.transitions.end_credential(digest_of("secret"), now=rig.now)
+    assert rig.swept().effects
+    assert rig.session_verb("open", ANA, 1, WRONG).effects == []
+
+
 def test_refusals_for_another_reason_close_nothing() -> None:
     rig = StateRig()
     for _ in range(UNPROVED_OPENS + 1):

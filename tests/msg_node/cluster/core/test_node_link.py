@@ -137,6 +137,17 @@ def test_a_node_that_takes_nothing_gets_its_contents_back_to_their_senders_withi
     assert one.link.waiting == 0
 
 
+def test_a_link_that_had_nothing_to_say_for_long_is_not_stuck_with_the_first_content() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    for now in range(100):
+        one.read(frame(FrameKind.PING), float(now))
+        one.link.tick(float(now))
+    one.link.queue(b"x", now=99.0)
+    one.read(frame(FrameKind.PING), 100.0)
+    assert one.link.tick(100.0)[1] == []
+
+
 @pytest.mark.parametrize(
     "raw",
     [
