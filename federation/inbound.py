@@ -328,9 +328,13 @@ class InboundTurns:
             port.inbound(part, stream, self._carrier)
             if self._waits_for_room:
                 await port.wait_for_room()
-            if time.monotonic() > self._ends_seconds:
-                await trio.lowlevel.checkpoint()
-                self.begin()
+            await self.give_way()
+
+    async def give_way(self) -> None:
+        """Let other tasks come in between when the turn is over."""
+        if time.monotonic() > self._ends_seconds:
+            await trio.lowlevel.checkpoint()
+            self.begin()
 
 
 class NoTurns(InboundTurns):

@@ -138,6 +138,7 @@ class PeerSession(Carrier):
             self._turns.begin()
             for raw in self._websocket.receive(data):
                 await self._frame(decode_frame(raw))
+                await self._turns.give_way()
             self._line.send_nowait(self._websocket.data_to_send())
             if not data or not self._websocket.is_open:
                 return

@@ -15,10 +15,12 @@ again after a lost carrier repeats nothing. Source: docs/abi.md (message numbers
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from operator import attrgetter
 
 import msgspec
 
@@ -40,6 +42,9 @@ from protofly.records import GateFacts, envelope_digest
 
 LAST_NUMBER = (1 << 32) - 1
 """Numbers are 32 bits wide on the way through a stub. Source: docs/abi.md."""
+
+
+_number_of = attrgetter("number")
 
 
 class OutboundMessage(msgspec.Struct, gc=False):
@@ -333,12 +338,14 @@ class OutboundQueue(WaitingMessages):
 
     def refused(self, number: int) -> OutboundMessage | None:
         """The far end, or the stub, refused one message; None when it is not under way."""
-        for pending in self._under_way:
-            if pending.number == number:
-                self._under_way.remove(pending)
-                self._under_way_bytes -= len(pending.wire)
-                return pending
-        return None
+        under_way = self._under_way
+        place = bisect_left(under_way, number, key=_number_of)  # numbers rise, and most that strangers make up are none
+        if place == len(under_way) or under_way[place].number != number:
+            return None
+        pending = under_way[place]
+        del under_way[place]
+        self._under_way_bytes -= len(pending.wire)
+        return pending
 
     def carrier_lost(self, now: float) -> None:
         """Whatever was under way waits again, in front, in its old order, with time to be handed over again."""

@@ -10,7 +10,9 @@ import trio
 import trio.testing
 
 from federation import inbound
+from federation.core.carrier import Accepted, Refused
 from federation.core.link_frames import FrameKind, encode_frame
+from federation.core.link_machine import LinkAction, LinkEvent
 from federation.inbound import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
 from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
@@ -93,6 +95,27 @@ async def test_a_node_that_packs_thousands_of_messages_into_one_frame_does_not_s
         assert await most_between_turns(lambda: len(rig.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
         assert (await client.receive_kind(FrameKind.ACK)).arg == 5_000
         assert numbers_of(rig.bus.delivered) == list(range(1, 5_001))
+    world.close()
+
+
+@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("kind", [FrameKind.ACK, FrameKind.REFUSE])
+async def test_thousands_of_the_shortest_frames_in_one_read_do_not_stop_ours(tmp_path: Path, kind: FrameKind) -> None:
+    world, taken_in = make_world(tmp_path), 0
+    async with link_rig(world) as rig, rig.live_client() as client:
+        handle = rig.link.machine.handle
+
+        def counted(event: LinkEvent, now: float) -> list[LinkAction]:
+            nonlocal taken_in
+            taken_in += isinstance(event, Accepted | Refused)
+            return handle(event, now)
+
+        rig.link.machine.handle = counted  # type: ignore[method-assign]
+        frames = [encode_frame(kind, 1_000_000) for _ in range(1_000)]
+        client.websocket.send(frames)
+        client.line.send_nowait(client.websocket.data_to_send())
+        assert await most_between_turns(lambda: taken_in, 1_000) <= 2
+        assert rig.link.is_live
     world.close()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -380,6 +382,36 @@ def test_a_refused_message_leaves_and_the_others_stay() -> None:
     assert queue.refused(2) is batch[1]
     assert queue.refused(2) is None
     assert queue.accepted(3) == [batch[0], batch[2]]
+
+
+class Looked(deque[OutboundMessage]):
+    """Counts how many of its messages are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+    def __iter__(self) -> Iterator[OutboundMessage]:
+        self.looks += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("number", [0, 1_001, (1 << 32) - 1, 700])
+def test_a_refusal_of_what_is_not_under_way_does_not_look_through_the_window(number: int) -> None:
+    """A far end may send a hundred thousand of them in a second, with as much under way as it likes."""
+    queue = live_queue(QueueLimits(in_flight_messages=1_000, in_flight_bytes=1 << 20))
+    submit(queue, 1_000)
+    queue.take_batch(1_000, 1 << 20, 0.0)
+    gone = queue.refused(700)
+    assert gone is not None
+    assert gone.number == 700
+    queue._under_way = window = Looked(queue._under_way)
+    window.looks = 0
+    assert queue.refused(number) is None
+    assert window.looks < 20
+    assert len(window) == 999
 
 
 def test_giving_up_returns_everything_oldest_first() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import struct
 
 import pytest
@@ -10,7 +11,15 @@ from hypothesis import strategies as st
 
 from protofly.errors import PeerError
 from protofly.limits import MESSAGE_FRAGMENTS
-from wire.core.websocket import INVALID_DATA, TOO_BIG, UNSUPPORTED, ClientWebSocket, ServerWebSocket, WebSocket
+from wire.core.websocket import (
+    INVALID_DATA,
+    PROTOCOL_ERROR,
+    TOO_BIG,
+    UNSUPPORTED,
+    ClientWebSocket,
+    ServerWebSocket,
+    WebSocket,
+)
 
 
 def connected(*, is_binary: bool = False, max_bytes: int = 1 << 20) -> tuple[ClientWebSocket, ServerWebSocket]:
@@ -416,6 +425,86 @@ def test_our_framing_and_the_library_agree_about_any_stream(frames: list[bytes],
         outcomes.append((messages, server.is_open, None if server._has_failed else end))
     assert outcomes[0][:2] == outcomes[1][:2]
     assert None in (outcomes[0][2], outcomes[1][2]) or outcomes[0] == outcomes[1]  # of two faults either may be named
+
+
+def digest_of(message: bytes) -> str:
+    """Short enough to be shown when a test fails."""
+    return hashlib.sha256(message).hexdigest()
+
+
+class ClientOracle(ClientWebSocket):
+    """The same for what a server sends."""
+
+    def receive(self, data: bytes) -> list[bytes]:
+        return WebSocket.receive(self, data)
+
+
+FRAMES_OF_SERVERS = st.builds(
+    frame,
+    st.sampled_from([0, 1, 1, 1, 1, 3, 8, 9, 9, 10]),
+    st.binary(max_size=20) | st.binary(min_size=120, max_size=140) | st.just(b"x" * 66_000) | st.just(b"\x03\xe8"),
+    fin=st.sampled_from([True, True, True, False]),
+    masked=st.sampled_from([False] * 9 + [True]),
+    reserved=st.sampled_from([0] * 9 + [0x40]),
+)
+
+
+@given(frames=st.lists(FRAMES_OF_SERVERS, max_size=8), cut=st.sampled_from([1, 2, 7, 100, 5_000, 200_000]))
+def test_a_client_and_the_library_agree_about_any_stream(frames: list[bytes], cut: int) -> None:
+    outcomes = []
+    for kind in (ClientWebSocket, ClientOracle):
+        client = kind("ws://a.example/ws", is_binary=False, max_bytes=100_000)
+        server = ServerWebSocket()
+        server.receive(client.data_to_send())
+        server.accept()
+        stream = server.data_to_send() + b"".join(frames)
+        step = max(cut, len(stream) // 1_000)
+        client.data_to_send()
+        messages = [one for at in range(0, len(stream), step) for one in client.receive(stream[at : at + step])]
+        pongs = client.data_to_send() if client.is_open else b""
+        end = None if client._has_failed else client.close_code
+        outcomes.append(((*map(digest_of, messages),), client.is_open, bool(pongs), end))
+    assert outcomes[0][:3] == outcomes[1][:3]
+    assert None in (outcomes[0][3], outcomes[1][3]) or outcomes[0] == outcomes[1]  # of two faults either may be named
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+def test_pings_pongs_and_fragments_do_not_cost_what_the_library_takes_for_each(side: str) -> None:
+    """10,000 of them fit into one read, in which nobody else has a turn."""
+    client, server = connected()
+    ours = server if side == "server" else client
+    reads: list[bytes] = []
+    ours.protocol.receive_data = reads.append  # type: ignore[method-assign,assignment]
+    kinds = [(9, True), (10, True), (1, False), (9, True), (0, False), (0, True), (1, True)]
+    stream = b"".join(frame(opcode, b"x", fin=fin, masked=side == "server") for opcode, fin in kinds)
+    assert ours.receive(stream * 100) == [b"xxx", b"x"] * 100
+    assert reads == []
+    pongs = ours.data_to_send()
+    assert len(pongs) == (3 * 200 if side == "server" else 7)  # a client answers the last ping
+
+
+def test_a_message_that_has_begun_is_ended_while_the_connection_closes() -> None:
+    _, server = connected()
+    assert server.receive(frame(1, b"first,", fin=False) + frame(0, b" second,", fin=False)) == []
+    server.close()
+    assert server.receive(frame(9, b"?") + frame(0, b" third") + frame(1, b"next")) == [
+        b"first, second, third",
+        b"next",
+    ]
+    assert not server.is_broken
+
+
+def test_a_new_message_within_another_ends_the_connection() -> None:
+    _, server = connected()
+    assert server.receive(frame(1, b"a", fin=False) + frame(1, b"b")) == []
+    assert not server.is_open
+    assert struct.pack(">H", PROTOCOL_ERROR) in server.data_to_send()
+
+
+def test_fragments_together_may_not_be_longer_than_a_message() -> None:
+    _, server = connected(max_bytes=100)
+    assert server.receive(frame(1, b"x" * 60, fin=False) + frame(0, b"x" * 41)) == []
+    assert struct.pack(">H", TOO_BIG) in server.data_to_send()
 
 
 def test_a_frame_that_comes_byte_by_byte_is_one_message() -> None:
