@@ -60,7 +60,7 @@ def node_status(node: Node) -> dict[str, object]:
         },
         "expiries": node.expiries.status(),
         "profile": node.settings.compat.profile or "none",
-        "insecure": list(insecure_switches(node.settings)),
+        "insecure": list(insecure_switches(node.current.get())),
         "middleware": list(active_steps(node.current.get(), has_policies=node.gate.judges_own_bus)),
         "policy_revision": node.gate.policies.revision,
         "policies": node.policies.facts(),
@@ -94,7 +94,7 @@ def node_summary(node: Node) -> dict[str, object]:
         "restrictions": len(list(node.state.restrictions)),
         "alarms": [f"{one.alarm.word} {one.subject}".strip() for one in node.alarms.raised()],
         "problems": [*node.problems(), *(text for link in links if (text := link_problem(link)))],
-        "warnings": [*node.expiries.warnings(), *(f"insecure: {one}" for one in insecure_switches(node.settings))],
+        "warnings": [*node.expiries.warnings(), *(f"insecure: {one}" for one in insecure_switches(node.current.get()))],
     }
 
 

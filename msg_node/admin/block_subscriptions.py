@@ -49,16 +49,17 @@ class Subscription:
         """Who has blocked what it blocks."""
         return f"{_BY}{self.settings.author}"
 
-    def status(self) -> dict[str, object]:
+    def status(self, now: float) -> dict[str, object]:
         """What `/status` shows of it."""
         known = self.known
+        is_over = known is None or known.expires <= now
         return {
             "author": self.settings.author,
             "mode": self.settings.mode,
             "serial": known.serial if known else 0,
             "expires": known.expires if known else 0.0,
             "entries": len(known.entries) if known else 0,
-            "domains": list(self.matched[:_LOGGED]),
+            "domains": [] if is_over else list(self.matched[:_LOGGED]),
             "problem": self.problem,
         }
 
@@ -88,7 +89,7 @@ class BlockSubscriptions:
 
     def status(self) -> list[dict[str, object]]:
         """What `/status` shows."""
-        return [one.status() for one in self.lists]
+        return [one.status(self.clock()) for one in self.lists]
 
     async def run(self) -> None:
         """Ask for all lists, each in its interval, until cancelled; for others as soon as there are others."""

@@ -24,6 +24,7 @@ from msg_node.admin.policy_deployment import Policies, policies_of
 from msg_node.kernel.credentials import Credentials
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.settings.weakenings import insecure_switches
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import webhook_of
@@ -175,6 +176,9 @@ class Reloading:
             elif meaning.update_rule(before, link.domain) != meaning.update_rule(settings, link.domain):
                 self._take_other_version(link)
         parts.federation.open_lasting()
+        for switch in insecure_switches(settings):
+            if switch not in insecure_switches(before):
+                logger.warning("INSECURE by the settings: %s", switch)
         logger.info("the settings are in force: %d changes", len(setting_changes(before, settings)))
 
     def _renew(self, link: DomainLink) -> None:

@@ -60,6 +60,7 @@ _RELOADABLE: Final = re.compile(
 
 
 _DIGEST_SHOWN: Final = 8
+_PLACE: Final = re.compile(r"(https?://[^/?#]*/?).*", re.DOTALL)
 _BACKENDS: Final = "registry|qos|catalogue|global_registry|push|mqtt|alarms|discovery|identity"
 _TABLES: Final = "allocation|subscriptions|routing|twin|delivery|storage|cluster|compat|sessions"
 _REASONS: Final = (
@@ -116,7 +117,16 @@ def differences(before: Plain, after: Plain, defaults: Mapping[str, Plain], name
         return found
     if name in defaults and isinstance(before, list | tuple) and isinstance(after, list | tuple):
         return _entries(name, before, after, defaults)
-    return [SettingChange(name, _without_digests(before), _without_digests(after))]
+    return [SettingChange(name, _discreet(name, before), _discreet(name, after))]
+
+
+def _discreet(name: str, value: Plain) -> Plain:
+    """Leave out of a value what records are not to have: of the URL of a webhook the path, which often is a secret."""
+    if name == "alarms.webhook" and isinstance(value, dict):
+        return {**value, "url": _discreet("alarms.webhook.url", value["url"])}
+    if name == "alarms.webhook.url" and isinstance(value, str):
+        return _PLACE.sub(r"\1…", value)
+    return _without_digests(value)
 
 
 def _without_digests(value: Plain) -> Plain:

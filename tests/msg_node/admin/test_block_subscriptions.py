@@ -104,6 +104,9 @@ async def test_report_mode_shows_what_would_be_blocked_and_blocks_nothing(tmp_pa
         await rig.ask()
         assert rig.blocked == {}
         assert rig.status["domains"] == ["bad.example", "evil.example"]
+        rig.published.now += 3600
+        assert rig.status["domains"] == []
+        rig.published.now -= 3600
         assert (rig.status["mode"], rig.status["serial"], rig.status["problem"]) == ("report", 1, "")
         await rig.ask()
         [event] = rig.rig.events

@@ -139,3 +139,13 @@ def test_digests_of_tokens_are_shown_in_part(nested: bool) -> None:
 )
 def test_why_a_setting_waits_for_a_restart_is_said_by_what_was_made_with_it(name: str, word: str) -> None:
     assert word in reason_for_restart(name)
+
+
+def test_the_path_of_a_webhook_is_not_shown() -> None:
+    def hook(url: str) -> Settings:
+        return settings(alarms={"webhook": {"url": url}})
+
+    shown = str(changes(settings(), hook("https://chat.example/hooks/SECRET")))
+    shown += str(changes(hook("https://chat.example/hooks/SECRET"), hook("https://chat.example?SECRET")))
+    assert "https://chat.example/…" in shown
+    assert "SECRET" not in shown

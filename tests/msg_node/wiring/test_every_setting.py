@@ -26,6 +26,7 @@ from msg_node.admin.administration import Administration
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, is_reloadable, reason_for_restart
 from msg_node.node import Node
+from msg_node.node_status import node_status
 from msg_node.settings.model import Settings
 from msg_node.settings.reference import configuration_reference
 from msg_node.wiring import meaning
@@ -424,3 +425,13 @@ async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: R
     with pytest.raises(SettingsError, match=r"limits.max_hops: needs a restart, .*log.format: needs a restart"):
         await running.plan(settings_of(tmp_path, both))
     assert running.node.federation.max_links != 7
+
+
+async def test_switches_that_weaken_are_logged_and_shown_after_a_reload(
+    running: Running, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (
+        await running.plan(settings_of(tmp_path, {"alarms": {"webhook": {**WEBHOOK, "insecure_plaintext": True}}}))
+    ).apply()
+    assert any("INSECURE by the settings" in one and "alarms.webhook" in one for one in caplog.messages)
+    assert any("alarms.webhook" in one for one in node_status(running.node)["insecure"])  # type: ignore[attr-defined]
