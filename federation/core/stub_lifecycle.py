@@ -195,7 +195,6 @@ class StubLifecycle:
         self._recent.append(now)
         if self._is_probing or self._is_crashing_too_often(now):
             self._circuit_until = self._next_start = now + limits.CIRCUIT_OPEN_SECONDS
-            self._is_probing = False
             self._move(StubState.QUARANTINED, detail)
             return Restart(self._next_start, opens_circuit=True)
         self._in_a_row += 1

@@ -54,17 +54,16 @@ def clock_of(name: str) -> Callable[[float], int]:
         zone = ZoneInfo(name)
     except (OSError, ValueError, KeyError) as exc:
         raise SettingsError(f'there is no time zone "{name[:64]}" here; names are as "Europe/Berlin"') from exc
-    known = (-1, 0)
+    known: tuple[int, int] | None = None
 
     def offset(now: float) -> int:
         nonlocal known
-        slot, seconds = known
         at = int(now // _SLOT_SECONDS)
-        if at != slot:
+        if known is None or known[0] != at:
             shift = datetime.fromtimestamp(at * _SLOT_SECONDS, zone).utcoffset()
-            seconds = 0 if shift is None else int(shift.total_seconds())
-            known = at, seconds
-        return seconds
+            assert shift is not None  # a zone has one
+            known = at, int(shift.total_seconds())
+        return known[1]
 
     return offset
 

@@ -29,6 +29,7 @@ from msg_node.settings.policy import PolicySettings
 from policy.core.signed_bundle import PAYLOAD_TYPE, check_signature, sign_bundle
 from policy.files import digest_of_files
 from protofly.errors import Code, HostError, PeerError, SettingsError
+from protofly.limits import POLICY_SIGNATURE_BYTES
 from protofly.signatures import SigningKey, sign_envelope
 from tests.support.admin_rig import PEP_ADDRESS, AdminRig, admin_rig, ask_admin
 from tests.support.runtime_rig import DOMAIN, PATIENCE_SECONDS, Json
@@ -474,3 +475,10 @@ async def test_a_confirmation_by_the_same_person_that_another_node_let_pass_make
         await decided(lambda: len(at.node.proposals) == 0)
         nursery.cancel_scope.cancel()
         assert at.node.policy_store.groups() == {}
+
+
+@pytest.mark.parametrize(("length", "words"), [(0, "no signature"), (1, "at most")])
+def test_a_signature_is_read_up_to_its_bound_and_no_further(length: int, words: str) -> None:
+    raw = b"x" * (POLICY_SIGNATURE_BYTES + length)
+    with pytest.raises(PeerError, match=words, check=lambda error: error.code is Code.POLICY_UNSIGNED):
+        check_signature(raw, keys=SIGNED.keys, domain=DOMAIN, digest=DIGEST)

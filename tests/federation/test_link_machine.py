@@ -503,3 +503,16 @@ class Histories(stateful.RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+def test_a_successor_that_carries_a_stalled_link_makes_it_live() -> None:
+    link, old, new = machine(), Line(), Line(channel="stub")
+    link.handle(CarrierUp(old, "n"), 0.0)
+    link.handle(outbound(request(1)), 0.0)
+    link.queue.take_batch(9, 1 << 20, 0.0)
+    for now in (0.0, 3.0, 6.0):
+        link.handle(Tick(0.0), now)
+    assert link.state == "stalled"
+    link.handle(CarrierUp(new, "n"), 6.0)
+    assert Switched(new) in link.handle(TakeOver(old, new, is_now=True), 7.0)
+    assert (link.state, link.detail) == ("live", "")

@@ -11,6 +11,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from federation.core import moved_link
 from federation.core.moved_link import LinkParts, MovedLink, MovedMessage, parts_of
 from federation.domain_link import DomainLink
 from federation.link_moves import CALL_SECONDS, hand_over_link, keeps_link, put_in, take_over_link, taken_out, undo_link
@@ -255,3 +256,16 @@ def test_of_two_domains_that_call_each_other_only_the_lesser_one_keeps_its_link_
     assert not keeps_link(link, "a.example", "b" * 32, now=100.0 + CALL_SECONDS)
     link.stub.became("failed", now=101.0)
     assert not keeps_link(link, "a.example", "b" * 32, now=101.0)
+
+
+@pytest.mark.parametrize("part_bytes", [1, 1 << 20])
+def test_what_is_larger_than_a_part_makes_one_part_and_none_is_empty(
+    part_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(moved_link, "PART_BYTES", part_bytes)
+    heard = [(f"comm://b.example/{number}", "key", "source") for number in range(3)]
+    parts, reader = parts_of("b.example", MovedLink("s", 1, [], heard=heard)), LinkParts()
+    whole = [reader.take(part)[1] for part in parts][-1]
+    assert len(parts) == (3 if part_bytes == 1 else 1)
+    assert whole is not None
+    assert whole.heard == heard

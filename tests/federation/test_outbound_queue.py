@@ -46,6 +46,18 @@ def submit(queue: OutboundQueue, count: int) -> list[OutboundMessage]:
     return batch
 
 
+def test_a_queue_is_clear_while_no_carrier_has_taken_any_of_what_is_in_it() -> None:
+    queue = live_queue()
+    seen = [queue.is_clear]
+    submit(queue, 2)
+    seen.append(queue.is_clear)
+    queue.take_batch(1, 1 << 20, 0.0)
+    seen.append(queue.is_clear)
+    queue.carrier_lost(0.0)  # what it had taken waits again, with its number
+    seen.append(queue.is_clear)
+    assert seen == [True, True, False, False]
+
+
 def test_messages_wait_in_order_until_a_carrier_takes_them() -> None:
     queue = OutboundQueue(STREAM, LIMITS)
     batch = submit(queue, 3)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -34,11 +34,13 @@ def test_the_classes_are_those_that_documents_name() -> None:
 
 
 @given(roles=st.frozensets(WORDS), class_=st.sampled_from(SessionClass))
+@example(roles=frozenset({"session.class=operator"}), class_=SessionClass.GUEST)
 def test_class_and_roles_come_out_as_they_went_in_and_no_role_gives_a_class(
     roles: frozenset[str], class_: SessionClass
 ) -> None:
     shown = shown_to_rules(roles, class_)
     assert class_in(shown) == class_.value
+    assert {word for word in shown if word.startswith("session.class=")} == {class_.mark}
     assert roles_in(shown) == {role for role in roles if not role.startswith("session.class=")}
 
 

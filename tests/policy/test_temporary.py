@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from policy.core import temporary
 from policy.core.engine import Facts, Hook
 from policy.core.gate import Gate, PeerRule, Step
 from policy.core.rates import RateLimit
-from policy.core.temporary import TemporaryGate, make_gate, temporary_gate
+from policy.core.temporary import TemporaryGate, TemporaryGates, make_gate, temporary_gate
 from policy.core.text import PolicyText, load_policies
 from protofly.codec import build
 from protofly.errors import Code, SettingsError
@@ -148,3 +149,13 @@ def test_a_set_cannot_be_named_as_a_gate() -> None:
     text = 'id = "gate: x"\n[[rules]]\neffect = "deny"\n'
     with pytest.raises(SettingsError, match="gates for a time are named so"):
         load_policies([PolicyText("p.toml", text, "toml")])
+
+
+def test_many_domains_do_not_make_the_gates_for_a_time_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(temporary, "GATE_KNOWN_DOMAINS", 2)
+    gates = TemporaryGates([CLOSED])
+    sizes = []
+    for name in ("b", "c", "c", "d", "b"):
+        assert (gates.find(asked(to=f"hyperty://{name}.example/h")) is CLOSED) is (name == "b")
+        sizes.append(len(gates._found))
+    assert sizes == [1, 2, 2, 1, 2]

@@ -31,7 +31,13 @@ def test_an_answer_is_the_final_one_to_our_question_whatever_it_says() -> None:
     assert answer_to(ASKED, answer(code=200)) == RoundTrip(200, "", is_ours=False)
     assert answer_to(ASKED, answer(code=403, reason="policy")) == RoundTrip(403, "policy", is_ours=False)
     assert answer_to(ASKED, answer(code="what")) == RoundTrip(0, "", is_ours=False)
-    for other in (answer(code=100), answer(id_="1"), answer(to="runtime://a.example/ana"), answer(type_="read")):
+    for other in (
+        answer(code=100),
+        answer(code=199),
+        answer(id_="1"),
+        answer(to="runtime://a.example/ana"),
+        answer(type_="read"),
+    ):
         assert answer_to(ASKED, other) is None
 
 
