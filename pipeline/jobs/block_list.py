@@ -16,7 +16,7 @@ from pipeline.core.utc_days import moment
 from pipeline.jobs.result import JobResult
 from pipeline.lake import durable
 from pipeline.lake.lake_files import LakeFiles
-from pipeline.schemas import ALERT
+from pipeline.schemas import ALERT, NODE_OWNER
 from protofly.block_list import ENTRIES_MAX, VALID_SECONDS_MAX, BlockedDomain, BlockList, sign_block_list
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
@@ -55,15 +55,18 @@ def run(lake: LakeFiles, rule: Listed = Listed(), *, author: str, key: SigningKe
         rule: Who is on it.
         author: Our domain; only alerts by its own records count.
         key: An Ed25519 key whose public half subscribers have.
-        out: The file, replaced as a whole; any web server may serve it.
+        out: The file, replaced as a whole. Everybody may read it, so any web server can serve it.
 
     Raises:
-        SettingsError: Valid for too long, or not at all.
+        SettingsError: Valid for too long, or not at all; or the lake has records of other domains only.
         LakeError: The lake cannot be read.
         OSError: The file cannot be written.
     """
     if not 0 < rule.hours <= VALID_SECONDS_MAX / 3600:
         raise SettingsError(f"--hours is more than 0 and at most {VALID_SECONDS_MAX / 3600:.0f}")
+    owners = sorted({row["our_domain"] for row in lake.read_small(NODE_OWNER, ("our_domain",)).to_pylist()})
+    if owners and author not in owners:
+        raise SettingsError(f"{author} has no records in this lake, which has those of {', '.join(owners)}")
     result = JobResult(APP, versions={ALERT.name: lake.version(ALERT)})
     now = time.time()
     since_us = int(now * 1e6) - rule.days * _DAY_US
@@ -79,7 +82,7 @@ def run(lake: LakeFiles, rule: Listed = Listed(), *, author: str, key: SigningKe
     block_list = BlockList(
         author=author, serial=int(now * 1e6), issued=now, expires=now + rule.hours * 3600, entries=entries
     )
-    durable.replace(out, sign_block_list(block_list, key))
+    durable.replace(out, sign_block_list(block_list, key), is_public=True)
     result.outcome = f"{len(entries):,} domains, valid until {moment(int(block_list.expires * 1e6))}"
     result.warnings += [f"{one.domain}: {one.reason}" for one in entries]
     result.details = {
@@ -91,4 +94,7 @@ def run(lake: LakeFiles, rule: Listed = Listed(), *, author: str, key: SigningKe
 
 
 def _reason(counts: Counter[str], days: int) -> str:
-    return ", ".join(f"{pattern} in {count} hours" for pattern, count in sorted(counts.items())) + f" of {days} days"
+    return (
+        ", ".join(f"{pattern} in {count} hour{'s' * (count > 1)}" for pattern, count in sorted(counts.items()))
+        + f" of {days} days"
+    )

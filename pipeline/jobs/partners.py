@@ -106,7 +106,7 @@ def run(lake: Lake, what: Exchanging) -> JobResult:
         known[partner.domain] = {"waiting": one.waiting, "reconciled": one.reconciled}
     done = sum(len(one["reconciled"]) for one in known.values())
     waiting = sum(one["waiting"] for one in known.values())
-    result.outcome = f"{len(known):,} partners, {done:,} days reconciled, {waiting:,} files wait"
+    result.outcome = f"partners {len(known):,}, days reconciled {done:,}, files that wait {waiting:,}"
     return result
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 FILE_MODE = 0o640
+PUBLIC_MODE = 0o644
 
 
 def sync_file(path: Path) -> None:
@@ -32,9 +33,18 @@ def publish_once(path: Path, content: bytes) -> bool:
     return True
 
 
-def replace(path: Path, content: bytes) -> None:
-    """Write a file so that readers see the old one or the new one. Raises OSError."""
-    _write_beside(path, content).rename(path)
+def replace(path: Path, content: bytes, *, is_public: bool = False) -> None:
+    """Write a file so that readers see the old one or the new one. Raises OSError.
+
+    Args:
+        path: The file.
+        content: All of it.
+        is_public: Every user of this machine may read it, whatever the umask says: it is there for others.
+    """
+    temporary = _write_beside(path, content)
+    if is_public:
+        temporary.chmod(PUBLIC_MODE)
+    temporary.rename(path)
     sync_folder(path.parent)
 
 

@@ -31,6 +31,8 @@ from pipeline.serving.settings import Alerts, login_of
 TIMEOUT_S: Final = 10.0
 MOST: Final = 200
 """So many alerts go into one request; more go with the next ones."""
+OPEN_S: Final = 3600.0
+"""So long an alert is open at an Alertmanager, which would close it after minutes. Who goes on causes another one."""
 _RANK: Final = {"warning": 0, "severe": 1}
 
 
@@ -51,7 +53,11 @@ class Sink:
         url, body = self.url, {"alerts": [plain(alert) for alert in alerts]}
         content: Any = body
         if self.is_alertmanager:
-            url, content = f"{self.url.rstrip('/')}/api/v2/alerts", [labelled(alert) for alert in alerts]
+            open_until = time.time() + OPEN_S
+            url, content = (
+                f"{self.url.rstrip('/')}/api/v2/alerts",
+                [labelled(alert, open_until) for alert in alerts],
+            )
         with httpx.Client(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False) as client:
             answer = client.post(url, content=json.dumps(content), headers={"content-type": "application/json"})
         if not answer.is_success:
@@ -80,7 +86,7 @@ def plain(alert: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def labelled(alert: Mapping[str, Any]) -> dict[str, Any]:
+def labelled(alert: Mapping[str, Any], open_until: float) -> dict[str, Any]:
     """An alert as Alertmanager takes it: labels say which one it is, annotations are for people."""
     labels = {name: str(alert[name] or "") for name in ("our_domain", "peer_domain", "pattern", "subject", "severity")}
     start = _moment(alert["hour_us"])
@@ -93,6 +99,7 @@ def labelled(alert: Mapping[str, Any]) -> dict[str, Any]:
             "proposed_policy": alert["proposed_policy"] or "",
         },
         "startsAt": start,
+        "endsAt": _moment(int(open_until * 1e6)),
     }
 
 
@@ -120,7 +127,7 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
     version = max(lake.version(ALERT_SENT), 0)
     sent = [row for row in lake.read_small(ALERT_SENT).to_pylist() if row["alert"] in current]
     known = {(row["alert"], row["sink"]) for row in sent}
-    count = 0
+    count, accepted = 0, set[str]()
     for sink in sinks:
         news = [name for name in current if (name, sink.url) not in known][:MOST]
         if not news:
@@ -134,11 +141,12 @@ def send_new(lake: Lake, sinks: Sequence[Sink | Mailbox], *, least: str, since_u
         now_us = time.time_ns() // 1000
         sent += [{"alert": name, "sink": sink.url, "sent_us": now_us} for name in news]
         count += len(news)
+        accepted.update(news)
     if count:
         rows = pa.Table.from_pylist(sent, to_arrow_schema(ALERT_SENT.schema))
         done = lake.commit(rows, ALERT_SENT, Change("overwrite", base_version=version))
         result.wrote(ALERT_SENT.name, count, done.version)
-    result.outcome = f"{count:,} alerts sent"
+    result.outcome = f"{len(accepted):,} sent, {count:,} times in all"
     return result
 
 

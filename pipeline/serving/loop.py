@@ -42,6 +42,7 @@ MEASURE_S: Final = 15.0
 STAND_BY_S: Final = 5.0
 LONG_S: Final = 3600.0
 """A job that takes longer than this makes the process unhealthy."""
+FAILURES_TEXT: Final = "How often a job has failed."
 FAILURES: Final = 3
 """So does a job that fails so often in a row."""
 NEWS_S: Final = 2 * 86_400
@@ -170,6 +171,12 @@ class Rounds:
     metrics: Metrics
     health: Health
     _measured: float = -MEASURE_S
+    _warned: dict[str, list[str]] = field(default_factory=dict)
+    """What each job has warned of the last time: the same again is no news."""
+
+    def __post_init__(self) -> None:
+        for name in self.jobs:  # a counter that begins at its first failure hides that one from `increase`
+            self.metrics.count("job_failures", FAILURES_TEXT, 0, job=name)
 
     def run(self, is_over: Event) -> None:
         """Go round until it is over. Raises whatever is no failure of the lake."""
@@ -198,8 +205,8 @@ class Rounds:
                 _log.info("%s: %s", name, result.outcome or ", ".join(f"{k} {v:,}" for k, v in result.rows.items()))
                 for follower in _NEXT.get(name, ()):
                     self.schedule.hasten(follower, time.monotonic())
-            for warning in result.warnings if result.rows else ():
-                _log.warning("%s: %s", name, warning)
+            if result.rows:
+                self._warn(name, result.warnings)
             self.metrics.set("job_success_time", time.time(), "When a job last ended well, Unix time.", job=name)
             self.metrics.count("job_rows", "Rows that a job has written.", sum(result.rows.values()), job=name)
             if is_incomplete:
@@ -211,11 +218,19 @@ class Rounds:
         seconds = time.monotonic() - begun
         self.metrics.set("job_seconds", seconds, "How long a job took the last time.", job=name)
 
+    def _warn(self, name: str, warnings: list[str]) -> None:
+        """Log what a job warns of, unless it has done so the last time."""
+        last = self._warned.get(name, ())
+        self._warned[name] = list(warnings)
+        for warning in warnings:
+            if warning not in last:
+                _log.warning("%s: %s", name, warning)
+
     def _failed(self, name: str, why: str) -> None:
         _log.error("%s failed: %s", name, why)
         count, _ = self.health.failures.get(name, (0, ""))
         self.health.failures[name] = count + 1, why
-        self.metrics.count("job_failures", "How often a job has failed.", job=name)
+        self.metrics.count("job_failures", FAILURES_TEXT, job=name)
         self.schedule.done(name, time.monotonic(), is_failed=True)
 
     def _measure(self) -> None:
@@ -253,6 +268,7 @@ def serve(
             metrics.set("leader", float(is_leader), "1 while this process holds the lease.")
             if is_leader:
                 is_standing_by = False
+                _log.info("this process works: it holds the lease")
                 _lead(lease, Rounds(lake, by_job, Schedule(periods(settings), time.monotonic()), metrics, health), stop)
                 continue
             if not is_standing_by:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import Any, cast
@@ -15,7 +16,7 @@ from typer.testing import CliRunner
 from pipeline.cli.program import app
 from pipeline.jobs import block_list
 from pipeline.lake.tables import Lake
-from pipeline.schemas import ALERT
+from pipeline.schemas import ALERT, NODE_OWNER
 from protofly.block_list import read_block_list
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey
@@ -58,13 +59,30 @@ def test_domains_with_enough_severe_alerts_of_their_own_are_on_the_list(lake: La
     result = block_list.run(lake, author="a.example", key=KEY, out=out, rule=block_list.Listed(hours=2))
     found = read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=time.time())
     assert [(one.domain, one.reason) for one in found.entries] == [
-        ("evil.example", "flood in 3 hours, spoofing in 1 hours of 7 days")
+        ("evil.example", "flood in 3 hours, spoofing in 1 hour of 7 days")
     ]
     assert found.expires == pytest.approx(time.time() + 7200, abs=60)
     assert result.details["entries"][0]["domain"] == "evil.example"
     block_list.run(lake, author="a.example", key=KEY, out=out)
     again = read_block_list(out.read_bytes(), author="a.example", keys=[KEY.record()], now=time.time())
     assert again.serial > found.serial
+
+
+def test_everybody_on_the_machine_may_read_the_list_whatever_the_umask(lake: Lake, tmp_path: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        block_list.run(lake, author="a.example", key=KEY, out=tmp_path / "list.json")
+    finally:
+        os.umask(before)
+    assert (tmp_path / "list.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_no_list_is_signed_for_a_domain_without_records_in_the_lake(lake: Lake, tmp_path: Path) -> None:
+    owner = {"our_domain": "a.example", "node": "mn-1.a.example"}
+    lake.commit(pa.Table.from_pylist([owner], to_arrow_schema(NODE_OWNER.schema)), NODE_OWNER)
+    with pytest.raises(SettingsError, match=r"A\.example has no records in this lake, which has those of a\.example$"):
+        block_list.run(lake, author="A.example", key=KEY, out=tmp_path / "list.json")
+    assert not (tmp_path / "list.json").exists()
 
 
 def test_a_list_of_nobody_is_published_too(lake: Lake, tmp_path: Path) -> None:

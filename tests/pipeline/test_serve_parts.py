@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from threading import Event
 from typing import Any, cast
 
 import httpx
@@ -11,11 +15,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.jobs.result import ExitCode
+from pipeline.core.schedule import Schedule
+from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ALERT, RECON_PAIR, STATEMENT_DAILY
-from pipeline.serving.alert_sinks import send_new, sinks_of
+from pipeline.serving.alert_sinks import OPEN_S, send_new, sinks_of
 from pipeline.serving.lease import MARGIN_S, Lease
+from pipeline.serving.loop import Health, Rounds
 from pipeline.serving.metrics import Metrics, MetricsServer, measure
 from pipeline.serving.settings import Alerts, periods, read_settings, store_environment
 from protofly.errors import SettingsError
@@ -179,6 +185,9 @@ def test_each_alert_goes_to_each_receiver_once_and_again_when_it_has_become_seve
     assert path == "/api/v2/alerts"
     assert body[0]["labels"]["alertname"] == "TrapezoidAbuse"
     assert (body[0]["startsAt"], body[0]["annotations"]["description"]) == ("2026-03-02T00:00:00Z", "Many.")
+    open_s = datetime.fromisoformat(body[0]["endsAt"]).timestamp() - time.time()
+    assert OPEN_S - 60 < open_s <= OPEN_S, "without an end an Alertmanager takes it for over after minutes"
+    assert first.outcome == "2 sent, 4 times in all"
 
 
 def test_what_a_receiver_did_not_accept_is_sent_again_and_nobody_else_waits_for_it(lake: Lake) -> None:
@@ -198,6 +207,38 @@ def test_old_and_slight_alerts_are_not_sent(lake: Lake) -> None:
         send_new(lake, sinks_of(Alerts(webhook=(hook,))), least="severe", since_us=MONDAY_US)
     [(_, body)] = posted
     assert [one["subject"] for one in body["alerts"]] == [alert(3)["subject"]]
+
+
+# Rounds.
+
+
+def round_of(lake: Lake, jobs: dict[str, Callable[[], JobResult]], metrics: Metrics, rounds: int) -> None:
+    """Run all jobs so many times."""
+    stop = Event()
+    left = [rounds]
+
+    def last() -> JobResult:
+        left[0] -= 1
+        if not left[0]:
+            stop.set()
+        return JobResult("last")
+
+    jobs["last"] = last
+    Rounds(lake, jobs, Schedule(dict.fromkeys(jobs, 0.0), 0.0), metrics, Health()).run(stop)
+
+
+def test_what_a_job_warned_of_the_last_time_is_not_logged_again(lake: Lake, caplog: pytest.LogCaptureFixture) -> None:
+    said = iter([["1 flood"], ["1 flood"], ["1 flood", "1 scan"], [], ["1 flood"]])
+    jobs = {"abuse": lambda: JobResult("abuse", rows={"alert": 1}, warnings=next(said))}
+    with caplog.at_level("WARNING", "pipeline.serving.loop"):
+        round_of(lake, jobs, Metrics(), 5)
+    assert caplog.messages == ["abuse: 1 flood", "abuse: 1 scan", "abuse: 1 flood"]
+
+
+def test_failures_of_each_job_are_counted_from_zero_on(lake: Lake) -> None:
+    metrics = Metrics()
+    Rounds(lake, {"ingest": lambda: JobResult("ingest")}, Schedule({}, 0.0), metrics, Health())
+    assert metrics.registry.get_sample_value("trapezoid_pipeline_job_failures_total", {"job": "ingest"}) == 0.0
 
 
 # Metrics and health.
