@@ -126,6 +126,13 @@ class IdentitySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Meta(description="Domains whose requests and events need a valid assertion, else 401; `*` is any."),
     ] = ()
     provider: Annotated[tuple[ProviderSettings, ...], Meta(description="Identity providers that we believe.")] = ()
+    registered_users: Annotated[
+        Literal["any", "proved"],
+        Meta(
+            description="Whom our runtimes register in the domain registry: `any` user that they name, or the `proved` "
+            "one only, by a log-in or an assertion. Operators register anybody."
+        ),
+    ] = "any"
     tokens: TokenSettings | None = None
     passwords: PasswordSettings | None = None
 
@@ -137,6 +144,11 @@ def identity_problems(identity: IdentitySettings) -> Iterator[Problem]:
             yield ("identity", "demand"), f"{domain!r} is not a domain"
     if identity.demand and not identity.provider:
         yield ("identity", "demand"), "needs a [[identity.provider]], or nothing ever passes"
+    if identity.registered_users == "proved" and not identity.provider and identity.passwords is None:
+        yield (
+            ("identity", "registered_users"),
+            "needs a [[identity.provider]] or [identity.passwords], or nobody can prove who they are",
+        )
     if identity.tokens is not None and not identity.provider and identity.passwords is None:
         yield ("identity", "tokens"), "needs a [[identity.provider]] or [identity.passwords], or nobody can ever log in"
     if identity.passwords is not None and identity.tokens is None:

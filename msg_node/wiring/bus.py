@@ -8,6 +8,7 @@ from functools import partial
 from typing import NamedTuple
 
 from federation.decision_records import DecisionRecords
+from federation.link_context import UNIDENTIFIED
 from msg_node.admin.core.admin_service import admin_service
 from msg_node.admin.core.pep_service import pep_service
 from msg_node.bus.announcements import Announcements
@@ -20,8 +21,9 @@ from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.bus.taps import Taps
 from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
-from msg_node.kernel.service import Service
+from msg_node.kernel.service import Service, ServiceRequest
 from msg_node.node_state import NodeState
+from msg_node.registries.core.proved_users import ProvedUsers
 from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.registries.core.twin_service import TwinService
@@ -35,6 +37,7 @@ from msg_node.wiring.backends import Backends
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.nodes import ClusterNode
 from msg_node.wiring.session_steps import LocalGate, Onlooker, SessionSteps
+from protofly.address import domain_of
 
 
 class BuiltBus(NamedTuple):
@@ -99,6 +102,7 @@ def build_bus(
     services = _build_services(foundation, decisions, backends, inventory, permit_guest, answered_anywhere)
     if of_nodes is not None and backends.documents is not None:
         of_nodes.guard(services, steps.gate)
+    _prove_users(services, foundation, backends)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
@@ -145,6 +149,26 @@ class ServicesOfNodes:
         bus.inquiries.connect(OBJECTS_OF_NODES, self.policies.ask)
         bus.inquiries.connect(DELIVERY_OF_NODES, self._delivery.ask)
         self._delivery.effects = bus.effects
+
+
+def _prove_users(services: Services, foundation: Foundation, backends: Backends) -> None:
+    """Have registrations of users judged before any registry sees them, where the settings in force want it."""
+
+    def prove(request: ServiceRequest) -> str:
+        identify = backends.identify
+        message = request.message
+        who = UNIDENTIFIED if identify is None else identify(message, domain_of(message.from_), request.now)
+        return who.user if who.is_verified else ""
+
+    state = foundation.state
+    proved = ProvedUsers(
+        state.registry,
+        state.domains,
+        is_wanted=lambda: foundation.current.get().identity.registered_users == "proved",
+        prove=prove,
+    )
+    for domain in state.domains:
+        services.guard(f"domain://registry.{domain}", proved.over)
 
 
 def _build_services(

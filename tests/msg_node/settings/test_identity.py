@@ -54,6 +54,7 @@ def written(folder: Path, text: str) -> Path:
         ('[identity]\ndemand = ["b.example"]', "nothing ever passes"),
         ('[identity]\ndemand = ["B"]\n' + PROVIDER, "is not a domain"),
         (TOKENS, "nobody can ever log in"),
+        ('[identity]\nregistered_users = "proved"', "nobody can prove who they are"),
         (PROVIDER + TOKENS + "seconds = 86401", "seconds"),
         (PROVIDER + TOKENS + "login_seconds = 59", "login_seconds"),
         (PROVIDER + "[identity.tokens]\nseconds = 60", "keys_dir"),
