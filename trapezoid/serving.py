@@ -140,6 +140,7 @@ def _reserved(named: str, host: str, port: int) -> Iterator[int]:
 
 def _run_processes(settings: Settings, config: Path, count: int) -> int:
     """Run the node as several processes; returns the worst exit code."""
+    from msg_node.process_tuning import settle_memory
     from msg_node.running import running_alone
     from trapezoid.process_environment import PROCESSES, Ports, bus_folder, environment_of, prepare_folders
     from trapezoid.process_supervisor import ChildCommand, ProcessSupervisor, serve_command
@@ -149,6 +150,7 @@ def _run_processes(settings: Settings, config: Path, count: int) -> int:
         each = [{"process": number, "node": one["node"], "pid": one["pid"]} for number, one in sorted(facts.items())]
         print_ready({**first, "pid": os.getpid(), "processes": each})
 
+    settle_memory()
     prepare_folders(settings, count)
     folder = settings.node.data_dir / PROCESSES
     with contextlib.ExitStack() as stack:
