@@ -15,6 +15,8 @@ from typing import Any
 import pytest
 import typer.main
 
+from interop.lab.matrix import load_matrix
+from interop.lab.scene_file import load_scene
 from msg_node.settings.load import load_settings
 from policy.files import read_policies
 from protofly.errors import Code
@@ -212,6 +214,16 @@ def test_settings_of_the_readme_can_be_loaded(tmp_path: Path) -> None:
     settings = load_settings(tmp_path / "node.toml")
     assert [peer.domain for peer in settings.peer] == ["b.example"]
     assert len(read_policies(settings.policy.files).sets) == 1
+
+
+def test_scenes_and_the_matrix_of_the_laboratory_page_can_run(tmp_path: Path) -> None:
+    scene, other, matrix = blocks(DOCS / "lab.md", "toml")
+    (tmp_path / "b.policy.toml").touch()
+    for text in (scene, scene + other):
+        (tmp_path / "scene.toml").write_text(text, encoding="utf-8")
+        assert load_scene(tmp_path / "scene.toml").fault[0].after is not None
+    (tmp_path / "matrix.toml").write_text(matrix, encoding="utf-8")
+    assert not [cell.problem for cell in load_matrix(str(tmp_path / "matrix.toml"))[1] if cell.problem]
 
 
 def test_settings_of_the_installation_page_can_be_loaded(tmp_path: Path) -> None:

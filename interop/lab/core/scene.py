@@ -339,9 +339,6 @@ def _named_runtimes(scene: LabScene) -> Iterator[tuple[KeyPath, str]]:
         yield ("load", index, "from"), load.from_
         yield ("load", index, "to"), load.to
     yield from ((("action", index, "runtime"), one.runtime) for index, one in enumerate(scene.action))
-    for index, fault in enumerate(scene.fault):
-        if fault.after is not None:
-            yield ("fault", index, "after"), fault.after.runtime
 
 
 def _twice(what: str, names: list[str]) -> Iterator[Problem]:
@@ -401,18 +398,23 @@ def _load_problems(scene: LabScene) -> Iterator[Problem]:
 
 
 def _after_problems(scene: LabScene) -> Iterator[Problem]:
-    """A fault after more messages than a runtime can hear never begins."""
+    """A fault after messages that its runtime cannot hear never begins; with a `count`, one of several is named."""
+    known = {one.name for one in scene.runtime}
     for index, fault in enumerate(scene.fault):
         if fault.after is None:
             continue
+        name, place = fault.after.runtime, ("fault", index, "after")
         heard = sum(
             len(scene.names_of(load.from_)) * load.per_second * load.seconds
             for load in scene.load
-            if load.to == fault.after.runtime
+            if name in scene.names_of(load.to)
         )
-        if heard < fault.after.messages:
-            text = f"never begins: {fault.after.runtime} hears {heard:,.0f} messages, not {fault.after.messages:,}"
-            yield Problem(("fault", index, "after"), f"fault {fault.title}: {text}")
+        if name not in scene.runtimes:
+            one_of = f"; name one of its runtimes, {name}-1 for example" if name in known else ""
+            yield Problem(place, f"fault {fault.title}: there is no runtime {name}{one_of}")
+        elif heard < fault.after.messages:
+            text = f"never begins: {name} hears {heard:,.0f} messages, not {fault.after.messages:,}"
+            yield Problem(place, f"fault {fault.title}: {text}")
 
 
 def _action_problems(scene: LabScene) -> Iterator[Problem]:

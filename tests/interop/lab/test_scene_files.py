@@ -217,6 +217,12 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
         ('to = "bruno" }', 'to = "bruno", bytes = "3" }', "load[0].bytes: Expected a whole number, got a text"),
         ('"kill", domain = "b.example"', '"kill", domain = "b.example", milliseconds = 9', "is for delay, reorder"),
         (", at = 1 }", ', after = { runtime = "bruno", messages = 101 } }', "never begins: bruno hears 100 messages"),
+        (", at = 1 }", ', after = { runtime = "carla", messages = 1 } }', "there is no runtime carla"),
+        (
+            ", at = 1 }",
+            ', after = { runtime = "anna", messages = 1 } }',
+            "name one of its runtimes, anna-1 for example",
+        ),
         (
             'title = "t"',
             'title = "t"\npromise = { tests = ["neighbours"] }',
@@ -299,9 +305,12 @@ def test_policies_are_found_beside_their_scene(tmp_path: Path) -> None:
     assert [one.policy for one in load_scene(file).domain] == ["", str(tmp_path / "b.toml")]
 
 
-def test_as_many_messages_as_a_runtime_hears_may_be_waited_for(tmp_path: Path) -> None:
+@pytest.mark.parametrize("who", ["anna-2", "bruno"])
+def test_as_many_messages_as_a_runtime_hears_may_be_waited_for(tmp_path: Path, who: str) -> None:
     file = tmp_path / "scene.toml"
-    file.write_text(GOOD.replace(", at = 1 }", ', after = { runtime = "bruno", messages = 100 } }'))
+    there_and_back = '[{ from = "anna", to = "bruno" }, { from = "bruno", to = "anna", per_second = 20 }]'
+    text = GOOD.replace('[{ from = "anna", to = "bruno" }]', there_and_back)
+    file.write_text(text.replace(", at = 1 }", f', after = {{ runtime = "{who}", messages = 100 }} }}'))
     assert load_scene(file).fault[0].after is not None
 
 
