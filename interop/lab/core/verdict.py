@@ -18,7 +18,7 @@ nothing has shown nothing.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -37,6 +37,7 @@ RETURN_SECONDS: Final = 5.0
 """How long after a node is ready again its runtimes may still be away."""
 EARLY_SECONDS: Final = 3.0
 """No node gives a request up earlier than this: one that does has a clock that jumps."""
+_REFUSED_FROM: Final = 300
 _GIVEN_UP: Final = 504
 EVIDENCE_SHOWN: Final = 20
 _SHOWN_DIGITS: Final = 12
@@ -100,7 +101,7 @@ def judge(seen: Seen, bars: Bars, operations: Sequence[Operation] = ()) -> list[
         "once": lambda: (list(case.once()), ""),
         "order": lambda: (list(case.order()), ""),
         "kept": lambda: (list(case.kept()), ""),
-        "answered": lambda: (list(case.answered()), ""),
+        "answered": lambda: (list(case.answered()), _refusals(seen)),
         "genuine": lambda: (list(case.genuine()), _shown_as_genuine(seen)),
         "recovery": lambda: _recovery(case, bars.recovery_seconds),
         "neighbours": lambda: _neighbours(case, bars.neighbours_p99_ms),
@@ -361,6 +362,12 @@ def _recovery(case: _Case, bar_seconds: float) -> tuple[list[Finding], str]:
     findings += [Evidence(what=f"{one.title}: {one.problem}") for one in case.seen.faults if one.problem]
     times = [one.seconds for one in found if one.seconds is not None]
     return findings, f"longest {max(times):.2f} s" if times else ""
+
+
+def _refusals(seen: Seen) -> str:
+    """What was answered in place of 2xx, and how often: such requests need not arrive."""
+    codes = Counter(f"{one.code} {one.reason}".rstrip() for one in seen.answered if one.code >= _REFUSED_FROM)
+    return ", ".join(f"{count:,} with {code}" for code, count in sorted(codes.items()))
 
 
 def _neighbours(case: _Case, bar_ms: float) -> tuple[list[Finding], str]:

@@ -246,6 +246,13 @@ def test_false_documents_that_are_met_at_the_last_moment_were_met() -> None:
     assert of(seen([], [], lures=lures, faults=[span("forged-documents", 1, 2)]), "genuine").state is State.KEPT
 
 
+def test_requests_that_were_refused_are_counted_by_their_answer() -> None:
+    key = ("anna", "bruno", 1)
+    ends = [Answered(key=key, at=2, code=code, reason=why) for code, why in ((503, "busy"), (200, ""), (503, "busy"))]
+    refused = of(seen([sent(1, kind="request")], [], answered=[*ends, *answers((9, 404), (9, 0))]), "answered")
+    assert refused.figure == "1 with 404, 2 with 503 busy"
+
+
 def test_what_was_not_shown_is_not_among_the_figures() -> None:
     assert of(seen([sent(1)], [arrived(1)], forged=3), "genuine").figure == "3 forged"
 
