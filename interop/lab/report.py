@@ -60,6 +60,8 @@ def print_report(report: LabReport, console: Console) -> None:
         times = [one for one in report.recoveries if one.fault == fault.title]
         longest = max((math.inf if one.seconds is None else one.seconds for one in times), default=None)
         after = "not judged" if longest is None else f"traffic again after {longest:.2f} s"
+        if longest == math.inf:
+            after = "no traffic since then"
         what = fault.problem or f"{fault.began:6.2f}–{fault.ended:.2f} s, {after}"
         console.print(Text(f"fault {fault.title}: {escaped(what)}", style="dim"), soft_wrap=True)
     seen = report.seen

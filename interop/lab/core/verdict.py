@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from itertools import product
@@ -37,6 +37,18 @@ RETURN_SECONDS: Final = 5.0
 """How long after a node is ready again its runtimes may still be away."""
 EARLY_SECONDS: Final = 3.0
 """No node gives a request up earlier than this: one that does has a clock that jumps."""
+_UNTESTED: Final[Mapping[PromiseName, str]] = {
+    "once": "no message of a load arrived",
+    "order": "no message of a load arrived",
+    "kept": "no event was sent, and no request answered 2xx",
+    "answered": "no request was sent",
+    "genuine": "nothing arrived, and nobody forged",
+    "recovery": "no pair that a fault hit sent after its end, or a later fault hit it first",
+    "neighbours": "no pair that no fault hits sent while one lasted",
+    "history": "no operation was done",
+    "stubs": "nothing was released, or no node ran a stub of that domain",
+}
+"""Why there was no case for or against a promise."""
 _REFUSED_FROM: Final = 300
 _GIVEN_UP: Final = 504
 EVIDENCE_SHOWN: Final = 20
@@ -121,7 +133,7 @@ def _judged(name: PromiseName, findings: list[Finding], figure: str) -> Judged:
         broken=len(against),
         excused=sum(one is EXCUSED for one in findings),
         evidence=tuple(against[:EVIDENCE_SHOWN]),
-        figure=figure,
+        figure=figure if findings else _UNTESTED[name],
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from interop.lab.core.operations import Operation
-from interop.lab.core.scene import Bars, Fault, PromiseName
+from interop.lab.core.scene import PROMISES, Bars, Fault, PromiseName
 from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Lure, Passage, Release, Running, Seen, Sent
 from interop.lab.core.verdict import Judged, State, judge
 
@@ -244,6 +244,13 @@ def test_a_request_that_was_answered_and_not_received_is_broken_even_around_a_ki
 def test_false_documents_that_are_met_at_the_last_moment_were_met() -> None:
     lures = [Lure(reader="a.example", what="documents", at=2)]
     assert of(seen([], [], lures=lures, faults=[span("forged-documents", 1, 2)]), "genuine").state is State.KEPT
+
+
+def test_a_promise_that_nothing_tested_says_why() -> None:
+    judged = {name: of(seen([], []), name) for name in PROMISES}
+    assert {one.state for one in judged.values()} == {State.NOT_TESTED}
+    assert judged["recovery"].figure == "no pair that a fault hit sent after its end, or a later fault hit it first"
+    assert all(one.figure for one in judged.values())
 
 
 def test_requests_that_were_refused_are_counted_by_their_answer() -> None:
