@@ -110,7 +110,8 @@ class RuntimeClient:
         self._last_id = 0
         self.abandoned: set[int] = set()
         """Ids of requests that ended without an answer; theirs may still come, after the session is open again."""
-        self._closed = trio.Event()
+        self.closed = trio.Event()
+        """Set once the connection has ended, or is let go."""
 
     @property
     def session_address(self) -> str:
@@ -129,7 +130,7 @@ class RuntimeClient:
             TransportError: CONNECT_FAILED when no WebSocket can be made.
             UnexpectedAnswerError: when the node refuses the session.
         """
-        self._closed = trio.Event()
+        self.closed = trio.Event()
         stream = await self._dial()
         try:
             async with trio.open_nursery() as nursery:
@@ -137,7 +138,7 @@ class RuntimeClient:
                 self._connection = connection
                 nursery.start_soon(self._read, connection)
                 task_status.started(await (self._re_open() if self.token else self._open()))
-                await self._closed.wait()
+                await self.closed.wait()
                 with trio.move_on_after(CLOSE_SECONDS):
                     await connection.aclose()
                 nursery.cancel_scope.cancel()
@@ -178,7 +179,7 @@ class RuntimeClient:
                 text = await connection.get_message()
                 self._take(text, time.monotonic_ns())
         except ConnectionClosed:
-            self._closed.set()
+            self.closed.set()
             for transaction in self._transactions.values():
                 transaction.done.set()
 
@@ -284,13 +285,13 @@ class RuntimeClient:
         """End the session; True when the node closed the connection within its time."""
         await self._send({"id": self._last_id + 1, "type": "close", "from": self.session_address, "to": "mn:/session"})
         with trio.move_on_after(CLOSE_SECONDS) as scope:
-            await self._closed.wait()
-        self._closed.set()
+            await self.closed.wait()
+        self.closed.set()
         return not scope.cancelled_caught
 
     def drop(self) -> None:
         """Let the connection go without `close`: the node keeps the session for its grace time."""
-        self._closed.set()
+        self.closed.set()
 
     def at(self, domain: str) -> DomainServices:
         """The services of a domain."""

@@ -101,6 +101,8 @@ class ShellRuntimes:
             talker = Talker(self._lab.access_point(domain, self._opened), runtime)
             self._opened += 1
             self._nursery.start_soon(self._listen, name, talker)
+        elif not talker.client.closed.is_set():
+            raise UnusableLineError(f"{name} is open; take another name, or `drop {name}` first")
         try:
             await talker.open(self._nursery)
         except* UnexpectedAnswerError:  # its session is gone: the next `open` makes another one

@@ -71,7 +71,9 @@ def init(
     """Make domains that trust and may talk to each other: keys, certificates, DNS, settings, policies, free ports."""
     import trio
 
-    with errors_reported(as_json=json):
+    from interop.processes import first_error
+
+    with errors_reported(as_json=json), first_error():
         if partner:
             from interop.partner.prepare import make_partner_folder
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from interop.free_ports import reserve
 from interop.lab.detached import DetachedProcess, Mark
 from interop.lab.kept import KeptLab
 from protofly.errors import SettingsError, TransportError
+from trapezoid.commands import app
 
 
 @pytest.fixture
@@ -77,6 +79,18 @@ def hold_ports(folder: Path) -> None:
     """Keep other tests from choosing the ports of a laboratory while it is down."""
     chosen = msgspec.json.decode((folder / "ports.json").read_bytes(), type=dict[str, dict[str, int]])
     assert reserve(port for ports in chosen.values() for port in ports.values())
+
+
+def test_a_laboratory_that_is_interrupted_while_it_is_made_ends_without_a_traceback(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object, **__: object) -> None:
+        raise BaseExceptionGroup("of a nursery", [KeyboardInterrupt()])
+
+    monkeypatch.setattr("interop.lab.kept.make_lab", interrupted)
+    done = CliRunner().invoke(app, ["lab", "init", str(tmp_path / "lab")])
+    assert done.exit_code == 130
+    assert "Traceback" not in done.output
 
 
 @pytest.mark.long

@@ -21,7 +21,16 @@ async def test_a_runtime_whose_session_is_gone_is_an_error_of_its_line_and_can_b
         said.pop(0)
         return f"node a.example kick {runtime}\n"
 
-    said = ["open ana a.example", "open bo b.example", "who", "", "open ana", "open ana", "ask ana bo good morning"]
+    said = [
+        "open ana a.example",
+        "open bo b.example",
+        "open bo",
+        "who",
+        "",
+        "open ana",
+        "open ana",
+        "ask ana bo good morning",
+    ]
 
     def line() -> str:
         return "" if not said else f"{said.pop(0)}\n" if said[0] else kicked()
@@ -31,7 +40,8 @@ async def test_a_runtime_whose_session_is_gone_is_an_error_of_its_line_and_can_b
         failed = await run_shell(lab, line, shown.append)
     finally:
         lab.down()
-    assert failed == 1, shown
-    [error] = [line for line in shown if line.startswith("error")]
+    assert failed == 2, shown
+    is_open, error = [line for line in shown if line.startswith("error")]
+    assert is_open == "error: bo is open; take another name, or `drop bo` first"
     assert "re-open runtime://a.example/ana-" in error
     assert any(line.startswith("200 after") for line in shown)
