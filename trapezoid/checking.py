@@ -131,7 +131,7 @@ def _checks_of_admin(settings: Settings, admin: AdminSettings) -> Iterator[tuple
 def _checks_of_services(settings: Settings) -> Iterator[tuple[str, Check]]:
     """Checks of sessions, identity and the external services of the settings."""
     yield "sessions", lambda: _check_sessions(settings)
-    if settings.identity.provider or settings.global_registry is not None:
+    if settings.identity.provider or settings.identity.tokens is not None or settings.global_registry is not None:
         yield "identity", lambda: _check_identity(settings)
     elsewhere = {"registry": settings.registry, "qos": settings.qos, "catalogue.own": settings.catalogue.own}
     elsewhere["alarms.webhook"] = settings.alarms.webhook

@@ -81,3 +81,10 @@ def test_a_file_that_is_not_there_is_a_problem(tmp_path: Path) -> None:
     found = finding(tmp_path, "registry", 'ca_file = "nothing.pem"\n')
     assert not found.is_good
     assert (found.code, found.file) == ("missing", str(tmp_path / "nothing.pem"))
+
+
+def test_keys_that_sign_session_tokens_are_looked_for_where_users_have_passwords_only(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text(f'{SMALLEST}[identity.tokens]\nkeys_dir = "keys"\n[identity.passwords]\n', encoding="utf-8")
+    found = next(one for one in check_node(load_settings(path)) if one.part == "identity")
+    assert (found.is_good, found.code) == (False, "key-missing")
