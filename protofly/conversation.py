@@ -198,14 +198,14 @@ def open_conversation(raw: bytes, key: bytes) -> Conversation:
 def _texts(raw: bytes, key: bytes) -> Iterator[bytes]:
     cipher = _cipher(key, raw[len(MAGIC) : HEAD_BYTES])
     position, number, kind = HEAD_BYTES, 0, _GOES_ON
-    while kind == _GOES_ON and position + 1 + _LENGTH_BYTES <= len(raw):
+    while kind == _GOES_ON:
         kind = raw[position : position + 1]
         start = position + 1 + _LENGTH_BYTES
         position = start + int.from_bytes(raw[position + 1 : start], "big")
         if position - start > CHUNK_BYTES:
             raise PeerError(Code.DOCUMENT_MALFORMED, f"a chunk of {position - start:,} bytes; at most {CHUNK_BYTES:,}")
         if position > len(raw):
-            return  # the node was killed while it wrote this
+            return  # the node was killed while it wrote this, or before
         try:
             yield cipher.decrypt(_nonce(number), raw[start:position], MAGIC + kind)
         except InvalidTag as exc:

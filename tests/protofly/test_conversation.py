@@ -83,6 +83,12 @@ def test_another_key_opens_nothing() -> None:
         open_conversation(b"".join(whole()), OTHER)
 
 
+@pytest.mark.parametrize("raw", [b"", MAGIC, b"".join(whole())[1:], b"x" + b"".join(whole())[1:], whole()[0][:-1]])
+def test_what_has_another_head_is_no_recording(raw: bytes) -> None:
+    with pytest.raises(PeerError, match="no recording", check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
+        open_conversation(raw, KEY)
+
+
 def test_a_recording_whose_node_was_killed_opens_as_far_as_it_goes() -> None:
     head, first, second, last = whole()
     for raw in (head + first + second, head + first + second + last[:9]):
@@ -159,6 +165,11 @@ def test_a_redacted_body_keeps_its_length_and_what_routing_needs() -> None:
     members = json.loads(redacted)
     assert members.pop("redacted").strip("x") == ""
     assert members == {"code": 200}
+
+
+def test_a_body_of_which_all_is_kept_stays_as_it_is() -> None:
+    body = b'{"code":200}'
+    assert redacted_body(body, from_=ANA, to=BOB, is_of_node=False) == body
 
 
 def test_a_body_that_is_shorter_than_what_is_left_of_it_gets_nothing_added() -> None:

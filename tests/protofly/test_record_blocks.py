@@ -114,6 +114,22 @@ def test_many_different_values_take_more_bytes_each_and_come_back(count: int) ->
     assert lines_of(written(records)) == version_1(records, 1)
 
 
+def test_numbers_that_no_form_takes_come_back_as_they_are() -> None:
+    records = [record(number, size_in=(1 << 64) + number % 2) for number in range(4)]
+    assert lines_of(written(records)) == version_1(records, 1)
+
+
+@pytest.mark.parametrize(
+    ("different", "form"), [(2, "words"), (256, "words"), (257, "words"), (299, "words"), (300, "words"), (301, "each")]
+)
+def test_texts_of_which_most_are_different_stand_there_one_by_one(different: int, form: str) -> None:
+    records = [record(number, src_key=f"x:{number % different}") for number in range(600)]
+    [block] = written(records)
+    [found] = re.findall(rb'\{[^{}]*"src_key"[^{}]*\}', block)
+    assert f'"{form}"'.encode() in re.sub(rb"\[.*\]", b"", found)
+    assert lines_of([block]) == version_1(records, 1)
+
+
 def test_a_header_that_would_be_too_long_becomes_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_encoding, "BLOCK_HEADER_BYTES_MAX", 2000)
     records = [record(number, src_key=f"x:{number}" * 40) for number in range(50)]

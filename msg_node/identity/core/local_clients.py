@@ -45,7 +45,7 @@ class LocalClient(msgspec.Struct, frozen=True, kw_only=True):
         ends_at: When the token ends; None: never.
         is_disabled: It opens no session.
         code: Digest of its enrolment code, "" without one.
-        code_ends_at: When that ends.
+        code_ends_at: When that ends, 0.0 without one.
         token_seconds: How long the token counts that it gets for the code; None: for ever.
         changed_at: When it was changed last.
     """
@@ -82,7 +82,7 @@ class LocalClient(msgspec.Struct, frozen=True, kw_only=True):
             return "disabled"
         if self.digest and (self.ends_at is None or now < self.ends_at):
             return "enabled"
-        if self.code and now < self.code_ends_at:
+        if now < self.code_ends_at:
             return "to be enrolled"
         return "expired"
 

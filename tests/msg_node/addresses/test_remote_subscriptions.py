@@ -60,6 +60,16 @@ def test_the_other_node_is_asked_in_our_name_and_the_wish_waits(remote: RemoteSu
     assert not remote.holds(FOREIGN)
 
 
+@pytest.mark.parametrize(("source", "heard_by"), [({}, ANA), ({"source": f"{ANA}/sm"}, f"{ANA}/sm")])
+def test_who_names_no_source_listens_itself(
+    remote: RemoteSubscriptions, source: dict[str, object], heard_by: str
+) -> None:
+    request = parsed(a_message("subscribe", ANA, FOREIGN_SM, {"resources": [CHANGES], **source}, id_=1))
+    step = remote.subscribe(request, codec.body_members(request.body), 1, FOREIGN, 0.0)
+    (granted,) = remote.answered(reply(step.upstream[0]), FOREIGN).granted
+    assert granted.source == heard_by
+
+
 def test_a_second_listener_needs_no_second_upstream(remote: RemoteSubscriptions) -> None:
     (request,) = wish(remote, CHANGES).upstream
     (granted,) = remote.answered(reply(request), FOREIGN).granted
