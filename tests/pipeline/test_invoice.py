@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 from pipeline.cli.program import app
 from pipeline.cli.zones import zone_of
 from pipeline.core.business_time import BusinessDays
+from pipeline.core.completeness import GRACE_S
 from pipeline.core.tariffs import Rate, Tariff
 from pipeline.jobs import business, invoice, settle
 from pipeline.jobs.result import ExitCode
@@ -126,6 +127,20 @@ def test_a_month_that_is_not_signed_off_is_not_billed(lake: Lake) -> None:
     assert (result.exit_code, result.details["documents"]) == (ExitCode.INCOMPLETE, [])
     assert "2026-03-10 (a draft)" in result.warnings[0]
     assert not lake.has(INVOICE)
+
+
+@pytest.mark.parametrize(("lacks_us", "code"), [(0, ExitCode.FINE), (1, ExitCode.INCOMPLETE)])
+def test_a_month_that_ends_in_silence_is_billed_when_manifests_prove_the_silence(
+    tmp_path: Path, spark: SparkSession, lacks_us: int, code: ExitCode
+) -> None:
+    lake = Lake(tmp_path / "lake", spark)
+    lake.commit(silver(spark, [out_row(ts_us=MARCH_1_US + number) for number in range(2)]), SILVER_MDR)
+    proved_until(lake, MARCH_1_US + 31 * DAY_US + GRACE_S * 1_000_000 - lacks_us)
+    settle.run(lake)
+    result = invoice.run(lake, of(), [TARIFF])
+    assert result.exit_code is code
+    assert [one["amount"] for one in result.details["documents"]] == ([20] if code is ExitCode.FINE else [])
+    assert ("2026-03-31 (no statements)" in "".join(result.warnings)) == (code is not ExitCode.FINE)
 
 
 @pytest.mark.parametrize(("rows", "kind", "amount"), [(3, "debit-note", 150), (0, "credit-note", -50)])
