@@ -60,8 +60,8 @@ def exchanged(lake: LakeFiles, of: BusinessDays, domain: str) -> Exchanged:
         of_day = lake.read_small(STATEMENT_DAILY, version=version, partitions=[day])
         is_its = pc.and_(pc.equal(of_day.column("our_domain"), domain), pc.equal(of_day.column("version"), one.version))
         changed += map(outdated_line, outdated(lake, of_day.filter(is_its), [one]))
-    # A domain without traffic on a day has no statement of it: what manifests prove says that none is missing, or one of
-    # a later day, which was signed off by such a proof.
+    # A domain without traffic on a day has no statement of it: manifests prove that none is missing, or one of a later
+    # day does, which was signed off by such a proof.
     later = sorted(day for day in known.days if day > utc_days[-1])
     silent = max(max(signed, default=""), _last_proved(lake, domain))
     proved = utc_days[-1] if _has_signed(lake, later, domain, version) else silent
