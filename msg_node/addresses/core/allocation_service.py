@@ -125,8 +125,7 @@ class AllocationService:
         results: dict[str, Code | None] = {}
         for text in texts:
             key = _key_or_text(text)
-            owner = owners.owner(key)
-            holders = own if owner is None or owner not in others else {owner, *own}
+            holders = own | (others & {owners.owner(key)})
             former |= holders
             keys = owners.release(holders, key)
             released += keys or []
@@ -148,7 +147,7 @@ class AllocationService:
         owned = [] if sid is None else self._state.owners.owned(sid)
         return Answer(value={"resources": [_shown(row) for row in owned]})
 
-    def _releasable(self, request: ServiceRequest) -> Collection[int]:
+    def _releasable(self, request: ServiceRequest) -> frozenset[int]:
         """Sessions of other runtimes whose addresses the caller may release: for operators all of them.
 
         Where releasing is not strict, any runtime of ours may release for those that proved nothing.

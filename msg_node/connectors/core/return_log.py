@@ -65,7 +65,7 @@ class ReturnLog:
             added.append(message)
             self._kept.append(message)
             self._kept_bytes += len(raw)
-        while self._kept and (len(self._kept) > self._max_messages or self._kept_bytes > self._max_bytes):
+        while len(self._kept) > self._max_messages or self._kept_bytes > self._max_bytes:
             self._drop_oldest()
         return added
 

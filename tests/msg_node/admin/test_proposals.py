@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 
+import msgspec
 import pytest
 
-from msg_node.admin.core.proposals import Proposal
+from msg_node.admin.core.proposals import Proposal, Proposals
+from msg_node.kernel.changes import Journal
 from protofly.errors import Code, PeerError
 
 
@@ -35,3 +37,13 @@ def test_another_credential_confirms_unless_both_are_users_of_different_machines
     refused = pytest.raises(PeerError, check=lambda error: error.code is Code.SECOND_PERSON)
     with contextlib.nullcontext() if may else refused:
         proposed(*proposer).check_person(*confirmer)
+
+
+def test_what_another_node_took_back_waits_here_no_more() -> None:
+    proposals = Proposals(Journal())
+    proposal = proposed("a", "")
+    proposals.follow("p ", msgspec.json.encode(proposal))
+    assert list(proposals.waiting(1.0)) == [proposal]
+    proposals.follow("p ", None)
+    proposals.follow("p ", None)
+    assert list(proposals.waiting(1.0)) == []

@@ -77,6 +77,12 @@ def test_stages_lie_in_the_time_of_the_whole() -> None:
     assert whole.end_ns - whole.begin_ns == 5_000_000
 
 
+@pytest.mark.parametrize("total_us", [3999, 4000])
+def test_a_message_that_never_waited_was_in_the_queue_for_no_time(total_us: int) -> None:
+    whole, queue, *_ = spans_of(record(d_total_us=total_us, d_peer_us=4000))
+    assert queue.begin_ns == queue.end_ns == whole.begin_ns
+
+
 def test_message_that_ends_at_the_gate_takes_as_long_as_the_decision() -> None:
     (span,) = spans_of(record(outcome="denied", outcome_code="policy", rule_id="border/r1"))
     assert span.end_ns - span.begin_ns == 30_000

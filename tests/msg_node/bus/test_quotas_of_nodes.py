@@ -268,6 +268,7 @@ def test_what_was_granted_counts_until_it_is_stored_and_then_once() -> None:
 def test_what_has_expired_and_other_providers_do_not_count_and_what_is_used_does() -> None:
     quotas = DomainQuotas()
     quotas.saw([stored("a", expires_at=5.0), msgspec.structs.replace(stored("b"), provider="q")], 5.0)
+    assert quotas.reserved("p") == Amounts()
     assert not quotas.grant(wanted("c", usage=501), 5.0).is_granted
     assert quotas.grant(wanted("c", usage=500), 5.0).is_granted
     assert quotas.reserved("q") == Amounts(0, 500)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from msg_node.identity.core.assertions import Asserted
-from msg_node.identity.core.issued_tokens import IssuedTokens, TokenMark
+from msg_node.identity.core.issued_tokens import REVOKED, IssuedTokens, TokenMark
 from msg_node.identity.core.login_service import LoginService
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, own_rules
 from msg_node.kernel.credentials import Credential, digest_of
@@ -157,3 +157,19 @@ def test_the_end_of_a_user_s_logins_ends_its_tokens(logins: Logins) -> None:
     value: Any = logins.run("refresh", {"token": token}).value
     logins.run("revoke", {"subject": f"{ISSUER} ana-7"}, is_operator=True)
     assert code_of(logins.run, "refresh", {"token": value["token"]}) is Code.BAD_TOKEN
+
+
+@pytest.mark.parametrize(
+    ("least", "is_known", "ends"), [(REVOKED, False, True), (REVOKED, True, False), (2, False, False)]
+)
+def test_sessions_of_a_login_end_when_it_ended_elsewhere_and_not_when_it_was_renewed_there(
+    logins: Logins, monkeypatch: pytest.MonkeyPatch, least: int, is_known: bool, ends: bool
+) -> None:
+    ended: list[str] = []
+    monkeypatch.setattr(logins.rig.state.transitions, "end_login", lambda login, now: ended.append(login))  # noqa: ARG005
+    mark = TokenMark("login", "user", least, logins.rig.now + 600)
+    if is_known:
+        assert logins.service._tokens is not None
+        logins.service._tokens.issued.restore([mark], now=logins.rig.now)
+    logins.service.raised_elsewhere([mark], logins.rig.now)
+    assert ended == (["login"] if ends else [])

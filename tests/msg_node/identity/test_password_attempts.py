@@ -187,3 +187,13 @@ def test_a_user_is_never_kept_out_by_what_happens_in_other_networks(
             attempts.succeeded("ana", "home", now)
         else:
             raise AssertionError(f"{user} {network} {now}")
+
+
+def test_of_too_many_familiar_networks_the_one_that_was_used_longest_ago_is_forgotten() -> None:
+    attempts = PasswordAttempts()
+    networks = [f"net {number}" for number in range(FAMILIAR_NETWORKS)]
+    for network in (*networks, networks[0], "one more"):
+        assert attempts.admit("ana", network, NOW) is None
+        attempts.succeeded("ana", network, NOW)
+    familiar = [network for network in networks if attempts._is_familiar("ana", network, NOW)]
+    assert familiar == [networks[0], *networks[2:]]

@@ -541,6 +541,16 @@ def test_entries_of_a_stub_end_with_it_although_those_of_runtimes_are_kept() -> 
     assert change.status is Status.DISCONNECTED
 
 
+@pytest.mark.parametrize("was_live", [True, False])
+def test_the_end_of_a_session_is_reported_for_entries_that_were_live(*, was_live: bool) -> None:
+    registry = DomainRegistry(Journal())
+    registry.unreported.is_kept = True
+    status = {} if was_live else {"status": "disconnected"}
+    registry.register(HYPERTY, read_changed({**hyperty(), **status}), sid=5, now=0)
+    registry.disconnect_session(5, now=10)
+    assert (HYPERTY in registry.unreported) is was_live
+
+
 def test_a_kept_entry_is_not_reported_to_another_registry() -> None:
     registry = DomainRegistry(Journal(), keeps_registered=True)
     registry.unreported.is_kept = True

@@ -132,3 +132,15 @@ def test_first_is_what_is_handed_over_next() -> None:
 )
 def test_an_id_that_another_node_gave_is_read_where_it_can_be_used(body: bytes, given: str) -> None:
     assert given_id(Message(b"1", "response", AGENT, OWNER, body, b"")) == given
+
+
+def test_what_comes_back_between_others_waits_in_its_old_place() -> None:
+    queues = RequestQueues()
+    entries = [a_request(number) for number in (1, 2, 3, 4)]
+    for entry in entries:
+        queues.add(entry)
+    queues.take(AGENT, 5, unanswered=3)
+    queues.release(entries[1])
+    queues.ask_again(AGENT, only_kept=True)
+    queues.ask_again(AGENT)
+    assert queues.take(AGENT, 5, unanswered=4) == entries

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 
 from msg_node.kernel.credentials import Credential, digest_of
+from msg_node.kernel.proof import Offered
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Probe
-from msg_node.kernel.session import Dialect, OpenRefused
-from msg_node.sessions.core.session_service import OpenRefusedError
-from protofly.errors import Code
+from msg_node.kernel.session import Dialect, Line, OpenRefused
+from msg_node.sessions.core.session_service import OpenRefusedError, SessionService
+from protofly import codec
+from protofly.errors import Code, PeerError
 from protofly.limits import UNPROVED_OPENS
+from protofly.message import Message
 from tests.support.state_rig import DOMAIN, NODE, StateRig, body_of
 
 ANA = f"runtime://{DOMAIN}/rt-ana"
@@ -181,3 +184,15 @@ def test_an_unknown_session_is_of_no_runtime() -> None:
 def test_only_the_refusal_of_a_taken_runtime_says_that_it_has_a_session(code: Code, detail: str) -> None:
     error = OpenRefusedError(OpenRefused(code))
     assert (error.code, error.detail) == (code, detail)
+
+
+def test_a_guest_opens_no_session_where_the_gate_of_peers_says_no() -> None:
+    def refuse(domain: str, _message: Message) -> None:
+        raise PeerError(Code.DOMAIN_BLOCKED, domain)
+
+    rig = StateRig(credentials=[Credential(digest_of("g"), "runtime://beta.example/*")])
+    service = SessionService(rig.state.lifecycle, rig.state.own, permit_guest=refuse)
+    message = codec.build(id=1, type="open", from_="runtime://beta.example/g", to="mn:/session")
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.DOMAIN_BLOCKED):
+        service.open(message, {}, Line(1, Offered("g")), now=rig.now, seed=rig.seed())
+    assert len(rig.state.sessions) == 0
