@@ -97,6 +97,14 @@ def test_who_owns_the_address_that_was_taken_off_is_off_whatever_its_runtime() -
     assert off == [True, False, False]
 
 
+def test_a_runtime_that_was_taken_off_is_off_with_every_session_of_its_own() -> None:
+    hall = Hall(require_consent=False)
+    bo = runtime_address("bo")
+    hall.expel(bo)
+    hall.rig.state.owners.unbind(bo, hall.bo)  # as when another session has displaced it
+    assert [hall.rights.is_expelled(number, ROOM) for number in (hall.bo, hall.eve)] == [True, False]
+
+
 def test_a_domain_has_the_consent_of_its_observers_and_a_session_that_of_its_own_addresses() -> None:
     hall = Hall(require_consent=True)
     third = hall.rig.state.links.number("gamma.example")

@@ -448,3 +448,12 @@ def test_what_a_session_owns_can_be_read_by_itself_and_by_operators() -> None:
     assert rig.reply(operator, ALLOCATION, "read", {"resource": "comm://alpha.example/unknown"})["value"] == {
         "resources": []
     }
+
+
+@pytest.mark.parametrize("source", ["plain", f"runtime://{DOMAIN}/rt-bo"])
+def test_an_observer_takes_its_own_subscription_back_by_the_source_that_it_named(source: str) -> None:
+    rig = StateRig()
+    sid, _ = rig.open("rt-bo", 1)
+    for verb, heard in (("subscribe", 1), ("unsubscribe", 0)):
+        assert rig.reply(sid, SM, verb, {"resources": ["comm:/free/changes"], "source": source})["code"] == 200
+        assert len(rig.state.listeners.subscriptions(sid)) == heard

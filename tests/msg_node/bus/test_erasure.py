@@ -7,7 +7,16 @@ import pytest
 
 from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.subscriptions import Subscription
-from msg_node.bus.core.erasure import Traces, end_requests_for, erase, erase_registrations, find_person, find_traces
+from msg_node.bus.core.erasure import (
+    Person,
+    Traces,
+    end_requests_for,
+    erase,
+    erase_registrations,
+    find_person,
+    find_traces,
+    names_of,
+)
 from msg_node.kernel.changes import Table
 from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.proof import Proven
@@ -390,3 +399,20 @@ def test_push_subscriptions_and_expulsions_name_a_person_in_any_place(plain: Nod
     traces = traces_of(plain)
     assert [target.endpoint for target in traces.push] == ["1", "2"]
     assert sorted(traces.expulsions, key=str) == sorted(rows, key=str)
+
+
+@pytest.mark.parametrize(
+    ("name", "by_name"),
+    [
+        ("https://op.example ana@op.example", {"ana@op.example"}),
+        ("https://op.example ana", {"https://op.example ana"}),
+        (" ana@op.example", {" ana@op.example"}),
+        ("ana@op.example", {"ana@op.example"}),
+        ("", set()),
+    ],
+)
+def test_a_person_is_named_by_their_addresses_and_by_the_user_name_or_all_that_the_operator_wrote(
+    name: str, by_name: set[str]
+) -> None:
+    keys = frozenset({"hyperty://a.example/h", "runtime://a.example/ana"})
+    assert names_of(Person(name=name, keys=keys, runtimes=frozenset(), sids=frozenset())) == keys | by_name
