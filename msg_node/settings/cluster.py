@@ -5,6 +5,7 @@ Source: design, section 6.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 
 _NAME_CHARS: Final = 59
+_SOCKET_PATH_BYTES: Final = 104
+"""Linux takes 107, and each further process adds a point and two digits."""
 
 
 class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,4 +95,6 @@ def _address_problem(text: str, *, is_reached: bool) -> str:
         return str(exc)
     if is_reached and address.host in ("0.0.0.0", "::"):  # noqa: S104  refused, not bound
         return "nobody can connect to that address: set `advertise`"
+    if len(os.fsencode(address.path)) > _SOCKET_PATH_BYTES:
+        return f"is too long for a Unix socket: {_SOCKET_PATH_BYTES} bytes at most"
     return "needs a port that the others know" if is_reached and not address.path and not address.port else ""

@@ -51,8 +51,8 @@ _REASONS: Final = (
     ("read-only", "engine-read-only", "promote a replica, or start the server that takes writes"),
     ("the database system is", "engine-starting", "wait: nodes connect again by themselves"),
     ("does not exist", "engine-missing", "create it: CREATE ROLE … LOGIN; CREATE DATABASE … OWNER …"),
-    ("too many clients", "engine-full", "raise max_connections: each node uses a few"),
-    ("remaining connection slots", "engine-full", "raise max_connections: each node uses a few"),
+    ("too many clients", "engine-full", "raise max_connections: each process of a node uses six"),
+    ("remaining connection slots", "engine-full", "raise max_connections: each process of a node uses six"),
 )
 """Words of libpq and the engine for what has no code yet, since there is no connection: word and action for each."""
 
