@@ -87,6 +87,27 @@ class _Step:
     sids: dict[str, int] = field(default_factory=dict)
 
 
+@dataclass(slots=True)
+class _Exempt:
+    """Claims that do not follow from rows.
+
+    Attributes:
+        claimed: Made already, for the next submission.
+        kept: Kept for a while, and whether rows have ended them meanwhile.
+    """
+
+    claimed: frozenset[str] = frozenset()
+    kept: dict[str, bool] = field(default_factory=dict)
+
+    def keys_to_change(self, keys: dict[str, bool]) -> dict[str, bool]:
+        """Those of the keys of a submission that are to be claimed (True) or released."""
+        claimed, self.claimed = self.claimed, frozenset()
+        changed = {key: is_owned for key, is_owned in keys.items() if not (is_owned and key in claimed)}
+        for key in changed.keys() & self.kept.keys():
+            self.kept[key] = not changed[key]
+        return {key: is_owned for key, is_owned in changed.items() if is_owned or key not in self.kept}
+
+
 class AddressClaims:
     """Stands in for the state store where a step owns or releases addresses.
 
@@ -112,7 +133,7 @@ class AddressClaims:
         self._steps: list[_Step] = []
         self._claiming: list[_Step] = []
         self._is_refused = False
-        self._claimed: set[str] = set()
+        self._exempt = _Exempt()
         self._wanted = trio.Event()
         self._called_back: Callable[[], None] = _nothing
         self.held: set[str] = set()
@@ -161,8 +182,7 @@ class AddressClaims:
         is_awaited: bool = True,
     ) -> None:
         """See `StateStore.submit`."""
-        claimed, self._claimed = self._claimed, set()
-        keys = {key: is_owned for key, is_owned in self._keys_of(changes).items() if not (is_owned and key in claimed)}
+        keys = self._exempt.keys_to_change(self._keys_of(changes))
         under_way = self._steps or self._claiming
         if not keys and (changes or not under_way):
             self._store.submit(changes, on_durable, on_failed, is_awaited=is_awaited)
@@ -181,7 +201,16 @@ class AddressClaims:
         Unless something else about them is under way: then that comes first, and they are claimed in its order.
         """
         under_way = [step.keys for step in (*self._claiming, *self._steps)]
-        self._claimed = {key for key in keys if not any(key in one for one in under_way)}
+        self._exempt.claimed = frozenset(key for key in keys if not any(key in one for one in under_way))
+
+    def keep(self, keys: Collection[str]) -> None:
+        """Keep these claims when rows say that they end, until `release_kept`."""
+        self._exempt.kept |= dict.fromkeys(keys, False)
+
+    def release_kept(self, keys: Collection[str]) -> None:
+        """End those of these claims that have ended meanwhile, unless somebody here has claimed them again."""
+        if ended := [key for key in keys if self._exempt.kept.pop(key, False)]:
+            self.release(ended)
 
     def release(self, keys: Collection[str]) -> None:
         """End claims behind which there are no rows."""

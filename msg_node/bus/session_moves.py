@@ -5,7 +5,9 @@ it, that one is asked for the session: it decides by its own rules, ends the ses
 that it holds. If that node has died, and its lease with it, the session is taken from what it stored. Otherwise the
 runtime is refused: 409 `address-taken` while another connection has the session, 503 `not-connected` while its node can
 neither be asked nor is known to be dead. A session that a node gave, and that the one that asked has not taken in, is
-found by its token (`moved_session`).
+found by its token (`moved_session`). Who asks for it before it is durable there has to try again, and until then the
+giver keeps its claims: else somebody would find neither the session nor where it is, and call its token a bad one.
+The runtime is claimed before its addresses, so that of several nodes that want a session at once one claims those.
 
     open ─▶ ours? ─▶ free: claim ─▶ as by a node alone
                   ─▶ another's: ask it, or read what it stored ─▶ claim in its place ─▶ take the session in ─▶ same
@@ -147,7 +149,8 @@ class SessionMoves:
         self._claims = claims
         self._stored_at = stored_at
         self._given_away = given_away
-        self._moving: set[str] = set()
+        self._moving: dict[str, trio.Event] = {}
+        self._giving: set[str] = set()
         self._sessions: SessionRequests
         self._effects: Effects
         self._own: OwnMessages
@@ -196,16 +199,20 @@ class SessionMoves:
         paused = PausedReading()
 
         async def move() -> None:
-            self._moving.add(runtime_key)
+            while (before := self._moving.get(runtime_key)) is not None:
+                await before.wait()  # one connection after the other, as at a node alone
+            done = self._moving[runtime_key] = trio.Event()
             try:
-                await self._move(runtime_key, self._asked(port, message, runtime_key))
+                if runtime_key not in self._claims.held:
+                    await self._move(runtime_key, self._asked(port, message, runtime_key))
             except HostError as exc:
                 refuse(exc if isinstance(exc, PeerError) else PeerError(exc.code, exc.detail))
             else:
                 go_on()
                 self._release_unused(runtime_key)
             finally:
-                self._moving.discard(runtime_key)
+                del self._moving[runtime_key]
+                done.set()
                 paused.end()
 
         try:
@@ -233,6 +240,8 @@ class SessionMoves:
 
     async def _move(self, runtime_key: str, asked: Asked) -> None:
         """Make a runtime ours, and its session, wherever that is."""
+        if runtime_key in self._giving:
+            raise PeerError(Code.OVERLOAD, "its session goes to another node")
         owner = (await self._directory.claim([runtime_key]))[runtime_key]
         is_ours = owner.node == self._node
         moved = None if is_ours else await self._session_at(owner.node, asked)
@@ -277,18 +286,26 @@ class SessionMoves:
             raise errors[0]
 
     async def _claim(self, runtime_key: str, owner: Claim, moved: MovedSession | None) -> dict[str, Claim]:
-        """Claim in place of the node that had it: at once what is known of its claims, else after a look."""
-        keys = [runtime_key] if moved is None else moved.keys
-        theirs = {runtime_key: owner}
-        if moved is not None:
-            theirs |= {key: Claim(*claim) for key, claim in moved.claims.items() if claim[0] == owner.node}
-        if moved is None or moved.claims.keys() >= set(keys) - {runtime_key}:
-            return await self._directory.claim(keys, theirs)
-        owners = await self._directory.claim(keys)
-        if owner.node == self._node:
+        """Claim a runtime in place of the node that had it, and if that succeeds what its session owns."""
+        known = {} if moved is None else {key: Claim(*claim) for key, claim in moved.claims.items()}
+        known[runtime_key] = owner
+        replaced = {key: claim for key, claim in known.items() if claim.node != self._node}
+        if moved is None:
+            return await self._directory.claim([runtime_key], replaced)
+        if not known.keys() >= set(moved.keys):
+            owners = await self._directory.claim([runtime_key], replaced)
+            if owners[runtime_key].node != self._node:
+                return owners
+        owners = await self._directory.claim(moved.keys, replaced)
+        if owners[runtime_key].node != self._node:
+            got = [key for key, one in owners.items() if one.node == self._node]
+            self._claims.release([key for key in got if self._state.owners.claimant(key) is None])
             return owners
-        theirs = {key: claim for key, claim in owners.items() if claim.node == owner.node}
-        return await self._directory.claim(keys, theirs) if theirs else owners
+        others = {key: one for key, one in owners.items() if one.node != self._node}
+        free = {key for key, one in others.items() if one.node == owner.node}
+        if rest := {key: one for key, one in others.items() if key not in free}:
+            free.update(await self._claims.abandoned(rest))
+        return owners | await self._directory.claim(free, {key: others[key] for key in free}) if free else owners
 
     def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
         claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
@@ -366,25 +383,34 @@ class SessionMoves:
             answer(Answered(refusal=Code.OVERLOAD.word))
             return
         let_go(self._state, found, moved)
-        self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
         if not asked.takes_given:
+            self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
             answer(Answered(moved=moved))
             return
+        self._giving.add(asked.runtime_key)
+        self._claims.keep(moved.keys)
+
+        def given(answered: Answered) -> None:
+            self._giving.discard(asked.runtime_key)
+            self._claims.release_kept(moved.keys)
+            answer(answered)
+
+        self._effects.apply(self._sessions.move_out(found.sid, now=now), self._own.send)
         try:  # with what ends it here, in one transaction
             self._claims.submit(
                 [_given(moved, text)],
-                lambda: answer(Answered(moved=moved)),
-                lambda _: answer(Answered(refusal=Code.OVERLOAD.word)),
+                lambda: given(Answered(moved=moved)),
+                lambda _: given(Answered(refusal=Code.OVERLOAD.word)),
             )
         except HostError:
-            answer(Answered(moved=moved))  # not even that is taken any more: let it go as it can
+            given(Answered(moved=moved))  # not even that is taken any more: let it go as it can
 
     def _why_none(self, asked: Asked) -> str:
         """Why a session is not here: "" if another node may look where it is, and have the runtime."""
+        if asked.runtime_key in self._moving or asked.runtime_key in self._giving:
+            return (Code.OVERLOAD if asked.session_address else Code.ADDRESS_TAKEN).word
         if not asked.session_address:
             return ""
-        if asked.runtime_key in self._moving:
-            return Code.OVERLOAD.word
         has_another = self._state.sessions.by_runtime(asked.runtime_key) is not None
         return Code.BAD_TOKEN.word if has_another or asked.runtime_key in self._claims.held else ""
 

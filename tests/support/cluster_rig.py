@@ -23,7 +23,7 @@ from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNode
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
 from msg_node.bus.work_moves import WorkMoves
-from msg_node.cluster.directory import MemoryDirectory
+from msg_node.cluster.directory import Claim, MemoryDirectory
 from msg_node.cluster.node_bus import MemoryNodeBus
 from msg_node.kernel.changes import SHARED, Table
 from msg_node.kernel.rules import Rules
@@ -91,6 +91,7 @@ class ClusterNode:
         self.buses = buses
         self.directory = MemoryDirectory(name, directories)
         self.claims = AddressClaims(store, self.directory, name)
+        self.claims.abandoned = self.abandoned
         self.stored: dict[str, MovedSession] = {}
         """What nodes that died have stored, by runtime key; set by tests."""
         self.dead: set[str] = set()
@@ -110,6 +111,9 @@ class ClusterNode:
         if node not in self.dead:
             raise HostError(Code.NOT_CONNECTED, "that node may be alive")
         return self.stored.get(asked.runtime_key)
+
+    async def abandoned(self, claims: Mapping[str, Claim]) -> list[str]:
+        return [key for key, claim in claims.items() if claim.node in self.dead]
 
     async def given_away(self, digest: str) -> bytes | None:
         return self.shared[Table.GIVEN_SESSIONS].get(digest)

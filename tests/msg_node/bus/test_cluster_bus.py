@@ -30,6 +30,7 @@ from tests.support.runtime_rig import (
     RuntimeRig,
     a_message,
     code_and_reason,
+    commits_held,
     runtime_address,
 )
 
@@ -413,6 +414,120 @@ async def test_a_session_whose_node_died_and_then_the_one_that_had_claimed_it_co
         assert (code, given) == (200, {})
         await ana.say(a_message("message", ana.address, target, {"n": 1}))
         assert (await next_of(back, "message"))["to"] == target
+
+
+class Halting(MemoryDirectory):
+    """A directory whose node is halted before or after one of its next claims."""
+
+    claims_left = 0
+    is_after = False
+    reached: trio.Event
+    may_go_on: trio.Event
+
+    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+        self.claims_left -= 1
+        if self.claims_left:
+            return await super().claim(keys, replaced)
+        owners = await super().claim(keys, replaced) if self.is_after else {}
+        self.reached.set()
+        await self.may_go_on.wait()
+        return owners or await super().claim(keys, replaced)
+
+
+def halted(rig: RuntimeRig, *, claim: int, is_after: bool = False) -> Halting:
+    directory = node_of(rig).directory
+    directory.__class__ = Halting
+    assert isinstance(directory, Halting)
+    directory.claims_left, directory.is_after = claim, is_after
+    directory.reached, directory.may_go_on = trio.Event(), trio.Event()
+    return directory
+
+
+async def asked_at(rig: RuntimeRig, lost: Runtime, answers: list[tuple[Runtime, int]]) -> None:
+    answers.append(await re_opened(rig, lost))
+
+
+async def test_of_two_nodes_that_want_one_session_at_once_one_has_all_that_it_owns(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three), trio.open_nursery() as nursery:
+        ana, bo = await two.opened("ana"), await two.opened("bo")
+        target = await bo.allocated()
+        answers: list[tuple[Runtime, int]] = []
+        slow, slower = halted(one, claim=2), halted(three, claim=2)
+        nursery.start_soon(asked_at, one, bo, answers)
+        await slow.reached.wait()  # it has been given the session
+        while canonical_key(target) in slow.claims:  # until the node that gave it owns nothing any more
+            await trio.lowlevel.checkpoint()
+        nursery.start_soon(asked_at, three, bo, answers)
+        await slower.reached.wait()  # it has the runtime, and found the session on its way
+        slow.may_go_on.set()
+        while not answers:
+            await trio.lowlevel.checkpoint()
+        assert answers[0][1] == 409
+        slower.may_go_on.set()
+        while len(answers) < 2:
+            await trio.lowlevel.checkpoint()
+        back, code = answers[1]
+        assert code == 200
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+
+
+async def test_a_session_that_is_being_given_is_asked_for_later_and_its_token_is_no_bad_one(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as (one, two, three), trio.open_nursery() as nursery:
+        ana, bo = await two.opened("ana"), await two.opened("bo")
+        target = await bo.allocated()
+        answers: list[tuple[Runtime, int]] = []
+        with commits_held(two):
+            nursery.start_soon(asked_at, one, bo, answers)
+            while two.state.sessions.by_runtime(bo.address) is not None:
+                await trio.lowlevel.checkpoint()
+            for rig in (two, three):
+                assert (await re_opened(rig, bo))[1] == 503
+            assert code_and_reason(await (await three.runtime()).open("bo")) == (409, "address-taken")
+            assert answers == []
+        while not answers:
+            await trio.lowlevel.checkpoint()
+        back, code = answers[0]
+        assert code == 200
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(back, "message"))["to"] == target
+
+
+async def test_a_runtime_that_is_being_opened_is_opened_nowhere_else(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two), trio.open_nursery() as nursery:
+        slow, answers, bo = halted(one, claim=1, is_after=True), list[tuple[int, str]](), await one.runtime()
+
+        async def open_it() -> None:
+            answers.append(code_and_reason(await bo.open("bo")))
+
+        nursery.start_soon(open_it)
+        await slow.reached.wait()  # it has claimed the runtime, and does not know that yet
+        assert code_and_reason(await (await two.runtime()).open("bo")) == (409, "address-taken")
+        slow.may_go_on.set()
+        while not answers:
+            await trio.lowlevel.checkpoint()
+        assert answers == [(200, "")]
+        assert await bo.heard() == []
+
+
+async def test_two_connections_that_bring_a_session_to_one_node_at_once_have_one_session(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two), trio.open_nursery() as nursery:
+        bo = await two.opened("bo")
+        target = await bo.allocated()
+        answers: list[tuple[Runtime, int]] = []
+        slow = halted(one, claim=2)
+        for _ in range(2):
+            nursery.start_soon(asked_at, one, bo, answers)
+        await slow.reached.wait()
+        slow.may_go_on.set()
+        while len(answers) < 2:
+            await trio.lowlevel.checkpoint()
+        assert [code for _, code in answers] == [200, 200]
+        assert await answers[0][0].close_code() == 4001
+        assert len(list(one.state.sessions)) == 1
+        ana = await two.opened("ana")
+        await ana.say(a_message("message", ana.address, target, {"n": 1}))
+        assert (await next_of(answers[1][0], "message"))["to"] == target
 
 
 async def test_a_session_that_could_not_be_claimed_comes_back_at_the_same_node(tmp_path: Path) -> None:
