@@ -209,6 +209,15 @@ def test_an_address_names_the_user_only_when_it_is_verified() -> None:
             check(token(email="ana@alpha.example", **wrong), rules=rules)
 
 
+@pytest.mark.parametrize(
+    "changes", [{"exp": NOW - 3600}, {"aud": "others"}, {"sub": ""}, {"iss": "https://other.example"}]
+)
+def test_where_the_key_is_known_no_issuer_is_said_to_lack_one(changes: dict[str, Any]) -> None:
+    with pytest.raises(AssertionRefusedError) as caught:
+        check(token(**changes))
+    assert caught.value.lacking_issuer == ""
+
+
 def test_where_a_key_is_missing_its_issuer_is_named() -> None:
     with pytest.raises(AssertionRefusedError) as caught:
         check(token({"kid": "new"}))
@@ -351,7 +360,7 @@ def test_rubbish_of_one_domain_costs_so_much_and_no_more() -> None:
         ([], set(), 0),
         ([["staff"], 7, None, "", "a\nb", "x" * 129, {"staff": 1}], set(), 7),
         ({"staff": True}, set(), 1),
-        (["x" * 128], {"x" * 128}, 0),
+        (["x" * 128, "g"], {"x" * 128, "g"}, 0),
         ([f"g{number}" for number in range(70)], {f"g{number}" for number in range(64)}, 6),
     ],
 )

@@ -472,3 +472,33 @@ def test_logins_that_can_expire_no_more_make_room_for_as_many_of_their_user() ->
             issued.renew(login, "ana", 1, until=100.0, now=now)
     issued.renew("e", "bo", 1, until=900.0, now=200.0)
     assert (len(issued), dict(issued._of_user)) == (1, {"bo": 1})
+
+
+def marked(issued: IssuedTokens, way: str, login: str, user: str) -> Code | None:
+    """Renew or revoke a login, or revoke all of its user; the code of what was refused."""
+    try:
+        if way == "renew":
+            issued.renew(login, user, 1, until=NOW + 600, now=NOW)
+        elif way == "revoke":
+            issued.revoke(login, user, until=NOW + 600, now=NOW)
+        else:
+            issued.revoke_all(user, moment=NOW, until=NOW + 600, now=NOW)
+    except PeerError as exc:
+        return exc.code
+    return None
+
+
+@pytest.mark.parametrize("way", ["renew", "revoke", "revoke all"])
+@pytest.mark.parametrize(("bounds", "code"), [((100, 2), Code.QUOTA), ((2, 100), Code.OVERLOAD)])
+def test_what_ends_logins_has_twice_the_room_of_what_renews_them(way: str, bounds: tuple[int, int], code: Code) -> None:
+    most = 2 if way == "renew" else 4
+    for before in range(5):
+        issued = IssuedTokens(max_marks=bounds[0], max_per_user=bounds[1])
+        assert [marked(issued, "revoke", f"l{number}", "ana") for number in range(before)] == [None] * before
+        assert marked(issued, way, "last", "ana") == (None if before < most else code)
+
+
+def test_a_mark_is_taken_over_until_its_tokens_have_expired() -> None:
+    issued = IssuedTokens()
+    issued.restore([TokenMark("a", "ana", 2, NOW), TokenMark("b", "ana", 2, NOW + 1)], now=NOW)
+    assert (issued.least("a"), issued.least("b")) == (0, 2)
