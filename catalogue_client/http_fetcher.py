@@ -59,6 +59,8 @@ class HttpFetcher(Fetcher):
     ) -> None:
         """`ssl_context` has to verify certificates and names; `http:` works for domains of `insecure_plaintext` only.
 
+        That collection is asked again for each fetch.
+
         Raises:
             ValueError: The context does not verify.
         """
@@ -67,7 +69,7 @@ class HttpFetcher(Fetcher):
         ssl_context.hostname_checks_common_name = False
         self._dialler = dialler
         self._ssl_context = ssl_context
-        self._insecure_plaintext = frozenset(insecure_plaintext)
+        self._insecure_plaintext = insecure_plaintext
         self._minimum_bytes_per_second = minimum_bytes_per_second
         self._minimum_window_seconds = minimum_window_seconds
 

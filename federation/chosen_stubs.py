@@ -95,7 +95,7 @@ class ChosenStubs:
     def choose(self, choices: Iterable[StubChoice]) -> frozenset[str]:
         """Take other settings over, for instances that start from now on; returns domains whose settings differ.
 
-        Which stubs are chosen, and their endpoints, must be as before.
+        A domain whose stub is chosen now, or no more, needs another link.
         """
         before, self._choices = self._choices, {one.domain: one for one in choices}
         return frozenset(

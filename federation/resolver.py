@@ -181,6 +181,10 @@ class Resolver:
         failure = failure_of(error, domain=domain, attempts=self.log.of(domain))
         return self._cache.failed(failure, now=self._clock(), draw=self._draw(), is_waiting=is_waiting)
 
+    def follow(self, peers: Mapping[str, PeerEntry]) -> None:
+        """Other peer entries hold from now on."""
+        self._peers = dict(peers)
+
     def forget_failures(self) -> int:
         """Let every domain that failed be tried again at once, as the operator asks; returns how many there are.
 

@@ -83,6 +83,7 @@ class Node:
     policies: PolicyDeployment
     expiries: ExpiryWatch
     dialler: Dialler
+    plaintext: set[str]
     trust: Trust
     acceptor: LinkAcceptor | None
     reverse_checks: ReverseChecks | None

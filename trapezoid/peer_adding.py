@@ -56,7 +56,7 @@ def add_peer(config: Path, domain: str, options: EntryOptions, *, connects: bool
         "sha256": approved.get("sha256", ""),
         "live": "not tried" if seconds is None else f"after {seconds:.1f} s",
         **({"warning": checked.lstrip(": ")} if is_loud else {}),
-        "next": "restart the node",
+        "next": "trapezoid node reload",
     }
 
 

@@ -26,12 +26,14 @@ class Discovery:
         resolver: Finds the site of a domain.
         dialler: Opens connections, and refuses internal addresses.
         fetcher: Fetches documents.
+        plaintext: Domains whose documents may be fetched without TLS; may be changed.
         tls_context: Verifies other domains.
     """
 
     resolver: Resolver
     dialler: Dialler
     fetcher: LoggedFetcher
+    plaintext: set[str]
     tls_context: ssl.SSLContext
 
 
@@ -57,10 +59,11 @@ def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: st
         log=log,
     )
     tls_context = meaning.client_context(settings)
-    plaintext = peer_terms(settings).plaintext
+    plaintext = set(peer_terms(settings).plaintext)
     return Discovery(
         resolver=resolver,
         dialler=dialler,
         fetcher=LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log),
+        plaintext=plaintext,
         tls_context=tls_context,
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 from federation.catalogue_scripts import CatalogueScript
-from federation.chosen_stubs import StubChoice
+from federation.chosen_stubs import StubChoice, read_choice
 from federation.shipped_files import shipped_file
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.peer_stubs import plain_values, script_place
 from msg_node.site.publication import SiteFolder
-from protofly.errors import SettingsError
+from protofly.errors import PeerError, SettingsError
 
 
 def stub_choices(settings: Settings) -> list[StubChoice]:
@@ -47,6 +48,16 @@ def stub_choice(settings: Settings, peer: PeerSettings) -> StubChoice:
         configuration=plain_values(peer.configuration),
         grant=peer.grant.grant(),
     )
+
+
+def check_modules(choices: Iterable[StubChoice]) -> None:
+    """Read the modules that the operator chose. Blocks. Raises SettingsError for one that cannot run."""
+    for one in choices:
+        if one.file is not None:
+            try:
+                read_choice(one)
+            except PeerError as exc:
+                raise SettingsError(f"the stub of {one.domain}: {exc}") from exc
 
 
 def _script(peer: PeerSettings) -> CatalogueScript | None:

@@ -47,6 +47,7 @@ class Reloadable:
         gate: Peers, lists, rates, policies.
         policies: Writes down which policies are in force.
         dialler: Internal addresses that peers may have.
+        plaintext: Domains whose documents may be fetched without TLS.
         resolver: Asks again for domains that were not found.
         documents: Verify other domains by the anchors of their entries.
         stubs: What stubs of single domains are given, and may spend.
@@ -71,6 +72,7 @@ class Reloadable:
     gate: Gate
     policies: PolicyDeployment
     dialler: Dialler
+    plaintext: set[str]
     resolver: Resolver
     documents: DomainDocuments
     stubs: ChosenStubs
@@ -112,10 +114,14 @@ def take_limits_over(parts: Reloadable, settings: Settings) -> None:
 
 
 def take_terms_over(parts: Reloadable, settings: Settings) -> None:
-    """Let other classes of links count, and keep others connected; the gate has them already."""
+    """Let other terms of links count, and keep others connected; the gate has them already."""
     terms, fresh = parts.terms, peer_terms(settings)
     reclassified = terms.plain ^ fresh.plain
     terms.plain, terms.connected = fresh.plain, fresh.connected
+    terms.chosen, terms.plaintext, terms.bare = fresh.chosen, fresh.plaintext, fresh.bare
+    parts.plaintext.clear()
+    parts.plaintext.update(fresh.plaintext)
+    parts.resolver.follow(meaning.peer_entries(settings))
     for link in parts.federation.links:
         if link.domain in reclassified:
             reclassify(link, parts.gate.class_of(link.domain))

@@ -31,7 +31,7 @@ from msg_node.wiring.alarms import webhook_of
 from msg_node.wiring.block_lists import subscriptions_of
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
 from msg_node.wiring.identity import LoadedProviders, load_providers
-from msg_node.wiring.peer_stubs import stub_choices
+from msg_node.wiring.peer_stubs import check_modules, stub_choices
 from msg_node.wiring.reloadable import Reloadable, take_limits_over, take_providers_over, take_terms_over
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
 from policy.core.model import Facts
@@ -126,6 +126,7 @@ class Reloading:
         tls = await trio.to_thread.run_sync(load_tls, after)
         credentials = await trio.to_thread.run_sync(build_credentials, after)
         choices = await trio.to_thread.run_sync(stub_choices, after)
+        await trio.to_thread.run_sync(check_modules, choices)
         providers = await trio.to_thread.run_sync(load_providers, after)
         lists = await trio.to_thread.run_sync(subscriptions_of, after)
         webhook = await trio.to_thread.run_sync(webhook_of, after)
@@ -165,21 +166,27 @@ class Reloading:
         if settings.peer != before.peer:
             parts.documents.reconsider()
             parts.resolver.forget_failures()
-        other_stubs = parts.stubs.choose(loaded.choices)
-        for link in parts.federation.links:
-            if link.domain in other_stubs:
-                link.need.recall()  # the next instance is given what the settings say now
-            if not self._may_talk(link.domain):
-                parts.federation.cut_off(link.domain, Code.DOMAIN_BLOCKED, "our settings do not talk to this domain")
-            elif _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
-                self._renew(link)
-            elif meaning.update_rule(before, link.domain) != meaning.update_rule(settings, link.domain):
-                self._take_other_version(link)
+        self._take_links_over(before, settings, parts.stubs.choose(loaded.choices))
         parts.federation.open_lasting()
         for switch in insecure_switches(settings):
             if switch not in insecure_switches(before):
                 logger.warning("INSECURE by the settings: %s", switch)
         logger.info("the settings are in force: %d changes", len(setting_changes(before, settings)))
+
+    def _take_links_over(self, before: Settings, settings: Settings, other_stubs: frozenset[str]) -> None:
+        """Let links go on with what holds now for their domains, or end those that cannot."""
+        parts = self._parts
+        for link in parts.federation.links:
+            if link.domain in other_stubs:
+                link.need.recall()  # the next instance is given what the settings say now
+            if _way(before, link.domain) != _way(settings, link.domain):
+                parts.federation.cut_off(link.domain, Code.DRAINING, "our settings have another way to this domain")
+            elif not self._may_talk(link.domain):
+                parts.federation.cut_off(link.domain, Code.DOMAIN_BLOCKED, "our settings do not talk to this domain")
+            elif _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
+                self._renew(link)
+            elif meaning.update_rule(before, link.domain) != meaning.update_rule(settings, link.domain):
+                self._take_other_version(link)
 
     def _renew(self, link: DomainLink) -> None:
         """Have the next contact begin anew, now if there is none."""
@@ -201,6 +208,13 @@ class Reloading:
         probe, ours = greeting(self._parts.node_url, self._parts.node_url), self._parts.current.get().node.domain
         facts = Facts("peer", probe, ours, domain, domain, len(probe.raw), 0, 0.0)
         return self._parts.gate.explain(facts).verdict.permitted
+
+
+def _way(settings: Settings, domain: str) -> object:
+    """How a domain is spoken with; its link was made with it."""
+    peer = next((one for one in settings.peer if one.domain == domain), PeerSettings(domain=domain))
+    chosen = peer.stub, peer.unsigned_stub, peer.sha256, peer.endpoint
+    return chosen, peer.insecure_plaintext, peer.send_via
 
 
 def _contact_rules(settings: Settings, domain: str) -> object:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ import trio
 from interop.foreign.simulator import ForeignNode
 from interop.foreign.vertx import VertxNode
 from msg_node.settings.load import load_settings
+from protofly.errors import HostError
 from tests.examples_stubs.guest import STUBS
+from trapezoid.admin_client import ask_node
 from trapezoid.peer_check import Outcome, check_domain
 
 from .dialects import DIALECTS, Dialect, bruno_of, each_dialect
@@ -66,6 +69,41 @@ async def test_domain_that_was_added_is_a_partner_at_the_next_start(
         anna = await talker_of(process, "anna", nursery)
         _, hyperty = await bruno_of(node)
         assert (await anna.ask(hyperty, 7)).is_ok
+    nursery.cancel_scope.cancel()
+
+
+async def test_a_running_node_takes_up_and_drops_a_partner_with_a_chosen_stub_by_a_reload(
+    tmp_path: Path, nursery: trio.Nursery
+) -> None:
+    node = VertxNode(THEIRS)
+    await nursery.start(node.run)
+    async with serving(tmp_path, OURS) as process:
+        anna = await talker_of(process, "anna", nursery)
+        _, hyperty = await bruno_of(node)
+        assert (await anna.ask(hyperty, 7)).code == 403
+        assert (await add(tmp_path, *plain(node)))[0] == 0
+        reload = partial(ask_node, tmp_path / "data", "reload", {})
+        await trio.to_thread.run_sync(reload)
+        assert (await anna.ask(hyperty, 7)).is_ok
+        entry = tmp_path / "conf.d" / f"peer-{THEIRS}.toml"
+        right = entry.read_text()
+
+        broken = tmp_path / "broken.wasm"
+        broken.write_bytes(b"no module")
+        entry.write_text(right.replace('"vertx_peer"', f'"{broken}"'))
+        with pytest.raises(HostError, match=r"the stub of b\.example"):
+            await trio.to_thread.run_sync(reload)
+        assert (await anna.ask(hyperty, 7)).is_ok
+
+        other = VertxNode(THEIRS)
+        await nursery.start(other.run)
+        entry.write_text(right.replace(f":{node.port}/", f":{other.port}/"))
+        await trio.to_thread.run_sync(reload)
+        _, elsewhere = await bruno_of(other)
+        assert (await anna.ask(elsewhere, 7)).is_ok
+        entry.unlink()
+        await trio.to_thread.run_sync(reload)
+        assert (await anna.ask(elsewhere, 7)).code == 403
     nursery.cancel_scope.cancel()
 
 

@@ -229,7 +229,7 @@ def _check_retrust(settings: Settings, domain: str, fingerprint: str) -> None:
         raise SettingsError("this is the fingerprint of our own keys; ask the peer for theirs")
     pinned = anchor_of(settings, domain).fingerprint
     if pinned and pinned != fingerprint:
-        raise SettingsError(f"the [[peer]] entry of {domain} pins {pinned}; change that first, and restart the node")
+        raise SettingsError(f"the [[peer]] entry of {domain} pins {pinned}; change that first, and reload")
 
 
 def _row(store: TrustStore, domain: str) -> dict[str, object]:

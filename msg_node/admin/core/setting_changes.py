@@ -27,6 +27,7 @@ _PEER: Final = r"peer\[[^\]]*\]\."
 _PEER_FIELDS: Final = "|".join(
     (
         "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain",
+        "stub|unsigned_stub|sha256|endpoint|insecure_plaintext|send_via|well_known_url|connect",
         "updates|modules|canary_percent|canary_seconds|quota|class|stay_connected|may_receive",
         r"(?:grant|configuration)(?:\.[\s\S]*)?",
     )

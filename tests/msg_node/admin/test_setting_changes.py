@@ -60,6 +60,7 @@ def test_a_new_entry_differs_from_one_that_says_nothing() -> None:
             }
         },
         {"listen": {"certificate": "/new.pem", "key": "/new.key"}},
+        {"peer": [{**PEER, "stub": "vertx_peer", "endpoint": "wss://b.example/ws", "send_via": False}]},
         {"peer": [{**PEER, "updates": "pinned", "modules": ["ab" * 32]}]},
         {"peer": [{**PEER, "configuration": {"room": "a", "of.a\nkind": {"deep": [1]}}, "grant": {"http": False}}]},
     ],
@@ -76,7 +77,7 @@ def test_what_a_running_node_takes_over(tables: dict[str, Any]) -> None:
         ({"node": {**MINIMAL["node"], "name": "mn-2"}}, "node.name"),
         ({"listen": {"port": 1}}, "listen.port"),
         ({"peer": [{**PEER, "aliases": ["c.example"]}]}, "peer[b.example].aliases"),
-        ({"peer": [{**PEER, "send_via": False}]}, "peer[b.example].send_via"),
+        ({"peer": [{**PEER, "record_bytes": 65536}]}, "peer[b.example].record_bytes"),
         ({"limits": {"max_hops": 1}}, "limits.max_hops"),
         ({"log": {"format": "json"}}, "log.format"),
     ],
@@ -87,7 +88,8 @@ def test_what_needs_a_restart_is_named(tables: dict[str, Any], name: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "name", ["peer[b.example].defaults", "xpolicy.deny", "policy.denyx", "peer[].stub", "peer[b.example].grants", ""]
+    "name",
+    ["peer[b.example].defaults", "xpolicy.deny", "policy.denyx", "peer[].record_bytes", "peer[b.example].grants", ""],
 )
 def test_names_that_only_look_alike_are_not_taken_over(name: str) -> None:
     assert not is_reloadable(SettingChange(name, None, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
@@ -36,6 +37,7 @@ from protofly.errors import PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
 from stubkit.keys import KeyRing, make_key, save_keys
+from tests.examples_stubs.guest import STUBS
 
 PEER = "peer[b.example]"
 TOKEN = "ab" * 32
@@ -46,6 +48,8 @@ ISSUER = {"issuer": "https://i.example", "audience": "a", "public_keys": []}
 PROVIDER = {"issuer": "https://i.example", "audience": ["a"], "jwks": "FOLDER/keys.json"}
 LIST = {"author": "lists.example", "url": "https://lists.example/list.json", "keys": ["A" * 43]}
 WEBHOOK = {"url": "https://hooks.example/a", "certificate": "FOLDER/server.pem", "key": "FOLDER/server.key"}
+SCRIPT = "https://catalogue.b.example/.well-known/protocolstub/default"
+CHOSEN = {"stub": "FOLDER/stub.wasm", "endpoint": "wss://b.example/ws"}
 RATE = {"messages_per_second": 7.0}
 
 
@@ -86,6 +90,13 @@ def step(name: str) -> Callable[[Node], object]:
 
 def borders(node: Node) -> list[BorderRules]:
     return [node.federation.context.rules, node.bus.from_sessions.guests.rules]
+
+
+def way(node: Node) -> object:
+    """What the stub of b.example is, and its link."""
+    choice = node.trust.chosen._of("b.example")
+    link = next((one for one in node.federation.links if one.domain == "b.example"), None)
+    return choice, "b.example" in node.trust.terms.chosen, id(link)
 
 
 def believed(node: Node) -> object:
@@ -243,6 +254,18 @@ EFFECTS: dict[str, Effect] = {
     f"{PEER}.messages_per_second": Effect(3.0, bucket_of),
     f"{PEER}.bytes_per_second": Effect(3.0, bucket_of),
     f"{PEER}.burst_seconds": Effect(3.0, bucket_of, {"peer": [RATE]}),
+    f"{PEER}.stub": Effect("FOLDER/stub.wasm", way, {"peer": [{"endpoint": "wss://b.example/ws"}]}),
+    f"{PEER}.endpoint": Effect("wss://b.example/other", way, {"peer": [CHOSEN]}),
+    f"{PEER}.unsigned_stub": Effect(SCRIPT, way, {"peer": [{"endpoint": "wss://b.example/ws", "sha256": TOKEN}]}),
+    f"{PEER}.sha256": Effect(
+        "cd" * 32,
+        way,
+        {"peer": [{"endpoint": "wss://b.example/ws", "sha256": TOKEN, "unsigned_stub": SCRIPT}]},
+    ),
+    f"{PEER}.insecure_plaintext": Effect(True, lambda node: (set(node.trust.terms.plaintext), set(node.plaintext))),
+    f"{PEER}.send_via": Effect(False, lambda node: (way(node), set(node.trust.terms.bare))),
+    f"{PEER}.well_known_url": Effect("https://b.example/x", lambda node: node.resolver._peers["b.example"]),
+    f"{PEER}.connect": Effect("192.0.2.1:443", lambda node: node.resolver._peers["b.example"]),
     f"{PEER}.p2p": Effect(False, lambda node: rule(node).p2p),  # type: ignore[attr-defined]
     f"{PEER}.may_receive": Effect(["personal"], lambda node: rule(node).may_receive),  # type: ignore[attr-defined]
     f"{PEER}.rate": Effect([{"types": ["read"], **RATE}], bucket_of),
@@ -375,6 +398,7 @@ async def _built(folder: Path) -> AsyncIterator[Running]:
         (folder / name).write_bytes(pem)
     authority.cert_pem.write_to_path(folder / "ca.pem")
     (folder / "keys.json").write_text(KEYS)
+    shutil.copyfile(STUBS / "vertx_peer" / "vertx_peer.wasm", folder / "stub.wasm")
     (folder / "p.toml").write_text(RULE)
     (folder / "data").mkdir()
     wanted = [settings_of(folder)]
