@@ -405,5 +405,5 @@ def test_what_is_left_of_its_time_goes_with_a_request_that_said_one_or_where_it_
         ("comm:x.y", False),
     ],
 )
-def test_a_queue_of_a_domain_is_told_from_that_of_an_address(queue: str, *, is_one: bool) -> None:
+def test_a_queue_of_a_domain_differs_from_that_of_an_address(queue: str, *, is_one: bool) -> None:
     assert is_domain(queue) is is_one
