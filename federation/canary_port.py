@@ -5,11 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from federation.core.canary_lane import CanaryLane
 from federation.core.canary_machine import CanaryMachine
-from federation.core.carrier import Carrier, CarrierDown, CarrierEvent, CarrierProved, CarrierUp, LinkPort
+from federation.core.carrier import Carrier, CarrierDown, CarrierEvent, CarrierProved, CarrierUp, Inbox, LinkPort
 from federation.core.outbound_queue import OutboundQueue
 from federation.domain_link import DomainLink
 
@@ -53,9 +51,10 @@ class CanaryPort(LinkPort):
         """See `LinkPort`."""
         return self._lane.carrier is carrier
 
-    def inbound(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:
+    @property
+    def inbound(self) -> Inbox:
         """See `LinkPort`."""
-        self._link.inbound(messages, stream, carrier)
+        return self._link.inbound
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -139,7 +140,9 @@ class TrialLink(LinkPort):
         messages: Sequence[tuple[int, bytes]],
         stream: str,
         carrier: Carrier | None = None,  # noqa: ARG002
-    ) -> None:
+        *,
+        ends_seconds: float = math.inf,  # noqa: ARG002
+    ) -> int:
         """See `Inbox`; nobody is judged here."""
         for number, raw in messages:
             self._processed[stream] = max(number, self._processed.get(stream, 0))
@@ -147,6 +150,7 @@ class TrialLink(LinkPort):
             if len(self._result.delivered) < DELIVERIES_KEPT:
                 self._result.delivered.append(raw.decode("utf-8", "replace"))
         self._changed.set()
+        return len(messages)
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""

@@ -7,6 +7,7 @@ the trial ends at the first such message, before the stub can acknowledge it, an
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -142,7 +143,14 @@ class _Contact(LinkPort):
         """See `LinkPort`."""
         return self._take
 
-    def _take(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:  # noqa: ARG002
+    def _take(
+        self,
+        messages: Sequence[tuple[int, bytes]],
+        stream: str,  # noqa: ARG002
+        carrier: Carrier | None = None,  # noqa: ARG002
+        *,
+        ends_seconds: float = math.inf,  # noqa: ARG002
+    ) -> int:
         """See `Inbox`; the first message that is not for us ends the stub before it can acknowledge it."""
         for _, raw in messages:
             try:
@@ -152,6 +160,7 @@ class _Contact(LinkPort):
             if found is None:
                 raise PeerError(Code.LINK_ELSEWHERE, "they sent messages for users of ours, which the trial leaves")
             self._conclude(found)
+        return len(messages)
 
     async def wait_for_room(self) -> None:
         """See `LinkPort`."""

@@ -6,6 +6,7 @@ us. The link neither knows nor asks which.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final, Literal, Protocol
@@ -124,10 +125,24 @@ CarrierEvent = CarrierUp | CarrierProved | CarrierDown | Accepted | Refused | Co
 class Inbox(Protocol):
     """Takes in what the far end of a link sends."""
 
-    def __call__(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None, /) -> None:
+    def __call__(
+        self,
+        messages: Sequence[tuple[int, bytes]],
+        stream: str,
+        carrier: Carrier | None = None,
+        /,
+        *,
+        ends_seconds: float = math.inf,
+    ) -> int:
         """Take in messages, in order: number in the peer's `stream` (0 when it has none) and text.
 
         They may come in the names for which `carrier` speaks. Without one that is up, only the main domain counts.
+
+        What may have cost more than others is followed by a look at the clock: the turn ends at `ends_seconds`
+        (monotonic).
+
+        Returns:
+            How many were taken; the rest is to be handed over in a further turn.
 
         Raises:
             PeerError: SPOOFED_SOURCE after too many messages in the name of others: the carrier is to be closed.

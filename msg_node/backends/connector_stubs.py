@@ -8,6 +8,7 @@ waits is answered with the code of the fault, and it is started anew after a pau
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections.abc import Mapping, Sequence
@@ -151,7 +152,14 @@ class ConnectorPort(LinkPort):
         """See `LinkPort`."""
         return self._take_answers
 
-    def _take_answers(self, messages: Sequence[tuple[int, bytes]], stream: str, carrier: Carrier | None = None) -> None:  # noqa: ARG002
+    def _take_answers(
+        self,
+        messages: Sequence[tuple[int, bytes]],
+        stream: str,  # noqa: ARG002
+        carrier: Carrier | None = None,  # noqa: ARG002
+        *,
+        ends_seconds: float = math.inf,  # noqa: ARG002
+    ) -> int:
         """Take answers; everything else is dropped, counted, and logged once a minute."""
         for _, raw in messages:
             try:
@@ -165,6 +173,7 @@ class ConnectorPort(LinkPort):
             else:
                 self.answered += 1
                 self._end(request, body=body)
+        return len(messages)
 
     def _drop(self, why: str) -> None:
         self.dropped += 1

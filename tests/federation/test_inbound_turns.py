@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from federation import inbound
 from federation.core.carrier import Accepted, Refused
 from federation.core.link_frames import FrameKind, encode_frame
 from federation.core.link_machine import LinkAction, LinkEvent
-from federation.inbound import SLICE_BYTES, SLICE_MESSAGES, InboundTurns
+from federation.inbound import ALONE_MESSAGES, SLICE_BYTES, SLICE_MESSAGES, InboundTurns
 from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
 from tests.support.hosted import link_module, stub_rig
@@ -64,6 +65,33 @@ async def test_of_very_many_messages_a_few_are_taken_at_a_time_and_all_in_order(
     assert pair.to_b.processed(STREAM) == numbers[-1]
 
 
+SERVICES = ["domain://msg-node.a.example/sm", "DOMAIN://registry.a.example", " mn:/session", "user-guid://x"]
+
+
+@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("to", SERVICES)
+async def test_of_requests_to_the_node_itself_one_is_taken_at_a_time(to: str) -> None:
+    pair = Pair()
+    written = json.dumps(to).replace("m", "\\u006d").encode()
+    raw = b'{"id":1,"type":"read","from":"hyperty://b.example/bo","to":%b,"body":{}}' % written
+    assert await taken(pair, InboundTurns(), [(number, raw) for number in range(1, 21)]) <= 2
+    assert pair.to_b.processed(STREAM) == 20
+
+
+@pytest.mark.parametrize("seen", [0, 3, 7])
+def test_what_a_turn_leaves_comes_in_the_next_once_and_in_order(seen: int) -> None:
+    pair = Pair()
+    messages = [(number, from_b(number)) for number in range(1, 41)]
+    assert pair.to_b.inbound(messages[:seen], STREAM) == seen
+    left, turns = messages, 0
+    while left:
+        left = left[pair.to_b.inbound(left, STREAM, ends_seconds=0.0) :]
+        turns += 1
+    assert turns > 2
+    assert numbers_of(pair.a.delivered) == list(range(1, 41))
+    assert pair.to_b.processed(STREAM) == 40
+
+
 @pytest.mark.usefixtures("no_patience")
 @pytest.mark.parametrize(("chars", "at_once"), [(SLICE_BYTES // 4, 3), (2 * SLICE_BYTES, 1)])
 async def test_of_long_messages_fewer_are_taken_at_a_time(chars: int, at_once: int) -> None:
@@ -80,7 +108,7 @@ async def test_receivers_are_waited_for_within_a_batch_where_that_is_wanted() ->
     async with trio.open_nursery() as nursery:
         nursery.start_soon(InboundTurns(waits_for_room=True).take, messages, STREAM, pair.to_b)
         await trio.testing.wait_all_tasks_blocked()
-        assert len(pair.a.delivered) == SLICE_MESSAGES
+        assert len(pair.a.delivered) == ALONE_MESSAGES
         pair.a.room.set()
     assert numbers_of(pair.a.delivered) == [number for number, _ in messages]
 
