@@ -72,7 +72,7 @@ class Child:
         output_to_log: bool = False,
     ) -> None:
         self._output_to_log = output_to_log
-        self._name = " ".join(arguments)
+        self._name = " ".join([*(program or ()), *arguments])
         ours = (sys.executable, "-m", "interop.ends_with_parent", str(os.getpid()))
         self._arguments = [*(program or ours), *arguments]
         self._log_file = log_file
@@ -130,7 +130,7 @@ class Child:
         """Whether the process is silent or has ended, and the end of its log."""
         lines = self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
         state = "is silent" if self.is_running else f"ended with {self._process.returncode if self._process else '?'}"
-        return "\n".join([f"{self._name} {state}; its log says:", *lines])
+        return "\n".join([f"{self._name} {state}; its log {'says:' if lines else 'is empty'}", *lines])
 
     async def read_line(self) -> str:
         """One line of standard output.

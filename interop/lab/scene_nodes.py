@@ -50,7 +50,7 @@ class SceneNode(LaboratoryNode):
             await self.start(self._serve, {})
             return
         self._child = child = Child(self.command[1:], log_file=self.folder.log, program=self.command[:1])
-        await _started(child, self.command)
+        await _started(child, self.domain, self.command)
         self.listen_url = str((await child.wait_ready())["listen"])
 
     def signal(self, which: signal.Signals) -> None:
@@ -79,7 +79,7 @@ class OtherNode(SceneNode):
         self._child = child = Child(
             self.command[1:], log_file=self.folder.log, program=self.command[:1], output_to_log=True
         )
-        await _started(child, self.command)
+        await _started(child, self.domain, self.command)
         parts = urlsplit(self.listen_url)
         with trio.move_on_after(READY_SECONDS):
             while child.is_running:
@@ -89,14 +89,15 @@ class OtherNode(SceneNode):
                     await trio.sleep(_LOOK_SECONDS)
                 else:
                     return
-        raise TransportError(Code.NOT_CONNECTED, child.obituary(), phase="connect")
+        why = f"domain {self.domain}: nothing accepts connections at {self.listen_url}: {child.obituary()}"
+        raise TransportError(Code.NOT_CONNECTED, why, phase="connect")
 
 
-async def _started(child: Child, command: Sequence[str]) -> None:
+async def _started(child: Child, domain: str, command: Sequence[str]) -> None:
     try:
         await child.start()
     except OSError as exc:
-        raise SettingsError(f"{command[0]}: {exc.strerror}") from exc
+        raise SettingsError(f"domain {domain}: {command[0]}: {exc.strerror}") from exc
 
 
 def names_for(domain: str, place: NodePlace, certificate: tuple[Path, Path], more: Mapping[str, str]) -> dict[str, str]:

@@ -19,7 +19,7 @@ from interop.lab.line_proxy import Line
 from interop.lab.run import LabReport, run_scene
 from interop.lab.scene_nodes import filled
 from interop.lab.world import WorldPlan
-from protofly.errors import SettingsError
+from protofly.errors import SettingsError, TransportError
 from tests.support.postgres import needs_postgres
 
 LIMIT_SECONDS = 150.0
@@ -154,7 +154,17 @@ async def test_a_command_that_does_not_exist_is_named(tmp_path: Path) -> None:
     text = MAKES.replace('"PYTHON", "-m", "trapezoid", "serve", "--config"', '"/nowhere/node"')
     with pytest.raises(BaseExceptionGroup) as caught:
         await report_of(text, tmp_path)
-    assert caught.group_contains(SettingsError, match="/nowhere/node: No such file")
+    assert caught.group_contains(SettingsError, match=r"domain o\.example: /nowhere/node: No such file")
+
+
+async def test_a_program_that_ends_at_once_is_named_with_its_domain_and_the_place_where_it_should_listen(
+    tmp_path: Path,
+) -> None:
+    text = MAKES.replace('"PYTHON", "-m", "trapezoid", "serve", "--config"', '"/bin/false", "now"')
+    with pytest.raises(BaseExceptionGroup) as caught:
+        await report_of(text, tmp_path)
+    place = r"domain o\.example: nothing accepts connections at wss://127\.0\.0\.1:\d+/ws: "
+    assert caught.group_contains(TransportError, match=place + "/bin/false now .* ended with 1; its log is empty")
 
 
 def test_an_unknown_placeholder_is_refused_with_those_that_there_are() -> None:
