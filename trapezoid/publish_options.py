@@ -17,7 +17,16 @@ import msgspec
 from federation.shipped_files import shipped_file
 from msg_node.site.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from msg_node.storage.file_checks import read_file
-from protofly.documents import REVOKED_MODULES, EndpointName, Manifest, decode_envelope, decode_manifest, decode_root
+from protofly.address import valid_domain
+from protofly.documents import (
+    REVOKED_MODULES,
+    EndpointName,
+    Manifest,
+    Needs,
+    decode_envelope,
+    decode_manifest,
+    decode_root,
+)
 from protofly.errors import SettingsError
 from sandbox.core.module_check import inspect_module
 from stubkit.keys import KeyRing
@@ -30,6 +39,9 @@ OPTIONS: Final = {
     "endpoint": "endpoints",
     "range": "ranges",
     "auth": "needs_auth",
+    "memory-kib": "memory_kib",
+    "call-ms": "call_ms",
+    "for-domain": "for_domains",
     "module": "module",
     "threshold": "threshold",
 }
@@ -65,9 +77,17 @@ class PublishOptions:
     endpoints: tuple[str, ...] = ("mn",)
     ranges: tuple[str, ...] = ()
     needs_auth: bool = True
+    memory_kib: int = 0
+    call_ms: int = 0
+    for_domains: tuple[str, ...] = ("*",)
     threshold: int = 1
     kept: tuple[str, ...] = ()
     """Names of options that were not given and differ from the defaults: taken from the published documents."""
+
+    @property
+    def needs(self) -> Needs:
+        """What the manifest asks hosts for."""
+        return Needs(memory_bytes=self.memory_kib << 10, call_ms=self.call_ms)
 
     def facts(self) -> dict[str, object]:
         """Options and values, named as on the command line."""
@@ -87,7 +107,7 @@ def complete(site: SigningSite, request: PublishRequest, index: Publication | No
 
     Raises:
         SettingsError: An option to reset does not exist or is given as well, or a file cannot be read.
-        PeerError: A published document is malformed.
+        PeerError: A published document is malformed, or a domain that may run the stub is no domain name.
     """
     given: dict[str, Any] = {}
     for name in OPTIONS.values():
@@ -102,6 +122,9 @@ def complete(site: SigningSite, request: PublishRequest, index: Publication | No
             raise SettingsError(f"--reset {name} and --{name} contradict each other")
     for name in given.get("endpoints", ()):
         _check_endpoint_name(name)
+    for name in given.get("for_domains", ()):
+        if name != "*":
+            valid_domain(name)
     defaults = PublishOptions(
         module=default_module(),
         url=f"https://{site.domain}",
@@ -175,6 +198,9 @@ def _published(site: SigningSite, selector: str, index: Publication | None) -> d
         "endpoints": tuple(manifest.permissions.connect),
         "ranges": tuple(manifest.permissions.ranges),
         "needs_auth": manifest.permissions.auth or bool(manifest.permissions.ranges),
+        "memory_kib": manifest.needs.memory_bytes >> 10,
+        "call_ms": manifest.needs.call_ms,
+        "for_domains": tuple(manifest.for_domains),
     }
     descriptor = folder.read_object(folder.descriptor(stub.reference.name)) or {}
     if "description" in descriptor:

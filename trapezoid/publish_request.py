@@ -44,6 +44,18 @@ class PublishRequest:
         ),
     ] = None
     """A stub that needs it must not report `live` before. Interworking stubs never need it."""
+    memory_kib: Annotated[
+        int | None,
+        typer.Option(
+            help="Memory that the stub needs, in KiB; nodes give no more. 0: what they have.", min=0, max=16_384
+        ),
+    ] = None
+    call_ms: Annotated[
+        int | None, typer.Option(help="CPU time that a call needs, in milliseconds. 0: what nodes have.", min=0, max=50)
+    ] = None
+    for_domains: Annotated[
+        list[str] | None, typer.Option("--for-domain", help="Domain that may run the stub; * for all. Repeatable.")
+    ] = None
     runtime_stub: Annotated[
         Path | None,
         typer.Option(

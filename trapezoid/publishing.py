@@ -119,6 +119,9 @@ def publish(site: SigningSite, request: PublishRequest, *, check: CheckModule = 
     facts = inspect_module(module)
     if facts.kind != "protostub":
         raise SettingsError(f"{options.module}: a {facts.kind} serves the domain that runs it, and is not published")
+    if 0 < options.memory_kib << 10 < facts.memory_minimum_bytes:
+        least = facts.memory_minimum_bytes >> 10
+        raise SettingsError(f"--memory-kib {options.memory_kib}: {options.module} begins with {least} KiB of memory")
     if _is_other_stub(site, options, module, facts.name):
         check(options.module, options)
     with site.folder.locked():
@@ -277,6 +280,7 @@ def _manifest(
         is_same = (previous.module.sha256, previous.module.urls) == (sha256, urls)
         is_same = is_same and previous.permissions.connect == list(options.endpoints)
         is_same = is_same and previous.permissions.ranges == list(options.ranges)
+        is_same = is_same and (previous.needs, tuple(previous.for_domains)) == (options.needs, options.for_domains)
         is_same = is_same and previous.permissions.auth == options.needs_auth and is_signed_for(envelope, root)
         is_due = judge(document_term(TermKind.MANIFEST, facts.name, previous), site.now).is_due
         if is_same and not serial and not is_due:
@@ -293,6 +297,8 @@ def _manifest(
         connect=options.endpoints,
         needs_auth=options.needs_auth,
         ranges=options.ranges,
+        needs=options.needs,
+        for_domains=options.for_domains,
         configuration=facts.configuration,
         events=facts.events,
         replaces=last or None,

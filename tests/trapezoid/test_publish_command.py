@@ -54,11 +54,14 @@ def shop(tmp_path: Path) -> Shop:
 
 
 OPTIONS = (
+    *("--memory-kib", "8192", "--call-ms", "20"),
+    *("--for-domain", "b.example", "--for-domain", "c.example"),
     *("--url", "https://mn.a.example:8444/"),
     *("--alias", "lab.a.example", "--alias", "old.a.example"),
     *("--endpoint", "mn", "--endpoint", "lines"),
     *("--description", "speaks to us"),
 )
+KEPT = ["alias", "call-ms", "description", "endpoint", "for-domain", "memory-kib", "url"]
 
 
 def test_options_that_are_not_repeated_stay_and_nothing_changes(shop: Shop) -> None:
@@ -67,7 +70,7 @@ def test_options_that_are_not_repeated_stay_and_nothing_changes(shop: Shop) -> N
     again = shop.facts()
     assert (again["is_new_root"], again["is_new_manifest"]) == (False, False)
     assert again["options"] == first["options"]
-    assert sorted(again["kept"]) == ["alias", "description", "endpoint", "url"]
+    assert sorted(again["kept"]) == KEPT
     assert first["kept"] == []
     assert shop.content() == before
 
@@ -130,7 +133,7 @@ def test_options_of_a_site_from_before_they_were_kept_are_read_from_its_document
     index.write_text(json.dumps(old))
     again = shop.facts()
     assert (again["is_new_manifest"], again["options"]["module"]) == (False, "built in")
-    assert sorted(again["kept"]) == ["alias", "description", "endpoint", "url"]
+    assert sorted(again["kept"]) == KEPT
 
 
 def test_a_module_that_stub_check_refuses_is_not_published(shop: Shop, tmp_path: Path) -> None:
@@ -226,3 +229,26 @@ def test_a_revoked_module_is_said_and_is_not_published_again(shop: Shop) -> None
     assert (refused.exit_code, "this module is revoked, and no node runs it" in refused.stderr) == (2, True)
     other = shop.facts(LINK, "--auth")
     assert (other["revoked"], other["is_revoked"]) == ([digest], False)
+
+
+def test_what_a_stub_needs_and_for_whom_it_is_stands_in_its_manifest_until_it_is_reset(shop: Shop) -> None:
+    shop.facts(*OPTIONS)
+    signed = shop.manifest()
+    assert (signed.needs.memory_bytes, signed.needs.call_ms) == (8 << 20, 20)
+    assert signed.for_domains == ["b.example", "c.example"]
+    shop.facts("--reset", "memory-kib", "--reset", "for-domain")
+    signed = shop.manifest()
+    assert (signed.needs.memory_bytes, signed.needs.call_ms, signed.for_domains) == (0, 20, ["*"])
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--memory-kib", "1024"), "begins with 4224 KiB of memory"),
+        (("--for-domain", "B"), "not a domain name"),
+    ],
+)
+def test_needs_that_no_host_could_meet_are_refused(shop: Shop, words: tuple[str, ...], complaint: str) -> None:
+    done = shop.publish(*words)
+    assert (done.exit_code, complaint in done.stderr) == (2, True), done.output
+    assert not shop.site.exists()
