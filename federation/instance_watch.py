@@ -114,10 +114,10 @@ class InstanceWatch:
             except (TransportError, PeerError) as exc:
                 if self._counts_without_news(exc):
                     continue
-                return PeerError(Code.BROKEN_TRUST, "the stub may not run any more", domain=domain)
+                return PeerError(Code.BROKEN_TRUST, _ended_by(exc.code), domain=domain)
             if code is not None:
                 logger.info("the stub of %s is stopped: %s", domain, code.word, extra=self._about)
-                return PeerError(code, "the stub may not run any more", domain=domain)
+                return PeerError(code, _ended_by(code), domain=domain)
             if (is_asked or _is_offered_another(stub, trust.live)) and await update():
                 return None
             if not self._link.is_live and has_moved(stub, trust):
@@ -140,6 +140,10 @@ class InstanceWatch:
             return True
         logger.info("the stub of %s is stopped: the operator took back its trust", domain, extra=self._about)
         return False
+
+
+def _ended_by(code: Code) -> str:
+    return f"the stub may not run any more: {code.word}"
 
 
 def _is_offered_another(stub: VerifiedStub, live: Live) -> bool:

@@ -53,6 +53,18 @@ _ADVICE = {
         "issued-in-future": _CLOCKS,
         "clock-wrong": "set our clock, which says {now}",
         "tls-failed": "see `discovery.ca_file`",
+        "revoked": "they took this module back. They: publish another one with `trapezoid publish`",
+        "stub-rolled-back": "they: publish a version that passes `trapezoid stub check`; "
+        "`trapezoid node stub approve` tries this one again",
+        "digest-mismatch": "they: publish again; does a cache or proxy in front of their site serve old files?",
+        "mix-and-match": "they: publish all of it again; a cache in front of their site may serve old files",
+        "too-few-signatures": "they: sign with keys that their root names (`trapezoid publish`); it may be an attack",
+        "rollback": "they: did they restore a backup? Their next `trapezoid publish` repairs it; it may be an attack",
+        "wrong-domain": "they: publish documents of their own domain; or their stub is not for ours (`for_domains`)",
+        **dict.fromkeys(
+            ("abi-unsupported", "module-malformed", "module-imports", "module-exports", "module-limits"),
+            "they: run `trapezoid stub check`, and publish a module that passes",
+        ),
     },
     Side.REFUSAL: {
         "auth-policy": "they do not admit our domain: ask them for a [[peer]] entry that names us",

@@ -122,6 +122,24 @@ def test_our_own_findings_name_the_setting(code: Code, hint: str) -> None:
     assert hint in ContactTrouble("b.example").met(Side.LINE, f"{code.word}: 192.168.0.1", NOW)
 
 
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        (Code.REVOKED, "publish another one"),
+        (Code.STUB_ROLLED_BACK, "`trapezoid stub check`; `trapezoid node stub approve` tries this one again"),
+        (Code.DIGEST_MISMATCH, "a cache or proxy"),
+        (Code.TOO_FEW_SIGNATURES, "keys that their root names"),
+        (Code.ROLLBACK, "restore a backup"),
+        (Code.WRONG_DOMAIN, "`for_domains`"),
+        (Code.MODULE_EXPORTS, "`trapezoid stub check`"),
+    ],
+)
+def test_what_a_domain_publishes_wrongly_is_said_with_what_its_author_does(code: Code, hint: str) -> None:
+    said = ContactTrouble("b.example").met(Side.DOCUMENTS, f"{code.word}: echo", NOW)
+    assert said.startswith("what b.example publishes is refused: ")
+    assert hint in said
+
+
 def test_every_word_that_has_advice_is_a_code() -> None:
     words = {code.word for code in Code}
     for advice in contact_trouble._ADVICE.values():
