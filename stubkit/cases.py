@@ -23,8 +23,9 @@ from typing import Any, Final
 import msgspec
 
 from protofly.errors import SettingsError
+from protofly.plain_words import without_types
 from sandbox.core.exchange import GuestAction, GuestEvent
-from stubkit.record_facts import Facts, action_facts, event_of, payload_of
+from stubkit.record_facts import ACTIONS, Facts, action_facts, event_of, payload_of
 from stubkit.trace import record_line
 
 SCRIPT_BYTES: Final = 4 << 20
@@ -121,7 +122,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         for case in self.cases:
             if case.name == name:
                 return case
-        raise SettingsError(f"no case {name!r}")
+        raise SettingsError(f"there is no case {name!r}; there are {', '.join(repr(one.name) for one in self.cases)}")
 
     def steps_of(self, case: Case) -> list[Step]:
         """Its steps, behind those of the case that it comes after.
@@ -158,15 +159,18 @@ def load_script(path: Path) -> Script:
     try:
         script = msgspec.json.decode(raw, type=Script)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
-        raise SettingsError(f"{path}: {exc}") from exc
+        raise SettingsError(f"{path}: {without_types(str(exc))}") from exc
     if not script.cases:
         raise SettingsError(f"{path}: no cases")
-    if script.live is not None:
-        script.case(script.live.case)
-        script.live.accepting(1)
-        script.live.delivering(1, "{}")
+    names = [case.name for case in script.cases]
+    for name in names:
+        if names.count(name) > 1:
+            raise SettingsError(f"{path}: case {name!r} is there twice")
+    try:
+        _check_references(script)
+    except SettingsError as exc:
+        raise SettingsError(f"{path}: {exc.detail}") from exc
     for case in script.cases:
-        script.steps_of(case)
         for number, step in enumerate(case.steps, start=1):
             try:
                 _check_step(step)
@@ -175,12 +179,23 @@ def load_script(path: Path) -> Script:
     return script
 
 
+def _check_references(script: Script) -> None:
+    if script.live is not None:
+        script.case(script.live.case)
+        script.live.accepting(1)
+        script.live.delivering(1, "{}")
+    for case in script.cases:
+        script.steps_of(case)
+
+
 def _check_step(step: Step) -> None:
     if bool(step.events()) == bool(step.wait_ms) or step.wait_ms < 0:
-        raise SettingsError("a step has either `give` or `wait_ms`")
+        raise SettingsError("a step has either `give` or `wait_ms`, above 0")
     for wanted in step.want or []:
         if not isinstance(wanted.get("action"), str):
             raise SettingsError("a wanted action has no `action`")
+        if wanted["action"] not in ACTIONS:
+            raise SettingsError(f"no such action: {wanted['action']!r}; known: {', '.join(ACTIONS)}")
         payload_of({name: value for name, value in wanted.items() if name != "match"})
         try:
             re.compile(wanted.get("match", ""))

@@ -34,6 +34,8 @@ from sandbox.core.exchange import (
 
 Facts = dict[str, Any]
 
+ACTIONS: Final = tuple(kind.name.lower() for kind in Action)
+"""Names of the actions."""
 _EVENT_ARGS: Final = {
     Event.MESSAGE: "number",
     Event.OPENED: "channel",

@@ -47,7 +47,10 @@ class CaseResult:
     @property
     def problem(self) -> str:
         """The first thing that was wrong, with its step; "" for nothing."""
-        return next((f"step {step.number}: {step.problem}" for step in self.steps if step.problem), "")
+        for step in self.steps:
+            if step.problem:
+                return f"step {step.number}: {step.problem}" if step.number > 0 else f"before step 1: {step.problem}"
+        return ""
 
 
 class CasePlayer:

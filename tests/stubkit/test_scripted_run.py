@@ -14,7 +14,7 @@ from sandbox.core.exchange import Action, GuestAction
 from stubkit.build import build
 from stubkit.cases import Step, difference, load_script
 from stubkit.record_facts import action_facts, event_facts, event_of
-from stubkit.scripted_run import play_script
+from stubkit.scripted_run import CaseResult, StepResult, play_script
 from stubkit.virtual_host import BEGINS_MS
 from trapezoid.commands import app
 
@@ -99,6 +99,8 @@ def test_timer_and_open_are_shown_by_their_own_members() -> None:
         ({"give": {"event": "data", "text": "a", "hex": "00"}}, "text and hex in one record"),
         ({"give": {"event": "data", "hex": "0g"}}, "non-hexadecimal"),
         ({"give": {"event": "drain"}, "want": [{"text": "x"}]}, "has no `action`"),
+        ({"give": {"event": "drain"}, "want": [{"action": "sendd"}]}, "no such action: 'sendd'; known: open, send, "),
+        ({"give": {"event": "drain"}, "want": "live"}, "Expected a list or nothing, got a text - at `$.cases[0]"),
         ({"give": {"event": "drain"}, "want": [{"action": "send", "match": "("}]}, "match:"),
         ({"give": {"event": "drain"}, "wants": []}, "unknown field `wants`"),
     ],
@@ -109,6 +111,31 @@ def test_step_that_says_nothing_sensible_is_refused_with_its_place(
     with pytest.raises(SettingsError, match=r"cases\.json") as caught:
         load_script(written(tmp_path, step))
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("cases", "more", "problem"),
+    [
+        (({"name": "a", "after": "b"},), {}, "there is no case 'b'; there are 'a'"),
+        (({"name": "a", "after": "b"}, {"name": "b", "after": "a"}), {}, "case 'a' comes after itself"),
+        (({"name": "a"}, {"name": "a"}), {}, "case 'a' is there twice"),
+        (({"name": "a"},), {"live": {"case": "b"}}, "there is no case 'b'; there are 'a'"),
+    ],
+)
+def test_cases_that_name_none_are_refused_with_those_that_there_are(
+    cases: tuple[dict[str, Any], ...], more: dict[str, Any], problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "cases.json"
+    drained = [{"give": {"event": "drain"}}]
+    file.write_text(json.dumps({"cases": [one | {"steps": drained} for one in cases], **more}))
+    with pytest.raises(SettingsError, match=r"cases\.json") as caught:
+        load_script(file)
+    assert problem in caught.value.detail
+
+
+def test_what_goes_wrong_in_the_case_before_has_no_number_of_a_step() -> None:
+    step = StepResult(number=-5, calls=1, actions=0, fuel=1, cpu_us=1, memory_bytes=1, problem="wanted send")
+    assert CaseResult(name="b", steps=(step,), seconds=0).problem == "before step 1: wanted send"
 
 
 def test_cases_of_an_example_are_played_with_time_that_only_steps_pass() -> None:
