@@ -11,7 +11,7 @@ from msg_node.admin.core.recent_decisions import OF_A_BATCH, RecentDecisions, Tr
 from policy.core.engine import Algorithm
 from policy.core.gate import Gate
 from protofly.record_runs import MessageRun, Recorded, records_in
-from protofly.records import DecisionRecord, GateFacts, MessageRecord
+from protofly.records import DecisionRecord, GateFacts, MessageRecord, SessionEvent
 from tests.support.policies import deny, one_policy, permit, test
 
 ANA, BO = "hyperty://a.example/ana", "hyperty://b.example/bo"
@@ -157,3 +157,16 @@ def test_of_runs_the_same_is_kept_as_of_their_records(reason: str, length: int) 
     of_runs.observe(batch)
     of_records.observe(list(records_in(batch)))
     assert list(of_runs) == list(of_records) != []
+
+
+def test_what_is_no_decision_is_not_kept() -> None:
+    decisions = RecentDecisions()
+    decisions.observe([SessionEvent(ts_us=1, event="opened", runtime_key="r"), denial()])
+    assert len(list(decisions)) == 1
+
+
+@pytest.mark.parametrize(("type_", "changed"), [("read", 1), ("create", 0), (None, 0)])
+def test_a_decision_without_a_message_is_tried_with_the_type_that_it_was_about(type_: str | None, changed: int) -> None:
+    gate = Gate(one_policy(permit("reads", test("actionType", "equals", "read"))), own_bus="deny")
+    decision = denial(msg_type=type_, src_key=ANA, dst_key=ANA)
+    assert len(try_policies(gate, [decision], frozenset()).changed) == changed

@@ -9,7 +9,10 @@ import pytest
 
 from msg_node.identity.core.assertions import Asserted
 from msg_node.identity.core.issued_tokens import REVOKED, IssuedTokens, TokenMark
+from msg_node.identity.core.local_clients import Enrolled, EnrolQuestion, LocalClient
 from msg_node.identity.core.login_service import LoginService
+from msg_node.identity.core.password_attempts import Bound, Pause
+from msg_node.identity.core.password_login import PASSWORD_BYTES, LocalAccounts, PasswordQuestion, PasswordVerdict
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife, own_rules
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.service import Answer, Caller, Inquiry, ServiceRequest
@@ -173,3 +176,139 @@ def test_sessions_of_a_login_end_when_it_ended_elsewhere_and_not_when_it_was_ren
         logins.service._tokens.issued.restore([mark], now=logins.rig.now)
     logins.service.raised_elsewhere([mark], logins.rig.now)
     assert ended == (["login"] if ends else [])
+
+
+@pytest.fixture
+def ended(logins: Logins, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What ends sessions: logins, and credentials of all logins of a user."""
+    found: list[str] = []
+    for name in ("end_login", "end_credential"):
+        monkeypatch.setattr(logins.rig.state.transitions, name, lambda what, now: found.append(what))  # noqa: ARG005
+    return found
+
+
+def test_whatever_ends_a_login_ends_its_sessions(logins: Logins, ended: list[str]) -> None:
+    tokens = logins.service._tokens
+    assert tokens is not None
+    first, second, third = (
+        tokens.begin(ANA, f"runtime://{DOMAIN}/ana", login=f"l{number}", now=logins.rig.now)[0] for number in (1, 2, 3)
+    )
+    logins.run("revoke", {"token": first})
+    logins.run("refresh", {"token": second})
+    assert ended == ["l1"]
+    assert code_of(logins.run, "refresh", {"token": second}) is Code.BAD_TOKEN
+    assert ended == ["l1", "l2"]
+    step = logins.service.execute("refresh", logins.request(Caller(logins.ana)), {"token": third})
+    assert isinstance(step, Inquiry)
+    assert isinstance(step.question, TokenMark)
+    logins.service.renewed_elsewhere(step.question, logins.rig.now)
+    logins.run("revoke", {"subject": f"{ISSUER} ana-7"}, is_operator=True)
+    assert ended == ["l1", "l2", "l3", tokens.credential_of(f"{ISSUER} ana-7")]
+
+
+def test_all_logins_of_a_user_end_where_another_node_has_ended_them(logins: Logins, ended: list[str]) -> None:
+    elsewhere = Logins()
+    assert elsewhere.service._tokens is not None
+    mark = elsewhere.service._tokens.revoke_all(f"{ISSUER} ana-7", now=elsewhere.rig.now)
+    for _ in range(2):
+        logins.service.raised_elsewhere([mark], logins.rig.now)
+    assert ended == [elsewhere.service._tokens.credential_of(f"{ISSUER} ana-7")]
+    Logins(is_on=False).service.raised_elsewhere([mark], logins.rig.now)  # nobody has logged in there
+
+
+ACCOUNTS = LocalAccounts(DOMAIN, frozenset({DOMAIN}))
+LONGEST = "x" * PASSWORD_BYTES
+
+
+@pytest.mark.parametrize(
+    ("user", "password", "is_one"),
+    [
+        ("ana", "x", True),
+        (f"Ana@{DOMAIN}", LONGEST, True),
+        ("ana", LONGEST + "x", False),
+        ("ana", "", False),
+        ("ana", None, False),
+        ("ana", 7, False),
+        (None, "x", False),
+        (7, "x", False),
+    ],
+)
+@pytest.mark.parametrize("way", ["log in", "change"])
+def test_a_user_and_a_password_are_texts_of_a_bounded_length(
+    logins: Logins, way: str, user: object, password: object, *, is_one: bool
+) -> None:
+    logins.service.accounts = ACCOUNTS
+    request, members = logins.request(Caller(logins.ana)), {"user": user, "password": password}
+
+    def asked() -> object:
+        if way == "log in":
+            return logins.service.offered(request, {"credentials": {"kind": "password", **members}})
+        step = logins.service.execute("changePassword", request, {**members, "newPassword": "12345678"})
+        assert isinstance(step, Inquiry)
+        return step.question
+
+    if is_one:
+        new = "" if way == "log in" else "12345678"
+        assert asked() == PasswordQuestion("ana", str(password), logins.ana, new)
+    else:
+        assert code_of(asked) is Code.BAD_BODY
+
+
+@pytest.mark.parametrize(
+    ("new", "is_good"),
+    [
+        ("x" * 8, True),
+        (LONGEST, True),
+        ("x" * 7, False),
+        (LONGEST + "x", False),
+        ("", False),
+        (None, False),
+        (8, False),
+    ],
+)
+def test_a_new_password_has_a_least_and_a_greatest_length(logins: Logins, new: object, *, is_good: bool) -> None:
+    logins.service.accounts = ACCOUNTS
+    params = {"user": "ana", "password": "old", "newPassword": new}
+    execute, request = logins.service.execute, logins.request(Caller(logins.ana))
+    if is_good:
+        step = execute("changePassword", request, params)
+        assert isinstance(step, Inquiry)
+        answer: Any = step.conclude(PasswordVerdict(is_right=True), logins.rig.now)
+        assert answer.value == {"changed": True}
+        assert code_of(step.conclude, PasswordVerdict(is_right=False), logins.rig.now) is Code.BAD_TOKEN
+        paused: Any = step.conclude(PasswordVerdict(False, pause=Pause(1.5, Bound.HERE)), logins.rig.now)
+        assert (paused.reason, paused.members) == (Code.TOO_MANY_ATTEMPTS.word, {"retryAfter": 2})
+    else:
+        assert (
+            code_of(logins.service.execute, "changePassword", logins.request(Caller(logins.ana)), params)
+            is Code.BAD_BODY
+        )
+
+
+def test_passwords_count_only_where_users_are_kept_and_no_other_kind_of_credential_does(logins: Logins) -> None:
+    request, members = logins.request(Caller(logins.ana)), {"user": "ana", "password": "secret"}
+    with_password = {"credentials": {"kind": "password", **members}}
+    assert code_of(logins.service.offered, request, with_password) is Code.BAD_TOKEN
+    assert code_of(logins.service.execute, "changePassword", request, members) is Code.CONNECTOR_OFF
+    logins.service.accounts = ACCOUNTS
+    assert code_of(logins.service.offered, request, {"credentials": {"kind": "face", **members}}) is Code.BAD_TOKEN
+    question = logins.service.offered(request, with_password)
+    assert isinstance(question, PasswordQuestion)
+    step = logins.service.by_password(request, question)
+    answer: Any = step.conclude(PasswordVerdict(is_right=True, roles=("staff",)), logins.rig.now)
+    assert (answer.value["subject"], answer.value["roles"]) == (f"{IDM} user://{DOMAIN}/ana", ["staff"])
+    logins.service.accounts = None
+    assert code_of(step.conclude, PasswordVerdict(is_right=True), logins.rig.now) is Code.CONNECTOR_OFF
+
+
+def test_runtimes_of_ours_are_enrolled_and_get_a_token_with_roles_and_its_end(logins: Logins) -> None:
+    for caller in (Caller(-1, "beta.example"), Caller(logins.guest, is_guest=True)):
+        assert code_of(logins.service.execute, "enrol", logins.request(caller), {}) is Code.TRANSIT
+    step = logins.service.execute("enrol", logins.request(Caller(logins.ana)), {})
+    assert isinstance(step, Inquiry)
+    assert step.question == EnrolQuestion(logins.ana)
+    shown = {"token": "t", "runtime": "runtime://x/y", "roles": ["device", "staff"]}
+    for ends_at, more in ((None, {}), (99.9, {"expires": 99})):
+        client = LocalClient(name="lamp", kind="device", runtime="runtime://x/y", roles=("staff",), ends_at=ends_at)
+        answer: Any = step.conclude(Enrolled("t", client), logins.rig.now)
+        assert answer.value == {**shown, **more}

@@ -197,3 +197,13 @@ def test_of_too_many_familiar_networks_the_one_that_was_used_longest_ago_is_forg
         attempts.succeeded("ana", network, NOW)
     familiar = [network for network in networks if attempts._is_familiar("ana", network, NOW)]
     assert familiar == [networks[0], *networks[2:]]
+
+
+def test_of_too_many_attempts_and_users_those_of_longest_ago_are_forgotten() -> None:
+    attempts = PasswordAttempts(most=2)
+    for name in ("ana", "bo", "ana", "cy"):
+        assert attempts.admit(name, "home", NOW) is None
+    assert list(attempts._counts) == [("ana", "home"), ("cy", "home")]
+    for name in ("ana", "bo", "ana", "cy"):
+        attempts.succeeded(name, "home", NOW)
+    assert [attempts._is_familiar(name, "home", NOW) for name in ("ana", "bo", "cy")] == [True, False, True]
