@@ -55,7 +55,7 @@ class StubActions:
         }
 
     async def perform(self, actions: list[GuestAction], *, heard: int) -> None:
-        """Do what the stub asks, in its order; neighbouring sends and deliveries go as one.
+        """Do what the stub asks, in its order, turn by turn; neighbouring sends and deliveries go as one.
 
         Args:
             actions: One answer of the stub.
@@ -86,6 +86,7 @@ class StubActions:
                 if exc.code is not Code.STUB_DENIED or self._running.ledger.count_denial():
                     raise
                 self._refuse(action, exc)
+            await self._messages.turns.give_way()
             index = stop
 
     def _perform_run(self, actions: list[GuestAction]) -> None:

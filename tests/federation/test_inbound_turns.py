@@ -13,7 +13,7 @@ import trio.testing
 from federation import inbound
 from federation.core.carrier import Accepted, Refused
 from federation.core.link_frames import FrameKind, encode_frame
-from federation.core.link_machine import LinkAction, LinkEvent
+from federation.core.link_machine import LinkAction, LinkEvent, LinkMachine
 from federation.inbound import ALONE_MESSAGES, SLICE_BYTES, SLICE_MESSAGES, InboundTurns
 from federation.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
@@ -45,6 +45,19 @@ async def most_between_turns(count_now: Callable[[], int], until: int) -> int:
             await trio.lowlevel.checkpoint()
             most, before = max(most, count_now() - before), count_now()
     return most
+
+
+def counting(machine: LinkMachine) -> Callable[[], int]:
+    """How many fates of messages of ours were reported to a machine from now on."""
+    handle, reported = machine.handle, 0
+
+    def counted(event: LinkEvent, now: float) -> list[LinkAction]:
+        nonlocal reported
+        reported += isinstance(event, Accepted | Refused)
+        return handle(event, now)
+
+    machine.handle = counted  # type: ignore[method-assign]
+    return lambda: reported
 
 
 async def taken(pair: Pair, turns: InboundTurns, messages: list[tuple[int, bytes]]) -> int:
@@ -129,20 +142,13 @@ async def test_a_node_that_packs_thousands_of_messages_into_one_frame_does_not_s
 @pytest.mark.usefixtures("no_patience")
 @pytest.mark.parametrize("kind", [FrameKind.ACK, FrameKind.REFUSE])
 async def test_thousands_of_the_shortest_frames_in_one_read_do_not_stop_ours(tmp_path: Path, kind: FrameKind) -> None:
-    world, taken_in = make_world(tmp_path), 0
+    world = make_world(tmp_path)
     async with link_rig(world) as rig, rig.live_client() as client:
-        handle = rig.link.machine.handle
-
-        def counted(event: LinkEvent, now: float) -> list[LinkAction]:
-            nonlocal taken_in
-            taken_in += isinstance(event, Accepted | Refused)
-            return handle(event, now)
-
-        rig.link.machine.handle = counted  # type: ignore[method-assign]
+        count_of = counting(rig.link.machine)
         frames = [encode_frame(kind, 1_000_000) for _ in range(1_000)]
         client.websocket.send(frames)
         client.line.send_nowait(client.websocket.data_to_send())
-        assert await most_between_turns(lambda: taken_in, 1_000) <= 2
+        assert await most_between_turns(count_of, 1_000) <= 2
         assert rig.link.is_live
     world.close()
 
@@ -179,6 +185,22 @@ async def test_a_guest_that_delivers_thousands_at_once_does_not_stop_the_node(tm
     async with rig.running(process):
         assert await most_between_turns(lambda: len(rig.bus.delivered), 5_000) <= 2 * SLICE_MESSAGES
     assert numbers_of(rig.bus.delivered) == list(range(1, 5_001))
+    world.close()
+
+
+@pytest.mark.usefixtures("no_patience")
+@pytest.mark.parametrize("op", [Action.REFUSED, Action.ACCEPTED])
+async def test_a_guest_that_reports_thousands_of_fates_at_once_does_not_stop_the_node(
+    tmp_path: Path, op: Action
+) -> None:
+    world = make_world(tmp_path, code=link_module())
+    world.b.publish_stub(serial=2, permissions=world.b.manifest.permissions.__class__(connect=["mn"], auth=False))
+    rig = await stub_rig(world, Documents(world))
+    flood = [GuestAction(op, 0, b"503 overload") for _ in range(1_000)]
+    process = ScriptedProcess(lambda event: [status("live"), *flood] if event.op == Event.START else [])
+    count_of = counting(rig.link.machine)
+    async with rig.running(process):
+        assert await most_between_turns(count_of, 1_000) <= 2
     world.close()
 
 
