@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any, Final
 
 import matplotlib as mpl
@@ -22,6 +23,7 @@ from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter
+from numpy.typing import NDArray
 
 from pipeline.report.facts import (
     DOMAINS_SHOWN,
@@ -52,6 +54,7 @@ _NAME_CHARS: Final = 32
 _VERSION_CHARS: Final = 10
 _LINEAR_MS: Final = 10
 _AROUND_ONE_HOUR_DAYS: Final = 3 / 24
+_HOUR_US: Final = 3_600_000_000
 
 _STYLE: Final[Any] = {
     "svg.hashsalt": "trapezoid",
@@ -137,26 +140,27 @@ def latency_bands(hours: Sequence[LatencyHour]) -> str:
 
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
-        times = [_moment(hour.hour_us) for hour in hours]
+        times = _numbers([_moment(hour.hour_us) for hour in hours])
         milliseconds = np.array([[hour.p50_us, hour.p95_us, hour.p99_us] for hour in hours]) / 1e3
-        axes.fill_between(_numbers(times), milliseconds[:, 0], milliseconds[:, 1], color=BLUE, alpha=0.28, lw=0)
-        axes.fill_between(_numbers(times), milliseconds[:, 1], milliseconds[:, 2], color=BLUE, alpha=0.12, lw=0)
-        for column, (name, width) in enumerate((("p50", 1.8), ("p95", 1.1), ("p99", 0.9))):
-            marker = "o" if len(hours) == 1 else ""
-            axes.plot(
-                _numbers(times),
-                milliseconds[:, column],
-                color=BLUE,
-                lw=width,
-                alpha=1 - 0.25 * column,
-                label=name,
-                marker=marker,
-            )
+        for chosen in _stretches([hour.hour_us for hour in hours]):
+            low, middle, high = milliseconds[chosen].T
+            axes.fill_between(times[chosen], low, middle, color=BLUE, alpha=0.28, lw=0)
+            axes.fill_between(times[chosen], middle, high, color=BLUE, alpha=0.12, lw=0)
+            for column, (name, width) in enumerate((("p50", 1.8), ("p95", 1.1), ("p99", 0.9))):
+                axes.plot(
+                    times[chosen],
+                    milliseconds[chosen, column],
+                    color=BLUE,
+                    lw=width,
+                    alpha=1 - 0.25 * column,
+                    label=name if chosen.start == 0 else None,
+                    **_alone(chosen),
+                )
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         _plain(axes.yaxis)
         axes.set_ylabel("milliseconds")
-        _time_axis(axes, _numbers(times))
+        _time_axis(axes, times)
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     return _svg(draw)
@@ -328,10 +332,13 @@ def baseline_band(band: Band) -> str:
     def draw(figure: Figure) -> None:
         axes = figure.subplots()
         times = _numbers([_moment(hour.hour_us) for hour in band.hours])
-        expected = [hour.expected for hour in band.hours]
-        axes.fill_between(times, expected, [hour.threshold for hour in band.hours], color=BLUE, alpha=0.15, lw=0)
-        axes.plot(times, expected, color=BLUE, lw=1, ls="--", label="usual at this hour of the week")
-        axes.plot(times, [hour.observed for hour in band.hours], color=INK, lw=1.2, label="observed")
+        figures = np.array([[hour.expected, hour.threshold, hour.observed] for hour in band.hours])
+        expected, threshold, observed = figures.T
+        for chosen in _stretches([hour.hour_us for hour in band.hours]):
+            usual, seen = ("usual at this hour of the week", "observed") if chosen.start == 0 else (None, None)
+            axes.fill_between(times[chosen], expected[chosen], threshold[chosen], color=BLUE, alpha=0.15, lw=0)
+            axes.plot(times[chosen], expected[chosen], color=BLUE, lw=1, ls="--", label=usual, **_alone(chosen))
+            axes.plot(times[chosen], observed[chosen], color=INK, lw=1.2, label=seen, **_alone(chosen))
         alerts = [(time, hour.observed) for time, hour in zip(times, band.hours, strict=True) if hour.is_alert]
         if alerts:
             axes.plot(*zip(*alerts, strict=True), "o", color=RED, ms=6, label="alert")
@@ -342,6 +349,17 @@ def baseline_band(band: Band) -> str:
         axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=3)
 
     return _svg(draw)
+
+
+def _stretches(hours_us: Sequence[int]) -> list[slice]:
+    """Hours, ascending, in stretches without a gap: a line over hours without messages shows what nobody measured."""
+    ends = [number for number in range(1, len(hours_us)) if hours_us[number] - hours_us[number - 1] > _HOUR_US]
+    return [slice(start, end) for start, end in pairwise([0, *ends, len(hours_us)])]
+
+
+def _alone(chosen: slice) -> dict[str, Any]:
+    """A stretch of one hour has no line, but a point."""
+    return {"marker": "o", "ms": 3} if chosen.stop - chosen.start == 1 else {}
 
 
 def _svg(draw: Callable[[Figure], None], *, width: float = 9.0, height: float = 3.2) -> str:
@@ -393,11 +411,11 @@ def _moment(us: int) -> datetime:
     return datetime.fromtimestamp(us / 1e6, tz=UTC)
 
 
-def _numbers(times: Sequence[datetime]) -> list[float]:
-    return [float(number) for number in mdates.date2num(times)]  # type: ignore[no-untyped-call]
+def _numbers(times: Sequence[datetime]) -> NDArray[np.float64]:
+    return np.array(mdates.date2num(times), np.float64)  # type: ignore[no-untyped-call]
 
 
-def _time_axis(axes: Axes, times: Sequence[float]) -> None:
+def _time_axis(axes: Axes, times: NDArray[np.float64]) -> None:
     if len(times) == 1:  # it would be drawn into a span of years
         axes.set_xlim(times[0] - _AROUND_ONE_HOUR_DAYS, times[0] + _AROUND_ONE_HOUR_DAYS)
     locator = mdates.AutoDateLocator(tz=UTC)  # type: ignore[no-untyped-call]

@@ -306,6 +306,17 @@ def test_latency_of_any_number_of_hours_is_drawn(hours: int) -> None:
     assert ET.fromstring(charts.latency_bands(rows)) is not None
 
 
+@pytest.mark.parametrize(("hours", "lines"), [((0, 1, 2), 1), ((0, 1, 9, 10), 2), ((0, 9, 10), 2)])
+def test_no_line_goes_over_hours_without_messages(hours: tuple[int, ...], lines: int) -> None:
+    us = [MONDAY_US + hour * HOUR_US for hour in hours]
+    latency = charts.latency_bands([LatencyHour(hour_us=one, messages=1, p50_us=1, p95_us=2, p99_us=3) for one in us])
+    sent = [BandHour(hour_us=one, observed=9.0, expected=1.0, threshold=20.0, is_alert=False) for one in us]
+    band = charts.baseline_band(Band(our_domain="a.example", peer_domain="b.example", hours=tuple(sent)))
+    in_legend = 1
+    assert latency.count("stroke-width: 1.8") == lines + in_legend
+    assert band.count("stroke-width: 1.2") == lines + in_legend
+
+
 def test_axis_of_a_single_hour_shows_hours_and_not_years() -> None:
     hour = LatencyHour(hour_us=MONDAY_US, messages=1, p50_us=1, p95_us=2, p99_us=3)
     labels = re.findall(r">([0-9:]+)</text>", charts.latency_bands([hour]))

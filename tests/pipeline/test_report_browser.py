@@ -22,6 +22,10 @@ TILES_IN_ROWS = """Object.values([...document.querySelectorAll('.tile')].map(one
 CHART_COLOURS = """[...document.querySelectorAll('figure svg')]
     .flatMap(one => [getComputedStyle(one).backgroundColor,
         ...[...one.querySelectorAll('[id^="matplotlib.axis"] text')].map(text => getComputedStyle(text).fill)])"""
+ROOM_BELOW = """[...new Set([...document.querySelectorAll('summary, p:has(+ details)')].map(one => {
+    const room = getComputedStyle(one, '::after');
+    return JSON.stringify([getComputedStyle(one).breakInside, room.height, room.marginBottom]);
+}))].map(JSON.parse)"""
 A4_WITHIN_MARGINS = 703
 """186 mm, at 96 CSS pixels an inch."""
 
@@ -71,6 +75,7 @@ async def test_printed_page_is_light_cuts_no_column_off_and_repeats_heads_on_eve
         assert heads == [1] * len(heads)
         assert await page.run("getComputedStyle(document.querySelector('thead')).breakInside") == "avoid"
         assert await page.run("document.querySelectorAll('th button').length") == 0  # with them no head is repeated
+        assert await page.run(ROOM_BELOW) == [["avoid", "60px", "-60px"]]  # with less a heading stands alone on a sheet
         await page.run("dispatchEvent(new Event('afterprint'))")
         assert await page.run("document.querySelectorAll('th button').length") > len(heads)
         assert page.wrong == []
