@@ -85,7 +85,10 @@ class DetachedProcess:
         process.wait()
         self._pid_file.unlink(missing_ok=True)
         lines = self.log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
-        detail = "\n".join([f"{self.name} {state}; {self.log} says:", *lines])
+        errors = [one.removeprefix("error: ") for one in lines[-1:] if one.startswith("error: ")]
+        detail = "\n".join(
+            [f"{self.name} {state}: {one}" for one in errors] or [f"{self.name} {state}; {self.log} says:", *lines]
+        )
         raise TransportError(Code.NOT_CONNECTED, detail, phase="connect")
 
     def _start(self) -> subprocess.Popen[bytes]:

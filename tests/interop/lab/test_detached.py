@@ -67,6 +67,15 @@ async def test_a_process_that_ends_before_it_is_ready_is_reported_with_its_log(t
     assert process.pid == 0
 
 
+async def test_what_a_program_reports_as_its_error_stands_alone(tmp_path: Path) -> None:
+    process = DetachedProcess(tmp_path, "node", ["trapezoid", "serve", "--config", str(tmp_path / "none.toml")])
+    with pytest.raises(TransportError) as caught:
+        await process.start()
+    assert caught.value.detail.startswith("node ended with 2: ")
+    assert "none.toml" in caught.value.detail
+    assert "\n" not in caught.value.detail
+
+
 def lab(*arguments: str) -> tuple[int, dict[str, object]]:
     done = subprocess.run(
         [sys.executable, "-m", "trapezoid", "lab", *arguments, "--json"], capture_output=True, timeout=120, check=False
