@@ -52,6 +52,7 @@ from msg_node.cluster.core.runs import RUN, RUN_ABROAD
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.links import is_node
 from msg_node.kernel.resources import Shape, shape_of
+from msg_node.kernel.runtime_address import agent_of
 from msg_node.requests.core.parked import Sender
 from protofly import codec
 from protofly.address import canonical_key, domain_of
@@ -129,8 +130,11 @@ def _ignore(_key: str) -> None:
 
 
 def _is_said(key: str) -> bool:
-    """True for keys that more than one node may listen to; an entity itself is listened to by its owner alone."""
-    return shape_of(key) is not Shape.BASE
+    """True for keys that more than one node may listen to; an entity itself is listened to by its owner alone.
+
+    A thing, or one of its events, has observers besides its agent.
+    """
+    return shape_of(key) is not Shape.BASE or (key.startswith("thing://") and agent_of(key) != key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container
 from enum import Enum
 from typing import NamedTuple, Protocol
 
+from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.objects import NOBODY, OBSERVERS, ObjectRights, Part, part_of
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.links import is_node
@@ -282,7 +283,8 @@ class Router:
         Source: message specification, section 19.1.
         """
         agent = self._agent(key)
-        if origin == 0 or (agent == origin and message.type in _EVENT_FORMS):
+        is_of_agent = agent == origin or (is_node(origin) and _is_of_agent(message, key))
+        if origin == 0 or (is_of_agent and message.type in _EVENT_FORMS):
             heard = tuple([number for number in listeners if number != origin])
             return Deliver(heard) if heard else DROP
         if message.is_class_event:
@@ -304,6 +306,11 @@ class Router:
         if key.startswith(_THINGS) and not message.is_class_event:
             return self._agent(key)
         return self.learned.find(key, now)
+
+
+def _is_of_agent(message: Message, key: str) -> bool:
+    """True for what the agent of a thing sends from another node of ours, which has judged who it is."""
+    return message.is_class_event or is_below_any(message.from_key, {agent_of(key)})
 
 
 def _nowhere(message: Message) -> Decision:

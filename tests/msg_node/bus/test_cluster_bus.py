@@ -806,6 +806,42 @@ async def test_a_flood_to_an_address_that_is_being_looked_up_waits_at_its_sender
         assert got == {sender.address: list(range(count)) for sender in senders}
 
 
+@pytest.mark.parametrize("name", ["*", "lamp-1/*", "lamp-1/events/*", "lamp-1/events/motion"])
+async def test_events_of_a_thing_reach_its_subscribers_at_another_node_and_nobody_elses_do(
+    tmp_path: Path, name: str
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        agent, ana, bo = await one.opened("lamps"), await one.opened("ana"), await two.opened("bo")
+        thing = "thing://alpha.example/lamps"
+        lamp, motion = f"{thing}/lamp-1", f"{thing}/lamp-1/events/motion"
+        assert (await agent.subscribed(thing))["body"]["code"] == 200
+        assert (await bo.subscribed(f"{thing}/{name}"))["body"]["code"] == 200
+        number = one.state.links.of_node("n2")
+        while number not in one.state.listeners.index.targets(motion):
+            await trio.lowlevel.checkpoint()
+        body = {"class": "event", "value": 1}
+        await ana.say(a_message("update", ana.address, motion, body))
+        await agent.say(a_message("update", lamp, motion, {**body, "guarantee": "ack", "ttl": 60}, id_=7))
+        event = await next_of(bo, "update")
+        assert (event["id"], event["from"]) == (7, lamp)
+        await bo.say(a_message("response", motion, lamp, {"code": 200}, id_=7))
+        assert await bo.heard() == []
+        two.bus.parked_actions.sweep(time.time() + GUARANTEED_RETRY_SECONDS + 1)
+        assert await bo.heard() == [], "it has been acknowledged"
+        assert two.bus.counters[NodeCount.UNACKNOWLEDGED_EVENTS] == 0
+
+
+async def test_who_is_not_the_agent_reaches_the_agent_alone_from_another_node(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        agent, bo, ana = await one.opened("lamps"), await one.opened("bo"), await two.opened("ana")
+        thing = "thing://alpha.example/lamps"
+        assert (await agent.subscribed(thing))["body"]["code"] == 200
+        assert (await bo.subscribed(f"{thing}/*"))["body"]["code"] == 200
+        await ana.say(a_message("update", ana.address, f"{thing}/lamp-1/properties/on", {"value": True}, id_=8))
+        assert (await next_of(agent, "update"))["id"] == 8
+        assert await bo.heard() == []
+
+
 async def test_a_guaranteed_event_follows_its_subscriber_to_another_node_until_that_has_acknowledged_it(
     tmp_path: Path,
 ) -> None:
