@@ -151,3 +151,10 @@ def test_the_path_of_a_webhook_is_not_shown() -> None:
     shown += str(changes(hook("https://chat.example/hooks/SECRET"), hook("https://chat.example?SECRET")))
     assert "https://chat.example/…" in shown
     assert "SECRET" not in shown
+
+
+def test_only_the_path_of_a_webhook_is_left_out_and_nothing_of_other_addresses() -> None:
+    [change] = differences({"url": "https://a.example/x"}, {"url": "https://a.example/y"}, {}, "registry")
+    assert (change.before, change.after) == ("https://a.example/x", "https://a.example/y")
+    [change] = differences({"url": None}, {"url": "https://a.example/y"}, {}, "alarms.webhook")
+    assert (change.before, change.after) == (None, "https://a.example/…")

@@ -163,3 +163,31 @@ def test_a_span_says_nothing_of_what_was_not_measured() -> None:
 @pytest.mark.parametrize(("size_wire", "shown"), [(None, 200), (150, 150)])
 def test_the_size_of_a_message_is_that_on_the_wire_where_it_is_known(size_wire: int | None, shown: int) -> None:
     assert next(spans_of(record(size_wire=size_wire))).attributes["messaging.message.envelope.size"] == shown
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "error"),
+    [
+        ("delivered", None, ""),
+        ("delivered", "late", ""),
+        ("timeout", None, "timeout"),
+        ("timeout", "link-lost", "link-lost"),
+        ("denied", "policy", "policy"),
+    ],
+)
+def test_a_span_says_why_a_message_failed_by_its_code_or_else_by_its_outcome(
+    outcome: str, code: str | None, error: str
+) -> None:
+    whole = next(spans_of(record(outcome=outcome, outcome_code=code)))
+    assert (whole.error, whole.attributes.get("error.type", "")) == (error, error)
+
+
+@pytest.mark.parametrize(("trace", "is_remote"), [(None, False), (GIVEN, True)])
+def test_the_parent_of_a_span_is_remote_where_the_sender_named_one(trace: str | None, *, is_remote: bool) -> None:
+    whole = next(spans_of(record(trace_id=trace)))
+    assert (whole.is_parent_remote, whole.parent_id != 0) == (is_remote, is_remote)
+
+
+def test_a_message_of_which_no_time_was_measured_takes_none() -> None:
+    whole = next(spans_of(record(d_policy_us=None)))
+    assert whole.begin_ns == whole.end_ns

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from msg_node.admin.core.traffic import DENIALS, LOCAL, MINUTES, OTHER, Denial, Stage, Traffic
 from msg_node.kernel.histograms import BOUNDS_SECONDS, Histogram
 from protofly.record_runs import MessageRun
-from protofly.records import DecisionRecord, MessageRecord, Record
+from protofly.records import DecisionRecord, MessageRecord, Record, SessionEvent
 
 NOW = 1_800_000_000.0
 US = "a.example"
@@ -203,3 +204,43 @@ def test_a_denial_names_the_type_of_the_message(traffic: Traffic, msg_type: str 
     record.msg_type = msg_type
     traffic.observe([record], NOW)
     assert [one.type for one in traffic.denials(LOCAL)] == [shown]
+
+
+def received(domain: str, outcome: str) -> MessageRecord:
+    return replace(sent(US, outcome), role="in", src_domain=domain)
+
+
+def test_only_what_leaves_counts_as_arrived_or_failed(traffic: Traffic) -> None:
+    for outcome in ("delivered", "timeout", "denied"):
+        traffic.observe([received("b.example", outcome)], NOW)
+    assert traffic.totals("b.example") == (0, 0)
+    window = traffic.window("b.example", 1, NOW)
+    assert (window.passed, window.failed) == (0, 0)
+    assert len(traffic.denials("b.example")) == 1
+
+
+def test_decisions_without_a_denial_and_other_records_are_no_denials(traffic: Traffic) -> None:
+    permitted = replace(denied("peer", "b.example"), permitted=True)
+    opened = SessionEvent(ts_us=1, event="opened", runtime_key="r")
+    traffic.observe([permitted, opened, denied("out", "b.example")], NOW)
+    assert traffic.denials() == []
+
+
+def test_what_a_denial_does_not_know_is_shown_as_nothing(traffic: Traffic) -> None:
+    traffic.observe([replace(denied("peer", "b.example"), reason=None)], NOW)
+    assert traffic.denials() == [Denial(NOW, "peer", "", "", "", "", "", "")]
+    known = {"src_key": "s", "dst_key": "d", "msg_type": "read", "reason": "why", "rule_id": "rule", "msg_id": "id"}
+    traffic.observe([replace(denied("peer", "b.example"), ts_us=1, **known)], NOW)
+    assert traffic.denials()[-1] == Denial(1e-6, "peer", "s", "d", "read", "why", "rule", "id")
+
+
+def test_changed_settings_keep_the_figures_of_strangers_and_of_our_own_bus(traffic: Traffic) -> None:
+    traffic.observe([sent("stranger.example"), denied("local")], NOW)
+    traffic.follow({"c.example": "node"})
+    assert traffic.totals(OTHER) == (1, 0)
+    assert len(traffic.denials(LOCAL)) == 1
+
+
+def test_decisions_are_kept_to_be_tried_on_other_policies(traffic: Traffic) -> None:
+    traffic.observe([denied("peer", "b.example")], NOW)
+    assert len(list(traffic.decisions)) == 1
