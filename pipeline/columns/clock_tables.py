@@ -112,7 +112,8 @@ class ClockTables:
         both = (ours >= 0) & (theirs >= 0) & (component[ours] == component[theirs])
         low_us = _and_none(numbers(self.delays, "low_us"))[pair]
         drift = drift_ppb[theirs] - drift_ppb[ours]
-        since_us = np.round(drift * ((time_us - hour_us - HOUR_US // 2) / 1e9)).astype(np.int64)
+        # Not to even numbers: two times in `spread_us` of each other must not differ by more than `sure_us` says.
+        since_us = np.floor(drift * ((time_us - hour_us - HOUR_US // 2) / 1e9) + 0.5).astype(np.int64)
         sure_us = np.ceil(np.abs(drift) * (spread_us / 1e9)).astype(np.int64)
         return Usual(
             both | (pair >= 0),

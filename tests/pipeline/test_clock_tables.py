@@ -187,6 +187,14 @@ def test_what_is_usual_follows_a_drift_and_its_doubt_shrinks_by_what_the_clock_m
         assert (found.usual_us.tolist(), found.doubt_us.tolist()) == ([usual_us], [506 - 60])
 
 
+def test_what_is_usual_is_rounded_up_at_every_half_so_that_equal_steps_stay_equal() -> None:
+    known = clocks(offsets=[("a.example", 0, 0), ("b.example", 0, 0)], drift_ppb=1)
+    steps = np.array([500_000_000, 1_500_000_000])  # after the middle of the hour: 0.5 and 1.5 µs
+    pair = (pa.array(["a.example"] * 2), pa.array(["b.example"] * 2))
+    found = known.usual(*pair, NOON_US + HOUR_US // 2 + steps, spread_us=1_000_000_000)
+    assert (found.usual_us.tolist(), found.doubt_us.tolist()) == ([1, 2], [-1, -1])
+
+
 def test_clocks_travel_to_workers_without_what_was_looked_up() -> None:
     known = clocks(700)
     pair = pa.array(["a.example"]), pa.array(["b.example"]), np.array([NOON_US])

@@ -191,6 +191,28 @@ def test_a_message_is_skewed_beyond_the_skew_the_doubt_and_the_time_its_sender_w
         assert messages.classes.tolist() == ["skewed" if is_skewed else "matched"]
 
 
+@given(
+    drift_ppb=st.integers(-300_000, 300_000),
+    at_ms=st.integers(0, 3_599_999),
+    beyond_us=st.integers(-2, 2),
+    is_late=st.booleans(),
+)
+def test_a_skewed_message_makes_its_five_minutes_differ_whatever_the_clocks_drift(
+    drift_ppb: int, at_ms: int, beyond_us: int, *, is_late: bool
+) -> None:
+    sent_us = NOON_US + at_ms * 1_000
+    known = clocks(offsets=[("a.example", 0, 70), ("b.example", 40, 30)], drift_ppb=drift_ppb)
+    usual = known.usual(pa.array(["a.example"]), pa.array(["b.example"]), np.array([sent_us]))
+    allowed_us = int(usual.doubt_us[0]) + 1_000_000 + beyond_us
+    ts_us = sent_us + int(usual.usual_us[0]) + (allowed_us if is_late else -allowed_us)
+    both = {"msg_id": uuid7(sent_us, 1), "sent_us": sent_us}
+    rows = entries([side_row(1, "out", **both, ts_us=sent_us, span_us=None)], [side_row(1, "in", **both, ts_us=ts_us)])
+    classes = Messages(rows, Judging({day_of(NOON_US)}, known, completeness(), 0, 1_000_000)).classes.tolist()
+    assert classes == ["skewed" if beyond_us > 0 else "matched"]
+    [bucket] = compare(side_by_side(whole_totals(totals_of(rows))), known, skew_us=1_000_000).to_pylist()
+    assert not (classes == ["skewed"] and bucket["is_equal"])
+
+
 @pytest.mark.parametrize(
     ("seq", "place"),
     [(0, ""), (1, "segment 7 "), (5, "segment 7 "), (6, "segment 8 "), (9, "segment 8 "), (10, "")],

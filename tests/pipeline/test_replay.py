@@ -155,6 +155,21 @@ def test_rule_about_addresses_is_not_replayed_over_hashed_addresses() -> None:
     assert replayer.checked.agreed == 2
 
 
+def test_hashed_addresses_prove_nothing_about_a_deployed_rule_that_reads_them() -> None:
+    old, new = settings(BY_ADDRESS), settings()
+    hashed = {"src_key": "hyperty:" + "0" * 24, "dst_key": "hyperty:" + "1" * 24}
+    checked = replayed(old, new, [recorded(old), {**silver_row(policy_rev=revision(old), **hashed)}]).checked
+    assert (checked.agreed, checked.unchecked, checked.differed, checked.not_replayable) == (1, 1, 0, 0)
+
+
+def test_a_record_without_some_of_its_facts_is_replayed_by_what_is_there_and_proves_nothing() -> None:
+    old, new = settings(SECRETS), settings()
+    row = {**silver_row(policy_rev=revision(old)), "facts": '{"partial":true}'}
+    checked = replayed(old, new, [row]).checked
+    assert (checked.agreed, checked.unchecked, checked.differed, checked.not_replayable) == (0, 1, 0, 0)
+    assert replayed(old, old, [row]).checked.not_replayable == 1
+
+
 def test_record_under_another_revision_is_replayed_but_proves_nothing() -> None:
     old = settings()
     checked = replayed(old, old, [{**recorded(old), "policy_rev": "another"}]).checked

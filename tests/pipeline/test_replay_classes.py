@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from pipeline.columns import replay_classes
 from pipeline.columns.groups import group_numbers
 from pipeline.columns.replay_classes import ReplayClasses
 from policy.core.engine import compile_canonical
@@ -24,6 +25,21 @@ def classes_of(condition: str) -> list[int]:
     numbers, _ = group_numbers(classes.keys(RECORDS, SIZES))
     order: dict[int, int] = {}
     return [order.setdefault(int(number), len(order)) for number in np.broadcast_to(numbers, len(RECORDS))]
+
+
+def test_classes_of_many_addresses_are_forgotten_when_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replay_classes, "_KNOWN_ADDRESSES", 10)
+    text = 'id = "border"\n[[rules]]\nid = "one"\neffect = "deny"\ncondition = { msgFrom = { like = "*/eve" } }\n'
+    policies = compile_canonical(load_policies([PolicyText("border.toml", text, "toml")]).canonical)
+    classes = ReplayClasses([policies], lambda address: "://" not in address)
+    most = []
+    for start in range(0, 60, 4):
+        hashes = [f"hyperty:{number:024x}" for number in range(start, start + 4)]  # each is a class of its own
+        records = pa.table({"src_key": hashes, "dst_key": [BOB] * 4, "ts_us": [1] * 4})
+        numbers, possible = classes.keys(records, SIZES)[0]
+        assert len(set(numbers.tolist())) == 4
+        most.append(possible)
+    assert most[:6] == [5, 9, 13, 5, 9, 13]  # with one for no address
 
 
 @pytest.mark.parametrize(
