@@ -239,7 +239,11 @@ def _running(node: Administered, restriction: Restriction) -> list[DomainLink]:
 
 def approve_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let versions of the stub of a domain run that were held, or have failed here."""
-    state, domain = _trust_in(node, arguments), str(arguments["domain"])
+    domain = str(arguments["domain"])
+    if any(one.domain == domain and one.stub is not None for one in node.settings().peer):
+        detail = f"the settings choose the stub of {domain}: `stub pin` accepts another module"
+        raise PeerError(Code.NOT_REGISTERED, detail)
+    state = _trust_in(node, arguments)
     wanted = str(arguments.get("stub", ""))
     held = {name: update.excess for name, update in state.held.items() if wanted in ("", name)}
     if not held and not state.failed_modules:

@@ -78,6 +78,9 @@ async def test_another_chosen_module_is_accepted_at_the_running_node_and_that_is
         assert (tried["before"], tried["after"]) == ({"module": first}, {"module": second})
         assert (await system.anna.ask(hyperty)).reason == "digest-not-approved"
 
+        with pytest.raises(HostError, match="`stub pin`"):
+            await ask(data, "stub approve", domain=THEIRS)
+
         words = ["peer", "approve", THEIRS, "vertx_peer", "--config", str(tmp_path / "node.toml"), "--json"]
         done = await trio.to_thread.run_sync(partial(CliRunner().invoke, app, words))
         assert done.exit_code == 0, done.output
