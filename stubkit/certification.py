@@ -6,6 +6,8 @@ as a document of the domain is; without, it is a text that anybody could have wr
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,12 +28,22 @@ NUMBERS: Final = frozenset(f"SR-{number:02}" for number in range(1, 19))
 Result = Literal["passed", "failed", "not-tested"]
 _Shown = Annotated[str, msgspec.Meta(max_length=100)]
 _STYLE: Final = """
-body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em }
+:root { color-scheme: light dark; --back: #fff; --text: #1b1f24; --line: #d4dae0; --bad: #fdd; --open: #ffd }
+@media (prefers-color-scheme: dark) {
+  :root { --back: #14181d; --text: #e3e8ee; --line: #333c46; --bad: #4a1f23; --open: #403a1a } }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60em; margin: 2em auto; padding: 0 1em;
+  background: var(--back); color: var(--text) }
 table { border-collapse: collapse; width: 100% }
-td, th { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid #ccc }
-.failed td { background: #fdd } .not-tested td { background: #ffd }
-dt { font-weight: 600 } dd { overflow-wrap: anywhere }
+td, th { text-align: left; padding: .3em .8em .3em 0; border-bottom: 1px solid var(--line); vertical-align: top }
+td:last-child { overflow-wrap: anywhere } td:nth-child(3) { white-space: nowrap }
+.failed td { background: var(--bad) } .not-tested td { background: var(--open) }
+dt { font-weight: 600 } dd { overflow-wrap: anywhere; margin-left: 1em }
+@media (max-width: 40em) {
+  thead { display: none } tr { display: block; border-bottom: 1px solid var(--line); padding: .4em 0 }
+  td { display: inline; border: 0; padding: 0 .4em 0 0 } td:last-child { display: block }
+  .failed { background: var(--bad) } .not-tested { background: var(--open) } }
 """
+_STYLE_DIGEST: Final = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,13 +150,17 @@ def as_html(report: Certification) -> bytes:
         "module": f"sha256 {report.sha256}",
         "tested with": f"trapezoid {report.kit}, {report.engine}",
         "made": report.made,
-        "a message of 547 bytes": f"{report.fuel_per_message:,.0f} fuel, {report.cpu_us_per_message:.2f} µs CPU",
-        "memory": f"{report.memory_bytes >> 10:,} KiB",
+        "a message of 547 bytes": f"{report.fuel_per_message:,.0f} fuel, {report.cpu_us_per_message:.2f} µs CPU"
+        if report.fuel_per_message
+        else "not measured",
+        "memory": f"{report.memory_bytes >> 10:,} KiB" if report.memory_bytes else "not measured",
     }
     about = "".join(f"<dt>{name}</dt><dd>{_shown(text)}</dd>\n" for name, text in facts.items())
     title = _shown(f"{report.stub} {report.version}")
     page = f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}: certification</title><style>{_STYLE}</style></head>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'sha256-{_STYLE_DIGEST}'">
+<title>{title}: certification</title><style>{_STYLE}</style></head>
 <body><h1>{title}</h1><p><strong>{_shown(report.summary)}</strong></p><dl>
 {about}</dl><table><thead><tr><th>number</th><th>requirement</th><th>result</th><th>measured</th></tr></thead><tbody>
 {rows}</tbody></table></body></html>

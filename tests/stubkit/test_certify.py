@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 from pathlib import Path
 
@@ -252,3 +254,13 @@ def test_pages_and_junit_hold_foreign_text_without_obeying_it() -> None:
     assert "NOT certified: 1 failed, 17 missing" in page
     assert "\x1b" not in junit
     assert 'failures="1"' in junit
+
+
+def test_the_page_permits_its_own_style_and_nothing_else_and_says_what_was_not_measured() -> None:
+    page = as_html(REPORT).decode()
+    style = page.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"default-src 'none'; style-src 'sha256-{digest}'" in page
+    assert "prefers-color-scheme: dark" in style
+    unmeasured = msgspec.structs.replace(REPORT, fuel_per_message=0.0, memory_bytes=0)
+    assert as_html(unmeasured).decode().count("not measured") == 2
