@@ -9,6 +9,8 @@ from typing import Final
 import msgspec
 
 from interop.lab.core.scene import (
+    ANY_FAULT,
+    FAULT_MEMBERS,
     Action,
     ActionKind,
     Bars,
@@ -105,15 +107,23 @@ def _fault(draw: random.Random) -> Fault:
     does = draw.choice(_KINDS)
     is_of_node = does in _NODE_FAULTS
     one, other, *_ = draw.sample(DOMAINS, 3)
-    return Fault(
-        does=does,
-        at=round(draw.uniform(0.5, _SECONDS * 0.8), 2),
-        lasts=round(draw.choice((0.05, 0.5, 2.0, 8.0, 20.0)) * draw.uniform(0.5, 1.5), 2),
-        domain=one if is_of_node else None,
-        between=None if is_of_node else (one, other),
-        milliseconds=draw.choice((20, 200, 2_000)),
-        bytes_per_second=draw.choice((1_000, 20_000)),
+    return _without_what_it_has_not(
+        Fault(
+            does=does,
+            at=round(draw.uniform(0.5, _SECONDS * 0.8), 2),
+            lasts=round(draw.choice((0.05, 0.5, 2.0, 8.0, 20.0)) * draw.uniform(0.5, 1.5), 2),
+            domain=one if is_of_node else None,
+            between=None if is_of_node else (one, other),
+            milliseconds=draw.choice((20, 200, 2_000)),
+            bytes_per_second=draw.choice((1_000, 20_000)),
+        )
     )
+
+
+def _without_what_it_has_not(fault: Fault) -> Fault:
+    """The fault without numbers of other kinds. They are drawn all the same, so that a seed stays the same scene."""
+    others = [name for name, kinds in FAULT_MEMBERS.items() if fault.does not in kinds]
+    return msgspec.structs.replace(fault, **{name: getattr(ANY_FAULT, name) for name in others})
 
 
 def _further_fault(draw: random.Random) -> Fault:
@@ -121,14 +131,16 @@ def _further_fault(draw: random.Random) -> Fault:
     does = draw.choice(_FURTHER_KINDS)
     one, other, *_ = draw.sample(DOMAINS, 3)
     is_of_node = does != "reorder"
-    return Fault(
-        does=does,
-        at=round(draw.uniform(0.5, _SECONDS * 0.8), 2),
-        lasts=round(draw.uniform(0.5, 15.0), 2),
-        domain=one if is_of_node else None,
-        between=None if is_of_node else (one, other),
-        milliseconds=draw.choice((500, 2_000, 5_000)),
-        clock_seconds=draw.choice((-86_400.0, -3_600.0, -20.0, 20.0, 3_600.0, 86_400.0)),
+    return _without_what_it_has_not(
+        Fault(
+            does=does,
+            at=round(draw.uniform(0.5, _SECONDS * 0.8), 2),
+            lasts=round(draw.uniform(0.5, 15.0), 2),
+            domain=one if is_of_node else None,
+            between=None if is_of_node else (one, other),
+            milliseconds=draw.choice((500, 2_000, 5_000)),
+            clock_seconds=draw.choice((-86_400.0, -3_600.0, -20.0, 20.0, 3_600.0, 86_400.0)),
+        )
     )
 
 

@@ -63,14 +63,17 @@ def _smaller(scene: LabScene) -> Iterator[LabScene]:
 
 
 def as_toml(scene: LabScene) -> str:
-    """The scene as a file that `trapezoid lab run` and `./run simulate --scene` read."""
-    values = msgspec.to_builtins(scene)
-    lines = [f"title = {json.dumps(values['title'])}"]
+    """The scene as a file that `trapezoid lab run` and `./run simulate --scene` read, without members at their defaults."""
+    lines = [f"title = {json.dumps(scene.title)}"]
     for table in _TABLES:
-        for entry in values[table]:
+        for entry in getattr(scene, table):
             lines += ["", f"[[{table}]]", *_members(entry)]
-    return "\n".join([*lines, "", "[promise]", *_members(values["promise"]), ""])
+    return "\n".join([*lines, "", "[promise]", *_members(scene.promise), ""])
 
 
-def _members(entry: dict[str, Any]) -> list[str]:
-    return [f"{name} = {json.dumps(value)}" for name, value in entry.items() if value not in (None, "", [])]
+def _members(entry: msgspec.Struct) -> list[str]:
+    return [
+        f"{one.encode_name} = {json.dumps(msgspec.to_builtins(getattr(entry, one.name)))}"
+        for one in msgspec.structs.fields(entry)
+        if getattr(entry, one.name) != one.default
+    ]

@@ -94,7 +94,7 @@ PLACEHOLDERS: Final = frozenset(
     {"settings", "folder", "domain", "listen", "site", "certificate", "key", "ca_file", "name_server"}
 )
 """What a command and the place of runtimes may hold in braces."""
-_MEMBERS_OF: Final[Mapping[str, frozenset[str]]] = {
+FAULT_MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "milliseconds": frozenset({"delay", "reorder"}),
     "bytes_per_second": frozenset({"throttle"}),
     "answer": frozenset({"dns-lies"}),
@@ -229,7 +229,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _BRACES: Final = re.compile(r"\{([a-z_]+)\}")
-_ANY_FAULT: Final = Fault(does="drop")
+ANY_FAULT: Final = Fault(does="drop")
 
 
 class Bars(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -448,8 +448,8 @@ def _problems_of_action(action: Action, scene: LabScene) -> Iterator[str]:
 def _fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterator[str]:
     if (fault.at is None) == (fault.after is None):
         yield "needs either `at` or `after`"
-    for member, faults in _MEMBERS_OF.items():
-        if fault.does not in faults and getattr(fault, member) != getattr(_ANY_FAULT, member):
+    for member, faults in FAULT_MEMBERS.items():
+        if fault.does not in faults and getattr(fault, member) != getattr(ANY_FAULT, member):
             yield f"`{member}` is for {', '.join(sorted(faults))}"
     if fault.does in NODE_FAULTS:
         yield from _node_fault_problems(fault, domains)
