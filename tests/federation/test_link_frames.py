@@ -120,3 +120,10 @@ def test_a_hello_that_says_nothing_of_an_earlier_stream_has_delivered_nothing() 
     payload = b'{"stream":"%b","domain":"a","node":"b"}' % (b"0" * 32)
     hello = decode_hello(decode_frame(encode_frame(FrameKind.HELLO, 1, payload)))
     assert (hello.peer_stream, hello.delivered) == ("", 0)
+
+
+@pytest.mark.parametrize(("more", "frames"), [(0, 1), (1, 2)])
+def test_messages_that_fill_a_frame_to_the_last_byte_share_it(more: int, frames: int) -> None:
+    half = FRAME_PAYLOAD_BYTES // 2
+    numbered = [(1, b"a" * half), (2, b"b" * (FRAME_PAYLOAD_BYTES - half - 4 + more))]
+    assert len(encode_messages(numbered)) == frames

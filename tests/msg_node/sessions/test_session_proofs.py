@@ -11,8 +11,9 @@ import pytest
 
 from msg_node.kernel.certificates import CertificateEntry, PeerCertificate
 from msg_node.kernel.credentials import CertificateRules, Credential, Credentials, digest_of
+from msg_node.kernel.registrations import Status, StatusChange
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Notice, Parked, ServiceResult
-from msg_node.sessions.core.session_service import PROOF_OVER, RECONNECTION_FAIL
+from msg_node.sessions.core.session_service import PROOF_OVER, RECONNECTION_FAIL, SessionService
 from msg_node.sessions.core.transitions import SessionRules, take_rules_over
 from protofly.errors import Code, PeerError
 from protofly.limits import OVERDUE_AT_ONCE, TAKE_OVER_GRACE_SECONDS
@@ -522,3 +523,13 @@ def test_a_token_that_brings_a_displaced_session_back_ends_the_newcomer_in_effec
     result = rig.session_verb("re-open", f"{ANA}/{first}", 3)
     assert Ended(newcomer) in result.effects
     assert ("closed", newcomer) in [(news.event, news.sid) for news in result.news]
+
+
+@pytest.mark.parametrize("way", ["overdue", "expire"])
+def test_registry_entries_that_end_with_a_session_come_with_its_end(
+    rig: StateRig, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    change = StatusChange("hyperty://alpha.example/h", "hyperty://alpha.example/h", Status.DISCONNECTED)
+    monkeypatch.setattr(rig.state.lifecycle, way, lambda *, now: ([], [change]))  # noqa: ARG005
+    service = SessionService(rig.state.lifecycle, rig.state.own)
+    assert service.sweep(now=rig.now).status_changes == [change]
