@@ -43,6 +43,11 @@ class Caller(msgspec.Struct, frozen=True):
         """True if a foreign domain asks."""
         return self.number < 0
 
+    @property
+    def is_abroad(self) -> bool:
+        """True if a foreign domain asks: over its link, or by a guest, which may do no more."""
+        return self.is_link or self.is_guest
+
 
 class ServiceRequest(msgspec.Struct):
     """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness."""

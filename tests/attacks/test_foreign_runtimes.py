@@ -393,3 +393,17 @@ async def test_a_guest_says_nothing_about_the_state_of_an_entity_of_ours(
         for type_ in ("update", "event", "delete", "create"):
             await bo.say(a_message(type_, BO, f"{entity}/{part}", {"value": "live", "attribute": "status"}))
         assert await wait(ana, bo) == []
+
+
+@pytest.mark.parametrize("part", ["lamp", "lamp/state", "lamp/events/motion", "lamp/events/*", "*"])
+async def test_a_guest_hears_nothing_of_the_things_of_our_agents(tmp_path: Path, part: str) -> None:
+    agent = f"thing://{DOMAIN}/agent"
+    async with hosted(tmp_path) as rig:
+        bo, keeper = await guest(rig), await rig.opened("keeper")
+        await keeper.subscribed(agent)
+        address = f"{agent}/{part}"
+        assert code_and_reason(await bo.ask("subscribe", SM, {"resources": [address]})) == (403, "not-owner")
+        await keeper.say(
+            a_message("update", f"{agent}/lamp", address.replace("*", "x"), {"class": "event", "value": 1})
+        )
+        assert await wait(bo, keeper) == []

@@ -101,7 +101,7 @@ class SubscriptionRights:
         """
         if not is_child_form(key) or is_p2p_stub(key):
             return False
-        if caller.is_link and scheme_of(key) == "thing":
+        if caller.is_abroad and scheme_of(key) == "thing":
             return False
         return self._state.owners.owner(key) is None and self._state.owners.owner_above(key) is not None
 

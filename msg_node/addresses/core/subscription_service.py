@@ -76,7 +76,7 @@ class SubscriptionService:
         members = request.members
         address, resource = text_of(members, "schema"), text_of(members, "resource")
         is_asked = address and resource and not texts_of(members, "childrenResources", "children")
-        if not is_asked or request.caller.is_link:
+        if not is_asked or request.caller.is_abroad:
             return self._subscribe(request)
 
         def conclude(schema: DataSchema, _: float) -> Answer:

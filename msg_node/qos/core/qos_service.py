@@ -99,7 +99,7 @@ class QosService:
         Raises:
             PeerError: BAD_TYPE, BAD_BODY, POLICY, NOT_OWNER, NOT_REGISTERED, NO_SUCH_SERVICE, QUOTA, OVERLOAD.
         """
-        if request.caller.is_link:
+        if request.caller.is_abroad:
             raise PeerError(Code.POLICY, "this broker serves runtimes of its own domain")
         resource = "/" + text_of(request.members, "resource").strip("/")
         match request.message.type, resource.split("/")[1:]:

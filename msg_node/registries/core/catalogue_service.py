@@ -49,7 +49,7 @@ def catalogue_service(request: ServiceRequest) -> Inquiry:
         PeerError: BAD_TYPE, BAD_BODY, NO_SUCH_SERVICE, NAME_INVALID; POLICY for another domain, which can ask the
             catalogue itself.
     """
-    if request.caller.is_link:
+    if request.caller.is_abroad:
         raise PeerError(Code.POLICY, "catalogues are read over HTTPS, not through this node")
     if request.message.type != "read":
         raise PeerError(Code.BAD_TYPE, "catalogue entries are read")

@@ -56,7 +56,7 @@ class GlobalRegistryService:
 
 
 def _question(request: ServiceRequest) -> GuidQuestion:
-    if request.caller.is_link:
+    if request.caller.is_abroad:
         raise PeerError(Code.TRANSIT, "every domain asks the global registry through a node of its own")
     members, kind = request.members, request.message.type
     if kind != "read" and kind not in _WRITES:

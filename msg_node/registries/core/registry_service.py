@@ -188,7 +188,7 @@ class RegistryService:
     def _answer_to(self, request: ServiceRequest, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> Answer:
         """Answer a reader, with what verified manifests say about legacy users."""
         interworking = self._state.interworking
-        if not found and not request.caller.is_link:
+        if not found and not request.caller.is_abroad:
             return found_answer(request.members, query, unregistered(interworking, query), LegacyUser.shown)
         return found_answer(request.members, query, found, lambda one: marked(interworking, one.url, show(one)))
 

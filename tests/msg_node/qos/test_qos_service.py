@@ -152,10 +152,13 @@ def test_what_is_not_served_is_refused_without_a_call(broker: Broker, type_: str
     assert refused(broker, type_, {"resource": resource}, is_operator=True) is code
 
 
-def test_another_domain_is_refused_whatever_it_asks(broker: Broker) -> None:
+@pytest.mark.parametrize(
+    "caller", [Caller(-1, "beta.example", is_operator=True), Caller(1, is_guest=True), Caller(1, "", True, True)]
+)
+def test_another_domain_is_refused_whatever_it_asks(broker: Broker, caller: Caller) -> None:
     for type_, resource in (("read", "/providers"), ("delete", "/reservations/r"), ("read", "/else")):
         with pytest.raises(PeerError) as error:
-            broker.service(broker.request(type_, {"resource": resource}, Caller(-1, "beta.example", is_operator=True)))
+            broker.service(broker.request(type_, {"resource": resource}, caller))
         assert error.value.code is Code.POLICY
 
 

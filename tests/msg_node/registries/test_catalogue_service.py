@@ -56,6 +56,7 @@ def test_an_attribute_that_a_descriptor_lacks_is_not_found() -> None:
     ("to", "type_", "caller", "code"),
     [
         (CHAT, "read", Caller(-1, "b.example"), Code.POLICY),
+        (CHAT, "read", Caller(1, is_guest=True), Code.POLICY),
         (CHAT, "create", Caller(1), Code.BAD_TYPE),
     ],
 )

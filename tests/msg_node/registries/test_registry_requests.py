@@ -16,9 +16,12 @@ CAREFUL = without_guest_code([OURS])
 GUID = "3mCDsu5R9o0HlNMBxdICiQS1vGRMUD39jkpl5u3iRdI"
 
 
-def request(type_: str, body: dict[str, object], *, number: int = 1) -> ServiceRequest:
+OWN, GUEST = Caller(1), Caller(1, is_guest=True)
+
+
+def request(type_: str, body: dict[str, object], *, caller: Caller = OWN) -> ServiceRequest:
     message = codec.build(id=1, type=type_, from_=f"runtime://{OURS}/rt", to=f"domain://catalogue.{OURS}", body=body)
-    return ServiceRequest(message, Caller(number), OURS, 1e6, bytes(32))
+    return ServiceRequest(message, caller, OURS, 1e6, bytes(32))
 
 
 def entry(domain: str, kind: str) -> str:
@@ -44,7 +47,7 @@ def test_only_code_of_other_domains_is_kept_from_runtimes_that_load_none(domain:
 )
 def test_catalogues_are_read_and_not_for_others(service: Service, type_: str, number: int, code: Code) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is code):
-        service(request(type_, {"resource": entry(OURS, "hyperty")}, number=number))
+        service(request(type_, {"resource": entry(OURS, "hyperty")}, caller=Caller(number)))
 
 
 @pytest.mark.parametrize(
@@ -69,17 +72,19 @@ def test_the_global_registry_is_asked_for_records_and_given_them(type_: str, bod
 
 
 @pytest.mark.parametrize(
-    ("type_", "body", "number", "code"),
+    ("type_", "body", "caller", "code"),
     [
-        ("delete", {"resource": GUID, "value": "x"}, 1, Code.BAD_TYPE),
-        ("create", {"resource": GUID}, 1, Code.BAD_BODY),
-        ("create", {"resource": GUID, "value": "", "jwt": 7}, 1, Code.BAD_BODY),
-        ("read", {"resource": GUID}, -1, Code.TRANSIT),
+        ("delete", {"resource": GUID, "value": "x"}, Caller(1), Code.BAD_TYPE),
+        ("create", {"resource": GUID}, Caller(1), Code.BAD_BODY),
+        ("create", {"resource": GUID, "value": "", "jwt": 7}, Caller(1), Code.BAD_BODY),
+        ("read", {"resource": GUID}, Caller(-1), Code.TRANSIT),
+        ("read", {"resource": GUID}, GUEST, Code.TRANSIT),
+        ("create", {"resource": GUID, "value": "x"}, GUEST, Code.TRANSIT),
     ],
 )
 def test_what_the_global_registry_is_not_asked_is_refused_in_both_spellings(
-    type_: str, body: dict[str, object], number: int, code: Code
+    type_: str, body: dict[str, object], caller: Caller, code: Code
 ) -> None:
-    answer = GlobalRegistryService()(request(type_, body, number=number))
+    answer = GlobalRegistryService()(request(type_, body, caller=caller))
     assert isinstance(answer, Answer)
     assert (answer.code, answer.reason, (answer.members or {})["Code"]) == (code.status, code.word, code.status)
