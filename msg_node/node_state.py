@@ -200,4 +200,7 @@ def drop_operators_subscriptions(state: NodeState) -> None:
     """Remove subscriptions to what only operators may hear from sessions that are no operator's any more."""
     operators = {session.sid for session in state.sessions if OPERATOR in session.proof.roles}
     for number in [one for one in state.listeners.listeners() if one not in operators]:
-        state.listeners.remove_where(number, lambda key: key == TAPS_KEY or state.holders.is_of_node(key))
+        heard = {one.key for one in state.listeners.subscriptions(number)}
+        for key in heard:
+            if key == TAPS_KEY or state.holders.is_of_node(key):
+                state.listeners.remove(number, key)

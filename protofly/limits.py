@@ -101,7 +101,9 @@ MQTT_REPEATS_REMEMBERED: Final = 256
 # Digital twin: memory holds all of it.
 TWIN_THINGS: Final = 10_000
 TWIN_THINGS_PER_AGENT: Final = 1_000
+TWIN_THINGS_PER_RUNTIME: Final = 2_500  # a quarter of all, however many agents a runtime claims
 TWIN_BYTES: Final = 64 << 20
+TWIN_BYTES_PER_RUNTIME: Final = 16 << 20
 TWIN_DESCRIPTION_BYTES: Final = 64 << 10
 TWIN_VALUES_PER_THING: Final = 128
 TWIN_VALUE_BYTES: Final = 4 << 10
@@ -112,6 +114,9 @@ ALLOCATION_NUMBER: Final = 100
 ALLOCATION_PER_SESSION: Final = 10_000
 ALLOCATION_PER_GUEST_DOMAIN: Final = 10_000
 SUBSCRIPTIONS_PER_SESSION: Final = 10_000
+NAMES_CHARS_PER_SESSION: Final = 2 << 20
+"""Of the addresses that a session owns, and again of those that it listens to: 200 for each, where most have less than
+150. The list of them is one answer, which the node makes at one go."""
 TARGETS_REMEMBERED: Final = 65_536
 CONSENT_OBJECTS: Final = 10_000
 CONSENTS_PER_OBJECT: Final = 1_000
@@ -157,7 +162,12 @@ REGISTRY_RETENTION_SECONDS: Final = 86_400.0
 REGISTRY_ENTRIES_PER_SESSION: Final = 10_000
 REGISTRY_TEXT_CHARS: Final = 2048
 REGISTRY_LIST_ENTRIES: Final = 100
+REGISTRY_ENTRY_CHARS: Final = 8 << 10  # of all members together, so that a page of entries fits into a message
+REGISTRY_CHARS_PER_SESSION: Final = 8 << 20  # 800 for each of its entries; most have less than 600
 REGISTRY_ANSWER_ENTRIES: Final = 1000
+REGISTRY_ANSWER_CHARS: Final = 512 << 10  # an answer has to fit into a message
+REGISTRY_ABSENT_ENTRIES: Final = 100_000  # of sessions that are gone: who comes and goes fills no more than that
+REGISTRY_ABSENT_CHARS: Final = 64 << 20
 REGISTRY_SWEPT_AT_ONCE: Final = 8
 
 # GUIDs and their records. Source: data formats, section 4.3.
@@ -257,6 +267,7 @@ PARKED_MAX_SECONDS: Final = 7 * 86_400.0
 PARKED_PER_AGENT: Final = 10_000
 PARKED_PER_SENDER: Final = 5_000  # in all queues together: one sender leaves room for the others
 PARKED_BYTES: Final = 256 << 20
+PARKED_SENDER_PART: Final = 8  # one sender may fill an eighth of that
 PARKED_EXPIRED_AT_ONCE: Final = 16  # a millisecond or two; the bus goes on in between
 AGENT_QUEUES: Final = 100_000
 AGENT_UNANSWERED: Final = 1_000

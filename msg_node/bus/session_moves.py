@@ -21,13 +21,11 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import Final
 
 import msgspec
 import trio
 
-from msg_node.addresses.core.allocation import is_below_any
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.core.moved_session import (
     Asked,
@@ -337,7 +335,7 @@ class SessionMoves:
             if sid is not None:
                 self._effects.apply(self._sessions.move_out(sid, now=time.time()), self._own.send)
             elif owner is not None:
-                self._state.listeners.remove_where(owner, partial(is_below_any, bases={key}))
+                self._state.listeners.remove_at(owner, key)
                 self._state.owners.release({owner}, key)
         self._effects.store_rest()
 

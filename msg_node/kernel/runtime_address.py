@@ -16,7 +16,8 @@ from protofly.address import canonical_key, parse
 from protofly.errors import PeerError
 from protofly.remembered import remembered
 
-PART_MARK: Final = re.compile(r"[/#?]")
+PART_MARKS: Final = "/#?"
+PART_MARK: Final = re.compile(f"[{PART_MARKS}]")
 """What separates an address from its parts, which belong to the same owner. Source: RFC 3986, sections 3.3 to 3.5."""
 
 _OWNERS = frozenset({"subscription", "status", "inbox"})

@@ -36,7 +36,9 @@ class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     per_sender: Annotated[Count, Meta(description="Open actions of one sender (runtime or domain).")] = (
         limits.PARKED_PER_SENDER
     )
-    bytes: Annotated[Count, Meta(description="Maximum size of all open actions together.")] = limits.PARKED_BYTES
+    bytes: Annotated[
+        Count, Meta(description="Maximum size of all open actions together; one sender may fill an eighth.")
+    ] = limits.PARKED_BYTES
     inbox_seconds: Annotated[Seconds, Meta(description="How long an inbox keeps entries without acknowledgement.")] = (
         limits.INBOX_SECONDS
     )
@@ -50,7 +52,13 @@ class DeliverySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 def build_delivery_rules(settings: DeliverySettings) -> DeliveryRules:
     """Turn the settings into rules of delivery."""
     return DeliveryRules(
-        bounds=Bounds(settings.per_agent, settings.per_sender, settings.bytes, settings.longest_seconds),
+        bounds=Bounds(
+            settings.per_agent,
+            settings.per_sender,
+            settings.bytes,
+            settings.longest_seconds,
+            max(settings.bytes // limits.PARKED_SENDER_PART, min(settings.bytes, limits.FRAME_BYTES)),
+        ),
         default_seconds=min(settings.expires_seconds, settings.longest_seconds),
         unanswered=settings.unanswered,
         inbox_seconds=settings.inbox_seconds,

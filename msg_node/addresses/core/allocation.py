@@ -29,7 +29,7 @@ from msg_node.kernel.identifiers import identifier
 from msg_node.kernel.runtime_address import PART_MARK
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
-from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, TOMBSTONES
+from protofly.limits import ADDRESS_LEVELS, ALLOCATION_PER_SESSION, NAMES_CHARS_PER_SESSION, TOMBSTONES
 
 
 class Origin(Enum):
@@ -126,6 +126,7 @@ class Owners:
         self._sid_of: dict[str, int] = {}
         self.owner: Callable[[str], int | None] = self._sid_of.get
         self._owned: defaultdict[int, dict[str, OwnedRow]] = defaultdict(dict)
+        self._chars: defaultdict[int, int] = defaultdict(int)  # of the addresses of a session and their allocation keys
         self._blocks: defaultdict[tuple[int, str], set[str]] = defaultdict(set)
         self._deep: defaultdict[int, list[str]] = defaultdict(list)  # sorted: owned below something that could be
         self._used: OrderedDict[str, None] = OrderedDict()  # names that are not given out again while we remember
@@ -183,13 +184,13 @@ class Owners:
 
         Source: message specification, sections 7.1 and 7.5.
         """
-        self.check_quota(sid, block.number)
+        key_of_block = block.allocation_key
+        self.check_quota(sid, block.number, chars=block.number * (len(key_of_block) + len(block.domain)))
         is_lent = self.pools.has_scheme(block.scheme)
         if is_lent:
             new, origin = self.pools.lend(block.scheme, block.number), _POOL
         else:
             new, origin = self._new_names(block), _ALLOCATED
-        key_of_block = block.allocation_key
         owned = self._owned[sid]
         members = self._blocks[sid, key_of_block] if key_of_block else set[str]()
         for key, url in new.items():
@@ -197,6 +198,7 @@ class Owners:
             self._sid_of[key] = sid
             members.add(key)
             self._journal.put(_ADDRESSES, key, row)
+        self._chars[sid] += len(key_of_block) * len(new) + sum(map(len, new.values()))
         for notify in self.notified:
             notify()
         if is_lent:  # for a new name nothing can have waited
@@ -232,7 +234,7 @@ class Owners:
             return owner == sid
         if key in self.pools.keys:
             return False
-        self.check_quota(sid, 1)
+        self.check_quota(sid, 1, chars=len(url))
         row = OwnedRow(sid=sid, url=url, origin=Origin.CLAIMED, is_guest=is_guest)
         self._insert(key, row)
         self._journal.put(Table.ADDRESSES, key, row)
@@ -251,14 +253,16 @@ class Owners:
                     notify()
                 self.arrivals.note(key)
 
-    def check_quota(self, sid: int, number: int) -> None:
-        """Refuse when a session would own too much.
+    def check_quota(self, sid: int, number: int, *, chars: int = 0) -> None:
+        """Refuse when a session would own too much: so many addresses more, of so many characters together.
 
         Raises:
             PeerError: QUOTA.
         """
         if len(self._owned.get(sid, ())) + number > self.per_session:
             raise PeerError(Code.QUOTA, f"a session may own {self.per_session} addresses")
+        if self._chars.get(sid, 0) + chars > NAMES_CHARS_PER_SESSION:
+            raise PeerError(Code.QUOTA, f"addresses of a session may have {NAMES_CHARS_PER_SESSION} characters")
 
     def release_block(self, sids: Iterable[int], allocation_key: str) -> list[str]:
         """Release what any of the sessions (of one runtime) was allocated under a key. Return the released keys."""
@@ -282,7 +286,7 @@ class Owners:
             return None
         if key not in self._owned.get(owner, ()):
             return []  # a runtime address goes with its session only
-        below = [other for sid in sids for other in _beginning_with(key + "/", self._deep.get(sid, ()))]
+        below = [other for sid in sids for other in beginning_with(key + "/", self._deep.get(sid, ()))]
         for released in (key, *below):
             self._disown(released)
         return [key, *below]
@@ -314,6 +318,7 @@ class Owners:
         self._sid_of[key] = sid
         self.pools.take(key)
         self._owned[sid][key] = row
+        self._chars[sid] += _chars_of(row)
         self._note_depth(sid, key)
         if row.allocation_key:
             self._blocks[sid, row.allocation_key].add(key)
@@ -326,8 +331,9 @@ class Owners:
     def _disown(self, key: str) -> None:
         sid = self._sid_of.pop(key) if key in self._sid_of else self.pending.pop(key)
         row = self._owned[sid].pop(key)
+        self._chars[sid] -= _chars_of(row)
         if not self._owned[sid]:
-            del self._owned[sid]
+            del self._owned[sid], self._chars[sid]
         if sid in self._deep and _is_deep(key):
             deep = self._deep[sid]
             del deep[bisect_left(deep, key)]
@@ -349,6 +355,10 @@ class Owners:
             notify()
 
 
+def _chars_of(row: OwnedRow) -> int:
+    return len(row.url) + len(row.allocation_key)
+
+
 @lru_cache(_CACHED_BASES)
 def _bases(scheme: str, domain: str) -> tuple[str, str]:
     """Return the text before the name in a new address, and in its key; the same object if they are equal."""
@@ -363,7 +373,7 @@ def _is_deep(key: str) -> bool:
     return floor >= 0 and key.find("/", floor + 1) >= 0
 
 
-def _beginning_with(prefix: str, ordered: Sequence[str]) -> list[str]:
+def beginning_with(prefix: str, ordered: Sequence[str]) -> list[str]:
     """Those of some sorted texts that begin like this, without a look at the others."""
     first = end = bisect_left(ordered, prefix)
     while end < len(ordered) and ordered[end].startswith(prefix):

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import NamedTuple
 
-from msg_node.addresses.core.allocation import Block, OwnedRow, is_below_any
+from msg_node.addresses.core.allocation import Block, OwnedRow
 from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.resources import (
     Members,
@@ -161,10 +161,9 @@ class AllocationService:
 
     def _silence(self, sids: Collection[int], released: list[str]) -> None:
         """End subscriptions of former owners to what they released."""
-        bases = frozenset(released)
-        for sid in sids if released else ():
-            if self._state.listeners.count(sid):
-                self._state.listeners.remove_where(sid, lambda key: is_below_any(key, bases))
+        for sid in sids:
+            for key in released if self._state.listeners.count(sid) else ():
+                self._state.listeners.remove_at(sid, key)
 
 
 def _shown(row: OwnedRow) -> dict[str, object]:

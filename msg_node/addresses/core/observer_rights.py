@@ -15,7 +15,7 @@ from msg_node.addresses.core.holders import Holders
 from msg_node.kernel.links import LinkNumbers
 from msg_node.kernel.resources import is_child_form, object_of_events
 from msg_node.kernel.rules import Rules
-from protofly.address import is_below, scheme_of
+from protofly.address import scheme_of
 
 
 class ObserverRights:
@@ -89,7 +89,7 @@ class ObserverRights:
         self.consents.forget(object_key)
         self.expulsions.forget(object_key)
         for number in [one for one in notified if one < 0]:
-            self._listeners.remove_where(number, lambda key: is_below(key, object_key))
+            self._listeners.remove_at(number, object_key)
 
     def _object_of_child(self, key: str) -> str:
         """The object of a child in the oldest spelling, `O/n` -> `O`; "" for all else.

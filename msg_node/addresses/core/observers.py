@@ -17,7 +17,7 @@ from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.tables import AddressTables
 from msg_node.kernel.runtime_address import runtime_part
 from protofly import codec
-from protofly.address import canonical_key, domain_of, is_below
+from protofly.address import canonical_key, domain_of
 from protofly.answer_codes import code_of
 from protofly.errors import Code, PeerError
 from protofly.limits import CONSENT_REQUESTS_PER_SENDER, CONSENT_SENDERS
@@ -131,7 +131,7 @@ class Observers:
         runtime = runtime_part(observer) if session is None else session.runtime_key
         state.observer_rights.consents.withdraw(object_key, (observer, runtime))
         if sid is not None:
-            state.listeners.remove_where(sid, lambda key: is_below(key, object_key))
+            state.listeners.remove_at(sid, object_key)
         domain = state.interworking.home_of(observer)
         if domain not in state.domains:
             self._take_off_abroad(object_key, domain)
@@ -145,7 +145,7 @@ class Observers:
         number = state.links.known_number(domain)
         home_of = state.interworking.home_of
         if not any(home_of(observer) == domain for observer in state.observer_rights.consents.observers(object_key)):
-            state.listeners.remove_where(number, lambda key: is_below(key, object_key))
+            state.listeners.remove_at(number, object_key)
 
     def _readmit_of(self, object_key: str, domain: str) -> None:
         """Which runtime of another domain a hyperty belongs to is known there: here the domain's word counts."""

@@ -124,7 +124,7 @@ class SubscriptionService:
     def _apply(self, caller: Caller, claims: dict[str, str], wanted: list[Subscription]) -> None:
         """All or nothing: both quotas are asked before anything changes."""
         if claims:
-            self._state.owners.check_quota(caller.number, len(claims))
+            self._state.owners.check_quota(caller.number, len(claims), chars=sum(map(len, claims.values())))
             self._state.guests.check_quota(caller.number, len(claims))
         self._state.listeners.add(caller.number, wanted)
         for text in claims.values():

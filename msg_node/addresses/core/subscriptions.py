@@ -8,16 +8,19 @@ Source: message specification, sections 8 and 20.1.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
+from msg_node.addresses.core.allocation import beginning_with
 from msg_node.addresses.core.listener_index import ListenerIndex
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
+from msg_node.kernel.runtime_address import PART_MARKS
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
-from protofly.limits import SUBSCRIPTIONS_PER_SESSION
+from protofly.limits import NAMES_CHARS_PER_SESSION, SUBSCRIPTIONS_PER_SESSION
 
 
 class SubscriptionRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -53,6 +56,8 @@ class Listeners:
         self.per_session = per_session
         self._by_sid: dict[int, dict[str, dict[str, str]]] = {}  # sid -> key -> source -> url
         self._counts: dict[int, int] = {}
+        self._chars: dict[int, int] = {}  # of addresses and sources, by listener
+        self._sorted: dict[int, list[str]] = {}  # the keys of a listener
         self.index = ListenerIndex()
         self.targets = self.index.targets
         self.is_heard = self.index.is_heard
@@ -91,6 +96,9 @@ class Listeners:
         new = sum(1 for one in wanted if one.source not in mine.get(one.key, ()))
         if self.count(sid) + new > self.per_session:
             raise PeerError(Code.QUOTA, f"a session may have {self.per_session} subscriptions")
+        chars = sum(len(one.url) + len(one.source) for one in wanted if one.source not in mine.get(one.key, ()))
+        if self._chars.get(sid, 0) + chars > NAMES_CHARS_PER_SESSION:
+            raise PeerError(Code.QUOTA, f"subscriptions of a session may have {NAMES_CHARS_PER_SESSION} characters")
         for one in wanted:
             if one.source not in self._by_sid.get(sid, {}).get(one.key, ()):
                 row = SubscriptionRow(sid=sid, key=one.key, url=one.url, source=one.source)
@@ -112,16 +120,20 @@ class Listeners:
 
     def listens_below(self, sid: int, base: str) -> bool:
         """True when a listener has a subscription to a key that begins with `base` and goes on."""
-        return any(key.startswith(base) and key != base for key in self._by_sid.get(sid, ()))
+        keys: Sequence[str] = self._sorted.get(sid, ())
+        following = bisect_right(keys, base)
+        return following < len(keys) and keys[following].startswith(base)
 
     def take_unheard(self) -> set[str]:
         """Keys that lost their last listener since the last call."""
         unheard, self._unheard = self._unheard, set()
         return unheard
 
-    def remove_where(self, sid: int, condition: Callable[[str], bool]) -> None:
-        """Remove a listener's subscriptions to all keys that fulfil a condition."""
-        for key in [key for key in self._by_sid.get(sid, ()) if condition(key)]:
+    def remove_at(self, sid: int, address: str) -> None:
+        """Remove a listener's subscriptions to an address and its parts: a few look-ups, however many it has."""
+        keys: Sequence[str] = self._sorted.get(sid, ())
+        below = [key for mark in PART_MARKS for key in beginning_with(address + mark, keys)]
+        for key in (address, *below):
             self.remove(sid, key)
 
     def remove_all(self, sid: int) -> None:
@@ -148,19 +160,23 @@ class Listeners:
         sources = self._by_sid.setdefault(row.sid, {}).setdefault(row.key, {})
         if not sources:
             self.index.add(row.sid, row.key)
+            insort(self._sorted.setdefault(row.sid, []), row.key)
         sources[row.source] = row.url
+        self._chars[row.sid] = self._chars.get(row.sid, 0) + len(row.url) + len(row.source)
         self._counts[row.sid] = self.count(row.sid) + 1
 
     def _delete(self, sid: int, key: str, source: str) -> None:
         sources = self._by_sid[sid][key]
-        del sources[source]
+        self._chars[sid] -= len(sources.pop(source)) + len(source)
         self._counts[sid] -= 1
         self._journal.delete(Table.SUBSCRIPTIONS, _row_key(sid, key, source))
         if sources:
             return
         del self._by_sid[sid][key]
+        ordered = self._sorted[sid]
+        del ordered[bisect_left(ordered, key)]
         if not self._by_sid[sid]:
-            del self._by_sid[sid], self._counts[sid]
+            del self._by_sid[sid], self._counts[sid], self._chars[sid], self._sorted[sid]
         if not self.index.discard(sid, key):
             self._unheard.add(key)
 

@@ -3,8 +3,9 @@
 Soft state about hyperties and data objects, found by address, user, GUID, name and reporter.
 
 An entry lives while its runtime refreshes it. Not refreshed for `expires` seconds, or when its session ends, it
-becomes `disconnected`: readers learn that it exists and cannot be reached now. A day later it is forgotten. Only real
-changes of status are reported. Where the operator wants it (`keeps_registered`), the end of a session changes no
+becomes `disconnected`: readers learn that it exists and cannot be reached now. A day later it is forgotten, and sooner
+if there are too many of sessions that are gone: those that were left first go first. Only real changes of status are
+reported. Where the operator wants it (`keeps_registered`), the end of a session changes no
 status: its entries have no holder then, and only their own runtime may write them while they are live.
 
 Source: message specification, section 10; data formats, section 5.
@@ -21,11 +22,16 @@ from msgspec.structs import replace
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.deadlines import Deadlines
 from msg_node.kernel.registrations import Index, Status, StatusChange
+from msg_node.registries.core.held_entries import HeldEntries
 from msg_node.registries.core.registry_entry import Changed, RegistryEntry, apply, new_entry
 from msg_node.registries.core.unreported import UnreportedDisconnects
 from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
-from protofly.limits import REGISTRY_ENTRIES_PER_SESSION, REGISTRY_RETENTION_SECONDS, REGISTRY_SWEPT_AT_ONCE
+from protofly.limits import (
+    REGISTRY_ENTRIES_PER_SESSION,
+    REGISTRY_RETENTION_SECONDS,
+    REGISTRY_SWEPT_AT_ONCE,
+)
 
 _Place = TypeVar("_Place")
 
@@ -50,11 +56,10 @@ class DomainRegistry:
         keeps_registered: bool = False,
     ) -> None:
         self._journal = journal
-        self._per_session = per_session
         self._keeps_registered = keeps_registered
         self._entries: dict[str, RegistryEntry] = {}
         self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
-        self._by_sid: dict[int, dict[str, None]] = {}
+        self._held = HeldEntries(per_session)
         self.unreported = UnreportedDisconnects()
         self._ended: dict[int, tuple[float, dict[str, None]]] = {}  # holders that are gone: since when, which are left
         self._due = Deadlines()
@@ -90,6 +95,7 @@ class DomainRegistry:
         key = entry.key
         self.check_quota(sid, key)
         old = self._entries.get(key)
+        self._held.check_chars(sid, _growth(entry, old))
         if old is not None:
             entry = replace(entry, started_at=old.started_at)
         return self._put(key, entry, old)
@@ -100,9 +106,7 @@ class DomainRegistry:
         Raises:
             PeerError: QUOTA.
         """
-        keys = self._by_sid.get(sid, {})
-        if key not in keys and len(keys) >= self._per_session:
-            raise PeerError(Code.QUOTA, f"a session may register {self._per_session} entries")
+        self._held.check_number(sid, key)
 
     def adopt(self, entry: RegistryEntry) -> None:
         """Take over an entry as another registry has it, in place of what is here."""
@@ -131,6 +135,7 @@ class DomainRegistry:
             raise PeerError(Code.NOT_REGISTERED, "no such entry")
         self.check_quota(sid, key)
         entry = apply(old, changed, sid=sid, now=now)
+        self._held.check_chars(sid, _growth(entry, old))
         if changed.status is None and old.status is Status.DISCONNECTED:
             entry = replace(entry, status=Status.LIVE)
         return self._put(key, entry, old)
@@ -157,11 +162,11 @@ class DomainRegistry:
 
         A holder that comes back under the same number (an interworking stub) keeps what it registers from then on.
         """
-        self._ended[sid] = (now, dict(self._by_sid.get(sid, {})))
+        self._ended[sid] = (now, dict(self._held.of(sid)))
         return self._disconnect_ended()
 
     def sweep(self, *, now: float) -> list[StatusChange]:
-        """Disconnect what was not refreshed in time, forget what has been disconnected for long.
+        """Disconnect what was not refreshed in time, forget what has been disconnected for long or is too much.
 
         At most `REGISTRY_SWEPT_AT_ONCE` entries of each kind are looked at; call again while that changes something.
         """
@@ -173,6 +178,8 @@ class DomainRegistry:
             else:
                 self._forget(key, entry)
                 self._journal.delete(Table.REGISTRY, key)
+        for key in self._held.too_many():
+            changes += self.delete(key)
         return changes
 
     def restore(self, rows: Rows, *, sids: Collection[int], now: float) -> None:
@@ -226,6 +233,7 @@ class DomainRegistry:
             self._spare(key, old)
         if old is not None and _is_found_alike(old, entry):
             self._entries[key] = entry
+            self._held.grow(entry.sid, _growth(entry, old))
             self._due.set(key, _due_at(entry))
         else:
             if old is not None:
@@ -240,8 +248,7 @@ class DomainRegistry:
         self._entries[key] = entry
         for index, text in _places(entry):
             self._index[index].setdefault(text, {})[key] = None
-        if entry.sid:
-            self._by_sid.setdefault(entry.sid, {})[key] = None
+        self._held.add(entry.sid, key, entry.chars)
         self._due.set(key, _due_at(entry))
 
     def _forget(self, key: str, entry: RegistryEntry) -> None:
@@ -250,8 +257,12 @@ class DomainRegistry:
         self._due.discard(key)
         for index, text in _places(entry):
             _discard(self._index[index], text, key)
-        if entry.sid:
-            _discard(self._by_sid, entry.sid, key)
+        self._held.discard(entry.sid, key, entry.chars)
+
+
+def _growth(entry: RegistryEntry, old: RegistryEntry | None) -> int:
+    """By how many characters the entries of its session grow."""
+    return entry.chars - (old.chars if old is not None and old.sid == entry.sid else 0)
 
 
 def _is_found_alike(old: RegistryEntry, new: RegistryEntry) -> bool:

@@ -17,6 +17,7 @@ from msg_node.kernel.resources import Members, texts_of
 from protofly.address import canonical_key, scheme_of
 from protofly.errors import Code, PeerError
 from protofly.limits import (
+    REGISTRY_ENTRY_CHARS,
     REGISTRY_EXPIRES_MAX_SECONDS,
     REGISTRY_EXPIRES_SECONDS,
     REGISTRY_LIST_ENTRIES,
@@ -64,6 +65,25 @@ class RegistryEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     def is_connected(self) -> bool:
         """True if somebody can be reached there now."""
         return self.status in (Status.LIVE, Status.CREATED)
+
+    @property
+    def chars(self) -> int:
+        """Characters of all members together."""
+        texts = (
+            self.url,
+            self.runtime,
+            self.user,
+            self.guid,
+            self.descriptor,
+            self.name,
+            self.schema,
+            self.reporter,
+            self.p2p_handler,
+            self.p2p_requester,
+            *self.resources,
+            *self.data_schemes,
+        )
+        return sum(map(len, texts))
 
 
 def is_of_hyperty(url: str) -> bool:
@@ -160,9 +180,16 @@ def new_entry(url: str, changed: Changed, *, sid: int, now: float) -> RegistryEn
 
 
 def apply(entry: RegistryEntry, changed: Changed, *, sid: int, now: float) -> RegistryEntry:
-    """The entry with members changed, and refreshed."""
+    """The entry with members changed, and refreshed.
+
+    Raises:
+        PeerError: TOO_LARGE.
+    """
     given = {field: value for field in Changed.__struct_fields__ if (value := getattr(changed, field)) is not None}
-    return replace(entry, **given, sid=sid, refreshed_at=now)
+    applied = replace(entry, **given, sid=sid, refreshed_at=now)
+    if given and applied.chars > REGISTRY_ENTRY_CHARS:
+        raise PeerError(Code.TOO_LARGE, f"an entry has at most {REGISTRY_ENTRY_CHARS} characters")
+    return applied
 
 
 def status_of(value: object) -> Status:

@@ -37,7 +37,7 @@ from msg_node.registries.core.registry_query import Query, address_in, find, rea
 from msg_node.registries.core.tables import RegistryTables
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
-from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_ENTRIES
+from protofly.limits import PAGE_ENTRIES, REGISTRY_ANSWER_CHARS, REGISTRY_ANSWER_ENTRIES
 
 
 class Findable(Protocol):
@@ -197,10 +197,11 @@ def found_answer(members: Members, query: Query, found: Sequence[_Found], show: 
     """Answer a reader; `show` makes the members of an entry. Source: message specification, section 10.6."""
     if not found:
         return Answer(404, reason=Code.NOT_REGISTERED.word)
-    value = _value(members, query, found, show)
+    value, more = _value(members, query, found, show)
+    extra = {"more": more} if more else None
     if any(entry.is_connected for entry in found):
-        return Answer(200, value)
-    return Answer(408, value, Code.TEMPORARILY_UNAVAILABLE.word, "Temporarily Unavailable")
+        return Answer(200, value, members=extra)
+    return Answer(408, value, Code.TEMPORARILY_UNAVAILABLE.word, "Temporarily Unavailable", members=extra)
 
 
 def changed_by(members: Members, value: Members) -> Changed:
@@ -218,19 +219,46 @@ def changed_by(members: Members, value: Members) -> Changed:
     raise PeerError(Code.BAD_BODY, "nothing to update")
 
 
-def _value(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> object:
-    """Strict out: one object for a single address, else a map; a list when the requester wants one."""
-    if members.get("shape") == "list":
-        return [show(entry) for entry in _page(members, found)]
-    if query.is_single:
-        return show(found[0])
-    return {entry.url: show(entry) for entry in _page(members, found)}
+def _value(members: Members, query: Query, found: Sequence[_Found], show: _Show[_Found]) -> tuple[object, int]:
+    """Strict out: one object for a single address, else a map; a list when the requester wants one.
+
+    Also returns how many entries of the page, or of all, had no room.
+    """
+    is_list = members.get("shape") == "list"
+    if query.is_single and not is_list:
+        return show(found[0]), 0
+    page = _page(members, found)
+    shown: list[tuple[str, Mapping[str, object]]] = []
+    room = REGISTRY_ANSWER_CHARS
+    for entry in page:
+        one = show(entry)
+        room -= _chars_of(one)
+        if room < 0 and shown:
+            break
+        shown.append((entry.url, one))
+    more = (len(page) if _page_of(members) else len(found)) - len(shown)
+    return [one for _, one in shown] if is_list else dict(shown), more
+
+
+def _chars_of(shown: Mapping[str, object]) -> int:
+    """Characters of the texts in an entry as readers get it."""
+    chars = 0
+    for value in shown.values():
+        if isinstance(value, str):
+            chars += len(value)
+        elif isinstance(value, Sequence):
+            chars += sum(len(text) for text in value if isinstance(text, str))
+    return chars
 
 
 def _page(members: Members, found: Sequence[_Found]) -> Sequence[_Found]:
     """Pages count from 1; who asks for none gets all, within reason. Source: message specification, section 1.3."""
+    page = _page_of(members)
+    start = (page - 1) * PAGE_ENTRIES
+    return found[start : start + PAGE_ENTRIES] if page else found[:REGISTRY_ANSWER_ENTRIES]
+
+
+def _page_of(members: Members) -> int:
+    """The page that is asked for, 0 for none."""
     page = members.get("page")
-    if not isinstance(page, int) or isinstance(page, bool):
-        return found[:REGISTRY_ANSWER_ENTRIES]
-    start = (max(page, 1) - 1) * PAGE_ENTRIES
-    return found[start : start + PAGE_ENTRIES]
+    return max(page, 1) if isinstance(page, int) and not isinstance(page, bool) else 0

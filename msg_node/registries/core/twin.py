@@ -15,6 +15,7 @@ import msgspec
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.kernel.runtime_address import agent_of
+from msg_node.registries.core.twin_room import TwinRoom
 from protofly.address import is_below, parse
 from protofly.errors import Code, PeerError
 from protofly.limits import (
@@ -27,15 +28,29 @@ from protofly.limits import (
 )
 
 _KINDS = ("events", "properties")
+_NO_TYPES = frozenset[str]()
+
+
+class _Typed(msgspec.Struct):
+    """What a look-up by type needs of a description."""
+
+    type_: object = msgspec.field(default=None, name="@type")
+
+
+_decode_typed = msgspec.json.Decoder(_Typed).decode
 
 
 class ThingRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One description as it is stored. `version` counts its changes, from 1."""
+    """One description as it is stored.
+
+    `version` counts its changes, from 1; `runtime` is the key of the runtime that described the thing first.
+    """
 
     url: str
     description: msgspec.Raw
     version: int
     modified_at: float
+    runtime: str = ""
 
 
 class ValueRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -92,12 +107,12 @@ class Twin:
         self._journal = journal
         self._objects = tuple(objects)
         self._max_things = max_things
-        self._max_bytes = max_bytes
         self._things: dict[str, ThingRow] = {}
         self._by_agent: dict[str, dict[str, None]] = {}
+        self._types: dict[str, frozenset[str]] = {}  # of each thing, so that no look-up reads all descriptions
+        self._room = TwinRoom(max_bytes)
         self._values: dict[str, dict[str, ValueRow]] = {}
         self._unstored: set[Slot] = set()
-        self._bytes = 0
         self.refused_values = 0
         """Values that were too large, or for which there was no room."""
         self.watches = bool(objects)
@@ -108,14 +123,16 @@ class Twin:
         return {
             "things": len(self._things),
             "watched": len(self._values),
-            "size_bytes": self._bytes,
+            "size_bytes": self._room.size_bytes,
             "values_refused": self.refused_values,
         }
 
     # Descriptions.
 
-    def describe(self, url: str, key: str, description: bytes, *, now: float) -> ThingRow:
+    def describe(self, url: str, key: str, description: bytes, *, now: float, runtime: str = "") -> ThingRow:
         """Take the description of a thing, a JSON object; the caller has checked who owns its agent.
+
+        What is new counts for `runtime`, which may fill a part of the twin only.
 
         The same description again changes nothing.
 
@@ -134,11 +151,14 @@ class Twin:
             len(self._things) >= self._max_things or len(self._by_agent.get(agent, ())) >= TWIN_THINGS_PER_AGENT
         ):
             raise PeerError(Code.QUOTA, "too many things")
+        runtime = runtime if before is None else before.runtime
+        if before is None:
+            self._room.check_thing(runtime)
         growth = len(description) - (0 if before is None else len(bytes(before.description)))
-        if self._bytes + growth > self._max_bytes:
-            raise PeerError(Code.QUOTA, "the twin is full")
+        if not self._room.has_room(runtime, growth):
+            raise PeerError(Code.QUOTA, "the twin is full, or the part of it that one runtime may fill")
         version = 1 if before is None else before.version + 1
-        row = ThingRow(url=url, description=msgspec.Raw(description), version=version, modified_at=now)
+        row = ThingRow(url=url, description=msgspec.Raw(description), version=version, modified_at=now, runtime=runtime)
         self._insert(key, row)
         self._journal.put(Table.TWIN_THINGS, key, row)
         return row
@@ -149,7 +169,7 @@ class Twin:
         if before is not None and before.modified_at >= row.modified_at:
             return False
         growth = len(bytes(row.description)) - (0 if before is None else len(bytes(before.description)))
-        if (before is None and len(self._things) >= self._max_things) or self._bytes + growth > self._max_bytes:
+        if (before is None and len(self._things) >= self._max_things) or not self._room.has_room("", growth):
             return False
         self._insert(key, msgspec.structs.replace(row, description=row.description.copy()))
         return True
@@ -159,14 +179,14 @@ class Twin:
         row = self._things.pop(key, None)
         if row is None:
             return False
-        self._bytes -= len(bytes(row.description))
+        self._room.count(row.runtime, -len(bytes(row.description)), things=-1)
         agent = agent_of(key)
-        del self._by_agent[agent][key]
+        del self._by_agent[agent][key], self._types[key]
         if not self._by_agent[agent]:
             del self._by_agent[agent]
         self.watches = bool(self._things or self._objects)
         self._journal.delete(Table.TWIN_THINGS, key)
-        self._forget_values(key)
+        self._forget_values(key, row.runtime)
         return True
 
     def find(self, key: str) -> ThingRow | None:
@@ -177,6 +197,10 @@ class Twin:
         """All things by key, or those of one agent, in the order in which they came."""
         for key in list(self._by_agent.get(agent, ()) if agent else self._things):
             yield key, self._things[key]
+
+    def types_of(self, key: str) -> frozenset[str]:
+        """What the description of a thing says that it is: the texts in `@type`."""
+        return self._types.get(key, _NO_TYPES)
 
     def size_of(self, key: str, *, has_values: bool) -> int:
         """Bytes of the description of a thing, with or without those of its values."""
@@ -196,13 +220,14 @@ class Twin:
         before = values.get(slot.name)
         growth = len(value) - (0 if before is None else len(bytes(before.value)))
         is_full = before is None and len(values) >= TWIN_VALUES_PER_THING
-        if is_full or len(value) > TWIN_VALUE_BYTES or self._bytes + growth > self._max_bytes:
+        runtime = self._runtime_of(slot.key)
+        if is_full or len(value) > TWIN_VALUE_BYTES or not self._room.has_room(runtime, growth):
             self.refused_values += 1
             if not values:
                 del self._values[slot.key]
             return False
         values[slot.name] = ValueRow(value=msgspec.Raw(value), source=source, received_at=now, timestamp=timestamp)
-        self._bytes += growth
+        self._room.count(runtime, growth)
         self._unstored.add(slot)
         return True
 
@@ -222,7 +247,7 @@ class Twin:
             return
         if not values:
             del self._values[key]
-        self._bytes -= len(bytes(row.value))
+        self._room.count(self._runtime_of(key), -len(bytes(row.value)))
         self._journal.delete(Table.TWIN_VALUES, _row_key(Slot(key, name)))
 
     def store_values(self) -> None:
@@ -233,9 +258,9 @@ class Twin:
             if row is not None:
                 self._journal.put(Table.TWIN_VALUES, _row_key(slot), row)
 
-    def _forget_values(self, key: str) -> None:
+    def _forget_values(self, key: str, runtime: str) -> None:
         for name, row in self._values.pop(key, {}).items():
-            self._bytes -= len(bytes(row.value))
+            self._room.count(runtime, -len(bytes(row.value)))
             self._journal.delete(Table.TWIN_VALUES, _row_key(Slot(key, name)))
 
     # Restart.
@@ -254,16 +279,31 @@ class Twin:
             key, _, name = row_key.partition(" ")
             if self.keeps(key):
                 self._values.setdefault(key, {})[name] = msgspec.structs.replace(value, value=value.value.copy())
-                self._bytes += len(bytes(value.value))
+                self._room.count(self._runtime_of(key), len(bytes(value.value)))
             else:
                 self._journal.delete(Table.TWIN_VALUES, row_key)
 
     def _insert(self, key: str, row: ThingRow) -> None:
         before = self._things.get(key)
-        self._bytes += len(bytes(row.description)) - (0 if before is None else len(bytes(before.description)))
+        if before is not None:
+            self._room.count(before.runtime, -len(bytes(before.description)), things=-1)
+        self._room.count(row.runtime, len(bytes(row.description)), things=1)
         self._things[key] = row
+        self._types[key] = _types_in(row.description)
         self._by_agent.setdefault(agent_of(key), {})[key] = None
         self.watches = True
+
+    def _runtime_of(self, key: str) -> str:
+        row = self._things.get(key)
+        return "" if row is None else row.runtime
+
+
+def _types_in(description: msgspec.Raw) -> frozenset[str]:
+    try:
+        type_ = _decode_typed(description).type_
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _NO_TYPES
+    return frozenset(one for one in (type_ if isinstance(type_, list) else (type_,)) if isinstance(one, str))
 
 
 def _covers(pattern: str, key: str) -> bool:

@@ -16,12 +16,11 @@ from typing import Protocol
 import msgspec
 from msgspec import Raw
 
-from msg_node.kernel.resources import Members, is_claimable, key_or_refuse, text_of
+from msg_node.kernel.resources import Members, check_texts, is_claimable, key_or_refuse, text_of
 from msg_node.kernel.runtime_address import agent_of
 from msg_node.kernel.service import Answer, Caller, ServiceRequest
 from msg_node.registries.core.tables import RegistryTables
 from msg_node.registries.core.twin import Slot, ThingRow, ValueRow, is_thing, slot_of
-from protofly import codec
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import PAGE_ENTRIES, TWIN_PAGE_BYTES
@@ -143,7 +142,9 @@ class TwinService:
         queues = self._queues
         answer: dict[str, object] = {"resource": url}
         if description:
-            row = self._twin.describe(url, key, description, now=request.now)
+            session = self._state.sessions.get(request.caller.number)
+            runtime = "" if session is None else session.runtime_key
+            row = self._twin.describe(url, key, description, now=request.now, runtime=runtime)
             answer["version"] = row.version
         if "queue" in members:
             queues.announce(agent, members["queue"])
@@ -216,6 +217,7 @@ class TwinService:
         criteria = members.get("criteria", {})
         if not isinstance(criteria, Mapping):
             raise PeerError(Code.BAD_BODY, "criteria must be an object")
+        check_texts(dict(criteria), "type")
         since = criteria.get("since", 0)
         if isinstance(since, bool) or not isinstance(since, int | float):
             raise PeerError(Code.BAD_BODY, "criteria.since is seconds since 1970")
@@ -223,7 +225,7 @@ class TwinService:
         found = [
             (key, row)
             for key, row in self._twin.things(agent)
-            if row.modified_at >= since and (type_ is None or type_ in _types_of(row))
+            if row.modified_at >= since and (type_ is None or type_ in self._twin.types_of(key))
         ]
         page = members.get("page", 1)
         if isinstance(page, bool) or not isinstance(page, int) or page < 1:
@@ -256,12 +258,6 @@ def _description_in(message: Message) -> bytes:
     if raw and not raw.startswith(b"{"):
         raise PeerError(Code.BAD_BODY, "a description is an object")
     return raw
-
-
-def _types_of(row: ThingRow) -> list[object]:
-    """Return `@type` of a description as a list."""
-    types = codec.body_members(bytes(row.description)).get("@type")
-    return types if isinstance(types, list) else [types]
 
 
 def _shown_values(values: Mapping[str, ValueRow]) -> dict[str, object]:

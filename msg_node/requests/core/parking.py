@@ -52,6 +52,7 @@ from protofly.limits import (
     PARKED_MAX_SECONDS,
     PARKED_PER_AGENT,
     PARKED_PER_SENDER,
+    PARKED_SENDER_PART,
     REPEATED_SECONDS,
 )
 from protofly.message import Message
@@ -66,6 +67,7 @@ class Bounds(NamedTuple):
     per_sender: int = PARKED_PER_SENDER
     bytes: int = PARKED_BYTES
     longest_seconds: float = PARKED_MAX_SECONDS
+    bytes_per_sender: int = PARKED_BYTES // PARKED_SENDER_PART
 
 
 class Parking:
@@ -95,6 +97,7 @@ class Parking:
         self.next_number = 1
         self.numbers: set[int] = set()
         self._bytes = 0
+        self._bytes_by_sender: dict[Sender, int] = {}
 
     # Look-ups.
 
@@ -165,6 +168,8 @@ class Parking:
             raise PeerError(Code.QUOTA, "the queue of the recipient is full")
         if len(self._by_sender.get(sender, ())) >= bounds.per_sender:
             raise PeerError(Code.QUOTA, "too many requests of this sender are open")
+        if self._bytes_by_sender.get(sender, 0) + len(request.raw) > bounds.bytes_per_sender:
+            raise PeerError(Code.QUOTA, "open requests of this sender are too large")
         if self._bytes + len(request.raw) > bounds.bytes:
             raise PeerError(Code.OVERLOAD, "too much waits for others")
         fresh_id = msgspec.json.encode(submission.request_id)
@@ -264,6 +269,7 @@ class Parking:
         self.transactions[entry.transaction] = entry
         self._by_sender.setdefault(entry.sender, {})[entry.number] = entry
         self._bytes += entry.size_bytes
+        self._bytes_by_sender[entry.sender] = self._bytes_by_sender.get(entry.sender, 0) + entry.size_bytes
         self.queues.add(entry)
         heapq.heappush(self._expiries, (entry.expires_at, entry.number, entry))
         if len(self._expiries) > 2 * len(self._by_id) + 1000:
@@ -280,6 +286,7 @@ class Parking:
         self._bytes -= entry.size_bytes
         theirs = self._by_sender[entry.sender]
         del theirs[entry.number]
+        self._bytes_by_sender[entry.sender] -= entry.size_bytes
         if not theirs:
-            del self._by_sender[entry.sender]
+            del self._by_sender[entry.sender], self._bytes_by_sender[entry.sender]
         self.queues.remove(entry)

@@ -123,7 +123,7 @@ def test_an_unsubscribe_makes_room_for_exactly_as_many_as_it_removed() -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
         listeners.add(1, want("d"))
     listeners.remove(1, "b")
-    listeners.remove_where(1, lambda key: key == "c")
+    listeners.remove_at(1, "c")
     assert listeners.count(1) == 1
     listeners.add(1, [*want("d"), *want("e")])
     listeners.remove_all(1)

@@ -208,7 +208,7 @@ async def test_our_runtimes_do_not_write_what_is_a_stubs(registry: Registry) -> 
 
 
 async def test_a_flood_of_registrations_ends_at_the_quota_and_others_are_unharmed(registry: Registry) -> None:
-    registry.rig.state.registry._per_session = 20
+    registry.rig.state.registry._held._per_session = 20
     stub, ana = Stub(registry), await registry.rig.opened("rt-ana")
     values = [user_entry(url=f"hyperty://{STUB}/u{number}") for number in range(50)]
     replies = await stub.ask_all([("create", {"value": value}) for value in values])
