@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
+from msgspec.structs import replace
 
 from protofly.conversation import (
     CHUNK_BYTES,
@@ -200,3 +201,8 @@ ALLOCATED = {"number": 2, "scheme": "hyperty", "allocationKey": "k", "allocated"
 def test_redaction_keeps_what_is_allocated_and_no_other_value(to: str, value: object, *, is_kept: bool) -> None:
     members = json.loads(redacted_body(json.dumps({"value": value}).encode(), from_=ANA, to=to, is_of_node=False))
     assert members.get("value") == (value if is_kept else None)
+
+
+@pytest.mark.parametrize(("body", "members"), [(b'{"a":1}', {"a": 1}), (b"[1]", {}), (b"7", {}), (b"", {})])
+def test_a_recorded_body_has_members_where_it_is_an_object(body: bytes, members: dict[str, object]) -> None:
+    assert replace(SAID, body=Raw(body)).members == members

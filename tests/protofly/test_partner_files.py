@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly.errors import PeerError
-from protofly.partner_files import CLOCK_SECONDS, PartnerFile, header_of, read_header
+from protofly.partner_files import CLOCK_SECONDS, FILE_BYTES_MAX, PartnerFile, header_of, read_header
 from protofly.signatures import SigningKey, base64url
 
 KEY, OTHER = SigningKey.from_seed("k", bytes(32)), SigningKey.from_seed("o", b"o" * 32)
@@ -65,3 +65,15 @@ def test_what_is_not_signed_for_us_and_new_is_refused_with_its_code(
 def test_any_text_is_refused_and_nothing_else_happens(text: str) -> None:
     with pytest.raises(PeerError):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("size", "is_taken"), [(-1, False), (0, True), (FILE_BYTES_MAX, True), (FILE_BYTES_MAX + 1, False)]
+)
+def test_a_file_may_be_empty_and_has_a_greatest_size(size: int, *, is_taken: bool) -> None:
+    facts = msgspec.json.encode(FILE).replace(b'"size":5', b'"size":%d' % size)
+    if is_taken:
+        assert read(signed(facts)).size == size
+    else:
+        with pytest.raises(PeerError):
+            read(signed(facts))

@@ -351,3 +351,13 @@ def test_a_changed_block_stands_for_as_many_lines_as_it_says_or_is_refused(
     assert len(lines) == block.header.records
     assert not any(b"\n" in line or b"\r" in line for line in lines)
     assert sum(map(len, lines)) <= BLOCK_LINES_BYTES_MAX + 200 * len(lines)
+
+
+def test_columns_of_another_kind_are_refused_where_texts_or_numbers_are_asked_for() -> None:
+    words = read_block(block_of(b"\0\1\0", columns=[column("words", "a", "b")]))
+    numbers = read_block(block_of(b"\0\1\0", columns=[column("words", 1, 2)]))
+    name = next(iter(words.columns))
+    assert (words.words(name), numbers.numbers(name)) == (["a", "b"], [1, 2, 1])
+    for ask in (words.numbers, numbers.words):
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
+            ask(name)
