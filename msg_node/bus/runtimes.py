@@ -80,7 +80,7 @@ class Runtimes:
 
         `answer` takes the reply, if there is one, as soon as what it promises is durable.
         """
-        if self._moves is not None and message.type in OPENS:
+        if self._moves is not None and message.type in OPENS and not self._sessions.opens_nothing:
             go_on, refuse = partial(self._go_on, port, message, answer), partial(self._refuse, port, message, answer)
             if self._moves.prepare(port, message, go_on, refuse):
                 return

@@ -88,6 +88,11 @@ class SessionRequests:
         """Another process may take our name: open no session, and bring none back; with None, go on."""
         self._fence = None if retry_seconds is None else OpenRefused(Code.STATE_UNAVAILABLE, retry_seconds)
 
+    @property
+    def opens_nothing(self) -> bool:
+        """True while each request for a session is refused."""
+        return self._refusal is not None or self._fence is not None
+
     def handle_session(self, message: Message, line: Line, *, now: float, seed: bytes) -> ServiceResult:
         """Serve one message to `mn:/session`; the replies are for the connection it came from.
 

@@ -137,9 +137,11 @@ class LeaseKeeper:
                 raise FencedError(self._names.place, self.name)
             if state is not known:
                 known = state
-                _LOG.warning(
-                    "the lease of %s %s", self.name, "has run out" if state is LeaseState.LAPSED else "is back"
-                )
+                if state is LeaseState.LAPSED:
+                    text = "the lease of %s has run out: no session is opened, requests get 503 state-unavailable; %s"
+                    _LOG.warning(text, self.name, self.problem())
+                else:
+                    _LOG.warning("the lease of %s is back: the node serves again", self.name)
                 (on_lapsed if state is LeaseState.LAPSED else on_held)()
             heard = beat
             if state is LeaseState.LAPSED:

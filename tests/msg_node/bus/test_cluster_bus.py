@@ -11,6 +11,7 @@ import pytest
 import trio
 
 from msg_node.bus import session_moves
+from msg_node.bus.bus import Bus
 from msg_node.bus.core.moved_session import move_out
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
 from msg_node.kernel.changes import Table
@@ -368,7 +369,8 @@ async def dies_while_a_session_comes(
     comes.address, comes.token = lost.address, lost.token
     await comes.say(a_message("re-open", lost.session_address, "mn:/session", id_=1))
     with trio.fail_after(10):
-        while not given or (dies_later and directory.claims.get(key, NOBODY).node != node_of(rig).name):
+        owner = node_of(rig).name if dies_later else NOBODY.node  # else the node that gave it is done with it
+        while not given or directory.claims.get(key, NOBODY).node != owner:
             await trio.lowlevel.checkpoint()
 
 
@@ -508,6 +510,23 @@ async def test_a_runtime_that_is_being_opened_is_opened_nowhere_else(tmp_path: P
             await trio.lowlevel.checkpoint()
         assert answers == [(200, "")]
         assert await bo.heard() == []
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [(lambda bus: bus.fence(1.0), "state-unavailable"), (lambda bus: bus.refuse_new(1.0), "draining")],
+    ids=["fenced", "draining"],
+)
+async def test_a_node_that_opens_nothing_says_so_at_once_and_takes_no_session_from_another_one(
+    tmp_path: Path, stop: Callable[[Bus], None], reason: str
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        halted(one, claim=1)  # its engine does not answer
+        stop(one.bus)
+        assert code_and_reason(await (await one.runtime()).open("eve")) == (503, reason)
+        assert (await re_opened(one, bo))[1] == 503
+        assert await bo.heard() == [], "it is connected as before"
 
 
 async def test_two_connections_that_bring_a_session_to_one_node_at_once_have_one_session(tmp_path: Path) -> None:
