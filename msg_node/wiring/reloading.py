@@ -179,10 +179,10 @@ class Reloading:
         for link in parts.federation.links:
             if link.domain in other_stubs:
                 link.need.recall()  # the next instance is given what the settings say now
-            if _way(before, link.domain) != _way(settings, link.domain):
-                parts.federation.cut_off(link.domain, Code.DRAINING, "our settings have another way to this domain")
-            elif not self._may_talk(link.domain):
+            if not self._may_talk(link.domain):
                 parts.federation.cut_off(link.domain, Code.DOMAIN_BLOCKED, "our settings do not talk to this domain")
+            elif _way(before, link.domain) != _way(settings, link.domain):
+                parts.federation.cut_off(link.domain, Code.DRAINING, "our settings have another way to this domain")
             elif _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
                 self._renew(link)
             elif meaning.update_rule(before, link.domain) != meaning.update_rule(settings, link.domain):
