@@ -63,7 +63,7 @@ def _smaller(scene: LabScene) -> Iterator[LabScene]:
 
 
 def as_toml(scene: LabScene) -> str:
-    """The scene as a file that `trapezoid lab run` and `./run simulate --scene` read, without members at their defaults."""
+    """The scene as a file that `trapezoid lab run` and `./run simulate --scene` read, without what are defaults."""
     lines = [f"title = {json.dumps(scene.title)}"]
     for table in _TABLES:
         for entry in getattr(scene, table):
