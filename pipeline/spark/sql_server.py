@@ -29,7 +29,6 @@ def settings_of(port: int) -> dict[str, str]:
     return {
         **SETTINGS,
         **FOR_SQL,
-        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
     }
@@ -62,7 +61,10 @@ def may_change(lake: Lake) -> bool:
 
 
 def keep_open(lake: Lake, *, every_s: float, stop: Event, on_open: Callable[[int, int], None]) -> None:
-    """Keep the views new until `stop` is set.
+    """Listen, and keep the views new until `stop` is set.
+
+    It listens when there are views. Spark's own plugin listens before there is a session: a client that came then made
+    one, with a catalogue of its own, and nobody ever saw the views.
 
     Args:
         lake: In a session with `settings_of`.
@@ -75,13 +77,12 @@ def keep_open(lake: Lake, *, every_s: float, stop: Event, on_open: Callable[[int
     """
     views = SqlViews(lake)
     made = views.refresh()
-    on_open(_port(lake), len(made))
-    while not stop.wait(every_s):
-        views.refresh()
-
-
-def _port(lake: Lake) -> int:
-    """The port that Spark listens on, which only its Java knows."""
     java: Any = lake.spark.sparkContext._jvm  # noqa: SLF001
-    service = getattr(java.org.apache.spark.sql.connect.service, "SparkConnectService$")
-    return int(getattr(service, "MODULE$").localPort())
+    service = getattr(getattr(java.org.apache.spark.sql.connect.service, "SparkConnectService$"), "MODULE$")
+    service.start(lake.spark.sparkContext._jsc.sc())  # noqa: SLF001
+    try:
+        on_open(int(service.localPort()), len(made))
+        while not stop.wait(every_s):
+            views.refresh()
+    finally:
+        service.stop(getattr(service, "stop$default$1")(), getattr(service, "stop$default$2")())

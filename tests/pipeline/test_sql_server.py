@@ -6,9 +6,11 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -22,6 +24,7 @@ from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR, TRAFFIC_HOURLY
 from pipeline.spark.sql_server import may_change, token_of
 from protofly.errors import SettingsError
+from tests.pipeline.object_store import reserved
 from tests.pipeline.rows import MONDAY_US, commit_ledger, silver, silver_row
 
 ROOT = Path(__file__).parents[2]
@@ -96,6 +99,33 @@ def test_a_client_with_the_token_reads_settled_tables_by_sql_and_others_are_refu
     assert refused.returncode != 0
     assert "UNAUTHENTICATED" in refused.stderr
     assert "UNAUTHENTICATED" in server.ask(QUERY, "").stderr
+
+
+@pytest.mark.spark
+@pytest.mark.long
+def test_a_client_that_comes_as_soon_as_somebody_listens_sees_the_views(settled: Lake, tmp_path: Path) -> None:
+    token_file = tmp_path / "token"
+    token = token_of(token_file)
+    with closing(reserved()) as held:
+        port = held.getsockname()[1]
+        command = [sys.executable, "-m", "pipeline", "sql", "--lake", str(settled.folder), "--master", "local[1]"]
+        options = ["--memory", "1g", "--port", str(port), "--token-file", str(token_file)]
+        with subprocess.Popen([*command, *options], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
+            try:
+                while process.poll() is None and not _is_listening(port):
+                    with suppress(subprocess.TimeoutExpired):
+                        process.wait(0.1)
+                done = Server(port, token, "").ask(QUERY, token)
+            finally:
+                process.send_signal(signal.SIGTERM)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == [["2026-03-02", "2026-03-02 00:00:00", "in", "3"]]
+
+
+def _is_listening(port: int) -> bool:
+    with socket.socket() as client:
+        client.settimeout(1)
+        return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.mark.spark
