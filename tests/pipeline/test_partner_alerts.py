@@ -80,6 +80,12 @@ def test_a_return_is_one_alert_with_its_classes_and_the_ids() -> None:
     assert records["subject"] != refused["subject"]
 
 
+def test_a_return_of_many_records_names_the_first_twenty_and_counts_all() -> None:
+    [alert] = of_returns([returned(msg_id=bytes([number]) * 16) for number in range(21)], A)
+    assert alert["evidence"] == [(bytes([number]) * 16).hex() for number in range(20)]
+    assert alert["observed"] == 21
+
+
 @given(st.integers(0, 2**53))
 def test_whatever_clock_a_partner_has_its_report_is_of_the_day_on_which_it_came(made_us: int) -> None:
     [alert] = of_usage([named(made_us=made_us)], A)

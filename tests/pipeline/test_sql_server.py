@@ -112,14 +112,19 @@ def test_a_client_that_comes_as_soon_as_somebody_listens_sees_the_views(settled:
         options = ["--memory", "1g", "--port", str(port), "--token-file", str(token_file)]
         with subprocess.Popen([*command, *options], cwd=ROOT, stderr=subprocess.DEVNULL) as process:
             try:
-                while process.poll() is None and not _is_listening(port):
-                    with suppress(subprocess.TimeoutExpired):
-                        process.wait(0.1)
+                _wait_for(port, process)
                 done = Server(port, token, "").ask(QUERY, token)
             finally:
                 process.send_signal(signal.SIGTERM)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == [["2026-03-02", "2026-03-02 00:00:00", "in", "3"]]
+
+
+def _wait_for(port: int, process: subprocess.Popen[bytes]) -> None:
+    """Until somebody listens on a port, or the process has ended."""
+    while process.poll() is None and not _is_listening(port):
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.1)
 
 
 def _is_listening(port: int) -> bool:
