@@ -59,3 +59,9 @@ def test_a_new_name_takes_the_place_and_the_count_of_the_one_that_was_counted_le
     names.count("new")
     assert (len(names.most(2 * NAMES_COUNTED)), names.most(NAMES_COUNTED)["new"]) == (NAMES_COUNTED, 3)
     assert "0" not in names.most(NAMES_COUNTED)
+
+
+@pytest.mark.parametrize(("third", "ends"), [(60.0, True), (60.001, False)])
+def test_three_forgeries_within_a_minute_end_a_line(third: float, *, ends: bool) -> None:
+    assert limit_after(0.0, 30.0) is False
+    assert limit_after(0.0, 30.0, third) is ends

@@ -516,3 +516,14 @@ def test_a_successor_that_carries_a_stalled_link_makes_it_live() -> None:
     link.handle(CarrierUp(new, "n"), 6.0)
     assert Switched(new) in link.handle(TakeOver(old, new, is_now=True), 7.0)
     assert (link.state, link.detail) == ("live", "")
+
+
+def test_only_the_carrier_that_carries_has_a_successor_and_only_one_that_is_up() -> None:
+    link, first, second, down = machine(), Line(), Line(), Line()
+    for carrier in (first, second):
+        link.handle(CarrierUp(carrier, "n"), 0.0)
+    for old, new in ((second, first), (first, down), (down, second)):
+        assert not link.carriers.designate(old, new)
+        assert link.carriers.successor is None
+    assert link.carriers.designate(first, second)
+    assert link.carriers.successor is second

@@ -672,3 +672,13 @@ def test_messages_of_a_run_wait_as_long_as_others(ttl: float, deadline: float) -
     queue.submit_run([one])
     queue.submit(other)
     assert one.deadline_seconds == other.deadline_seconds == deadline
+
+
+def test_what_is_taken_out_leaves_room_for_as_many_bytes() -> None:
+    queue = OutboundQueue(STREAM, LIMITS)
+    for _ in range(3):
+        submit(queue, 4)
+        assert len(queue.take_out(lambda _pending: True)) == 4
+    assert (queue.waiting, queue._waiting_bytes) == (0, 0)
+    submit(queue, 2)
+    assert [len(queue.take_out(lambda pending: pending.message.to.endswith("/1"))), queue._waiting_bytes] == [1, 100]

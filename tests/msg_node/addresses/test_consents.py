@@ -51,3 +51,12 @@ def test_what_an_object_forgets_counts_no_more_among_those_of_all(monkeypatch: p
         accept(seen, ROOM, observer)
     accept(seen, f"{ROOM}-1", "a")
     assert observers(seen, ROOM, f"{ROOM}-1") == [["d", "e"], ["a"]]
+
+
+def test_an_object_with_a_new_observer_is_the_newest_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consents, "CONSENT_OBJECTS", 2)
+    one, two, three = (f"{ROOM}-{number}" for number in range(3))
+    seen = Consents()
+    for room, observer in ((one, "a"), (two, "a"), (one, "b"), (three, "a")):
+        accept(seen, room, observer)
+    assert observers(seen, one, two, three) == [["a", "b"], [], ["a"]]
