@@ -8,6 +8,7 @@ from typing import Final
 FRAME_BYTES: Final = 1 << 20
 FRAME_BYTES_MAX: Final = 8 << 20
 MESSAGE_FRAGMENTS: Final = 4096  # WebSocket frames of one message; 2 KiB each for the longest one
+CONTROL_FRAMES: Final = 1024  # pings and pongs of a WebSocket in one read of 64 KiB: some milliseconds of work
 NESTING_LEVELS: Final = 64
 HEADER_CHARS: Final = 2048
 REMEMBERED_CHARS: Final = 160  # of addresses whose parsing is remembered; longer ones are parsed anew each time

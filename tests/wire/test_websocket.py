@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protofly.errors import PeerError
-from protofly.limits import MESSAGE_FRAGMENTS
+from protofly.limits import CONTROL_FRAMES, MESSAGE_FRAGMENTS
 from wire.core.websocket import (
     INVALID_DATA,
+    POLICY,
     PROTOCOL_ERROR,
     TOO_BIG,
     UNSUPPORTED,
@@ -481,6 +482,21 @@ def test_pings_pongs_and_fragments_do_not_cost_what_the_library_takes_for_each(s
     assert reads == []
     pongs = ours.data_to_send()
     assert len(pongs) == (3 * 200 if side == "server" else 7)  # a client answers the last ping
+
+
+@pytest.mark.parametrize("side", ["server", "client"])
+@pytest.mark.parametrize("opcodes", [[9], [10], [9, 10]])
+def test_more_pings_and_pongs_at_once_than_anybody_needs_end_the_connection(side: str, opcodes: list[int]) -> None:
+    client, server = connected()
+    ours = server if side == "server" else client
+    frames = [frame(opcode, b"x", masked=side == "server") for opcode in opcodes]
+    most = b"".join(frames) * (CONTROL_FRAMES // len(opcodes))
+    for _ in range(2):
+        ours.receive(most)
+        assert ours.is_open
+    ours.receive(most + frames[0])
+    assert not ours.is_open
+    assert ours.fault_code == POLICY
 
 
 def test_a_message_that_has_begun_is_ended_while_the_connection_closes() -> None:

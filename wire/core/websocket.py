@@ -21,7 +21,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import parse_uri
 
 from protofly.errors import Code, PeerError
-from protofly.limits import FRAME_BYTES, MESSAGE_FRAGMENTS
+from protofly.limits import CONTROL_FRAMES, FRAME_BYTES, MESSAGE_FRAGMENTS
 
 GOING_AWAY = 1001
 PROTOCOL_ERROR = 1002
@@ -60,6 +60,7 @@ class WebSocket:
 
     __slots__ = (
         "_binary",
+        "_controls",
         "_fragment_count",
         "_fragments",
         "_frames_itself",
@@ -87,6 +88,7 @@ class WebSocket:
         self._partial = bytearray()  # a list of pieces would take forty bytes for each, however short
         self._missing_bytes = 0
         self._pings: list[bytes] = []  # not answered yet
+        self._controls = 0  # pings and pongs in what is received now
 
     @property
     def is_binary(self) -> bool:
@@ -128,9 +130,10 @@ class WebSocket:
         """Take received bytes (b"" at the end of the stream) and return every message that is now complete.
 
         Pings are answered, closes are echoed, broken frames close the connection: `data_to_send` then has the answer
-        and `is_open` is false.
+        and `is_open` is false. So do more pings and pongs at once than anybody needs.
         """
         messages: list[bytes] = []
+        self._controls = 0
         if self._frames_itself and (not data or self.protocol.state is not OPEN):
             self._leave_to_library(bytes(self._partial), messages)  # of the frame that is half here, if there is one
         if self._frames_itself:
@@ -215,13 +218,18 @@ class WebSocket:
                     return False
                 self._feed(frame, messages)
                 return True
-        elif head == _PONG:
-            return True
+        else:
+            self._controls += 1
+            if self._controls > CONTROL_FRAMES:
+                self.fail(POLICY, f"at most {CONTROL_FRAMES} pings and pongs at once")
+                return True
         payload = frame[start:]
         if size and self._mask_bytes:
             payload = apply_mask(payload, frame[start - _MASK_BYTES : start])
-        if is_control:
+        if head == _PING:
             self._pings.append(payload)
+        elif is_control:
+            return True
         elif within and opcode:
             self.fail(PROTOCOL_ERROR, "the message before has not ended")
         else:
