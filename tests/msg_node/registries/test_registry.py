@@ -186,6 +186,18 @@ def test_where_nodes_share_the_domain_an_address_is_registered_by_who_speaks_for
     assert register(rig, eve, hyperty(url=free))["code"] == of_nobody
 
 
+@pytest.mark.parametrize("shares_domain", [False, True])
+def test_an_entry_is_written_by_who_owns_its_address_now_and_not_by_who_registered_it(*, shares_domain: bool) -> None:
+    rig = StateRig(rules=Rules(shares_domain=shares_domain))
+    ana, _ = rig.open("rt-ana", 1)
+    eve, _ = rig.open("rt-eve", 2)
+    rig.state.owners.claim(ana, HYPERTY)
+    assert register(rig, ana, hyperty())["code"] == 200
+    assert rig.state.owners.release({ana}, HYPERTY) == [HYPERTY]
+    rig.state.owners.claim(eve, HYPERTY)
+    assert register(rig, ana, hyperty())["code"] == 403
+
+
 def test_foreign_addresses_are_not_registered(rig: StateRig) -> None:
     sid, _ = rig.open("rt-ana", 1)
     assert register(rig, sid, hyperty(url="hyperty://beta.example/h"))["code"] == 403
