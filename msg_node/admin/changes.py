@@ -22,7 +22,7 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.admin.core.operations import MOST_SECONDS, Value
 from msg_node.admin.core.plan import Plan
-from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions
+from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions, is_module
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.requests.core.recipients import is_domain
 from policy.core.temporary import TemporaryGate, make_gate, temporary_gate
@@ -207,30 +207,29 @@ def restart_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
 
 def forbid_stub(node: Administered, arguments: Arguments, by: str) -> Plan:
     """Let a stub, or a module of whatever domain, not run here; the domain's own node may still connect to us."""
-    what, subject = _stub_or_module(arguments)
-    restriction = _restriction(what, subject, arguments, by)
+    subject = _stub_or_module(arguments)
+    restriction = _restriction(Restricted.STUB, subject, arguments, by)
     after = {"restriction": restriction, "domains": [link.domain for link in _running(node, restriction)]}
-    return Plan(node.state.restrictions.find(what, subject), after, partial(_restrict, node, restriction))
+    before = node.state.restrictions.find(Restricted.STUB, subject)
+    return Plan(before, after, partial(_restrict, node, restriction))
 
 
 def allow_stub(node: Administered, arguments: Arguments, _by: str) -> Plan:
     """Let a forbidden stub or module run again."""
-    return _lifting(node, *_stub_or_module(arguments))
+    return _lifting(node, Restricted.STUB, _stub_or_module(arguments))
 
 
-def _stub_or_module(arguments: Arguments) -> tuple[Restricted, str]:
+def _stub_or_module(arguments: Arguments) -> str:
     """Raises PeerError: BAD_BODY."""
     if ("domain" in arguments) is ("module" in arguments):
         raise PeerError(Code.BAD_BODY, "give `domain` for the stub of a domain, or `module` for a module of any domain")
-    if "module" in arguments:
-        return Restricted.MODULE, str(arguments["module"])
-    return Restricted.STUB, str(arguments["domain"])
+    return str(arguments["module"] if "module" in arguments else arguments["domain"])
 
 
 def _running(node: Administered, restriction: Restriction) -> list[DomainLink]:
     """Links whose stub a restriction ends, or may: any that has a version on trial counts."""
     running = [link for link in node.federation.links if link.stub.worker_pid is not None]
-    if restriction.what is Restricted.STUB:
+    if not is_module(restriction.subject):
         return [link for link in running if link.domain == restriction.subject]
     return [
         link for link in running if link.stub.module_sha256 == restriction.subject or link.machine.canary is not None
@@ -385,7 +384,7 @@ def enforce(node: Administered, restriction: Restriction) -> None:
         node.policies.set_gates(gates_in_force(node.state.restrictions))
     elif restriction.what is Restricted.RUNTIME:
         _end_sessions(node, restriction.subject)
-    elif restriction.what is Restricted.MODULE:
+    elif is_module(restriction.subject):
         node.end_connectors(restriction.subject)
         for link in _running(node, restriction):
             _restart(node, link.domain)
@@ -400,9 +399,9 @@ def lifted(node: Administered, what: Restricted, subject: str) -> None:
         node.federation.open_lasting()
     elif what is Restricted.GATE:
         node.policies.set_gates(gates_in_force(node.state.restrictions))
-    elif what is Restricted.STUB:
+    elif what is Restricted.STUB and not is_module(subject):
         _restart(node, subject)
-    elif what is Restricted.MODULE:
+    elif what is Restricted.STUB:
         for link in [one for one in node.federation.links if one.stub.state == "verify-failed"]:
             _restart(node, link.domain)
 

@@ -12,7 +12,7 @@ from msg_node.admin.administered import Administered
 from msg_node.admin.core.pages import Row
 from msg_node.admin.link_report import link_status
 from msg_node.kernel.credentials import shown_of
-from msg_node.kernel.restrictions import Restricted
+from msg_node.kernel.restrictions import Restricted, is_module
 from msg_node.kernel.session import Session
 from policy.core.session_class import SessionClass, class_in
 from policy.core.temporary import temporary_gate
@@ -201,7 +201,7 @@ def restrictions(node: Administered) -> Iterator[Row]:
         if one.what is Restricted.GATE:
             continue
         yield {
-            "what": one.what.value,
+            "what": "module" if is_module(one.subject) else one.what.value,
             "subject": one.subject,
             "aliases": list(one.aliases),
             "until": None if one.until is None else _utc(one.until),

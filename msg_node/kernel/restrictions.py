@@ -21,6 +21,7 @@ import msgspec
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 
 _REMOVED_KEPT: Final = 1_000
+_DIGEST_CHARS: Final = 64
 
 
 class Restricted(StrEnum):
@@ -31,11 +32,17 @@ class Restricted(StrEnum):
     RUNTIME = "runtime"
     """The canonical key of a runtime: it opens no session."""
     STUB = "stub"
-    """A domain: its stub does not run here."""
-    MODULE = "module"
-    """SHA-256 of a module: it runs here for no domain."""
+    """A domain: its stub does not run here. Or the SHA-256 of a module, which is no domain: it runs here for none.
+
+    Modules have no word of their own: nodes of older versions read these rows, too.
+    """
     GATE = "gate"
     """What a domain sends to another: the name of a gate for a time, which has an effect."""
+
+
+def is_module(subject: str) -> bool:
+    """True if a restriction of stubs is about a module, by its digest, and not about a domain."""
+    return len(subject) == _DIGEST_CHARS and "." not in subject
 
 
 class Restriction(msgspec.Struct, frozen=True, kw_only=True):

@@ -92,7 +92,7 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
     )
 
     def forbidden(sha256: str) -> str | None:
-        found = foundation.state.restrictions.find(Restricted.MODULE, sha256)
+        found = foundation.state.restrictions.find(Restricted.STUB, sha256)
         return None if found is None else found.reason
 
     provider = StubProvider(

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal, Table
-from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions
+from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions, is_module
 from protofly.errors import Code, HostError
 
 
@@ -161,3 +161,8 @@ def test_a_row_of_version_0_1_is_stored_under_its_new_key() -> None:
         "peer b.example 1.0": since(1.0),
     }
     assert list(known) == [since(1.0)]
+
+
+def test_a_digest_is_a_module_and_no_domain_however_long_is_one() -> None:
+    assert is_module("ab" * 32)
+    assert not any(map(is_module, ("b.example", f"{'a' * 56}.example", "a" * 63, "")))
