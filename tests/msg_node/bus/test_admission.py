@@ -279,3 +279,18 @@ def test_a_session_speaks_in_no_name_of_another_and_is_counted() -> None:
     with pytest.raises(PeerError):
         admission.admit(message, ana, NothingAsked(), rig.now)
     assert counters[NodeCount.REFUSED_SOURCES] == 1
+
+
+@pytest.mark.parametrize(
+    ("from_", "is_learned"), [(f"{OWN}/leased", False), (f"{OWN}/leased/sub", False), (f"hyperty://{FOREIGN}/h", True)]
+)
+def test_only_names_of_its_own_domain_are_learned_of_a_guest(from_: str, *, is_learned: bool) -> None:
+    rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
+    rig.session_verb("open", f"runtime://{FOREIGN}/rt", 1, {"credentials": {"token": "b"}})
+    number = rig.state.sessions.by_connection(1)
+    assert number is not None
+    rig.state.owners.claim(number, f"{OWN}/leased")
+    learned = Learned()
+    admission = Admission(rig.state, learned, Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission.check_guest(parsed(a_message("read", from_, SM, {}, id_=1)), number, FOREIGN, now=rig.now)
+    assert learned.find(from_, rig.now) == (number if is_learned else None)
