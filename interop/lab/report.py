@@ -57,7 +57,7 @@ def print_report(report: LabReport, console: Console) -> None:
         for case in one.evidence[:3]:
             console.print(Text(_case_text(case)), soft_wrap=True)
     for fault in report.seen.faults:
-        times = [one for one in report.recoveries if one.fault == fault.title]
+        times = [one for one in report.recoveries if one.number == fault.number]
         longest = max((math.inf if one.seconds is None else one.seconds for one in times), default=None)
         after = "not judged" if longest is None else f"traffic again after {longest:.2f} s"
         if longest == math.inf:
@@ -94,6 +94,7 @@ def as_json(report: LabReport) -> dict[str, object]:
         "promises": [_promise(one) for one in report.judged],
         "faults": [
             {
+                "number": one.number,
                 "fault": one.title,
                 "began": round(one.began, 3),
                 "ended": round(one.ended, 3),

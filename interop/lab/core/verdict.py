@@ -94,8 +94,9 @@ class Judged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """When a pair of runtimes got a message again after a fault; None: never."""
+    """When a pair of runtimes got a message again after a fault; None: never. `number` is that of the fault."""
 
+    number: int
     fault: str
     pair: str
     seconds: float | None
@@ -354,7 +355,8 @@ def recoveries(seen: Seen, bar_seconds: float) -> list[Recovery]:
         if any(case.is_hit(pair, one) and fault.ended < one.ended and one.began < again for one in seen.faults):
             continue
         seconds = None if again == math.inf else again - fault.ended
-        found.append(Recovery(fault=fault.title, pair=f"{pair[0]}→{pair[1]}", seconds=seconds))
+        name = f"{pair[0]}→{pair[1]}"
+        found.append(Recovery(number=fault.number, fault=fault.title, pair=name, seconds=seconds))
     return found
 
 

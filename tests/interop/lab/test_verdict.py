@@ -9,7 +9,7 @@ import pytest
 from interop.lab.core.operations import Operation
 from interop.lab.core.scene import PROMISES, Bars, Fault, PromiseName
 from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Lure, Passage, Release, Running, Seen, Sent
-from interop.lab.core.verdict import Judged, State, judge
+from interop.lab.core.verdict import Judged, State, judge, recoveries
 
 A, B, C = (f"{name}.example" for name in "abc")
 ANNA, BRUNO = "hyperty://a.example/anna", "hyperty://b.example/bruno"
@@ -244,6 +244,16 @@ def test_a_request_that_was_answered_and_not_received_is_broken_even_around_a_ki
 def test_false_documents_that_are_met_at_the_last_moment_were_met() -> None:
     lures = [Lure(reader="a.example", what="documents", at=2)]
     assert of(seen([], [], lures=lures, faults=[span("forged-documents", 1, 2)]), "genuine").state is State.KEPT
+
+
+def test_two_faults_of_one_kind_have_recoveries_of_their_own() -> None:
+    spans = [
+        FaultSpan(number=number, fault=Fault(does="kill", at=1, domain=B), began=began, ended=began + 1, domains=(B,))
+        for number, began in ((1, 1.5), (2, 4.5))
+    ]
+    messages = [number for number in range(1, 9) if number not in (2, 5)]
+    found = recoveries(seen([sent(one) for one in range(1, 9)], [arrived(one) for one in messages], faults=spans), 2)
+    assert [(one.number, one.fault) for one in found] == [(1, "kill b.example"), (2, "kill b.example")]
 
 
 def test_a_promise_that_nothing_tested_says_why() -> None:
