@@ -86,7 +86,7 @@ async def restrictions_count_everywhere(pair: Pair, two: Process) -> None:
     await pair.asked("n2", "peer block", domain="rogue.example")
     await until_restricted(pair, "n1", ["rogue.example", spam.address])
     await pair.asked("n2", "stub forbid", module=MODULE, reason="an advisory")
-    await until_restricted(pair, "n1", [MODULE, "rogue.example", spam.address])
+    await until_restricted(pair, "n1", ["rogue.example", spam.address, MODULE])
     await pair.asked("n1", "stub allow", module=MODULE)
     await pair.asked("n1", "unban", runtime=spam.address)
     await until_restricted(pair, "n2", ["rogue.example"])
