@@ -115,6 +115,7 @@ class HttpsBinding:
             middleware=[Middleware(_Admission, reception=reception), cors],
             exception_handlers={PeerError: _refuse, HTTPException: _refuse_request, ClientDisconnect: _gone},
         )
+        app.router.redirect_slashes = False  # it would send clients, and caches, where a request says
         self.application = HttpApplication(app)
         """What reads and writes HTTP; its bounds are those of the binding."""
         self.serve = self.application.serve

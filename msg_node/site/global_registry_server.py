@@ -83,7 +83,9 @@ class GlobalRegistryServer:
             Route("/guid/", self._without_guid, methods=["GET", "PUT", "DELETE"]),
         ]
         handlers = {HostError: _refused, HTTPException: _not_here}
-        return Starlette(routes=routes, exception_handlers=handlers)
+        app = Starlette(routes=routes, exception_handlers=handlers)
+        app.router.redirect_slashes = False  # it would send clients, and caches, where a request says
+        return app
 
     async def _status(self, _request: Request) -> Response:
         version = {"version": self._version, "date": "", "build": "laboratory"}

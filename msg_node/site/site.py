@@ -149,7 +149,9 @@ class Site:
             routes += ReverseCheckPage(self._reverse_checks, lambda: self._settings.reverse_check).routes()
         if self._publisher is not None:
             routes += published_routes(self._publisher)
-        return Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})
+        app = Starlette(routes=routes, exception_handlers={PeerError: _refuse, SettingsError: _fail})
+        app.router.redirect_slashes = False  # it would send clients, and caches, where a request says
+        return app
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled. Raises SettingsError when address, certificate or publication cannot be used."""

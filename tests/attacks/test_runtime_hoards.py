@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from itertools import product
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -18,11 +19,14 @@ from msg_node.registries.core.registry_entry import read_changed, shown
 from msg_node.registries.core.registry_query import Query, find, read_query
 from msg_node.registries.core.registry_service import found_answer
 from msg_node.registries.core.twin import Slot, Twin
+from msg_node.requests.core import inbox
+from msg_node.requests.core.inbox import Inboxes, Notice
 from msg_node.requests.core.parked import Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import (
+    INBOX_BYTES_PER_RUNTIME,
     NAMES_CHARS_PER_SESSION,
     REGISTRY_ANSWER_CHARS,
     REGISTRY_CHARS_PER_SESSION,
@@ -32,7 +36,7 @@ from protofly.limits import (
     TWIN_THINGS_PER_RUNTIME,
     TWIN_VALUE_BYTES,
 )
-from tests.support.runtime_rig import DOMAIN
+from tests.support.runtime_rig import DOMAIN, runtime_rig
 
 EVE, BO = 1, 2
 USER = f"user://{DOMAIN}/ana"
@@ -286,3 +290,62 @@ def test_a_sender_fills_a_part_of_what_may_wait_and_leaves_room_for_others() -> 
         parking.submit(Submission(request, to, Sender("runtime://x/cleo"), "d-6", 60.0), 1.0)
     parking._remove(entry)
     parking.submit(Submission(request, to, eve, "d-7", 60.0), 1.0)
+
+
+# Inboxes.
+
+
+def deposit(inboxes: Inboxes, number: int, runtime: str, size: int, owner: str = "") -> None:
+    body = msgspec.json.encode({"requestId": f"d-{number}", "status": "completed", "value": "v" * size})
+    notice = Notice(owner or hyperty(number), Sender(runtime), f"d-{number}", "thing://q", body, is_final=True)
+    inboxes.deposit(notice, float(number))
+
+
+def waiting(inboxes: Inboxes, runtime: str) -> list[str]:
+    return [one.request_id for one in inboxes if one.sender.runtime_key == runtime]
+
+
+def test_results_for_one_runtime_have_a_bound_for_all_its_addresses_and_the_oldest_make_way() -> None:
+    inboxes = Inboxes(Journal())
+    deposit(inboxes, 0, "bo", 100)
+    for number in range(1, 31):
+        deposit(inboxes, number, "eve", INBOX_BYTES_PER_RUNTIME // 10)
+    assert waiting(inboxes, "eve") == [f"d-{number}" for number in range(22, 31)]
+    assert waiting(inboxes, "bo") == ["d-0"]
+    assert inboxes.dropped == 21
+    for owner in list(inboxes.owners()):
+        inboxes.acknowledge(owner, [one.number for one in inboxes.of_owner(owner)])
+    assert (inboxes._waiting, dict(inboxes._bytes)) == ({}, {})
+
+
+def test_where_all_inboxes_are_full_the_runtime_with_most_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "INBOX_BYTES", 5000)
+    inboxes = Inboxes(Journal())
+    deposit(inboxes, 0, "bo", 100)
+    for number in range(1, 20):
+        deposit(inboxes, number, "eve", 1000)
+    deposit(inboxes, 20, "cleo", 1000)
+    assert (waiting(inboxes, "bo"), waiting(inboxes, "cleo")) == (["d-0"], ["d-20"])
+    assert waiting(inboxes, "eve") == ["d-17", "d-18", "d-19"]
+    few = Inboxes(Journal(), max_entries=3)
+    deposit(few, 0, "bo", 10)
+    for number in range(1, 9):
+        deposit(few, number, "eve", 10)
+    assert (waiting(few, "bo"), waiting(few, "eve")) == (["d-0"], ["d-7", "d-8"])
+
+
+async def test_a_page_of_long_results_fits_into_a_message_and_each_can_be_read(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path) as rig:
+        eve = await rig.opened("eve")
+        service = f"domain://msg-node.{DOMAIN}/inbox"
+        runtime_key = rig.state.sessions.get(rig.port_of("eve").sid or 0).runtime_key  # type: ignore[union-attr]
+        for number in range(12):
+            deposit(rig.state.delivery.inboxes, number, runtime_key, 100_000, owner=eve.address)
+        listed = (await eve.ask("read", service))["body"]["value"]
+        assert [one["requestId"] for one in listed] == [f"d-{number}" for number in range(12)]
+        assert ["value" in one for one in listed] == [True] * 5 + [False] * 7
+        (one,) = (await eve.ask("read", service, {"criteria": {"requestId": "d-9"}}))["body"]["value"]
+        assert len(one["value"]) == 100_000
+        completed = await eve.ask("read", service, {"criteria": {"status": "completed"}})
+        assert len(completed["body"]["value"]) == 12
+        assert (await eve.ask("read", service, {"criteria": {"status": "failed"}}))["body"]["value"] == []

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
+import msg_node
 from tests.support.web import ASK, EVE, HONEST, WebRig, web_rig
 
 TOKEN = "secret"
@@ -84,6 +85,22 @@ async def test_status_is_closed_to_whatever_a_proxy_passes_on(tmp_path: Path, fi
     async with web_rig(tmp_path) as rig:
         assert (await rig.ask(status_request())).startswith(b"HTTP/1.1 200 ")
         assert (await rig.ask(status_request(field))).startswith(b"HTTP/1.1 403 ")
+
+
+@pytest.mark.parametrize("path", ["/status/", "/livez/", "/readyz//", "/metrics/?x=1"])
+async def test_a_slash_too_many_sends_nobody_where_the_host_of_a_request_says(tmp_path: Path, path: str) -> None:
+    async with web_rig(tmp_path) as rig:
+        answer = await rig.ask(f"GET {path} HTTP/1.1\r\nHost: evil.example\r\n\r\n".encode())
+        assert answer.startswith(b"HTTP/1.1 404 ")
+        assert b"evil" not in answer
+
+
+def test_every_http_application_of_the_node_refuses_a_slash_too_many() -> None:
+    package = Path(msg_node.__file__).parent
+    sources = [text for one in package.rglob("*.py") if " = Starlette(" in (text := one.read_text("utf-8"))]
+    assert len(sources) >= 4
+    assert all(".redirect_slashes = False" in text for text in sources)
+    assert not [one for one in package.rglob("*.py") if "return Starlette(" in one.read_text("utf-8")]
 
 
 async def test_status_is_closed_to_http_1_0_which_proxies_speak(tmp_path: Path) -> None:

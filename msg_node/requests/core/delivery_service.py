@@ -21,7 +21,7 @@ from msg_node.requests.core.tables import RequestTables, is_sender
 from msg_node.requests.core.viewer import Viewer, viewer_of
 from protofly.address import canonical_key
 from protofly.errors import Code, PeerError
-from protofly.limits import PAGE_ENTRIES, RESOURCES_ENTRIES
+from protofly.limits import INBOX_PAGE_BYTES, PAGE_ENTRIES, RESOURCES_ENTRIES
 
 _Shown = TypeVar("_Shown")
 _NUMBER_CHARS = 20
@@ -194,17 +194,33 @@ class InboxService:
 
     def _read(self, request: ServiceRequest, owners: Iterable[str]) -> list[dict[str, object]]:
         criteria = object_of(request.members, "criteria")
-        wanted = {name: criteria[name] for name in ("requestId", "status") if name in criteria}
+        names = [name for name in ("requestId", "status") if name in criteria]
         entries = sorted(
             (one for owner in owners for one in self._visible(request.caller, owner)), key=lambda one: one.number
         )
-        shown = (
-            {"id": one.number, "to": f"{one.owner}/inbox", **msgspec.json.decode(one.body, type=dict[str, object])}
-            for one in entries
-        )
-        return _page(
-            [one for one in shown if all(one.get(name) == value for name, value in wanted.items())], request.members
-        )
+        found = [one for one in entries if all(_word_of(one, name) == criteria[name] for name in names)]
+        shown: list[dict[str, object]] = []
+        room = INBOX_PAGE_BYTES
+        for one in _page(found, request.members):
+            members = msgspec.json.decode(one.body, type=dict[str, msgspec.Raw])
+            room -= len(one.body)
+            if room < 0 and shown:
+                members.pop("value", None)
+            shown.append({"id": one.number, "to": f"{one.owner}/inbox", **members})
+        return shown
+
+
+class _Reported(msgspec.Struct):
+    """What a search needs of an entry; the value, which may be long, is skipped."""
+
+    status: object = None
+
+
+_decode_reported = msgspec.json.Decoder(_Reported).decode
+
+
+def _word_of(entry: InboxEntry, name: str) -> object:
+    return entry.request_id if name == "requestId" else _decode_reported(entry.body).status
 
 
 def request_id_of(request: ServiceRequest) -> str:

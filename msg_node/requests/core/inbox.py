@@ -2,13 +2,16 @@
 
 An entry is one word about one request; a newer word takes the place of an older one. It is pushed at most once,
 as soon as its owner has a connection, and stays readable until the owner acknowledges it, a day has passed, or the
-inbox is full: then the oldest word that is not final goes first, and the oldest final one if there is no other. `now`
-is in seconds since the Unix epoch. Source: message specification, section 19.3.
+inbox is full: then the oldest word that is not final goes first, and the oldest final one if there is no other. What
+waits for one runtime has a bound in bytes as well, for all of its addresses together; where all inboxes together are
+full, the runtime for which most waits makes way. `now` is in seconds since the Unix epoch.
+
+Source: message specification, section 19.3.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, KeysView
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -18,7 +21,14 @@ from msgspec import Raw
 
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from msg_node.requests.core.parked import Sender
-from protofly.limits import INBOX_ENTRIES, INBOX_PER_OWNER, INBOX_SECONDS, PARKED_EXPIRED_AT_ONCE
+from protofly.limits import (
+    INBOX_BYTES,
+    INBOX_BYTES_PER_RUNTIME,
+    INBOX_ENTRIES,
+    INBOX_PER_OWNER,
+    INBOX_SECONDS,
+    PARKED_EXPIRED_AT_ONCE,
+)
 
 _Box = TypeVar("_Box", bound="dict[int, InboxEntry]")
 
@@ -115,6 +125,8 @@ class Inboxes:
         self._unnotified: dict[str, dict[int, InboxEntry]] = {}
         self._of_request: dict[str, InboxEntry] = {}
         self._of_runtime: dict[str, set[str]] = {}
+        self._waiting: dict[str, dict[int, InboxEntry]] = {}  # by runtime, the oldest first
+        self._bytes: Counter[str] = Counter()  # by runtime
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -149,8 +161,7 @@ class Inboxes:
         theirs = self._of_owner.get(owner)
         if theirs is not None and len(theirs) >= self._per_owner:
             self._drop(next(iter((self._not_final.get(owner) or theirs).values())))
-        elif len(self._entries) >= self._max_entries:
-            self._drop(next(iter(self._entries.values())))
+        self._make_room(notice.sender.runtime_key, len(notice.body))
         entry = InboxEntry(
             self._next_number, owner, notice.request_id, notice.queue, notice.body, now, notice.sender, notice.is_final
         )
@@ -229,7 +240,19 @@ class Inboxes:
         if not entry.is_notified:
             self._unnotified.setdefault(entry.owner, {})[entry.number] = entry
         self._of_request[entry.request_id] = entry
-        self._of_runtime.setdefault(entry.sender.runtime_key, set()).add(entry.owner)
+        runtime_key = entry.sender.runtime_key
+        self._of_runtime.setdefault(runtime_key, set()).add(entry.owner)
+        self._waiting.setdefault(runtime_key, {})[entry.number] = entry
+        self._bytes[runtime_key] += len(entry.body)
+
+    def _make_room(self, runtime_key: str, size_bytes: int) -> None:
+        while runtime_key in self._waiting and self._bytes[runtime_key] + size_bytes > INBOX_BYTES_PER_RUNTIME:
+            self._drop(next(iter(self._waiting[runtime_key].values())))
+        while self._entries and (
+            len(self._entries) >= self._max_entries or self._bytes.total() + size_bytes > INBOX_BYTES
+        ):
+            fullest = max(self._waiting, key=self._bytes.__getitem__)
+            self._drop(next(iter(self._waiting[fullest].values())))
 
     def _drop(self, entry: InboxEntry) -> None:
         self.dropped += 1
@@ -245,6 +268,10 @@ class Inboxes:
             _leave(self._unnotified, entry)
         theirs: dict[int, InboxEntry] = self._of_owner.get(entry.owner, OrderedDict())
         runtime_key = entry.sender.runtime_key
+        self._bytes[runtime_key] -= len(entry.body)
+        del self._waiting[runtime_key][entry.number]
+        if not self._waiting[runtime_key]:
+            del self._waiting[runtime_key], self._bytes[runtime_key]
         if not any(one.sender.runtime_key == runtime_key for one in theirs.values()):
             owners = self._of_runtime[runtime_key]
             owners.discard(entry.owner)
