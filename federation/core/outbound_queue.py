@@ -322,8 +322,7 @@ class OutboundQueue(WaitingMessages):
             pending = under_way.popleft()
             self._under_way_bytes -= len(pending.wire)
             done.append(pending)
-        if done and self._one_at_a_time:
-            self._one_at_a_time = max(0, self._one_at_a_time - len(done))
+        self._one_at_a_time = max(0, self._one_at_a_time - len(done))
         return done
 
     def resume(self, number: int) -> list[OutboundMessage]:

@@ -124,3 +124,12 @@ def test_a_denied_reply_leads_to_one_answer_in_its_place_if_one_is_expected() ->
     assert (answer.from_, answer.to, answer.id) == (reply.from_, ANA, b"1")
     assert msgspec.json.decode(answer.body)["value"] == {"rule": "r"}
     assert replies.denied(reply, Code.POLICY, None, 1.0) is None
+
+
+def test_another_node_waits_for_a_reply_for_as_long_as_was_left() -> None:
+    replies, _ = awaited()
+    replies.sent(sent(ELSEWHERE, "read"), 100.0, 15.0)
+    requests, addressed = replies.hand_over(105.0)
+    again, _ = awaited()
+    again.restore(requests, addressed, 1000.0)
+    assert [len(again.expire(now)) for now in (1000.0, 1009.0, 1011.0)] == [0, 0, 1]

@@ -269,3 +269,9 @@ def test_what_is_larger_than_a_part_makes_one_part_and_none_is_empty(
     assert len(parts) == (3 if part_bytes == 1 else 1)
     assert whole is not None
     assert whole.heard == heard
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+def test_a_message_that_moves_stays_as_late_as_it_was(*, is_late: bool) -> None:
+    moved = msgspec.structs.replace(_a_message(), is_late=is_late)
+    assert moved.outbound(0.0).message.is_late is is_late
