@@ -289,7 +289,9 @@ OUTBOX_GRACE_SECONDS: Final = 5.0  # and has so long to say how it ended, when i
 
 # Events that subscribers acknowledge. Source: message specification, section 19.1.
 GUARANTEED_EVENTS: Final = 10_000
+GUARANTEED_PER_SESSION: Final = 1_000  # of one sender, who leaves room for the others
 GUARANTEED_BYTES: Final = 64 << 20
+GUARANTEED_BYTES_PER_SESSION: Final = 8 << 20
 GUARANTEED_SECONDS: Final = 60.0
 GUARANTEED_MAX_SECONDS: Final = 3600.0
 GUARANTEED_RETRY_SECONDS: Final = 5.0

@@ -157,7 +157,7 @@ class SessionDelivery:
         if message.type == "delete":
             self._foreign.observed_deletion(message, numbers)
         elif message.peek.guarantee and bytes(message.peek.guarantee) == b'"ack"':
-            self._parked_actions.guarantee(message, numbers, now)
+            self._parked_actions.guarantee(message, numbers, now, sender=sid)
         if code is not None:
             return Refusal(code)
         if message.peek.ttl:

@@ -239,11 +239,12 @@ class ParkedActions:
 
     # What follows.
 
-    def guarantee(self, message: Message, numbers: tuple[int, ...], now: float) -> None:
+    def guarantee(self, message: Message, numbers: tuple[int, ...], now: float, *, sender: int = 0) -> None:
         """Repeat an event to each subscriber until it has acknowledged it or has ended, or the event has expired."""
         ttl_seconds = wants_seconds(message)
         seconds = GUARANTEED_SECONDS if ttl_seconds is None else min(ttl_seconds, GUARANTEED_MAX_SECONDS)
-        if self.guaranteed.begin(message, [number for number in numbers if number > 0], now, seconds):
+        subscribers = [number for number in numbers if number > 0]
+        if self.guaranteed.begin(message, subscribers, now, seconds, sender=sender):
             self.is_used = True
         else:
             self.recorder.counters[NodeCount.UNGUARANTEED_EVENTS] += 1

@@ -20,12 +20,15 @@ from msg_node.registries.core.registry_query import Query, find, read_query
 from msg_node.registries.core.registry_service import found_answer
 from msg_node.registries.core.twin import Slot, Twin
 from msg_node.requests.core import inbox
+from msg_node.requests.core.guaranteed_events import GuaranteedEvents
 from msg_node.requests.core.inbox import Inboxes, Notice
 from msg_node.requests.core.parked import Sender, Submission
 from msg_node.requests.core.parking import Bounds, Parking
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import (
+    GUARANTEED_BYTES_PER_SESSION,
+    GUARANTEED_PER_SESSION,
     INBOX_BYTES_PER_RUNTIME,
     NAMES_CHARS_PER_SESSION,
     REGISTRY_ANSWER_CHARS,
@@ -349,3 +352,32 @@ async def test_a_page_of_long_results_fits_into_a_message_and_each_can_be_read(t
         completed = await eve.ask("read", service, {"criteria": {"status": "completed"}})
         assert len(completed["body"]["value"]) == 12
         assert (await eve.ask("read", service, {"criteria": {"status": "failed"}}))["body"]["value"] == []
+
+
+# Guaranteed events.
+
+
+def begin(guaranteed: GuaranteedEvents, number: int, sender: int, size: int = 1) -> bool:
+    thing = f"thing://{DOMAIN}/agent/x"
+    event = codec.build(id=number, type="update", from_=thing, to=f"{thing}/events/m", body={"value": "v" * size})
+    return guaranteed.begin(event, [77], 1.0, 60.0, sender=sender)
+
+
+def test_a_session_has_so_many_guaranteed_events_open_and_others_have_theirs() -> None:
+    guaranteed = GuaranteedEvents()
+    assert all(begin(guaranteed, number, EVE) for number in range(GUARANTEED_PER_SESSION))
+    assert not begin(guaranteed, GUARANTEED_PER_SESSION, EVE)
+    assert begin(guaranteed, 0, EVE)  # in place of the one with that id
+    assert begin(guaranteed, 100_000, BO)
+    while guaranteed.due(100.0, lives=lambda _: True):
+        pass
+    assert guaranteed.due(200.0, lives=lambda _: False) == []
+    assert (len(guaranteed), dict(guaranteed._events_of), dict(guaranteed._bytes_of)) == (0, {}, {})
+    assert begin(guaranteed, 1, EVE)
+
+
+def test_guaranteed_events_of_a_session_have_so_many_bytes() -> None:
+    guaranteed = GuaranteedEvents()
+    part = GUARANTEED_BYTES_PER_SESSION // 4
+    assert [begin(guaranteed, number, EVE, part) for number in range(4)] == [True, True, True, False]
+    assert begin(guaranteed, 9, BO, part)

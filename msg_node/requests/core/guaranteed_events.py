@@ -6,11 +6,18 @@ mirrored header, which stays with us. Source: message specification, section 19.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from protofly.limits import GUARANTEED_BYTES, GUARANTEED_EVENTS, GUARANTEED_RETRY_SECONDS, GUARANTEED_SENT_AT_ONCE
+from protofly.limits import (
+    GUARANTEED_BYTES,
+    GUARANTEED_BYTES_PER_SESSION,
+    GUARANTEED_EVENTS,
+    GUARANTEED_PER_SESSION,
+    GUARANTEED_RETRY_SECONDS,
+    GUARANTEED_SENT_AT_ONCE,
+)
 from protofly.message import Message
 
 _Key = tuple[str, bytes, str]
@@ -22,6 +29,7 @@ class _Open:
     waiting: set[int]
     ends_at: float
     next_at: float
+    sender: int = 0
 
 
 class GuaranteedEvents:
@@ -31,32 +39,47 @@ class GuaranteedEvents:
         self._max_events, self._max_bytes = max_events, max_bytes
         self._open: OrderedDict[_Key, _Open] = OrderedDict()
         self._bytes = 0
+        self._events_of: Counter[int] = Counter()  # by sender
+        self._bytes_of: Counter[int] = Counter()
         self._given_up = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def begin(self, event: Message, subscribers: Iterable[int], now: float, seconds: float) -> bool:
+    def begin(self, event: Message, subscribers: Iterable[int], now: float, seconds: float, *, sender: int = 0) -> bool:
         """An event was handed to its subscribers; False when it cannot be watched: no id, or too many are.
 
-        `now` is seconds since the Unix epoch, `seconds` how long it is sent again at most.
+        `now` is seconds since the Unix epoch, `seconds` how long it is sent again at most, `sender` the session that
+        sent it, which has a bound of its own; 0: another node has counted it.
         """
         waiting = set(subscribers)
         if event.id is None:
             return False
         key = event.from_key, event.id, event.to_key
         self._close(key)
-        if len(self._open) >= self._max_events or self._bytes + len(event.raw) > self._max_bytes:
+        size_bytes = len(event.raw)
+        if len(self._open) >= self._max_events or self._bytes + size_bytes > self._max_bytes:
+            return False
+        if sender and (
+            self._events_of[sender] >= GUARANTEED_PER_SESSION
+            or self._bytes_of[sender] + size_bytes > GUARANTEED_BYTES_PER_SESSION
+        ):
             return False
         if waiting:
-            self._open[key] = _Open(event, waiting, now + seconds, now + GUARANTEED_RETRY_SECONDS)
-            self._bytes += len(event.raw)
+            self._open[key] = _Open(event, waiting, now + seconds, now + GUARANTEED_RETRY_SECONDS, sender)
+            self._bytes += size_bytes
+            self._events_of[sender] += 1
+            self._bytes_of[sender] += size_bytes
         return True
 
     def _close(self, key: _Key) -> None:
         closed = self._open.pop(key, None)
         if closed is not None:
             self._bytes -= len(closed.event.raw)
+            self._bytes_of[closed.sender] -= len(closed.event.raw)
+            self._events_of[closed.sender] -= 1
+            if not self._events_of[closed.sender]:
+                del self._events_of[closed.sender], self._bytes_of[closed.sender]
 
     def acknowledged(self, reply: Message, subscriber: int) -> bool:
         """A subscriber answers; returns whether that was to such an event."""
