@@ -24,6 +24,11 @@ def end_us(day: str) -> int:
     return int(midnight.timestamp()) * 1_000_000
 
 
+def day_after(day: str) -> str:
+    """The next day."""
+    return day_of(end_us(day))
+
+
 def day_of(time_us: int) -> str:
     """The day of a time in µs since 1970."""
     return datetime.fromtimestamp(time_us // 1_000_000, UTC).strftime("%Y-%m-%d")

@@ -42,7 +42,9 @@ _USUAL_DAYS: Final = 56
 _ORDER: Final = [(name, "ascending") for name in ALERT.key]
 
 
-def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) -> JobResult:
+def run(
+    lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0, is_settled_later: bool = False
+) -> JobResult:
     """Refresh baselines and alerts from settled and refined records.
 
     Args:
@@ -50,6 +52,7 @@ def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) ->
         days: Only alerts of these UTC days, `YYYY-MM-DD`; those of others stay. What is usual is then judged by them
             and the eight weeks before. None: alerts of all days, what is usual by all that there is.
         allowed: Alerts that are no reason to end with FINDINGS.
+        is_settled_later: Whether who calls settles by itself; then hours that are not there yet are no gap.
     """
     result = JobResult(APP)
     meta = {"input": {table.name: lake.version(table) for table in (SILVER_MDR, BRONZE_LINK_EVENT, TRAFFIC_HOURLY)}}
@@ -78,18 +81,19 @@ def run(lake: Lake, *, days: Collection[str] | None = None, allowed: int = 0) ->
     result.warnings += [f"{count} × {pattern}" for pattern, count in sorted(counts.items())]
     if written.rows > allowed:
         result.exit_code = ExitCode.FINDINGS
-    if not lake.has(TRAFFIC_HOURLY):
+    if not is_settled_later and not lake.has(TRAFFIC_HOURLY):
         result.warnings.append("nothing is settled yet, so floods cannot be judged: run `settle` first")
         result.exit_code = ExitCode.INCOMPLETE
     return result
 
 
-def watch(lake: Lake, *, allowed: int = 0) -> JobResult:
+def watch(lake: Lake, *, allowed: int = 0, is_settled_later: bool = False) -> JobResult:
     """Look for abuse on the days whose records or hours have changed since; alerts of others stay. Raises LakeError.
 
     Args:
         lake: As for `run`; says in `day_state` which days were looked at.
         allowed: Alerts of these days that are no reason to end with FINDINGS.
+        is_settled_later: As for `run`.
     """
     hours, done = done_inputs(lake, HOURLY), done_inputs(lake, WATCH)
     inputs = inputs_by_day(lake, lake.version(SILVER_MDR))
@@ -97,7 +101,7 @@ def watch(lake: Lake, *, allowed: int = 0) -> JobResult:
     days = {day: input_ for day, input_ in whole.items() if done.get(day) != input_}
     if not days:
         return JobResult(APP)
-    result = run(lake, days=days, allowed=allowed)
+    result = run(lake, days=days, allowed=allowed, is_settled_later=is_settled_later)
     note_done(lake, WATCH, days)
     return result
 

@@ -15,19 +15,15 @@ import pyarrow.compute as pc
 
 from pipeline.columns.days import HOUR, days_added_up, with_quantiles
 from pipeline.core.business_time import BusinessDays
-from pipeline.core.completeness import GRACE_S, NOTHING
 from pipeline.core.statement_choice import DRAFT, Standing, Wanted, choose
-from pipeline.core.utc_days import day_of
-from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
-from pipeline.jobs.statements import outdated, outdated_line, standings_of, totals_of
+from pipeline.jobs.statements import outdated, outdated_line, silent_until, standings_of, totals_of
 from pipeline.lake.day_state import HOURLY, QUARTER_HOURLY, unsettled_days
 from pipeline.lake.lake_files import LakeFiles
 from pipeline.partners.statements import partner_of, plain_statement
 from pipeline.schemas import NODE_OWNER, STATEMENT_DAILY, TRAFFIC_HOURLY, TRAFFIC_QUARTER_HOURLY
 
 _DAYS_SHOWN: Final = 8
-_DAY_US: Final = 86_400_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +56,7 @@ def exchanged(lake: LakeFiles, of: BusinessDays, domain: str) -> Exchanged:
         of_day = lake.read_small(STATEMENT_DAILY, version=version, partitions=[day])
         is_its = pc.and_(pc.equal(of_day.column("our_domain"), domain), pc.equal(of_day.column("version"), one.version))
         changed += map(outdated_line, outdated(lake, of_day.filter(is_its), [one]))
-    # A domain without traffic on a day has no statement of it: manifests prove that none is missing, or one of a later
-    # day does, which was signed off by such a proof.
-    later = sorted(day for day in known.days if day > utc_days[-1])
-    silent = max(max(signed, default=""), _last_proved(lake, domain))
-    proved = utc_days[-1] if _has_signed(lake, later, domain, version) else silent
+    proved = silent_until(lake, domain, utc_days[-1], max(signed, default=""), known, version)
     behind = unsettled_days(lake, HOURLY)
     uncut = set() if of.is_of_whole_hours else _without_quarters(lake, set(newest))
     open_days = [
@@ -88,20 +80,6 @@ def _reason(newest: Standing | None, *, is_proved: bool, is_settled: bool, is_cu
     if newest.status == DRAFT:
         return "a draft"
     return "" if is_cut else "no quarters of hours: settle --quarter-hours"
-
-
-def _last_proved(lake: LakeFiles, domain: str) -> str:
-    """The last UTC day of which manifests of the domain prove, with the grace, that no record is missing."""
-    until_us = proved_completeness(lake).get(domain, NOTHING).until_us
-    return day_of(until_us - GRACE_S * 1_000_000 - _DAY_US) if until_us > _DAY_US else ""
-
-
-def _has_signed(lake: LakeFiles, days: list[str], domain: str, version: int) -> bool:
-    for day in days:
-        standings, _ = standings_of(lake, Wanted(from_day=day, until_day=day, domain=domain), version)
-        if any(one.our_domain == domain and one.status != DRAFT for one in standings):
-            return True
-    return False
 
 
 def _without_quarters(lake: LakeFiles, days: set[str]) -> set[str]:

@@ -46,6 +46,7 @@ from pipeline.schemas import (
     CLOCK_FINDING,
     CLOCK_OFFSET,
     PAIR_DELAY,
+    PEER_EXTRACT,
     RECON_BUCKET,
     RECON_CASE,
     RECON_PAIR,
@@ -80,9 +81,10 @@ PROOF_DAYS: Final = 7
 NO_TOLERANCE: Final = Tolerance()
 FEW_BUCKETS: Final = 200_000
 """So many keys of buckets, some 30 MB, every worker can hold."""
-_ONE_DOMAIN: Final = (
+ONE_DOMAIN: Final = (
     "the lake has records of one domain only: ingest a partner's spool, or exchange extracts (`export`, `import`)"
 )
+"""What to do about a lake in which nothing can be compared, unless extracts are exchanged already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +189,7 @@ def run(
     conclude(result, day=day, tolerance=tolerance)
     if len(proved) < 2:
         result.outcome = "nothing to compare with"
-        result.warnings.append(_ONE_DOMAIN)
+        result.warnings += [] if lake.has(PEER_EXTRACT) else [ONE_DOMAIN]
     return result
 
 

@@ -6,6 +6,7 @@ It reads and writes no record, so it needs no Spark.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,11 @@ import pyarrow.compute as pc
 
 from pipeline.columns.days import HOUR, days_added_up, folds_of, with_quantiles
 from pipeline.columns.set_digests import WHOSE
+from pipeline.columns.side_records import DAY_US
+from pipeline.core.completeness import GRACE_S, NOTHING
 from pipeline.core.statement_choice import DRAFT, Choice, Known, Standing, Wanted, choose, known_of
+from pipeline.core.utc_days import day_after, day_of
+from pipeline.jobs.proofs import proved_completeness
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable
 from pipeline.lake.day_state import unsettled_days
@@ -46,7 +51,8 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
 
     Returns:
         Ends with FINDINGS when the records of a signed-off day say something else by now, with INCOMPLETE when a day,
-        version or partner that was named has no statement, or has a draft only and drafts were not asked for.
+        version or partner that was named has no statement, or has a draft only and drafts were not asked for. A day
+        that is proved to be without traffic needs none.
 
     Raises:
         SettingsError: More than `ROWS_MAX` statements are meant.
@@ -56,7 +62,7 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
     result = JobResult(APP)
     result.versions[STATEMENT_DAILY.name] = version = lake.version(STATEMENT_DAILY)
     standings, known = standings_of(lake, wanted, version)
-    choice = choose(standings, wanted, known)
+    choice, silent = _without_silent(lake, choose(standings, wanted, known), known, version)
     newest = set(choose(standings, Wanted(drafts=True)).taken)
     days = {one.day for one in choice.taken}
     parts = [lake.read_small(STATEMENT_DAILY, partitions=())]
@@ -70,6 +76,8 @@ def run(lake: LakeFiles, wanted: Wanted, *, out: Path | None = None) -> JobResul
     table = pa.concat_tables(parts)
     rows = sorted(table.to_pylist(), key=_place)
     _warn_of_missing(lake, result, wanted, choice, known, has_rows=bool(rows))
+    if not rows:
+        result.warnings += [f"{domain} had no traffic: {_periods(gaps)}" for domain, gaps in silent.items()]
     behind = sorted(days & unsettled_days(lake))
     if behind:
         result.warnings.append(f"records of {_several(behind)} came or were rewritten since: `settle` looks at them")
@@ -102,6 +110,31 @@ def standings_of(lake: LakeFiles, wanted: Wanted, version: int) -> tuple[list[St
         domains.update(newest.column("our_domain").to_pylist())
         domains.update(lake.read_small(NODE_OWNER, ["our_domain"]).column("our_domain").to_pylist())
     return standings, Known(frozenset(domains), frozenset(there))
+
+
+def silent_until(lake: LakeFiles, domain: str, last_day: str, signed: str, known: Known, version: int) -> str:
+    """The last UTC day up to which a day without a statement is proved to be one without traffic; empty: none.
+
+    A domain without traffic on a day has no statement of it: manifests prove that none is missing, or one of a later
+    day does, which was signed off by such a proof.
+
+    Args:
+        lake: Reads statements and the ledger.
+        domain: Whose days.
+        last_day: The last that is asked for.
+        signed: The last day up to then whose statement is signed off; empty: none.
+        known: As `standings_of` gives it.
+        version: Of `statement_daily`.
+
+    Raises:
+        LakeError: The lake cannot be read.
+    """
+    for day in sorted(one for one in known.days if one > last_day):
+        standings, _ = standings_of(lake, Wanted(from_day=day, until_day=day, domain=domain), version)
+        if any(one.our_domain == domain and one.status != DRAFT for one in standings):
+            return last_day
+    until_us = proved_completeness(lake).get(domain, NOTHING).until_us - GRACE_S * 1_000_000
+    return max(signed, day_of(until_us - DAY_US) if until_us >= DAY_US else "")
 
 
 def _of(table: pa.Table, taken: Iterable[Standing]) -> pa.Table:
@@ -215,10 +248,32 @@ def _missing(wanted: Wanted, choice: Choice, known: Known) -> Iterator[str]:
         yield f"no statements of {wanted.domain}; there are those of {_several(domains)}"
     else:
         for domain, stretches in choice.missing.items():
-            days = _several([first if first == last else f"{first} to {last}" for first, last in stretches])
+            days = _periods(stretches)
             yield f"no statements of {domain} for {days}: nothing that its nodes wrote then was ingested and settled"
         for one in choice.other_versions:
             yield f"{one.our_domain} {one.day} has no version {wanted.version}; the newest is {one.version}"
+
+
+def _without_silent(
+    lake: LakeFiles, choice: Choice, known: Known, version: int
+) -> tuple[Choice, dict[str, list[tuple[str, str]]]]:
+    """The choice, in which days that are proved to be without traffic are not missing; and these, by domain."""
+    missing, silent = {}, {}
+    for domain, gaps in choice.missing.items():
+        proved = ""
+        if domain in known.domains:
+            days = [one.day for one in choice.taken if one.our_domain == domain and one.status != DRAFT]
+            proved = silent_until(lake, domain, gaps[-1][1], max(days, default=""), known, version)
+        silent[domain] = [(first, min(last, proved)) for first, last in gaps if first <= proved]
+        begin = day_after(proved) if proved else ""
+        missing[domain] = tuple((max(first, begin), last) for first, last in gaps if last > proved)
+    still = {domain: gaps for domain, gaps in missing.items() if gaps}
+    return replace(choice, missing=still), {domain: gaps for domain, gaps in silent.items() if gaps}
+
+
+def _periods(gaps: Iterable[tuple[str, str]]) -> str:
+    """Stretches of days, by their ends."""
+    return _several([first if first == last else f"{first} to {last}" for first, last in gaps])
 
 
 def _peers(lake: LakeFiles) -> set[str]:

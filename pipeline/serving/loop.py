@@ -90,13 +90,14 @@ class Work:
 
     def jobs(self) -> dict[str, Callable[[], JobResult]]:
         """What each job does."""
+        settles = periods(self.settings)["settle"] is not None
         return {
             "ingest": self._ingest.run,
             "refine": self._refine,
-            "abuse": lambda: abuse.watch(self.lake),
+            "abuse": lambda: abuse.watch(self.lake, is_settled_later=settles),
             "alerts": self._send,
             "settle": lambda: settle.run(self.lake),
-            "reconcile": lambda: reconcile.run(self.lake),
+            "reconcile": self._reconcile,
             "usage": self._report_usage,
             "exchange": self._exchange,
             "block-list": self._list,
@@ -118,6 +119,13 @@ class Work:
         alerts, exchange = self.settings.alerts, self.settings.exchange
         domain = exchange.domain if exchange is not None else ""
         return send_new(self.lake, sinks_of(alerts), least=alerts.severity, since_us=since_us, domain=domain)
+
+    def _reconcile(self) -> JobResult:
+        """Compare what records of several domains are here; `exchange` compares with partners of the settings."""
+        result = reconcile.run(self.lake)
+        if periods(self.settings)["exchange"] is not None:
+            result.warnings = [one for one in result.warnings if one != reconcile.ONE_DOMAIN]
+        return result
 
     def _report_usage(self) -> JobResult:
         """Let reports of high usage wait for the partners that they are about."""

@@ -16,19 +16,33 @@ from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
 from pipeline.core.schedule import Schedule
+from pipeline.jobs import reconcile
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.tables import Change, Lake
-from pipeline.schemas import ALERT, RECON_PAIR, STATEMENT_DAILY
+from pipeline.schemas import ALERT, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY
+from pipeline.segments.node_keys import Trust
 from pipeline.serving.alert_sinks import OPEN_S, send_new, sinks_of
 from pipeline.serving.lease import MARGIN_S, Lease
-from pipeline.serving.loop import Health, Rounds
+from pipeline.serving.loop import Health, Rounds, Work
 from pipeline.serving.metrics import Metrics, MetricsServer, measure
 from pipeline.serving.settings import Alerts, periods, read_settings, store_environment
 from protofly.errors import SettingsError
 from tests.pipeline.receivers import receiver
-from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US
+from tests.pipeline.rows import DAY_US, HOUR_US, MONDAY_US, silver, silver_row
 
 MINIMAL = 'lake = "lake"\nspools = ["records"]\n'
+EXCHANGE = """
+[exchange]
+domain = "a.example"
+key = "live.pem"
+folder = "exchange"
+inbox = "in"
+
+[[partner]]
+domain = "b.example"
+keys = ["HkIPSEVEsY4ikjah_50yylBoCe01Bsl1pI20aFjc_5c"]
+url = "https://b.example"
+"""
 
 
 @pytest.fixture
@@ -239,6 +253,41 @@ def test_failures_of_each_job_are_counted_from_zero_on(lake: Lake) -> None:
     metrics = Metrics()
     Rounds(lake, {"ingest": lambda: JobResult("ingest")}, Schedule({}, 0.0), metrics, Health())
     assert metrics.registry.get_sample_value("trapezoid_pipeline_job_failures_total", {"job": "ingest"}) == 0.0
+
+
+# Jobs.
+
+
+@pytest.mark.parametrize(
+    ("more", "warned"),
+    [
+        ("", [reconcile.ONE_DOMAIN]),
+        (EXCHANGE, []),
+        (EXCHANGE.replace("[exchange]", '[schedule]\nexchange = "never"\n[exchange]'), [reconcile.ONE_DOMAIN]),
+    ],
+    ids=["without partners", "extracts are exchanged", "extracts are never exchanged"],
+)
+def test_nobody_is_advised_to_exchange_extracts_where_that_is_done(
+    tmp_path: Path, spark: SparkSession, more: str, warned: list[str]
+) -> None:
+    assert work_of(tmp_path, spark, more)["reconcile"]().warnings == warned
+
+
+@pytest.mark.parametrize(("more", "is_warned"), [("", False), ('[schedule]\nsettle = "never"\n', True)])
+def test_nobody_is_advised_to_settle_where_that_is_done(
+    tmp_path: Path, spark: SparkSession, more: str, is_warned: bool
+) -> None:
+    done = work_of(tmp_path, spark, more)["abuse"]()
+    assert (bool(done.warnings), done.exit_code == ExitCode.INCOMPLETE) == (is_warned, is_warned)
+
+
+def work_of(folder: Path, spark: SparkSession, more: str) -> dict[str, Callable[[], JobResult]]:
+    """Jobs of a lake with records of one domain, none of them settled yet."""
+    (folder / "records").mkdir()
+    (folder / "pipeline.toml").write_text(MINIMAL + more)
+    lake = Lake(folder / "lake", spark)
+    lake.commit(silver(spark, [silver_row(node="runtime://a.example/mn-1")]), SILVER_MDR)
+    return Work(lake, read_settings(folder / "pipeline.toml"), Trust()).jobs()
 
 
 # Metrics and health.

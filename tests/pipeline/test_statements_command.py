@@ -119,7 +119,8 @@ def test_a_draft_that_was_asked_for_is_incomplete_input_unless_drafts_are_wanted
 @pytest.mark.parametrize(
     ("arguments", "shown"),
     [
-        (("--day", "2026-03-01"), "no statements of a.example for 2026-03-01"),
+        (("--day", "2026-03-04"), "no statements of a.example for 2026-03-04"),
+        (("--from", "2026-02-20", "--until", "2026-03-09", "--drafts"), "for 2026-03-04 to 2026-03-09"),
         (("--from", MONDAY, "--until", "2026-03-09", "--drafts"), "2026-03-04 to 2026-03-09"),
         (("--version", 2), "a.example 2026-03-02 has no version 2; the newest is 1"),
         (("--domain", "z.example"), "no statements of z.example; there are those of a.example"),
@@ -132,6 +133,25 @@ def test_what_was_asked_for_and_is_not_there_is_reported(
     done = statements(*arguments)
     assert done.exit_code == 3
     assert shown in done.stderr
+
+
+@pytest.mark.parametrize("zone", [(), ("--zone", "Europe/Berlin")])
+@pytest.mark.parametrize(
+    ("month", "code"), [("2026-02", 0), ("2026-03", 3)], ids=["proved to be silent", "not proved to its end"]
+)
+def test_a_month_ends_alike_in_utc_and_in_a_zone(
+    statements: Statements, month: str, code: int, zone: tuple[str, ...]
+) -> None:
+    done = statements("--month", month, *zone)
+    assert done.exit_code == code, done.output
+
+
+def test_days_that_are_proved_to_be_without_traffic_are_named_and_no_gap(statements: Statements) -> None:
+    silent = statements("--day", "2026-03-01")
+    assert (silent.exit_code, silent.stdout) == (0, "")
+    assert "a.example had no traffic: 2026-03-01" in silent.stderr
+    beside = statements("--from", "2026-02-20", "--until", MONDAY)
+    assert (beside.exit_code, "no traffic" in beside.stderr) == (0, False)
 
 
 def test_a_known_partner_without_traffic_on_a_day_is_no_gap(statements: Statements) -> None:

@@ -26,6 +26,26 @@ STATUS: dict[str, Any] = {
         {"domain": "sip.gw.example", "state": "live", "stub": {"interworking": ""}},
         {"domain": "p.example", "state": "live", "stub": CHOSEN},
     ],
+    "block_lists": [
+        {
+            "author": "b.example",
+            "mode": "enforce",
+            "serial": 3,
+            "expires": 1_780_000_000.0,
+            "entries": 22,
+            "domains": ["x.example", "y.example"],
+            "problem": "",
+        },
+        {
+            "author": "c.example",
+            "mode": "report",
+            "serial": 0,
+            "expires": 0,
+            "entries": 0,
+            "domains": [],
+            "problem": "rollback: its number is lower",
+        },
+    ],
 }
 
 
@@ -104,6 +124,14 @@ def test_an_interworking_stub_is_shown_with_those_for_whom_it_speaks(site: Site,
     assert "tel.gw.example: live, interworking for tel:+49*" in words
     assert "sip.gw.example: live, interworking for nobody" in words
     assert "b.example: live, interworking" not in words
+
+
+def test_block_lists_are_shown_with_whom_they_name_or_why_none_is_in_use(site: Site, tmp_path: Path) -> None:
+    _, text = run(site, tmp_path)
+    words = " ".join(text.split())
+    until = "2026-05-28 20:26:40 UTC"
+    assert f"b.example: enforce, list 3 until {until}, 22 domains: x.example, y.example and 20 more" in words
+    assert "c.example: report, no list in use; rollback: its number is lower" in words
 
 
 def test_problems_are_shown_and_are_the_exit_code(site: Site, tmp_path: Path) -> None:

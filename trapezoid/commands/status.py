@@ -59,6 +59,9 @@ def status(
         facts = {name: node.get(name, "") for name in names}
         expiries = [one["text"] for one in node.get("expiries", [])]
         facts["policies"] = _policies(node.get("policies") or {})
+        block_lists = [_block_list(one) for one in node.get("block_lists", [])]
+        if block_lists:
+            facts["block_lists"] = block_lists
         lists = {"links": links, "expiries": expiries, "warnings": warnings or "none", "problems": problems or "none"}
         print_facts({**facts, **lists}, as_json=False)
     raise typer.Exit(FOUND_WANTING if problems else 0)
@@ -77,6 +80,20 @@ def _policies(policies: dict[str, Any]) -> str:
     if policies.get("source") != "bundle":
         return "the files of the settings"
     return f"bundle {policies['bundle']}, activated by {policies['by']}; not the files of the settings"
+
+
+def _block_list(one: dict[str, Any]) -> str:
+    """Whose list, what is done by it, whom it names and until when; or why there is none in use."""
+    from datetime import UTC, datetime
+
+    problem = f"; {one['problem']}" if one.get("problem") else ""
+    if not one.get("serial"):
+        return f"{one['author']}: {one['mode']}, no list in use{problem}"
+    until = datetime.fromtimestamp(one["expires"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    shown, entries = one["domains"], one["entries"]
+    named = f"{entries} domains" + (f": {', '.join(shown)}" if shown else "")
+    more = f" and {entries - len(shown)} more" if shown and entries > len(shown) else ""
+    return f"{one['author']}: {one['mode']}, list {one['serial']} until {until}, {named}{more}{problem}"
 
 
 def _legacy(link: dict[str, Any]) -> str:
