@@ -3,22 +3,23 @@
 It stands in front of the state store. Claims and releases follow from the rows that are submitted, keep their order,
 and go to the directory many at a time. An address that another node has already is lost here: the step that wanted it
 is answered 409 `address-taken`, what memory holds of it is undone (`on_lost`), and nobody else pays for that. A claim
-of a node that died before it stored what the claim is for stands for nothing: it is replaced. While the directory
-cannot be asked, steps are answered like those whose rows cannot be stored, and their claims are tried again. Source:
-design, section 6.
+of a node that died before it stored what the claim is for stands for nothing: it is replaced. What is below an address
+of another node is lost as well (`OtherClaims`). While the directory cannot be asked, steps are answered like those
+whose rows cannot be stored, and their claims are tried again. Source: design, section 6.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import trio
 
 from msg_node.addresses.core.allocation import OwnedRow
+from msg_node.bus.other_claims import OtherClaims
 from msg_node.cluster.directory import Claim, Directory
 from msg_node.kernel.changes import Change, Table
 from msg_node.kernel.session import Session, SessionRow
@@ -121,7 +122,7 @@ class AddressClaims:
         held: Runtime addresses that are claimed for sessions here.
         on_lost: Called with addresses that another node owns and memory still has here.
         on_claimed: Called with addresses that are ours from now on.
-        abandoned: Says which claims of others stand for nothing; may raise HostError like the directory.
+        others: What other nodes have claimed.
     """
 
     def __init__(self, store: StateStore, directory: Directory, node: str) -> None:
@@ -139,7 +140,7 @@ class AddressClaims:
         self.held: set[str] = set()
         self.on_lost: Callable[[Sequence[str]], None] = _ignore
         self.on_claimed: Callable[[Collection[str]], None] = _ignore
-        self.abandoned: Callable[[Mapping[str, Claim]], Awaitable[Collection[str]]] = _none
+        self.others = OtherClaims(directory, node)
 
     @property
     def on_called_back(self) -> Callable[[], None]:
@@ -237,7 +238,9 @@ class AddressClaims:
             claimed |= {key: None for key, is_owned in step.keys.items() if is_owned}
         owners = await self._claim(claimed.keys()) if claimed else {}
         lost = {key for key in claimed if owners[key].node != self._node}
-        kept = {key for key in claimed if last[key]} - lost
+        shared, below = await self.others.above(claimed.keys() - lost - self._of_runtime.keys())
+        lost |= below
+        kept = {key for key in claimed if last[key]} - lost - shared
         self.held |= self._of_runtime.keys() & kept
         self.on_claimed(kept)  # first of all: what was looked up meanwhile finds its recipient here
         released = [key for key, is_owned in last.items() if not is_owned and key not in lost]
@@ -249,15 +252,16 @@ class AddressClaims:
         for step in steps:
             if step.promise is not None:
                 _settle(step, step.promise, error)
-        if undone := sorted({key for key in lost if last[key]}.difference(*(step.keys for step in self._steps))):
-            self.on_lost(undone)  # what a later step has let go or claimed again is that step's
+        for keys, undo in ((lost, self.on_lost), (shared, self.others.on_shared)):
+            if undone := sorted({key for key in keys if last[key]}.difference(*(step.keys for step in self._steps))):
+                undo(undone)  # what a later step has let go or claimed again is that step's
         self._called_back()
 
     async def _claim(self, keys: Collection[str]) -> dict[str, Claim]:
         """Claim addresses, also those that nobody has any more. Returns who owns them now. Raises HostError."""
         owners = await self.directory.claim(keys)
         others = {key: one for key, one in owners.items() if one.node != self._node and key not in self._of_runtime}
-        if others and (free := await self.abandoned(others)):
+        if others and (free := await self.others.abandoned(others)):
             owners |= await self.directory.claim(free, {key: others[key] for key in free})
         return owners
 
@@ -331,8 +335,3 @@ def _nothing() -> None:
 
 def _ignore(_: Collection[str]) -> None:
     """Nobody holds anything."""
-
-
-async def _none(_: Mapping[str, Claim]) -> Collection[str]:
-    """All claims stand for something."""
-    return ()

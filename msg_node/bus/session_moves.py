@@ -21,6 +21,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -47,6 +48,7 @@ from msg_node.cluster.directory import Claim
 from msg_node.kernel.changes import Change, Table, decode_row
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.proof import Offered
+from msg_node.kernel.resources import is_child_form
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.service import ServiceResult
 from msg_node.kernel.session import OpenRefused
@@ -154,7 +156,8 @@ class SessionMoves:
         self._own: OwnMessages
         self._actions: ParkedActions
         self._wanted, self._coming = trio.open_memory_channel[Callable[[], Awaitable[None]]](MOVES_AT_ONCE)
-        claims.on_lost = self.lost
+        claims.on_lost, claims.others.on_shared = self.lost, self.shared
+        claims.others.shares = partial(_shares, state)
         claims.on_claimed = state.owners.confirm
         state.owners.awaits_claims = True
 
@@ -302,7 +305,7 @@ class SessionMoves:
         others = {key: one for key, one in owners.items() if one.node != self._node}
         free = {key for key, one in others.items() if one.node == owner.node}
         if rest := {key: one for key, one in others.items() if key not in free}:
-            free.update(await self._claims.abandoned(rest))
+            free.update(await self._claims.others.abandoned(rest))
         return owners | await self._directory.claim(free, {key: others[key] for key in free}) if free else owners
 
     def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
@@ -336,6 +339,14 @@ class SessionMoves:
                 self._effects.apply(self._sessions.move_out(sid, now=time.time()), self._own.send)
             elif owner is not None:
                 self._state.listeners.remove_at(owner, key)
+                self._state.owners.release({owner}, key)
+        self._effects.store_rest()
+
+    def shared(self, keys: Sequence[str]) -> None:
+        """Other nodes own what these are below: who has claimed them here listens to them, and owns them no more."""
+        for key in keys:
+            owner = self._state.owners.claimant(key)
+            if owner is not None:
                 self._state.owners.release({owner}, key)
         self._effects.store_rest()
 
@@ -417,3 +428,8 @@ def _given(moved: MovedSession, text: bytes) -> Change:
     """Puts a session on its way."""
     given = GivenSession(given_at=time.time(), moved=msgspec.Raw(text))
     return Change(Table.GIVEN_SESSIONS, moved.session.token_digest, given)
+
+
+def _shares(state: BusTables, key: str) -> bool:
+    """True for a child, unless it matters whom the reporter of its object, at another node, has accepted."""
+    return is_child_form(key) and not state.observer_rights.matters

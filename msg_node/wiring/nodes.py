@@ -378,7 +378,7 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     claims = AddressClaims(foundation.store, directory, node)
     takeover = WorkTakeover(engine(), membership, node, epoch)
     dead = SessionsOfTheDead(state, membership, StoredSessions(engine()), takeover)
-    claims.abandoned = dead.abandoned
+    claims.others.abandoned = dead.abandoned
     questions = NodeQuestions()
     moves = SessionMoves(node, state, claims, stored_at=dead.find, given_away=dead.given, questions=questions)
     routing = NodeRouting(node, directory, state)

@@ -91,7 +91,7 @@ class ClusterNode:
         self.buses = buses
         self.directory = MemoryDirectory(name, directories)
         self.claims = AddressClaims(store, self.directory, name)
-        self.claims.abandoned = self.abandoned
+        self.claims.others.abandoned = self.abandoned
         self.stored: dict[str, MovedSession] = {}
         """What nodes that died have stored, by runtime key; set by tests."""
         self.dead: set[str] = set()

@@ -99,6 +99,7 @@ class ObjectRights:
 
     def __init__(self, tables: AddressTables) -> None:
         self._domains = tables.domains
+        self._shares_domain = tables.rules.shares_domain
         self._listeners = tables.listeners
         self._senders = tables.senders
         self._reporter_of = tables.holders.reporter_of
@@ -133,8 +134,11 @@ class ObjectRights:
         return OBSERVERS if may(message, origin) else NOBODY
 
     def _is_of_nobody(self, key: str, origin: int) -> bool:
-        """True if nobody speaks for an entity of ours: what one of our sessions says of its state is its own word."""
-        if origin <= 0 or self._senders.other_domain_of(origin):
+        """True if nobody speaks for an entity of ours: what one of our sessions says of its state is its own word.
+
+        Never where other nodes serve the domain too: somebody there may speak for it.
+        """
+        if origin <= 0 or self._shares_domain or self._senders.other_domain_of(origin):
             return False
         return self._reporter_of(key) is None and domain_of(key) in self._domains
 

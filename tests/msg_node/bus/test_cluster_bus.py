@@ -664,7 +664,7 @@ async def test_a_claim_of_a_node_that_died_before_it_stored_what_it_is_for_is_re
         async def abandoned(claims: Mapping[str, Claim]) -> Collection[str]:
             return [key for key, claim in claims.items() if key == lost and claim.node == "n2"]
 
-        node_of(one).claims.abandoned = abandoned
+        node_of(one).claims.others.abandoned = abandoned
         ana = await one.opened("ana")
         assert (await ana.subscribed(lost))["body"]["code"] == 200
         assert code_and_reason(await ana.subscribed(kept)) == (409, "address-taken")
