@@ -198,6 +198,7 @@ class CloseCode(IntEnum):
     PROOF_EXPIRED = 4401
     REMOVED = 4403
     LEASE_OVER = 4408
+    CROWDED_OUT = 4503
 
     @property
     def word(self) -> str:
@@ -211,6 +212,7 @@ _CLOSE_WORDS = {
     CloseCode.PROOF_EXPIRED: Code.BAD_TOKEN.word,
     CloseCode.REMOVED: "removed",
     CloseCode.LEASE_OVER: Code.EXPIRED.word,
+    CloseCode.CROWDED_OUT: Code.OVERLOAD.word,
 }
 
 

@@ -84,6 +84,7 @@ class Session:
         is_displaced: Another session speaks for its runtime; its token brings it back.
         lease_ends: When it is to be renewed at the latest; None: never.
         wants_late: Its runtime asked for late replies.
+        network: Whom it counts for while it has proved nothing, see `Offered`; "" after a restart.
     """
 
     sid: int
@@ -100,6 +101,7 @@ class Session:
     is_displaced: bool = False
     lease_ends: float | None = None
     wants_late: bool = False
+    network: str = ""
 
     @property
     def ends(self) -> float | None:

@@ -207,7 +207,13 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     waiting_seconds: Annotated[
         Rate, Meta(description="How long a message waits for its domain before it is answered.")
     ] = limits.WAITING_SECONDS
-    sessions: Annotated[PositiveInt, Meta(description="Runtimes connected or in grace at the same time.")] = 20_000
+    sessions: Annotated[
+        PositiveInt,
+        Meta(
+            description="Runtimes connected or in grace at the same time. When all places are taken, the network with "
+            "the most that have proved nothing gives way."
+        ),
+    ] = 20_000
     links: Annotated[
         PositiveInt,
         Meta(

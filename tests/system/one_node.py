@@ -46,9 +46,10 @@ class Process:
         self.ready = ready
         self._wires: list[Wire] = []
 
-    async def runtime(self) -> Runtime:
-        """A WebSocket without a session."""
-        stream = await trio.open_tcp_stream("127.0.0.1", int(self.ready["listen"].rpartition(":")[2].split("/")[0]))
+    async def runtime(self, address: str | None = None) -> Runtime:
+        """A WebSocket without a session, from that address of this machine."""
+        port = int(self.ready["listen"].rpartition(":")[2].split("/")[0])
+        stream = await trio.open_tcp_stream("127.0.0.1", port, local_address=address)
         wire = Wire(stream)
         self._wires.append(wire)
         runtime = Runtime(wire, ClientWebSocket(self.ready["listen"], is_binary=False))

@@ -87,6 +87,16 @@ class SessionStep:
     notices: list[Notice] = field(default_factory=list)
     news: list[SessionNews] = field(default_factory=list)
 
+    def followed_by(self, later: SessionStep) -> SessionStep:
+        """This step and a later one as one, with the reply of the later one."""
+        return SessionStep(
+            later.members,
+            self.status_changes + later.status_changes,
+            self.effects + later.effects,
+            self.notices + later.notices,
+            self.news + later.news,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Announced:
@@ -164,6 +174,7 @@ class SessionService:
         before = self._session_of(runtime_key)
         if before is not None and before.connection == connection and not (dialect.has_token or proven.credential):
             return SessionStep({"session": self._facts_of(before.sid, now)})
+        room = self._make_room(opener, line, now)
         result, status_changes = self._lifecycle.open(opener, token, now=now)
         if isinstance(result, OpenRefused):
             raise OpenRefusedError(result)
@@ -171,7 +182,7 @@ class SessionService:
         facts: dict[str, object] = {"session": self._facts_of(result.sid, now)}
         if dialect.has_token:
             facts = {"runtimeToken": token, **facts}
-        return self._opened(result, connection, facts, status_changes, before)
+        return room.followed_by(self._opened(result, line, facts, status_changes, before))
 
     def re_open(self, message: Message, members: Members, line: Line, *, now: float) -> SessionStep:
         """Bring a session back by its session address, or renew the one that the connection has.
@@ -198,7 +209,7 @@ class SessionService:
         if wants_late is not None:
             self._transitions.want_late(result.sid, wants=wants_late)
         facts: dict[str, object] = {"session": self._facts_of(result.sid, now)}
-        return self._opened(result, line.connection, facts, status_changes, before)
+        return self._opened(result, line, facts, status_changes, before)
 
     def close(self, connection: int, *, now: float) -> SessionStep:
         """End the session of a connection and close that; no reply."""
@@ -226,6 +237,16 @@ class SessionService:
                 step.notices.append(Notice(session.connection, session.runtime, closing.code.word))
             step.status_changes += self._lifecycle.close(sid, now=now)
         return step
+
+    def _make_room(self, opener: Opener, line: Line, now: float) -> SessionStep:
+        """End the session that gives way to a new one when all places are taken, if one does; see `crowds`."""
+        sessions = self._sessions
+        has_place = sessions.by_connection(line.connection) or sessions.by_runtime(opener.runtime_key)
+        if has_place or len(sessions) < self._transitions.rules.max_sessions:
+            return SessionStep()
+        session = sessions.crowds.giving_way(None if opener.proven.credential else line.offered.network)
+        ended = () if session is None else (session.sid,)
+        return self.remove(ended, now=now, closing_code=CloseCode.CROWDED_OUT)
 
     def refused(self, message: Message, connection: int, error: PeerError) -> SessionStep:
         """Return the effects of a refusal besides its reply.
@@ -339,14 +360,15 @@ class SessionService:
     def _opened(
         self,
         opened: Opened,
-        connection: int,
+        line: Line,
         members: dict[str, object],
         status_changes: list[StatusChange],
         before: Session | None,
     ) -> SessionStep:
-        """Return the effects of a session that is live on `connection`; `before` held its runtime until now."""
-        session = self._sessions.get(opened.sid)
+        """Return the effects of a session that is live on a line; `before` held its runtime until now."""
+        session, connection = self._sessions.get(opened.sid), line.connection
         assert session is not None
+        self._sessions.crowds.move(session, line.offered.network)
         self._unproved.pop(connection, None)
         step = SessionStep(members, status_changes)
         step.effects += [Ended(sid) for sid in opened.ended]

@@ -14,10 +14,15 @@ from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.proof import Proven
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.kernel.session import Session
+from msg_node.sessions.core.crowds import Crowds
 
 
 class Sessions:
-    """All sessions by number, runtime key, session address, connection and login."""
+    """All sessions by number, runtime key, session address, connection and login.
+
+    Attributes:
+        crowds: Those without a credential, by network.
+    """
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
@@ -27,6 +32,7 @@ class Sessions:
         self._by_connection: dict[int, int] = {}
         self._displaced: dict[str, set[int]] = {}
         self._of_login: dict[str, set[int]] = {}
+        self.crowds = Crowds()
 
     # Look-ups.
 
@@ -82,6 +88,7 @@ class Sessions:
         self._sessions[session.sid] = session
         self._by_token[session.token_digest] = session.sid
         _join(self._of_login, session.proof.login, session.sid)
+        self.crowds.add(session)
         if session.is_displaced:
             _join(self._displaced, session.runtime_key, session.sid)
         else:
@@ -94,6 +101,7 @@ class Sessions:
         del self._sessions[session.sid]
         del self._by_token[session.token_digest]
         _leave(self._of_login, session.proof.login, session.sid)
+        self.crowds.discard(session)
         if session.connection is not None:
             del self._by_connection[session.connection]
         if session.is_displaced:
@@ -123,8 +131,10 @@ class Sessions:
     def prove(self, session: Session, proof: Proven) -> None:
         """Replace what the runtime of a session proved."""
         _leave(self._of_login, session.proof.login, session.sid)
+        self.crowds.discard(session)
         session.proof = proof
         _join(self._of_login, proof.login, session.sid)
+        self.crowds.add(session)
 
     def displace(self, session: Session) -> None:
         """Let another session speak for its runtime from now on."""
