@@ -8,7 +8,7 @@ specification, section 10.6.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -43,6 +43,8 @@ class RegistryAnswers(msgspec.Struct, frozen=True):
     """What the registries of the other nodes say."""
 
     answers: Sequence[RegistryAnswer]
+    missing: int = 0
+    """How many of them have not said it."""
 
 
 REGISTRIES_OF_NODES: ConnectorName[RegistryRead, RegistryAnswers] = ConnectorName("nodes")
@@ -93,9 +95,27 @@ class RegistriesOfNodes:
 
         return inquire(REGISTRIES_OF_NODES, RegistryRead(request.message.raw), conclude, failed=failed)
 
+    def ask_users(self, guid: str, domain: str, conclude: Callable[[Collection[str]], Answer | Inquiry]) -> Inquiry:
+        """Ask the other nodes which users have registered a GUID there; `conclude` answers when all have said it.
+
+        The inquiry raises PeerError TEMPORARILY_UNAVAILABLE while one of them does not.
+        """
+
+        def concluded(others: RegistryAnswers, _: float) -> Answer | Inquiry:
+            if others.missing:
+                raise PeerError(Code.TEMPORARILY_UNAVAILABLE, "another node of this domain does not answer: try again")
+            lists = [one.value for one in others.answers if isinstance(one.value, list)]
+            return conclude([str(entry.get("userID", "")) for entries in lists for entry in entries])
+
+        body = {"resource": f"/hyperty/guid/{guid}", "shape": "list"}
+        address = f"domain://registry.{domain}"
+        message = {"type": "read", "from": address, "to": address, "body": body}
+        return inquire(REGISTRIES_OF_NODES, RegistryRead(msgspec.json.encode(message)), concluded)
+
     async def ask(self, question: RegistryRead) -> RegistryAnswers:
         """Ask all nodes that are connected, at once. Never raises: who does not answer has no part in it."""
         answers: list[RegistryAnswer] = []
+        nodes = list(self._questions.bus.connected)
 
         async def ask_one(node: str) -> None:
             try:
@@ -104,9 +124,9 @@ class RegistriesOfNodes:
                 return
 
         async with trio.open_nursery() as nursery:
-            for node in self._questions.bus.connected:
+            for node in nodes:
                 nursery.start_soon(ask_one, node)
-        return RegistryAnswers(answers)
+        return RegistryAnswers(answers, len(nodes) - len(answers))
 
     def _answer(self, text: bytes) -> bytes:
         message = codec.decode(text)[0]

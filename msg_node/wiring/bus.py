@@ -23,7 +23,7 @@ from msg_node.bus.taps import Taps
 from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
 from msg_node.kernel.service import Service, ServiceRequest
 from msg_node.node_state import NodeState
-from msg_node.registries.core.proved_users import ProvedUsers
+from msg_node.registries.core.proved_users import AskNodes, Proved, ProvedUsers
 from msg_node.registries.core.registry_service import RegistryService
 from msg_node.registries.core.stub_inventory import StubInventory
 from msg_node.registries.core.twin_service import TwinService
@@ -37,7 +37,6 @@ from msg_node.wiring.backends import Backends
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.nodes import ClusterNode
 from msg_node.wiring.session_steps import LocalGate, Onlooker, SessionSteps
-from protofly.address import domain_of
 
 
 class BuiltBus(NamedTuple):
@@ -102,7 +101,7 @@ def build_bus(
     services = _build_services(foundation, decisions, backends, inventory, permit_guest, answered_anywhere)
     if of_nodes is not None and backends.documents is not None:
         of_nodes.guard(services, steps.gate)
-    _prove_users(services, foundation, backends)
+    _prove_users(services, foundation, backends, None if of_nodes is None else of_nodes.registries.ask_users)
     store = foundation.store if cluster is None else cluster.claims
     bus = make_bus(options, state, services, store, send_queues, judges)
     bus.absences.keep(build_missed(settings))
@@ -123,7 +122,7 @@ class ServicesOfNodes:
 
     def __init__(self, state: NodeState, cluster: ClusterNode) -> None:
         questions = cluster.parts.questions
-        self._registries = RegistriesOfNodes(questions, RegistryService(state))
+        self.registries = RegistriesOfNodes(questions, RegistryService(state))
         self._twins = TwinsOfNodes(questions, TwinService(state, state.delivery.queues))
         self._delivery = DeliveryOfNodes(questions, DeliveryService(state), state.take_changes, cluster.unreachable)
         self._domains = state.domains
@@ -132,7 +131,7 @@ class ServicesOfNodes:
         self.by_key: dict[str, Service] = {}
         """The services by canonical key."""
         for domain in state.domains:
-            self.by_key[f"domain://registry.{domain}"] = self._registries.service
+            self.by_key[f"domain://registry.{domain}"] = self.registries.service
             self.by_key[f"domain://msg-node.{domain}/twin"] = self._twins.service
             self.by_key[f"domain://msg-node.{domain}/delivery"] = self._delivery.service
 
@@ -144,21 +143,23 @@ class ServicesOfNodes:
 
     def connect(self, bus: Bus) -> None:
         """Have the other nodes asked; once, before anything runs."""
-        bus.inquiries.connect(REGISTRIES_OF_NODES, self._registries.ask)
+        bus.inquiries.connect(REGISTRIES_OF_NODES, self.registries.ask)
         bus.inquiries.connect(TWINS_OF_NODES, self._twins.ask)
         bus.inquiries.connect(OBJECTS_OF_NODES, self.policies.ask)
         bus.inquiries.connect(DELIVERY_OF_NODES, self._delivery.ask)
         self._delivery.effects = bus.effects
 
 
-def _prove_users(services: Services, foundation: Foundation, backends: Backends) -> None:
+def _prove_users(services: Services, foundation: Foundation, backends: Backends, ask_nodes: AskNodes | None) -> None:
     """Have registrations of users judged before any registry sees them, where the settings in force want it."""
 
-    def prove(request: ServiceRequest) -> str:
+    def prove(request: ServiceRequest) -> Proved:
         identify = backends.identify
-        message = request.message
-        who = UNIDENTIFIED if identify is None else identify(message, domain_of(message.from_), request.now)
-        return who.user if who.is_verified else ""
+        if identify is None:
+            return Proved()
+        whose = (identify(request.message, domain, request.now) for domain in foundation.settings.own_domains)
+        who = next((one for one in whose if one.is_verified), UNIDENTIFIED)
+        return Proved(who.user, backends.identity.domains_of(who.issuer)) if who.is_verified else Proved()
 
     state = foundation.state
     proved = ProvedUsers(
@@ -166,7 +167,9 @@ def _prove_users(services: Services, foundation: Foundation, backends: Backends)
         state.domains,
         is_wanted=lambda: foundation.current.get().identity.registered_users == "proved",
         prove=prove,
+        is_there=lambda number: state.sessions.get(number) is not None,
     )
+    proved.ask_nodes = ask_nodes
     for domain in state.domains:
         services.guard(f"domain://registry.{domain}", proved.over)
 

@@ -86,7 +86,6 @@ class IdentityServices:
         self._settings = settings
         self._state = state
         self._node_key = node_key
-        self._own_or_any = frozenset({*settings.own_domains, ANY_DOMAIN})
         self._places = {peer.domain: peer.well_known_url for peer in settings.peer if peer.well_known_url}
         self._bus: Bus | None = None
         self._global_registry: GlobalRegistry | None = None
@@ -288,7 +287,8 @@ class IdentityServices:
                 self._check_stub(verdict, domain)
             return Identified(True, verdict.user, verdict.issuer, verdict.groups)
         if domain in self._state.domains:
-            return self._of_session(message)
+            who = self._of_session(message)
+            return who if domain in self.domains_of(who.issuer) else UNIDENTIFIED
         demand = self._settings.identity.demand
         if demand and message.type != "response" and (domain in demand or ANY_DOMAIN in demand):
             raise PeerError(Code.BAD_ASSERTION, verdict.detail, domain=domain)
@@ -320,10 +320,17 @@ class IdentityServices:
 
     def _believes(self, issuer: str) -> bool:
         """True if an issuer is a provider of identities of our users."""
+        return bool(self.domains_of(issuer))
+
+    def domains_of(self, issuer: str) -> frozenset[str]:
+        """Return the domains of ours for whose users an issuer speaks."""
+        ours = frozenset(self._settings.own_domains)
         if self._logins.accounts is not None and self._tokens is not None and issuer == self._tokens.rules.issuer:
-            return True  # of our own users
+            return ours  # of our own users
         rules = self._verdicts.providers.get(issuer)
-        return rules is not None and not rules.domains.isdisjoint(self._own_or_any)
+        if rules is None:
+            return frozenset()
+        return ours if ANY_DOMAIN in rules.domains else ours & rules.domains
 
 
 def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:

@@ -24,15 +24,16 @@ class Pair:
     """Nodes n1 and n2 of alpha.example.
 
     Args:
-        further: More of their settings.
+        further: See the attribute.
 
     Attributes:
+        further: More of their settings.
         listening: Their ports for runtimes, by name.
     """
 
     def __init__(self, folder: Path, engine: Postgres, database: str, further: str = "") -> None:
         self._folder = folder
-        self._further = further
+        self.further = further
         self._engine = f"postgresql://trapezoid@127.0.0.1:{engine.port}/{database}"
         ports = free_ports(4)
         self._ports = dict(zip(("n1", "n2"), ports[:2], strict=True))
@@ -46,7 +47,7 @@ class Pair:
         named = named.replace("[listen]\nport = 0", f"[listen]\nport = {self.listening[name]}")
         return (
             f'{named}[storage]\nengine = "{self._engine}"\ntls = "off"\n'
-            f'[cluster]\nlisten = "127.0.0.1:{self._ports[name]}"\nkey_file = "{self._key}"\n{self._further}'
+            f'[cluster]\nlisten = "127.0.0.1:{self._ports[name]}"\nkey_file = "{self._key}"\n{self.further}'
         )
 
     def config_of(self, name: str) -> Path:

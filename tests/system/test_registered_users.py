@@ -8,6 +8,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
+import trio
 from typer.testing import CliRunner
 
 from tests.support.runtime_rig import DOMAIN, Json, Runtime, code_and_reason
@@ -15,6 +16,7 @@ from tests.support.token_issuer import TokenIssuer
 from trapezoid.commands import app
 
 from .one_node import SETTINGS, Process, serving
+from .pair import Pair
 
 REGISTRY = f"domain://registry.{DOMAIN}"
 PROVIDER = TokenIssuer("https://login.alpha.example")
@@ -38,14 +40,26 @@ def assertion(subject: str) -> str:
     return PROVIDER.signed({"iss": PROVIDER.issuer, "aud": "node", "sub": subject, "iat": now, "exp": now + 300})
 
 
-async def logged_in(node: Process, name: str) -> Runtime:
-    """A runtime whose session is of the user of that name."""
-    runtime = await node.opened(name)
+async def logged_in(node: Process, name: str, *, at: str = "") -> Runtime:
+    """A runtime, of that name or another one, whose session is of the user of that name."""
+    runtime = await node.opened(at or name)
     credentials = {"kind": "assertion", "assertion": assertion(name)}
     asked = {"method": "login", "params": {"credentials": credentials}}
     token = (await runtime.ask("execute", f"domain://idm.{DOMAIN}", asked))["body"]["value"]["token"]
-    assert code_and_reason(await runtime.open(name, {"credentials": {"kind": "bearer", "token": token}})) == (200, "")
+    assert code_and_reason(await runtime.open(at or name, {"credentials": {"kind": "bearer", "token": token}})) == (
+        200,
+        "",
+    )
     return runtime
+
+
+async def until_reached(asker: Runtime, other: Runtime) -> None:
+    """Wait until nodes that have just started know each other: a ping for a runtime that answers none goes there."""
+    with trio.fail_after(30):
+        while await other.heard() == []:
+            await asker.say({"id": 1, "type": "ping", "from": asker.address, "to": other.address})
+            await trio.sleep(0.1)
+    await asker.heard()
 
 
 async def registers(
@@ -111,3 +125,92 @@ async def test_an_entry_that_somebody_left_behind_is_not_brought_back_by_another
         assert code_and_reason(await mallory.ask("update", REGISTRY, revived)) == (403, "not-owner")
         renamed = {"resource": url, "value": {"user": f"user://{DOMAIN}/mallory"}}
         assert code_and_reason(await mallory.ask("update", REGISTRY, renamed)) == (200, "")
+
+
+ALIAS = "alias.example"
+OF_ALIAS = TokenIssuer("https://login.alias.example")
+OF_TWO_DOMAINS = f"""
+[routing]
+users = true
+[identity]
+registered_users = "proved"
+[[identity.provider]]
+issuer = "{PROVIDER.issuer}"
+audience = ["node"]
+domains = ["{DOMAIN}"]
+jwks = "provider.json"
+[[identity.provider]]
+issuer = "{OF_ALIAS.issuer}"
+audience = ["node"]
+domains = ["{ALIAS}"]
+user_claim = "email"
+jwks = "alias.json"
+[identity.tokens]
+keys_dir = "keys"
+"""
+
+
+def account(text: str) -> str:
+    """What the provider of the alias says of an account."""
+    now = int(time.time())
+    who = {"sub": "1", "email": text, "email_verified": True}
+    return OF_ALIAS.signed({"iss": OF_ALIAS.issuer, "aud": "node", "iat": now, "exp": now + 300, **who})
+
+
+@pytest.mark.long
+async def test_a_provider_proves_nobody_of_a_domain_of_ours_for_which_it_does_not_speak(tmp_path: Path) -> None:
+    (tmp_path / "provider.json").write_text(json.dumps(PROVIDER.jwks))
+    (tmp_path / "alias.json").write_text(json.dumps(OF_ALIAS.jwks))
+    made = CliRunner().invoke(app, ["keys", "token", "--keys", str(tmp_path / "keys")])
+    assert made.exit_code == 0, made.output
+    named = SETTINGS.format(grace=120).replace("[node]", f'[node]\naliases = ["{ALIAS}"]')
+    async with serving(tmp_path, named + OF_TWO_DOMAINS) as node:
+        mallory = await node.opened("mallory")
+        url = await mallory.allocated("hyperty")
+        theirs = f"user://{DOMAIN}/ana", f"user://{ALIAS}/ana@{DOMAIN}"
+        for proof, user in product((f"ana@{DOMAIN}", f"ana@{DOMAIN.upper()}", f"ana@{ALIAS}"), theirs):
+            refused = await registers(mallory, url, user, proof=account(proof))
+            assert refused == (403, "not-owner"), (proof, user)
+        credentials = {"kind": "assertion", "assertion": account(f"ana@{DOMAIN}")}
+        asked = {"method": "login", "params": {"credentials": credentials}}
+        token = (await mallory.ask("execute", f"domain://idm.{ALIAS}", asked))["body"]["value"]["token"]
+        assert (await mallory.open("mallory", {"credentials": {"kind": "bearer", "token": token}}))["body"][
+            "code"
+        ] == 200
+        for user in theirs:
+            assert await registers(mallory, url, user) == (403, "not-owner"), user
+        mine = f"user://{ALIAS}/mallory"
+        assert await registers(mallory, url, mine, proof=account(f"mallory@{ALIAS}")) == (200, "")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("odd", ["{}/", " {}", "USER-GUID{}"])
+async def test_another_spelling_of_a_guid_is_that_guid(tmp_path: Path, odd: str) -> None:
+    (tmp_path / "provider.json").write_text(json.dumps(PROVIDER.jwks))
+    made = CliRunner().invoke(app, ["keys", "token", "--keys", str(tmp_path / "keys")])
+    assert made.exit_code == 0, made.output
+    async with serving(tmp_path, SETTINGS.format(grace=120) + PEOPLE) as node:
+        ana, mallory = await logged_in(node, "ana"), await logged_in(node, "mallory")
+        spelled = odd.format(GUID.removeprefix("user-guid") if "USER" in odd else GUID)
+        assert await registers(ana, await ana.allocated("hyperty"), f"user://{DOMAIN}/ana", guid=GUID) == (200, "")
+        at_mallory = await mallory.allocated("hyperty")
+        refused = await registers(mallory, at_mallory, f"user://{DOMAIN}/mallory", guid=spelled)
+        assert refused == (403, "not-owner")
+
+
+@pytest.mark.long
+async def test_a_guid_that_is_registered_at_one_node_is_nobody_elses_at_another(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "provider.json").write_text(json.dumps(PROVIDER.jwks))
+    made = CliRunner().invoke(app, ["keys", "token", "--keys", str(tmp_path / "keys")])
+    assert made.exit_code == 0, made.output
+    shared = PEOPLE.replace('"provider.json"', f'"{tmp_path}/provider.json"').replace('"keys"', f'"{tmp_path}/keys"')
+    pair.further = shared
+    async with pair.node("n1") as one, pair.node("n2") as two:
+        ana, mallory = await logged_in(one, "ana"), await logged_in(two, "mallory")
+        again = await logged_in(two, "ana", at="ana-2")
+        at_ana, at_mallory, at_again = [await who.allocated("hyperty") for who in (ana, mallory, again)]
+        await until_reached(again, ana)
+        assert await registers(ana, at_ana, f"user://{DOMAIN}/ana", guid=GUID) == (200, "")
+        assert await registers(mallory, at_mallory, f"user://{DOMAIN}/mallory", guid=GUID) == (403, "not-owner")
+        assert await registers(again, at_again, f"user://{DOMAIN}/ana", guid=GUID) == (200, "")
+        assert await registers(mallory, at_mallory, f"user://{DOMAIN}/mallory", guid=GUID) == (403, "not-owner")

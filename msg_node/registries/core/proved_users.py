@@ -3,12 +3,15 @@
 Messages to a user go to the hyperties that are registered for that user, and who looks a user up believes the answer.
 By default a runtime of ours says itself whose it is. Where users are to be proved, it registers the one that its log-in
 or the assertion in its request has proved, and a GUID that nobody else has registered: whose a GUID is, its record in a
-global registry shows, and not a log-in. Source: message specification, sections 10 and 13.3.
+global registry shows, and not a log-in. A provider proves nobody of a domain of ours for which it does not speak. Of
+several nodes, the others are asked for a GUID that this one does not know yet as that user's. Source: message
+specification, sections 10 and 13.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from msg_node.kernel.registrations import Index
 from msg_node.kernel.resources import key_or_refuse, object_of, text_of
@@ -20,8 +23,20 @@ from msg_node.registries.core.registry_service import changed_by
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 
-Prove = Callable[[ServiceRequest], str]
-"""The user that is proved to send a request, as its provider names users; "" if none is."""
+
+class Proved(NamedTuple):
+    """A user as the provider names it, "" for none, and the domains of ours for which that provider speaks."""
+
+    user: str = ""
+    domains: frozenset[str] = frozenset()
+
+
+Prove = Callable[[ServiceRequest], Proved]
+"""The user that is proved to send a request."""
+
+Conclude = Callable[[Collection[str]], Answer | Inquiry]
+AskNodes = Callable[[str, str, Conclude], Inquiry]
+"""Asks all other nodes for the users that have registered a GUID at the registry of a domain; the function answers."""
 
 
 class ProvedUsers:
@@ -29,40 +44,64 @@ class ProvedUsers:
 
     Args:
         registry: What is registered.
-        domains: Ours. A provider that names users by a word alone means users of these.
+        domains: Ours.
         is_wanted: True if users are to be proved now.
         prove: See `Prove`.
+        is_there: True if there is a session of a number.
+
+    Attributes:
+        ask_nodes: See `AskNodes`; None for a node alone.
     """
 
     def __init__(
-        self, registry: DomainRegistry, domains: frozenset[str], *, is_wanted: Callable[[], bool], prove: Prove
+        self,
+        registry: DomainRegistry,
+        domains: frozenset[str],
+        *,
+        is_wanted: Callable[[], bool],
+        prove: Prove,
+        is_there: Callable[[int], bool],
     ) -> None:
         self._registry = registry
         self._domains = domains
         self._is_wanted = is_wanted
         self._prove = prove
+        self._is_there = is_there
+        self.ask_nodes: AskNodes | None = None
 
     def over(self, service: Service) -> Service:
         """Return a registry that asks this first. It raises PeerError NOT_OWNER for the user or GUID of another."""
 
         def judged(request: ServiceRequest) -> Answer | Inquiry:
             names = request.message.type in ("create", "update") and _is_runtime_of_ours(request.caller)
-            if names and self._is_wanted():
-                self._check(request)
-            return service(request)
+            return self._checked(request, service) if names and self._is_wanted() else service(request)
 
         return judged
 
-    def _check(self, request: ServiceRequest) -> None:
+    def _checked(self, request: ServiceRequest, service: Service) -> Answer | Inquiry:
         user, guid = self._named(request)
         if not user and not guid:
-            return
+            return service(request)
         proved = self._prove(request)
-        if not proved:
+        if not proved.user:
             raise PeerError(Code.NOT_OWNER, "users are to be proved here: log in before you register one")
-        if user and not is_same_user(user, proved, self._domains):
-            raise PeerError(Code.NOT_OWNER, f"this session has proved to be of {proved}, and registers no other user")
-        if guid and any(not self._is_of(one.user, proved) for one in self._registry.find(Index.GUID, guid)):
+        if user and not self._is_of(user, proved):
+            raise PeerError(Code.NOT_OWNER, f"this session has proved to be of {proved.user}, and registers no other")
+        known = [one.user for one in self._registry.find(Index.GUID, guid)] if guid else []
+        self._check_guid(known, proved)
+        if not guid or known or self.ask_nodes is None:
+            return service(request)
+
+        def conclude(users: Collection[str]) -> Answer | Inquiry:
+            self._check_guid(users, proved)
+            if not self._is_there(request.caller.number):
+                raise PeerError(Code.NOT_CONNECTED, "the session has ended")
+            return service(request)
+
+        return self.ask_nodes(guid, request.domain, conclude)
+
+    def _check_guid(self, users: Collection[str], proved: Proved) -> None:
+        if not all(self._is_of(user, proved) for user in users):
             raise PeerError(Code.NOT_OWNER, "another user has registered this GUID")
 
     def _named(self, request: ServiceRequest) -> tuple[str, str]:
@@ -77,8 +116,12 @@ class ProvedUsers:
         before = Changed() if entry is None else Changed(user=entry.user, guid=entry.guid)
         return _later(before.user, changed.user), _later(before.guid, changed.guid)
 
-    def _is_of(self, user: str, proved: str) -> bool:
-        return bool(user) and is_same_user(user, proved, self._domains)
+    def _is_of(self, user: str, proved: Proved) -> bool:
+        if not user or not is_same_user(user, proved.user, proved.domains):
+            return False
+        accounts = [name for name in identifiers_of(user) if "@" in name]
+        domains = {domain_of(user), *(name.rpartition("@")[2].lower().rstrip(".") for name in accounts)}
+        return domains & self._domains <= proved.domains
 
 
 def is_same_user(user: str, proved: str, domains: frozenset[str]) -> bool:
@@ -87,7 +130,7 @@ def is_same_user(user: str, proved: str, domains: frozenset[str]) -> bool:
     Args:
         user: As it is registered, for example `user://a.example/ana`.
         proved: An address, an account (`ana@a.example`), or the name of a user of ours.
-        domains: Ours.
+        domains: Of ours: a provider that names users by a word alone means users of these.
     """
     if "://" in proved:
         try:

@@ -27,6 +27,7 @@ from msg_node.registries.core.registry_entry import Changed, RegistryEntry, appl
 from msg_node.registries.core.unreported import UnreportedDisconnects
 from protofly.address import canonical_key, parse
 from protofly.errors import Code, PeerError
+from protofly.guid import guid_address
 from protofly.limits import (
     REGISTRY_ENTRIES_PER_SESSION,
     REGISTRY_RETENTION_SECONDS,
@@ -300,12 +301,14 @@ def _places(entry: RegistryEntry) -> Iterable[tuple[Index, str]]:
 
 
 def _index_text(index: Index, text: str) -> str:
-    if index in (Index.USER, Index.REPORTER):
+    if index is Index.GUID and ":" not in text:
+        text = guid_address(text)
+    if index in (Index.USER, Index.REPORTER, Index.GUID):
         try:
             return canonical_key(text)
         except PeerError:
             return text
-    return text.removeprefix("user-guid://") if index is Index.GUID else text
+    return text
 
 
 def identifiers_of(user: str) -> set[str]:
