@@ -1,8 +1,9 @@
 """Requests that had their final answer lately, to answer repetitions alike and to recognise second answers.
 
 A foreign domain may hand over a request again after a lost link: for its requests the final answer is stored until the
-request would have expired, and remembered with its value. All is bounded; the oldest go first. Source: message
-specification, section 19.
+request would have expired, and remembered with its value. All is bounded; the oldest go first. A sender that has more
+than its share, an eighth of a bound, is forgotten its own oldest, so that nobody makes the node forget what others
+asked: a domain, or a runtime of ours. Source: message specification, section 19.
 
 Thousands are remembered and few are asked for, so each is one block of bytes: half of what its objects would take.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final
 
@@ -21,8 +23,21 @@ from msg_node.requests.core.parked import FinishedRequest, TransactionKey, row_k
 from protofly.limits import FINISHED_BYTES, FINISHED_REMEMBERED, PARKED_EXPIRED_AT_ONCE, REPEATED_SECONDS
 from protofly.message import Message
 
+_SHARES: Final = 8
 _encode: Final = msgspec.msgpack.Encoder().encode
 _decode: Final = msgspec.msgpack.Decoder(FinishedRequest).decode
+
+
+@dataclass(slots=True)
+class _Share:
+    """What is remembered of one sender; keys with their bytes, the oldest first."""
+
+    sizes: dict[tuple[str, str], int] = field(default_factory=dict)
+    total_bytes: int = 0
+
+    @property
+    def is_used_up(self) -> bool:
+        return _SHARES * len(self.sizes) > FINISHED_REMEMBERED or _SHARES * self.total_bytes > FINISHED_BYTES
 
 
 class FinishedRequests:
@@ -36,6 +51,8 @@ class FinishedRequests:
         self._journal = journal
         self._finished: OrderedDict[tuple[str, str], bytes] = OrderedDict()
         self._bytes = 0
+        self._shares: dict[str, _Share] = {}
+        self._share_of: dict[tuple[str, str], str] = {}
         self.stored: set[int] = set()
         self._stored_as: dict[tuple[str, str], int] = {}
         self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
@@ -56,14 +73,20 @@ class FinishedRequests:
 
     def add(self, finished: FinishedRequest) -> None:
         """Remember a finished request; the oldest are forgotten when there are too many, or they are too large."""
-        encoded = _encode(finished)
-        self._finished[finished.sender.domain, finished.request_id] = encoded
+        encoded, sender = _encode(finished), finished.sender
+        key, name = (sender.domain, finished.request_id), sender.domain or sender.runtime_key
+        self.forget(*key)
+        self._finished[key] = encoded
         self._bytes += len(encoded)
+        share = self._shares.setdefault(name, _Share())
+        share.sizes[key] = len(encoded)
+        share.total_bytes += len(encoded)
+        self._share_of[key] = name
         if finished.is_stored:
             self.stored.add(finished.number)
-            self._stored_as[finished.sender.domain, finished.request_id] = finished.number
+            self._stored_as[key] = finished.number
         while len(self._finished) > FINISHED_REMEMBERED or self._bytes > FINISHED_BYTES:
-            self._forget(next(iter(self._finished)))
+            self._forget(next(iter(share.sizes if share.is_used_up else self._finished)))
 
     def ended(self, transaction: TransactionKey, now: float) -> None:
         """Remember when a transaction ended, for `is_late`."""
@@ -88,6 +111,11 @@ class FinishedRequests:
 
     def _forget(self, key: tuple[str, str]) -> None:
         self._bytes -= len(self._finished.pop(key))
+        name = self._share_of.pop(key)
+        share = self._shares[name]
+        share.total_bytes -= share.sizes.pop(key)
+        if not share.sizes:
+            del self._shares[name]
         number = self._stored_as.pop(key, None)
         if number is not None:
             self.stored.discard(number)

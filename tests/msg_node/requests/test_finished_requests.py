@@ -16,9 +16,16 @@ MOST = 3
 NOW = 1_000.0
 
 
-def ended(number: int, *, domain: str = "", is_stored: bool = False, reason: str = "") -> FinishedRequest:
+def ended(
+    number: int,
+    *,
+    domain: str = "",
+    runtime: str = "runtime://a.example/ana",
+    is_stored: bool = False,
+    reason: str = "",
+) -> FinishedRequest:
     word = StatusReport(Status.COMPLETED, 200, reason)
-    sender = Sender("runtime://a.example/ana", domain=domain)
+    sender = Sender(runtime, domain=domain)
     return FinishedRequest(f"d-{number}", "q", sender, "a:b", word, number, NOW + number, is_stored)
 
 
@@ -54,6 +61,41 @@ def test_bytes_are_bounded_and_those_of_what_is_forgotten_count_no_more(monkeypa
         finished.add(ended(number, reason="x" * 100))
         assert ids(finished) == ([f"d-{number}"] if number < 10 else []), "from two digits on it is a byte too large"
     assert finished._bytes == 0
+
+
+@pytest.mark.parametrize("bound", ["FINISHED_REMEMBERED", "FINISHED_BYTES"])
+@pytest.mark.parametrize(("domain", "runtime"), [("c.example", ""), ("", "runtime://a.example/eve")])
+def test_who_has_more_than_its_share_makes_the_node_forget_its_own_only(
+    monkeypatch: pytest.MonkeyPatch, bound: str, domain: str, runtime: str
+) -> None:
+    size = len(finished_requests._encode(ended(10, domain=domain, runtime=runtime)))
+    monkeypatch.setattr(finished_requests, "FINISHED_REMEMBERED", 32 if bound == "FINISHED_REMEMBERED" else 1_000)
+    if bound == "FINISHED_BYTES":
+        monkeypatch.setattr(finished_requests, "FINISHED_BYTES", 32 * size)
+    finished = FinishedRequests(Journal())
+    for number in range(10, 60):
+        finished.add(ended(number, domain=domain, runtime=runtime))
+    finished.add(ended(60, domain="b.example"))
+    finished.add(ended(61, domain="b.example"))
+    assert ids(finished)[-2:] == ["d-60", "d-61"], "the oldest of all goes for a sender that has little"
+    for number in range(10, 60):
+        finished.add(ended(number, domain=domain, runtime=runtime))
+    assert {"d-60", "d-61"} <= set(ids(finished))
+    assert len(ids(finished)) in (31, 32)
+
+
+def test_what_is_remembered_again_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(finished_requests, "FINISHED_REMEMBERED", 2)
+    journal = Journal()
+    finished = FinishedRequests(journal)
+    finished.add(ended(1, is_stored=True))
+    finished.add(ended(1, runtime="runtime://a.example/eve"))
+    assert [change.row for change in journal.take()] == [None]
+    finished.add(ended(2))
+    assert ids(finished) == ["d-1", "d-2"]
+    finished.forget("", "d-1")
+    finished.forget("", "d-2")
+    assert (finished._bytes, finished._shares, finished._share_of) == (0, {}, {})
 
 
 def test_a_request_is_forgotten_by_domain_and_id_and_others_stay() -> None:
