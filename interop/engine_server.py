@@ -131,8 +131,28 @@ class EngineServer:
     def kill(self) -> None:
         """End its first process by SIGKILL; returns once all others have noticed, so that it can be started again."""
         if self._process is not None:
-            others = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()
+            others = self._others()
             self.stop(signal.SIGKILL)
             until = time.monotonic() + PATIENCE_SECONDS
             while time.monotonic() < until and any(Path("/proc", one).exists() for one in others):
                 time.sleep(_LOOK_SECONDS)
+
+    def pause(self) -> None:
+        """Stop all of its processes, so that it is silent and closes nothing, until `go_on`."""
+        self._signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let paused processes go on."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, which: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(which)  # first of all: it starts no others then
+            for pid in self._others():
+                with suppress(ProcessLookupError):
+                    os.kill(int(pid), which)
+
+    def _others(self) -> list[str]:
+        """The processes that the first one has started."""
+        assert self._process is not None, "it runs"
+        return Path(f"/proc/{self._process.pid}/task/{self._process.pid}/children").read_text().split()

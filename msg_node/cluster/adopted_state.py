@@ -21,6 +21,7 @@ from msg_node.kernel.changes import FOLLOWED, SHARED, Rows, Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
+from msg_node.storage.engine_line import LONG_SECONDS
 from msg_node.storage.engine_rows import ANNOUNCE, DOMAIN, HOLD, PUT_NEW, ROWS_AT_A_TIME, SHARED_CHANNEL
 
 _MARK: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
@@ -47,7 +48,7 @@ def adopt_state(engine: Engine, held: tuple[str, int], tables: Tables, claimed: 
             cannot be used.
     """
     claims, (node, _) = sorted(claimed), held
-    with engine.transaction() as connection:
+    with engine.transaction(LONG_SECONDS) as connection:
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute(HOLD, held)
         mark = _digest(tables)

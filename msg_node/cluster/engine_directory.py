@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 from msg_node.cluster.directory import NO_CLAIMS, Claim
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
+from msg_node.storage.engine_line import LONG_SECONDS, patience_seconds
 from protofly.errors import Code, HostError
 
 CHANNEL: Final = "trapezoid_claim"
@@ -134,7 +135,7 @@ class EngineDirectory:
     def _claim(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
         wanted = [key.encode() for key in keys]
         old = [(key.encode(), claim.node, claim.epoch) for key, claim in sorted(replaced.items()) if key in keys]
-        with self._engine.transaction() as connection:
+        with self._engine.transaction(patience_seconds(len(wanted))) as connection:
             connection.execute(_HOLD, self._held)
             if old:
                 lists = map(list, zip(*old, strict=True))
@@ -152,13 +153,13 @@ class EngineDirectory:
             return _claims(connection.execute(_FIND, (wanted,), prepare=False).fetchall())
 
     def _release(self, keys: Collection[str]) -> None:
-        with self._engine.transaction() as connection:
+        with self._engine.transaction(patience_seconds(len(keys))) as connection:
             connection.execute(_HOLD, self._held)
             gone = [key.encode() for key in keys]
             _announce(connection, connection.execute(_RELEASE, (self._held[0], gone), prepare=False).fetchall())
 
     def _restart(self, keys: Collection[str]) -> dict[str, Claim]:
-        with self._engine.transaction() as connection:
+        with self._engine.transaction(LONG_SECONDS) as connection:
             connection.execute(_HOLD, self._held)
             kept = [key.encode() for key in keys]
             _announce(connection, connection.execute(_RELEASE_OTHERS, (self._held[0], kept)).fetchall())

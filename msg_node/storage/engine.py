@@ -4,7 +4,8 @@ It is opened when it is needed, and again after it was lost. What an acknowledge
 engine that answers before its disk has the change is refused, and so is one of another domain or a newer version.
 
 Statements of one transaction go out together (pipeline), so that a transaction costs one or two times the way to the
-engine and back, however many statements it has. The engine ends a transaction whose node says nothing more.
+engine and back, however many statements it has. The engine ends a transaction whose node says nothing more, and a node
+gives up an engine that says nothing more (`EngineLine`).
 
 The engine keeps a plan for what is asked often, and one that it made for small tables until it analyses them, a minute
 or more later: it reads all rows of tables that have grown meanwhile. So what finds several keys is planned anew each
@@ -22,7 +23,9 @@ from typing import Any, Final
 import psycopg
 from psycopg.rows import TupleRow
 
-from msg_node.storage.engine_errors import EngineError, FencedError
+from msg_node.storage import engine_line
+from msg_node.storage.engine_errors import SILENT, EngineError, FencedError
+from msg_node.storage.engine_line import EngineLine, SilentEngineError, Worker, end_work
 from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.engine_schema import ADD, CREATE, FENCED, LAST_ADDED, SCHEMA_VERSION
 
@@ -69,7 +72,8 @@ class Engine:
 
     def __init__(self, options: EngineOptions) -> None:
         self.options = options
-        self._connection: psycopg.Connection[TupleRow] | None = None
+        self._connection: EngineLine | None = None
+        self._lost: Worker | None = None  # may still do what was asked over a connection that was lost
         self._warnings: list[str] = []
 
     @property
@@ -78,13 +82,17 @@ class Engine:
         return self.options.place
 
     @contextmanager
-    def transaction(self) -> Iterator[psycopg.Connection[TupleRow]]:
+    def transaction(self, patience_seconds: float | None = None) -> Iterator[psycopg.Connection[TupleRow]]:
         """Run statements in one transaction; it is durable when the block has been left without an error.
 
+        Args:
+            patience_seconds: How long the engine may be silent meanwhile; None: as usual.
+
         Raises:
-            EngineError: Nothing of it counts; or, when `is_lost`, perhaps all of it.
+            EngineError: Nothing of it counts; or, when `is_lost`, perhaps all of it. Of that, nothing is done any more
+                when the next transaction begins.
         """
-        with self.connected() as connection:
+        with self.connected(patience_seconds) as connection:
             self._warnings.clear()
             with connection.pipeline(), connection.transaction():
                 yield connection
@@ -93,25 +101,31 @@ class Engine:
             raise EngineError("engine-unconfirmed", self.place, self._warnings[0], action)
 
     @contextmanager
-    def connected(self) -> Iterator[psycopg.Connection[TupleRow]]:
+    def connected(self, patience_seconds: float | None = None) -> Iterator[psycopg.Connection[TupleRow]]:
         """The connection, for statements that are each a transaction, or for none. Raises EngineError."""
         connection = self.open()
+        connection.patience_seconds = patience_seconds or engine_line.ANSWER_SECONDS
         try:
             yield connection
         except psycopg.Error as exc:
             raise self._error(exc, connection) from exc
 
-    def open(self) -> psycopg.Connection[TupleRow]:
+    def open(self) -> EngineLine:
         """The connection, opened and checked if there is none.
 
         Raises:
             EngineError: It cannot be opened, or the engine would not keep what it acknowledged.
         """
         if self._connection is None or self._connection.closed:
+            if self._connection is not None:
+                self._lost = self._connection.worker or self._lost
             connection = self._connect()
+            connection.patience_seconds = engine_line.ANSWER_SECONDS
             try:
                 _check_server(connection, self.options)
+                self._end_lost(connection)
                 _make_schema(connection, self.options)
+                connection.find_worker()
             except psycopg.Error as exc:
                 connection.close()
                 raise self._error(exc, connection) from exc
@@ -142,15 +156,23 @@ class Engine:
             )
         return f"PostgreSQL {version}: a change is acknowledged when it is on the disk of this server ({commit})"
 
+    def _end_lost(self, connection: EngineLine) -> None:
+        """What was given up must not be done after what is asked from now on."""
+        if self._lost is not None and not end_work(connection, self._lost):
+            action = "wait, or end its process there with pg_terminate_backend"
+            text = f"process {self._lost.pid} there still works for a connection that was lost"
+            raise EngineError("engine-busy", self.place, text, action, is_lost=True)
+        self._lost = None
+
     def _note(self, notice: psycopg.errors.Diagnostic) -> None:
         if notice.severity_nonlocalized == "WARNING":
             self._warnings.append(notice.message_primary or "a warning")
 
-    def _connect(self) -> psycopg.Connection[TupleRow]:
+    def _connect(self) -> EngineLine:
         options = self.options
         tls: dict[str, Any] = _tls(options)
         try:
-            return psycopg.connect(
+            return EngineLine.connect(
                 host=",".join(host for host, _ in options.hosts),
                 port=",".join(str(port) for _, port in options.hosts),
                 user=options.user,
@@ -171,7 +193,7 @@ class Engine:
         except psycopg.Error as exc:
             raise _unreachable(options.place, exc) from exc
 
-    def _error(self, exc: psycopg.Error, connection: psycopg.Connection[TupleRow]) -> EngineError:
+    def _error(self, exc: psycopg.Error, connection: EngineLine) -> EngineError:
         """What an error of the engine means; a connection that was lost is closed."""
         if exc.sqlstate == FENCED:
             return FencedError(self.place, (exc.diag.message_primary or "").partition(" of node ")[2].split(" ")[0])
@@ -181,9 +203,12 @@ class Engine:
         is_lost = connection.closed or connection.broken or exc.sqlstate is None
         if not is_lost:
             return EngineError("engine-failed", self.place, _first_line(exc))
+        self._lost = connection.worker or self._lost
         self.close()
+        cause = _cause(exc)
+        word = SILENT if isinstance(cause, SilentEngineError) else "engine-lost"
         action = "see whether it runs: nodes connect again by themselves"
-        return EngineError("engine-lost", self.place, _first_line(_cause(exc)), action, is_lost=True)
+        return EngineError(word, self.place, _first_line(cause), action, is_lost=True)
 
 
 def _tls(options: EngineOptions) -> dict[str, str]:
@@ -235,7 +260,7 @@ def _check_server(connection: psycopg.Connection[TupleRow], options: EngineOptio
             raise EngineError("engine-unsafe", options.place, f"{name} is off", action)
 
 
-def _make_schema(connection: psycopg.Connection[TupleRow], options: EngineOptions) -> None:
+def _make_schema(connection: EngineLine, options: EngineOptions) -> None:
     """Make the tables in a database that has none; refuse those of another domain or a newer program."""
     if _schema_of(connection) is None or not _is_complete(connection):
         # Locked outside of the transaction: inside it, the engine goes on to miss a table that it has missed before.
@@ -243,6 +268,7 @@ def _make_schema(connection: psycopg.Connection[TupleRow], options: EngineOption
         try:
             with connection.transaction():
                 _create_tables(connection, options)
+            connection.patience_seconds = engine_line.LONG_SECONDS
             with connection.transaction():
                 _add_indexes(connection)
         finally:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from protofly.errors import Code, HostError
+
+SILENT: Final = "engine-silent"
+"""Word of what was given up since the engine did not answer."""
 
 
 class EngineError(HostError):

@@ -18,7 +18,8 @@ from psycopg.rows import TupleRow
 from msg_node.kernel.changes import FOLLOWED, SHARED, Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.storage.engine import Engine
-from msg_node.storage.engine_errors import EngineError
+from msg_node.storage.engine_errors import SILENT, EngineError
+from msg_node.storage.engine_line import LONG_SECONDS, patience_seconds
 from msg_node.storage.state_file import NO_TEXT, Rows, refuse_unwritable
 
 ROWS_AT_A_TIME: Final = 2_000
@@ -80,7 +81,7 @@ class EngineRows:
             connection.execute(_SHARE, (DOMAIN, node, sorted(_FOLLOWED_KINDS)))
             if connection.execute(_UNSHARE, (node, sorted(_FOLLOWED_KINDS))).fetchone() is not None:
                 connection.execute(ANNOUNCE, (RECORDS_CHANNEL, [f"{kind} " for kind in sorted(_FOLLOWED_KINDS)]))
-        with self._engine.transaction() as connection:
+        with self._engine.transaction(LONG_SECONDS) as connection:
             connection.execute("SET LOCAL statement_timeout = 0")  # a million rows take longer than a usual statement
             found: list[TupleRow] = connection.execute(_LOAD, (node, DOMAIN, list(kinds)), binary=True).fetchall()
         for kind, key, row in found:
@@ -88,7 +89,7 @@ class EngineRows:
         return rows
 
     def commit(self, rows: Rows) -> None:
-        """Write rows in one transaction; None removes a row. Tries again at once if the connection had been lost.
+        """Write rows in one transaction; None removes a row. Tries again at once if the connection had ended.
 
         Raises:
             HostError: STATE_UNAVAILABLE: nothing of it counts, or, when the connection was lost, perhaps all of it;
@@ -102,7 +103,7 @@ class EngineRows:
         try:
             self._commit(gone, put)
         except EngineError as exc:
-            if not exc.is_lost:
+            if not exc.is_lost or exc.word == SILENT:
                 raise
             self._commit(gone, put)
 
@@ -110,7 +111,7 @@ class EngineRows:
         node, _ = self._held
         changed = {kind for kind, *_ in (*gone, *put)}
         shared = sorted(changed & _SHARED_KINDS)
-        with self._engine.transaction() as connection:
+        with self._engine.transaction(patience_seconds(len(gone) + len(put))) as connection:
             connection.execute(HOLD, self._held)
             if changed - _SHARED_KINDS:
                 own = [one for one in gone if one[0] not in _SHARED_KINDS]

@@ -210,7 +210,8 @@ class StateStore:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled; then write what is left, and close the rows.
 
-        The writer is never abandoned: after a stop it makes one last attempt for what waits and returns.
+        The writer is never abandoned: after a stop it makes one last attempt for what waits and returns. What was not
+        taken then is in the statistics.
         """
         if self._is_running:
             raise MisuseError("the state store runs already")
@@ -348,10 +349,7 @@ class StateStore:
     def _is_over(self) -> bool:
         """After the last attempt: return True if no callback waits."""
         with self._lock:
-            is_over, count = not self._waiting.waiters, self._waiting.count()
-        if is_over:
-            _LOG.error("state store closed with %d rows that were not taken", count)
-        return is_over
+            return not self._waiting.waiters
 
 
 def _nothing() -> None:

@@ -19,6 +19,7 @@ import pytest
 
 from interop.engine_server import INSTALL, EngineServer, engine_programs
 from interop.free_ports import free_ports
+from msg_node.storage import engine_line
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.engine_rows import EngineRows
@@ -102,6 +103,18 @@ def running_postgres() -> Iterator[Postgres]:
             yield server
         finally:
             server.stop()
+
+
+@contextmanager
+def paused(server: Postgres) -> Iterator[None]:
+    """A server that answers nothing and closes nothing; nobody waits long for it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine_line, "ANSWER_SECONDS", 0.3)
+        server.pause()
+        try:
+            yield
+        finally:
+            server.go_on()
 
 
 @pytest.fixture(scope="session")

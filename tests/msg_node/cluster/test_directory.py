@@ -17,7 +17,8 @@ from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import FencedError
 from msg_node.storage.engine_options import EngineOptions
-from tests.support.postgres import Postgres, held_rows
+from protofly.errors import Code, HostError
+from tests.support.postgres import Postgres, held_rows, paused, running_postgres
 
 Pair = tuple[Directory, Directory]
 
@@ -176,8 +177,8 @@ async def test_addresses_that_are_released_while_they_are_claimed_have_an_owner_
     transaction, left = other._engine.transaction, [None] * times
 
     @contextmanager
-    def disturbed() -> Iterator[Any]:
-        with transaction() as connection:
+    def disturbed(patience: float) -> Iterator[Any]:
+        with transaction(patience) as connection:
             yield ReleasedInBetween(connection, one, left)
 
     monkeypatch.setattr(other._engine, "transaction", disturbed)
@@ -295,3 +296,30 @@ async def test_what_was_first_asked_of_small_tables_reads_no_more_when_they_have
     rows.close()
     [(read,)] = postgres.rows(READ, database)
     assert 0 < read < 1_000
+
+
+async def test_claims_that_a_silent_engine_leaves_unanswered_fail_and_hold_once_it_is_back() -> None:
+    """Also those that came meanwhile; who claims again gets what was claimed, and nobody else has it."""
+    with running_postgres() as server:
+        options = server.options(server.new_database())
+        one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
+        before = await one.claim(["before"])
+        errors: list[HostError] = []
+
+        async def claim(key: str) -> None:
+            try:
+                await one.claim([key])
+            except HostError as exc:
+                errors.append(exc)
+
+        with paused(server):
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(claim, "a")
+                nursery.start_soon(claim, "b")
+        assert [error.code for error in errors] == [Code.STATE_UNAVAILABLE] * 2
+        owners = await one.claim(["a", "b", "before"])
+        assert {claim.node for claim in owners.values()} == {"n1"}
+        assert owners["before"] == before["before"]
+        assert await other.claim(["a", "b", "before"]) == owners
+        for directory in (one, other):
+            await directory.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,13 +15,14 @@ from msgspec import Raw
 from interop.free_ports import free_ports
 from msg_node.cluster.names import Names, NodeFacts
 from msg_node.kernel.changes import Table
+from msg_node.storage import engine_line
 from msg_node.storage.engine import Engine
-from msg_node.storage.engine_errors import EngineError, FencedError
+from msg_node.storage.engine_errors import SILENT, EngineError, FencedError
 from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.engine_rows import EngineRows
 from msg_node.storage.state_file import Rows
 from protofly.errors import Code
-from tests.support.postgres import PASSWORD, Postgres, held_rows
+from tests.support.postgres import PASSWORD, Postgres, held_rows, paused, running_postgres
 
 Change = Callable[[EngineOptions], EngineOptions]
 
@@ -118,7 +119,7 @@ def test_engine_that_starts_or_stops_is_to_be_waited_for(
     def refused(**_options: object) -> None:
         raise psycopg.OperationalError(f'connection to server at "127.0.0.1", port 5 failed: FATAL:  {words}')
 
-    monkeypatch.setattr("msg_node.storage.engine.psycopg.connect", refused)
+    monkeypatch.setattr("msg_node.storage.engine.EngineLine.connect", refused)
     error = refusal(shared_database)
     assert (error.word, error.is_lost, error.action.partition(":")[0]) == ("engine-starting", True, "wait")
 
@@ -264,6 +265,65 @@ def test_connection_that_the_engine_ended_meanwhile_costs_nothing(
     )
     node.commit(rows(key=b"2"))
     assert node.load()[Table.SESSIONS] == {"key": b"2"}
+    node.close()
+
+
+@pytest.fixture
+def silent() -> Iterator[Postgres]:
+    """A server that a test may pause."""
+    with running_postgres() as server:
+        yield server
+
+
+def test_engine_that_falls_silent_is_given_up_and_does_nothing_of_that_after_what_comes_later(silent: Postgres) -> None:
+    node = held_rows(silent.options(silent.new_database()), "silent")
+    node.commit(rows(key=b"1"))
+    with paused(silent), pytest.raises(EngineError) as caught:
+        node.commit(rows(key=b"2", other=b"2"))
+    assert (caught.value.word, caught.value.is_lost, caught.value.code) == (SILENT, True, Code.STATE_UNAVAILABLE)
+    node.commit(rows(key=b"3", other=None))
+    workers = "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'trapezoid test'"
+    assert silent.rows(workers) == [(1,)], "the process that was given up could still write"
+    assert node.load()[Table.SESSIONS] == {"key": b"3"}
+    node.close()
+
+
+def test_statement_that_the_engine_still_works_at_is_ended_before_anything_else_is_asked(postgres: Postgres) -> None:
+    """Here it waits for a lock: what was given up would be done as soon as the lock is let go."""
+    options = postgres.options(postgres.new_database())
+    node, other = held_rows(options, "given-up"), Engine(options)
+    node.commit(rows(key=b"1"))
+    with other.transaction() as connection:
+        connection.execute("UPDATE trapezoid_row SET row = row WHERE node = 'given-up'")
+        connection.execute("SELECT 1").fetchone()  # both have been done then
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(engine_line, "ANSWER_SECONDS", 0.3)
+            with pytest.raises(EngineError, match=SILENT):
+                node.commit(rows(key=b"late"))
+        assert node.load()[Table.SESSIONS] == {"key": b"1"}
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+        assert postgres.rows(waiting) == [(0,)]
+    assert node.load()[Table.SESSIONS] == {"key": b"1"}
+    node.commit(rows(key=b"2"))
+    assert node.load()[Table.SESSIONS] == {"key": b"2"}
+    node.close()
+    other.close()
+
+
+def test_worker_that_does_not_end_is_reported_and_nothing_is_asked(
+    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = held_rows(shared_database, "busy")
+    node.commit(rows(key=b"1"))
+    connection = node._engine.open()
+    connection.pgconn.finish()
+    monkeypatch.setattr("msg_node.storage.engine.end_work", lambda *_: False)
+    for _ in range(2):
+        with pytest.raises(EngineError, match="engine-busy"):
+            node.commit(rows(key=b"2"))
+    monkeypatch.undo()
+    node.commit(rows(key=b"3"))
+    assert node.load()[Table.SESSIONS] == {"key": b"3"}
     node.close()
 
 
