@@ -38,8 +38,14 @@ _WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WH
 
 
 _GIVEN: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = %s AND digest = sha256(%b)"
-_FORGET_GIVEN: Final = """DELETE FROM trapezoid_row WHERE node = %s AND kind = %s
-    AND (convert_from(row, 'UTF8')::json ->> 'given_at')::float8 < %s"""
+FORGOTTEN_AT_ONCE: Final = 500
+_FORGET_GIVEN: Final = """WITH old AS MATERIALIZED (
+        SELECT digest FROM trapezoid_row WHERE node = %s AND kind = %s
+            AND (convert_from(row, 'UTF8')::json ->> 'given_at')::float8 < %s
+        LIMIT %s FOR UPDATE SKIP LOCKED
+    ) DELETE FROM trapezoid_row AS given USING old
+    WHERE given.node = %s AND given.kind = %s AND given.digest = old.digest RETURNING 1"""
+"""Nodes that do this at the same time do not wait for each other."""
 _ON_THEIR_WAY: Final = (DOMAIN, Table.GIVEN_SESSIONS.value)
 
 
@@ -113,10 +119,18 @@ class StoredSessions:
             row = connection.execute(_GIVEN, (*_ON_THEIR_WAY, digest.encode()), binary=True).fetchone()
         return None if row is None else bytes(row[0])
 
-    def forget_given(self, before: float) -> None:
-        """Forget sessions that were given before that time, and never taken in. Raises EngineError."""
+    def forget_given(self, before: float) -> bool:
+        """Forget sessions that were given before that time, and never taken in, `FORGOTTEN_AT_ONCE` of them at most.
+
+        Returns:
+            True if others may be left.
+
+        Raises:
+            EngineError: None was forgotten, as far as is known.
+        """
+        values = (*_ON_THEIR_WAY, before, FORGOTTEN_AT_ONCE, *_ON_THEIR_WAY)
         with self._engine.transaction() as connection:
-            connection.execute(_FORGET_GIVEN, (*_ON_THEIR_WAY, before))
+            return len(connection.execute(_FORGET_GIVEN, values).fetchall()) == FORGOTTEN_AT_ONCE
 
     def close(self) -> None:
         """Close the connection."""

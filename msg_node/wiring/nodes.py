@@ -6,6 +6,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -52,7 +53,10 @@ from protofly.limits import TWIN_THINGS_PER_AGENT
 logger = logging.getLogger("msg_node")
 
 FOUND_AT_ONCE: Final = 500
-
+FORGET_SECONDS: Final = 30.0
+"""Between two looks for sessions whose grace has ended on their way."""
+FORGET_PAUSE_SECONDS: Final = 0.1
+"""The same while there are more than go at once."""
 
 if TYPE_CHECKING:
     from msg_node.cluster.engine_directory import EngineDirectory
@@ -143,9 +147,13 @@ class SessionsOfTheDead:
         return await trio.to_thread.run_sync(self._stored.given, digest, limiter=self._limiter)
 
     async def forget_given(self) -> None:
-        """Forget sessions whose grace has ended on their way. Raises HostError."""
-        before = time.time() - self._state.transitions.rules.grace_seconds
-        await trio.to_thread.run_sync(self._stored.forget_given, before, limiter=self._limiter)
+        """Forget sessions whose grace has ended on their way, from now on, until cancelled. One portion at a time."""
+        while True:
+            before = time.time() - self._state.transitions.rules.grace_seconds
+            are_left = False
+            with suppress(HostError):  # others say that the engine is away; the next look does what this one did not
+                are_left = await trio.to_thread.run_sync(self._stored.forget_given, before, limiter=self._limiter)
+            await trio.sleep(FORGET_PAUSE_SECONDS if are_left else FORGET_SECONDS)
 
     async def leases(self) -> list[Lease]:
         """All reservations of the domain, also of nodes that live. Raises HostError."""
@@ -274,7 +282,6 @@ class ClusterNode:
 
     async def claim_restored(self) -> None:
         """Claim what this name stored. What its runtimes have taken to another node meanwhile is ended here."""
-        await self.dead.forget_given()
         sessions = [one for one in self.state.sessions if not one.is_guest]
         self.claims.restored(sessions)
         for number in self.state.links:  # other domains subscribe anew when they have a link
@@ -346,6 +353,7 @@ class JoinedNode:
                 nursery.start_soon(node.parts.places.run)
                 nursery.start_soon(self.links.run)
                 nursery.start_soon(node.takeover.run)
+                nursery.start_soon(node.dead.forget_given)
                 await nursery.start(node.parts.routing.run)
                 await nursery.start(self.bus.run)
                 task_status.started()

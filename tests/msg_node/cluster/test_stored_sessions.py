@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
+from types import SimpleNamespace
+from typing import Any, cast
+
 import msgspec
+import pytest
+import trio
+import trio.testing
 
 from msg_node.addresses.core.allocation import Origin, OwnedRow
 from msg_node.addresses.core.subscriptions import SubscriptionRow
 from msg_node.bus.core.moved_session import GivenSession, MovedSession
+from msg_node.cluster import stored_sessions
 from msg_node.cluster.stored_sessions import _ADDRESSES, _BROUGHT_BACK, StoredSessions
 from msg_node.kernel.changes import Table
 from msg_node.kernel.session import SessionRow
@@ -14,6 +22,7 @@ from msg_node.qos.core.leases import Amounts, Lease
 from msg_node.registries.core.policy_names import PolicyNameRow
 from msg_node.registries.core.twin import ThingRow
 from msg_node.storage.engine import Engine
+from msg_node.wiring.nodes import SessionsOfTheDead
 from tests.support.postgres import Postgres, held_rows
 
 HELD, FREE = "thing://a.example/held", "thing://a.example/free"
@@ -174,6 +183,47 @@ def test_a_session_on_its_way_is_read_by_its_digest_and_forgotten_after_a_time(p
         assert found == {**{name: msgspec.json.encode(one) for name, one in given.items()}, "other": None}
         stored.forget_given(15.0)
         assert (stored.given("old"), stored.given("new")) == (None, found["new"])
+    finally:
+        stored.close()
+        rows.close()
+
+
+async def test_sessions_that_nobody_takes_in_go_while_a_node_runs_a_portion_at_a_time(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch, autojump_clock: trio.testing.MockClock
+) -> None:
+    options = postgres.options(postgres.new_database())
+    rows, stored = held_rows(options, "n1"), StoredSessions(Engine(options))
+    moved = msgspec.Raw(msgspec.json.encode(MovedSession(session=a_session(1, "runtime://a.example/ana"))))
+    monkeypatch.setattr(stored_sessions, "FORGOTTEN_AT_ONCE", 2)
+    state = SimpleNamespace(transitions=SimpleNamespace(rules=SimpleNamespace(grace_seconds=30.0)))
+    dead = SessionsOfTheDead(cast("Any", state), cast("Any", None), stored, cast("Any", None))
+    portions: list[bool] = []
+    forget = stored.forget_given
+
+    def noted(before: float) -> bool:
+        portions.append(forget(before))
+        return portions[-1]
+
+    monkeypatch.setattr(stored, "forget_given", noted)
+
+    async def until_looked(times: int) -> None:
+        while len(portions) < times:  # noqa: ASYNC110  by the clock of the test
+            await trio.sleep(0.05)
+
+    def give(given_at: float, *names: str) -> None:
+        rows.commit({Table.GIVEN_SESSIONS: {name: GivenSession(given_at=given_at, moved=moved) for name in names}})
+
+    try:
+        give(1.0, "1", "2", "3")
+        give(time.time(), "new")
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(dead.forget_given)
+            await until_looked(2)
+            assert portions == [True, False]
+            give(1.0, "4")  # long after the start
+            await until_looked(3)
+            nursery.cancel_scope.cancel()
+        assert [name for name in ("1", "2", "3", "4", "new") if stored.given(name)] == ["new"]
     finally:
         stored.close()
         rows.close()
