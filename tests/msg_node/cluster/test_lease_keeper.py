@@ -10,7 +10,7 @@ import trio
 
 from msg_node.cluster import lease_keeper
 from msg_node.cluster.core import lease
-from msg_node.cluster.core.lease import LeaseState
+from msg_node.cluster.core.lease import LeaseState, NameSearch, Verdict
 from msg_node.cluster.lease_keeper import LeaseKeeper, Wanted
 from msg_node.cluster.names import Names, NodeFacts
 from msg_node.storage.engine import Engine
@@ -98,27 +98,53 @@ async def test_process_of_the_same_instance_waits_for_nobody_and_fences_the_one_
     await after.leave()
 
 
-async def test_standby_takes_over_when_nothing_was_renewed_for_a_lease(shared_database: EngineOptions) -> None:
+class Looks:
+    """Counts how often a keeper has looked at the name that it waits for."""
+
+    def __init__(self, one: LeaseKeeper) -> None:
+        self._look = one._look
+        self.count = 0
+        one._look = self.look  # type: ignore[method-assign]
+
+    def look(self, search: NameSearch) -> Verdict:
+        verdict = self._look(search)
+        self.count += 1
+        return verdict
+
+    async def another(self) -> None:
+        """Until one has begun and ended."""
+        wanted = self.count + 2  # the first of them may have begun before
+        await until(lambda: self.count >= wanted)
+
+
+async def test_standby_takes_over_when_nothing_was_renewed_for_a_lease(
+    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that the test moves, and renewals that it makes."""
+    now = [100.0]
+    monkeypatch.setattr(lease_keeper, "lease_clock", lambda: now[0])
+    monkeypatch.setattr(lease_keeper, "BEAT_SECONDS", 2 * PATIENCE_SECONDS)
     first = keeper(shared_database, "standing", "a")
     second = keeper(shared_database, "standing", "b", is_standby=True)
     await first.take()
-    lapsed = trio.Event()
-
-    async def take() -> None:
-        await second.take()
-        assert first.state() is not LeaseState.HELD
-
+    looks = Looks(second)
     with trio.fail_after(PATIENCE_SECONDS):
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(take)
-            await trio.sleep(1.0)  # two leases
-            assert first.state() is LeaseState.HELD
-            first._must_stop.set()  # as if it was paused
-            nursery.start_soon(first.run, lapsed.set, lambda: None)
-            await lapsed.wait()
-            await until(lambda: second._lease is not None)
-            nursery.cancel_scope.cancel()
+            nursery.start_soon(second.take)
+            await looks.another()
+            for _ in range(8):  # more than three leases
+                now[0] += 0.2
+                await trio.to_thread.run_sync(first._renew)
+                await looks.another()
+            assert (first.state(), second._lease) == (LeaseState.HELD, None)
+            now[0] += 0.45
+            await looks.another()
+            assert (first.state(), second._lease) == (LeaseState.LAPSED, None)  # fenced before others may take it
+            now[0] += 0.1
+    assert second.state() is LeaseState.HELD
     assert second.epoch == first.epoch + 1
+    await trio.to_thread.run_sync(first._renew)
+    assert first.state() is LeaseState.LOST
     await first.leave()
     await second.leave()
 
