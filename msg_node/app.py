@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple
 
@@ -129,7 +130,7 @@ async def serve(
         processes: Which of several processes of the node this is, and who asks the others.
 
     Returns:
-        The messages that were lost by the stop.
+        What was lost by the stop.
 
     Raises:
         SettingsError: Something in the settings or the files that they name cannot be used.
@@ -226,6 +227,9 @@ async def _run(
         services.cancel_scope.cancel()
     if node.spans is not None:
         await trio.to_thread.run_sync(node.spans.close)
+    left = node.store.statistics()
+    lost = replace(lost, unstored=left.waiting_rows)
+    lost.report(left.last_error)
     return lost
 
 

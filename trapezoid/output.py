@@ -22,14 +22,17 @@ FOUND_WANTING = 1
 CANNOT = 2
 LOST_MESSAGES = 3
 
+NOT_RECORDED: Final = "no: no node runs, and only it writes audit records (admin_event)"
+"""What commands say of the audit records about a change that they made in files by themselves."""
+
 EXIT_CODES: Final = {
     0: "Done. What was asked for holds.",
     FOUND_WANTING: "Done, with a finding: a problem, a denial, a broken promise, nothing that fits, or a question that "
     "was not answered with yes.",
     CANNOT: "Failed: the command line is wrong, the request was refused, or a file, node or domain could not be used. "
     "The last line on standard error says why, with a code.",
-    LOST_MESSAGES: "Not complete: the node stopped and messages were lost, or records that the pipeline needs are "
-    "missing.",
+    LOST_MESSAGES: "Not complete: the node stopped and messages were lost or changes were not stored, or records that "
+    "the pipeline needs are missing.",
 }
 """What the exit code of every command means; docs/operating.md and the manual pages show it."""
 

@@ -11,6 +11,7 @@ from stubs_cache.store import load_secret
 from stubs_cache.stub_pins import StubPins
 from trapezoid.admin_client import ask_if_running
 from trapezoid.findings import Finding, Level, remark
+from trapezoid.output import NOT_RECORDED
 
 Row = dict[str, object]
 
@@ -46,9 +47,12 @@ def approve_choice(settings: Settings, domain: str) -> Row | None:
     if choice is None or choice.file is None:
         return None
     stub = read_choice(choice)
+    name = f"{stub.name} {stub.version}"
+    row: Row = {"domain": domain, "stub": name, "sha256": stub.module_sha256, "approved": True}
     if not ask_if_running(settings.node.data_dir, "stub pin", {"domain": domain, "module": stub.module_sha256}):
         pins_of(settings).write(domain, stub.module_sha256)
-    return {"domain": domain, "stub": f"{stub.name} {stub.version}", "sha256": stub.module_sha256, "approved": True}
+        row["recorded"] = NOT_RECORDED
+    return row
 
 
 def check_choice(settings: Settings, peer: PeerSettings) -> str | Finding:

@@ -63,7 +63,7 @@ def _count(text: str) -> int:
 def serve(config: Path, *, processes: int | None = None, sandbox: Sandbox | None = None) -> None:
     """Load the settings and run the node. Prints `ready {…}` on standard output once it serves.
 
-    Exits with 3 if messages were lost when it stopped; the log says how many.
+    Exits with 3 if something was lost when it stopped; the log says what.
 
     Args:
         config: The settings file.
@@ -91,7 +91,7 @@ def serve(config: Path, *, processes: int | None = None, sandbox: Sandbox | None
                 raise SystemExit(code)
             return
         lost = _run(settings, config, partial(load_settings, config), sandbox)
-    if lost.messages:
+    if not lost.is_complete:
         raise SystemExit(LOST_MESSAGES)
 
 
@@ -110,7 +110,7 @@ def _serve_process(config: Path, number: int) -> None:
     set_up_log(settings.log, process=number)
     data_dir = settings.node.data_dir if number == 1 else settings.node.data_dir.parent.parent
     others = partial(ask_others, data_dir, number, settings.node.processes)
-    if _run(settings, config, read, None, (number, others)).messages:
+    if not _run(settings, config, read, None, (number, others)).is_complete:
         raise SystemExit(LOST_MESSAGES)
 
 

@@ -49,20 +49,43 @@ REPLIES_SHARE: Final = 0.7
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Messages that a node lost when it stopped.
+    """What a node lost when it stopped.
 
     Attributes:
         unsent: For other domains, by domain.
         unread: For runtimes that were connected.
+        unstored: Rows of the state that the storage did not take. They were confirmed to nobody.
     """
 
     unsent: dict[str, int]
     unread: int
+    unstored: int = 0
 
     @property
     def messages(self) -> int:
-        """All of them."""
+        """All messages that are lost."""
         return sum(self.unsent.values()) + self.unread
+
+    @property
+    def is_complete(self) -> bool:
+        """True if nothing is lost."""
+        return not self.messages and not self.unstored
+
+    def report(self, reason: str) -> None:
+        """Say in the log, in one line, what is lost.
+
+        Args:
+            reason: Why rows were not stored.
+        """
+        by_domain = ", ".join(f"{count} for {domain}" for domain, count in sorted(self.unsent.items()))
+        about = f"{by_domain or 'none for other domains'}, {self.unread} that runtimes did not read"
+        if self.unstored:
+            text = "stopped: %d changes of the state are not stored, %d messages are lost: %s; %s"
+            logger.error(text, self.unstored, self.messages, about, reason)
+        elif self.messages:
+            logger.error("stopped: %d messages are lost: %s", self.messages, about)
+        else:
+            logger.info("stopped: no message is lost")
 
 
 class OtherNodes(Protocol):
@@ -149,18 +172,11 @@ class Drain:
         await self._wait_until(lambda: not any(link.is_live for link in links), trio.current_time() + GOODBYE_SECONDS)
 
     def give_up(self) -> Lost:
-        """Answer and record what is left when the traffic has stopped, and return what is lost. Once."""
+        """Answer and record what is left when the traffic has stopped, and return the messages that are lost. Once."""
         unsent = self._unsent()
         for link in self._federation.links:
             link.give_up(Code.DRAINING, "the node stops")
-        lost = Lost(unsent, self._unread)
-        if lost.messages:
-            by_domain = ", ".join(f"{count} for {domain}" for domain, count in sorted(unsent.items()))
-            about = f"{by_domain or 'none for other domains'}, {lost.unread} that runtimes did not read"
-            logger.error("stopped: %d messages are lost: %s", lost.messages, about)
-        else:
-            logger.info("stopped: no message is lost")
-        return lost
+        return Lost(unsent, self._unread)
 
     def _unsent(self) -> dict[str, int]:
         """Messages for other domains that are neither acknowledged nor answered nor stored, by domain."""

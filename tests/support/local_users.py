@@ -64,7 +64,7 @@ def folder_with_ana(folder: Path) -> Path:
         f'[identity.tokens]\nkeys_dir = "{folder / "keys"}"\n'
         f"[identity.passwords]\nmemory_kib = {COST.memory_kib}\npasses = {COST.passes}\n"
     )
-    assert user(folder, "add", "ana", "--role", "guard", "--stdin", typed=PASSWORD) == 0
+    assert user(folder, "add", "ana", "--roles", "guard,", "--role", "guard", "--stdin", typed=PASSWORD) == 0
     return folder
 
 

@@ -21,6 +21,7 @@ from stubs_cache.store import load_secret
 from stubs_cache.stub_pins import StubPins
 from tests.support.guests import custom_section
 from trapezoid.commands import app
+from trapezoid.output import NOT_RECORDED
 
 THEIRS = "PkSdMrt1vNODIVuhyRkwei4Px83jRdR_xNpMuA7JvVo"
 LOST = "dRYOaV4tt0zZKccUEcB943PZTlPZ826BiP0KeLfemYI"
@@ -280,3 +281,12 @@ def test_a_pin_is_not_forgotten_without_a_yes(tmp_path: Path) -> None:
         done = node.run("forget", "p.example", answer=answer)
         assert (done.exit_code, "nothing was changed" in done.stderr) == (2, True)
     assert pins.read("p.example") == hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def test_a_change_that_no_node_makes_says_that_no_record_has_it(node: Node) -> None:
+    changed = node.facts("retrust", "b.example", "--fingerprint", THEIRS, "--yes")
+    assert changed["recorded"] == NOT_RECORDED
+    assert node.facts("forget", "b.example", "--yes")["recorded"] == NOT_RECORDED
+    held = {"link": HeldUpdate(serial=2, manifest_sha256="a" * 64, excess=["more"])}
+    node.remember(msgspec.structs.replace(KNOWN, held=held))
+    assert node.facts("approve", "b.example", "link")["recorded"] == NOT_RECORDED

@@ -10,11 +10,11 @@ import typer
 
 from pipeline.cli.option_groups import grouped
 from trapezoid.commands.node_changes import change_node
+from trapezoid.commands.roles import Roles, roles_text
 from trapezoid.output import errors_reported
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Name = Annotated[str, typer.Argument(help="Its name: lower-case letters, digits, and . _ - inside.")]
-Roles = Annotated[str, typer.Option("--roles", help="Roles of its sessions, with commas.")]
 Piped = Annotated[bool, typer.Option("--stdin", help="Read the password from standard input, one line.")]
 Kind = Annotated[str, typer.Option("--kind", help="agent, consumer, service or device; a role, too.")]
 Allowed = Annotated[
@@ -31,17 +31,21 @@ client_app = typer.Typer(help="Clients with tokens: agents, consumers, services,
 
 @user_app.command("add")
 def user_add(
-    name: Name, config: Config, roles: Roles = "", stdin: Piped = False, dry_run: DryRun = False, json: Json = False
+    name: Name, config: Config, roles: Roles = None, stdin: Piped = False, dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Add a user; asks for the password."""
-    given = {"name": name, "password": _password(config, is_piped=stdin, as_json=json), "roles": roles}
+    given = {
+        "name": name,
+        "password": _password(config, is_piped=stdin, as_json=json),
+        "roles": roles_text(roles),
+    }
     change_node(config, "user add", given, dry_run=dry_run, as_json=json)
 
 
 @user_app.command("change")
-def user_change(name: Name, config: Config, roles: Roles = "", dry_run: DryRun = False, json: Json = False) -> None:
+def user_change(name: Name, config: Config, roles: Roles = None, dry_run: DryRun = False, json: Json = False) -> None:
     """Give a user other roles, from the next log-in on."""
-    change_node(config, "user change", {"name": name, "roles": roles}, dry_run=dry_run, as_json=json)
+    change_node(config, "user change", {"name": name, "roles": roles_text(roles)}, dry_run=dry_run, as_json=json)
 
 
 @user_app.command("password")
@@ -77,7 +81,7 @@ class NewClient:
 
     kind: Kind
     runtime: Allowed = ""
-    roles: Roles = ""
+    roles: Roles = None
     for_: Life = ""
 
 
@@ -111,15 +115,21 @@ def client_enrol(
 
 
 def _arguments(name: str, client: NewClient) -> dict[str, str]:
-    return {"name": name, "kind": client.kind, "runtime": client.runtime, "roles": client.roles, "for": client.for_}
+    return {
+        "name": name,
+        "kind": client.kind,
+        "runtime": client.runtime,
+        "roles": roles_text(client.roles),
+        "for": client.for_,
+    }
 
 
 @client_app.command("change")
 def client_change(
-    name: Name, config: Config, runtime: Allowed = "", roles: Roles = "", dry_run: DryRun = False, json: Json = False
+    name: Name, config: Config, runtime: Allowed = "", roles: Roles = None, dry_run: DryRun = False, json: Json = False
 ) -> None:
     """Give a client other roles or runtimes, at once."""
-    given = {"name": name, "runtime": runtime, "roles": roles}
+    given = {"name": name, "runtime": runtime, "roles": roles_text(roles)}
     change_node(config, "client change", given, dry_run=dry_run, as_json=json)
 
 

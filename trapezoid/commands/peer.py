@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from pipeline.cli.option_groups import grouped
-from trapezoid.output import errors_reported, print_facts, print_rows
+from trapezoid.output import NOT_RECORDED, errors_reported, print_facts, print_rows
 from trapezoid.peer_entry import EntryOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from catalogue_client.core.state import TrustState
     from catalogue_client.trust_store import TrustStore
@@ -77,10 +77,11 @@ def retrust(
             after = {**before, "level": "pinned", "root": 0, "serial": 0, "fingerprint": fingerprint, "held": ""}
             _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
             arguments: dict[str, object] = {"domain": domain, "fingerprint": fingerprint}
-            for folder in _unasked(stores, "peer retrust", arguments):
+            beside = list(_unasked(stores, "peer retrust", arguments))
+            for folder in beside:
                 trio.run(stores[folder].retrust, domain, fingerprint)
             undo = f"trapezoid peer forget {domain} --config {config}, until a root of that key set was accepted"
-            _print_change(domain, before, _row(store, domain), undo, as_json=json)
+            _print_change(before, _row(store, domain), undo, beside, as_json=json)
 
 
 @app.command()
@@ -104,17 +105,19 @@ def forget(domain: Domain, config: Config, yes: Yes = False, json: Json = False)
         before = _row(store, domain)
         after = _replaced_row(store, domain)
         _confirm({"before": before, "after": after}, is_sure=yes, as_json=json)
-        for folder in _unasked(concerned, "peer forget", {"domain": domain}):
+        beside = list(_unasked(concerned, "peer forget", {"domain": domain}))
+        for folder in beside:
             pins[folder].forget(domain)
             if stores[folder] in knowing:
                 trio.run(stores[folder].forget, domain)
         if not knowing:
-            print_facts({"domain": domain, "undo": "none: the stub that you choose is pinned anew"}, as_json=json)
+            undo = "none: the stub that you choose is pinned anew"
+            print_facts({"domain": domain, "undo": undo, **_recorded(beside)}, as_json=json)
             return
         now = _row(store, domain)
         is_first = now["level"] == _facts(domain, None)["level"]
         undo = "its next documents are a first contact" if is_first else "what was known before counts again"
-        _print_change(domain, before, now, f"none: {undo}", as_json=json)
+        _print_change(before, now, f"none: {undo}", beside, as_json=json)
 
 
 @app.command()
@@ -177,8 +180,8 @@ def approve(
         if approved[0] is not None:
             print_facts(approved[0], as_json=json)
             return
-        _approve_at(stores, domain, stub)
-        print_facts({"domain": domain, "stub": stub, "approved": True}, as_json=json)
+        beside = _approve_at(stores, domain, stub)
+        print_facts({"domain": domain, "stub": stub, "approved": True, **_recorded(beside)}, as_json=json)
 
 
 @app.command()
@@ -278,13 +281,19 @@ def _confirm(change: dict[str, dict[str, object]], *, is_sure: bool, as_json: bo
 
 
 def _print_change(
-    domain: str, before: dict[str, object], after: dict[str, object], undo: str, *, as_json: bool
+    before: dict[str, object], after: dict[str, object], undo: str, beside: Collection[Path], *, as_json: bool
 ) -> None:
+    said = {"undo": undo, **_recorded(beside)}
     if as_json:
-        print_facts({"domain": domain, "before": before, "after": after, "undo": undo}, as_json=True)
+        print_facts({"domain": before["domain"], "before": before, "after": after, **said}, as_json=True)
     else:
         print_rows([{"": "before", **before}, {"": "now", **after}], as_json=False)
-        print_facts({"undo": undo}, as_json=False)
+        print_facts(said, as_json=False)
+
+
+def _recorded(beside: Collection[Path]) -> dict[str, object]:
+    """What is said of the audit records about a change that was made in folders on which nothing runs."""
+    return {"recorded": NOT_RECORDED} if beside else {}
 
 
 def _unasked(folders: Iterable[Path], operation: str, arguments: dict[str, object]) -> Iterator[Path]:
@@ -294,22 +303,28 @@ def _unasked(folders: Iterable[Path], operation: str, arguments: dict[str, objec
     return (folder for folder in folders if not ask_if_running(folder, operation, arguments))
 
 
-def _approve_at(stores: Mapping[Path, TrustStore], domain: str, stub: str) -> None:
-    """Approve at all processes where something is held. Raises HostError if it is nowhere."""
+def _approve_at(stores: Mapping[Path, TrustStore], domain: str, stub: str) -> list[Path]:
+    """Approve at all processes where something is held; returns the folders on which none runs.
+
+    Raises:
+        HostError: It is held nowhere.
+    """
     import trio
 
     from protofly.errors import HostError
     from trapezoid.admin_client import ask_if_running
 
-    errors = list[HostError]()
+    errors, beside = list[HostError](), list[Path]()
     for folder, store in stores.items():
         try:
             if not ask_if_running(folder, "stub approve", {"domain": domain, "stub": stub}):
                 trio.run(store.approve, domain, stub)
+                beside.append(folder)
         except HostError as exc:
             errors.append(exc)
     if len(errors) == len(stores):
         raise errors[0]
+    return beside
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from trapezoid.commands.roles import Roles, role_names
 from trapezoid.output import errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ app = typer.Typer(help="Add, change and list local users who log in with a passw
 def add(
     name: Name,
     config: Config,
-    role: Annotated[list[str] | None, typer.Option(help="A role that the log-in gives; may be repeated.")] = None,
+    roles: Roles = None,
     stdin: Piped = False,
     json: Json = False,
 ) -> None:
@@ -42,17 +43,18 @@ def add(
 
         if not is_user_name(name):
             raise SettingsError(f"{name!r} is no name: lower-case letters and digits, and `.`, `_`, `-` inside")
+        named = role_names(roles)
         with _users(config) as (users, settings):
             before = users.find(name)
             if before is not None and before.hash:
                 raise SettingsError(f"there is a user {name} already; see `trapezoid user password`")
             ended_at = 0.0 if before is None else before.ended_at
             chosen = read_new_password(is_piped=stdin)
-            given = {"name": name, "password": chosen, "roles": ",".join(role or ())}
+            given = {"name": name, "password": chosen, "roles": ",".join(named)}
             if not _asked(config, "user add", given):
                 text = _hashed(settings, chosen)
-                users.replace(before, LocalUser(name=name, hash=text, roles=tuple(role or ()), ended_at=ended_at))
-        print_facts({"user": name, "roles": role or []}, as_json=json)
+                users.replace(before, LocalUser(name=name, hash=text, roles=named, ended_at=ended_at))
+        print_facts({"user": name, "roles": list(named)}, as_json=json)
 
 
 @app.command()
