@@ -9,6 +9,7 @@ import ipaddress
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import trio
@@ -281,7 +282,8 @@ class IdentityServices:
 
     def _identify(self, message: Message, domain: str, now: float) -> Identified:
         """Source: message specification, section 13.3."""
-        verdict = self._verdicts.judge(message.body, domain, now=now)
+        sender = partial(self._state.holders.speaker_of, message.from_key) if domain in self._state.domains else None
+        verdict = self._verdicts.judge(message.body, domain, now=now, sender=sender)
         if verdict.is_verified:
             if verdict.stub and domain not in self._state.domains:
                 self._check_stub(verdict, domain)

@@ -2,7 +2,8 @@
 
 A verdict counts until the assertion expires, and five minutes at most; new keys of any provider make all of them void.
 How many assertions of one domain are checked per second is bounded, since a check costs up to a third of a millisecond
-and senders of rubbish cost nothing. Pure: keys and time are given.
+and senders of rubbish cost nothing. Of our own domain each session has a part of that, and its first check in a second
+counts apart, so that a session with rubbish uses up none but its own. Pure: keys and time are given.
 
 Source: message specification, section 13.3; feature rows CN-20, MM-19 and SC-05.
 """
@@ -10,7 +11,7 @@ Source: message specification, section 13.3; feature rows CN-20, MM-19 and SC-05
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -23,7 +24,12 @@ from msg_node.identity.core.assertions import (
 )
 from msg_node.kernel.issuer_keys import VerificationKey
 from protofly.errors import PeerError
-from protofly.limits import ASSERTION_CHECKS_PER_SECOND, ASSERTION_VERDICTS, VERDICT_SECONDS
+from protofly.limits import (
+    ASSERTION_CHECKS_PER_SECOND,
+    ASSERTION_CHECKS_PER_SESSION,
+    ASSERTION_VERDICTS,
+    VERDICT_SECONDS,
+)
 
 _MISSING: Final = "the message carries no assertion"
 
@@ -66,7 +72,8 @@ class Verdicts:
         self._keys: dict[str, Sequence[VerificationKey]] = {}
         self._known: OrderedDict[bytes, tuple[AssertionVerdict, float]] = OrderedDict()
         self.count_groups_left_out: Callable[[int], None] = lambda _: None
-        self._checks: dict[str, tuple[int, int]] = {}
+        self._second = 0
+        self._checks: Counter[str] = Counter()  # within that second
 
     def follow(self, providers: Iterable[ProviderRules], keys: Mapping[str, Sequence[VerificationKey]]) -> None:
         """From now on these providers count, with these keys, and no others."""
@@ -96,8 +103,13 @@ class Verdicts:
                 self._wants_keys(exc.lacking_issuer)
             raise
 
-    def judge(self, body: bytes, domain: str, *, now: float) -> AssertionVerdict:
-        """Judge what the body of a message says about its sender, who is of `domain`. Never raises."""
+    def judge(
+        self, body: bytes, domain: str, *, now: float, sender: Callable[[], int | None] | None = None
+    ) -> AssertionVerdict:
+        """Judge what the body of a message says about its sender, who is of `domain`. Never raises.
+
+        `sender` gives the session that sends it, where we know that.
+        """
         try:
             assertion = assertion_in(body)
         except PeerError as exc:
@@ -108,7 +120,7 @@ class Verdicts:
         known = self._known.get(name)
         if known is not None and now < known[1]:
             return known[0]
-        if not self._may_check(domain, now):
+        if not self._may_check(domain, None if sender is None else sender(), now):
             return AssertionVerdict(False, detail="too many different assertions of this domain at once")
         return self._judge(name, assertion, domain, now)
 
@@ -131,12 +143,17 @@ class Verdicts:
             self._known.popitem(last=False)
         return verdict
 
-    def _may_check(self, domain: str, now: float) -> bool:
-        """Count one check of a domain within this second."""
-        second, count = self._checks.get(domain, (0, 0))
-        if second != int(now):
-            if len(self._checks) > ASSERTION_VERDICTS:
-                self._checks.clear()
-            second, count = int(now), 0
-        self._checks[domain] = second, count + 1
-        return count < ASSERTION_CHECKS_PER_SECOND
+    def _may_check(self, domain: str, session: int | None, now: float) -> bool:
+        """Count one check within this second, if there may be one more."""
+        if self._second != int(now) or len(self._checks) > ASSERTION_VERDICTS:
+            self._second = int(now)
+            self._checks.clear()
+        pool, own = domain, "" if session is None else f"{domain} {session}"
+        if own:
+            if self._checks[own] >= ASSERTION_CHECKS_PER_SESSION:
+                return False
+            pool = domain if self._checks[own] else f"{domain} first"
+        if self._checks[pool] >= ASSERTION_CHECKS_PER_SECOND:
+            return False
+        self._checks.update([pool, own] if own else [pool])
+        return True

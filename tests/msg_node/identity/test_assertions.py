@@ -9,6 +9,8 @@ import hmac
 import json
 import time
 from collections.abc import Mapping
+from functools import partial
+from itertools import product
 from typing import Any
 
 import pytest
@@ -349,6 +351,24 @@ def test_rubbish_of_one_domain_costs_so_much_and_no_more() -> None:
     assert "too many" in known.judge(body(token()), OTHER, now=NOW + 0.5).detail
     assert known.judge(body(token()), DOMAIN, now=NOW + 0.5).is_verified  # others are not held up
     assert "speak for" in known.judge(body(token()), OTHER, now=NOW + 1).detail
+
+
+def test_rubbish_of_sessions_of_ours_uses_up_no_check_of_another_session() -> None:
+    known = verdicts()
+    for session, number in product(range(20), range(30)):
+        rubbish = body(f"{part({'alg': 'ES256', 'n': [session, number]})}.e30.AA")
+        known.judge(rubbish, DOMAIN, now=NOW, sender=partial(int, session))
+    assert "too many" in known.judge(body(token()), DOMAIN, now=NOW, sender=lambda: 7).detail
+    assert known.judge(body(token()), DOMAIN, now=NOW, sender=lambda: 30).is_verified
+
+
+def test_checks_of_all_sessions_of_ours_are_bounded_in_a_second() -> None:
+    known, refused = verdicts(), 0
+    for number in range(3 * ASSERTION_CHECKS_PER_SECOND):
+        rubbish = body(f"{part({'alg': 'ES256', 'n': number})}.e30.AA")
+        verdict = known.judge(rubbish, DOMAIN, now=NOW, sender=partial(int, number % ASSERTION_CHECKS_PER_SECOND))
+        refused += "too many" in verdict.detail
+    assert refused == ASSERTION_CHECKS_PER_SECOND
 
 
 @pytest.mark.parametrize(
