@@ -111,8 +111,8 @@ class EngineDirectory:
             wanted.is_done = True
 
     async def find(self, keys: Collection[str]) -> dict[str, Claim]:
-        """See `Directory`."""
-        return await trio.to_thread.run_sync(self._find, keys, limiter=self._limiter)
+        """See `Directory`. Who has waited for long enough leaves it: nothing is changed by it."""
+        return await trio.to_thread.run_sync(self._find, keys, limiter=self._limiter, abandon_on_cancel=True)
 
     async def release(self, keys: Collection[str]) -> None:
         """See `Directory`."""

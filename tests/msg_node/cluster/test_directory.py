@@ -323,3 +323,18 @@ async def test_claims_that_a_silent_engine_leaves_unanswered_fail_and_hold_once_
         assert await other.claim(["a", "b", "before"]) == owners
         for directory in (one, other):
             await directory.close()
+
+
+async def test_who_looks_an_address_up_at_a_silent_engine_waits_no_longer_than_it_wants_to() -> None:
+    with running_postgres() as server:
+        one = engine_directory(server.options(server.new_database()), "n1")
+        owners = await one.claim(["a"])
+        server.pause()
+        try:
+            with trio.move_on_after(0.05) as patience:
+                await one.find(["a"])
+            assert patience.cancelled_caught
+        finally:
+            server.go_on()
+        assert await one.find(["a"]) == owners
+        await one.close()
