@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from pipeline.core.findings import Finding
+from pipeline.jobs.result import ExitCode
 from pipeline.partners.extract_file import Verdict
 from pipeline.schemas import TABLES
 from pipeline.segments.quality import reasons
@@ -41,3 +42,10 @@ def _words(names: tuple[str, ...]) -> str:
 def test_every_quality_rule_is_explained() -> None:
     shown = set(re.findall(r"^\| `([a-z-]+)(?::<member>)?` \| ", PAGE, re.MULTILINE))
     assert {name.partition(":")[0] for kind in Kind for name in reasons(kind)} <= shown
+
+
+def test_records_that_changed_since_they_were_signed_off_end_with_a_finding_wherever_that_is_documented() -> None:
+    text = (PAGE_FOLDER / "settlement.md").read_text(encoding="utf-8")
+    codes = re.findall(r"^\| (\d) \| .*records .*have changed since.*$", text, re.MULTILINE)
+    assert len(codes) >= 2
+    assert {int(code) for code in codes} == {ExitCode.FINDINGS}
