@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,13 @@ def config(postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.fixture
-def names(postgres: Postgres, config: Path) -> Names:
+def names(postgres: Postgres, config: Path) -> Iterator[Names]:
     database = config.read_text().split("/")[-1].split('"')[0]
     names = Names(Engine(postgres.options(database)))
     names.take("mn-2", None, "elsewhere", facts_of(config))
     names.close()
-    return names
+    yield names
+    names.close()
 
 
 def facts_of(config: Path) -> NodeFacts:
