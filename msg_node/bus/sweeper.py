@@ -52,7 +52,7 @@ class Sweeper:
         self._refusals = refusals
         self._connections = refusals.send_queues.connections
         self.ping_seconds = ping_seconds
-        self._clock_steps = ClockSteps()
+        self._clock_steps = ClockSteps(time.time(), time.monotonic())
 
     async def run(self) -> None:
         """End what has expired, ping silent runtimes, close those that do not read; until cancelled."""

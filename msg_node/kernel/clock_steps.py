@@ -9,10 +9,15 @@ SET_SECONDS: Final = 1.0
 
 
 class ClockSteps:
-    """Compares the time of day with a clock that nobody sets."""
+    """Compares the time of day with a clock that nobody sets, from its making on.
 
-    def __init__(self) -> None:
-        self._ahead: float | None = None
+    Args:
+        now: Seconds since the Unix epoch.
+        steady: Seconds of the other clock, at the same moment.
+    """
+
+    def __init__(self, now: float, steady: float) -> None:
+        self._ahead = now - steady
 
     def seen(self, now: float, steady: float) -> float:
         """Return by how many seconds the time of day was set since the last look: negative if back, 0.0 if it was not.
@@ -22,5 +27,5 @@ class ClockSteps:
             steady: Seconds of the other clock, at the same moment.
         """
         before, self._ahead = self._ahead, now - steady
-        step = 0.0 if before is None else self._ahead - before
+        step = self._ahead - before
         return step if abs(step) >= SET_SECONDS else 0.0
