@@ -30,14 +30,15 @@ _decode: Final = msgspec.msgpack.Decoder(FinishedRequest).decode
 
 @dataclass(slots=True)
 class _Share:
-    """What is remembered of one sender; keys with their bytes, the oldest first."""
+    """What is remembered of one sender, a domain or a runtime of ours; the oldest first."""
 
-    sizes: dict[tuple[str, str], int] = field(default_factory=dict)
+    name: str
+    keys: OrderedDict[tuple[str, str], None] = field(default_factory=OrderedDict)
     total_bytes: int = 0
 
     @property
     def is_used_up(self) -> bool:
-        return _SHARES * len(self.sizes) > FINISHED_REMEMBERED or _SHARES * self.total_bytes > FINISHED_BYTES
+        return _SHARES * len(self.keys) > FINISHED_REMEMBERED or _SHARES * self.total_bytes > FINISHED_BYTES
 
 
 class FinishedRequests:
@@ -49,22 +50,21 @@ class FinishedRequests:
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._finished: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+        self._finished: OrderedDict[tuple[str, str], tuple[bytes, _Share]] = OrderedDict()
         self._bytes = 0
         self._shares: dict[str, _Share] = {}
-        self._share_of: dict[tuple[str, str], str] = {}
         self.stored: set[int] = set()
         self._stored_as: dict[tuple[str, str], int] = {}
         self._ended_at: OrderedDict[TransactionKey, float] = OrderedDict()
 
     def __iter__(self) -> Iterator[FinishedRequest]:
         """All that are remembered, the oldest first; nothing changes meanwhile."""
-        return map(_decode, self._finished.values())
+        return (_decode(encoded) for encoded, _ in self._finished.values())
 
     def find(self, domain: str, request_id: str) -> FinishedRequest | None:
         """The finished request of a domain with that id, if it is still remembered."""
         found = self._finished.get((domain, request_id))
-        return None if found is None else _decode(found)
+        return None if found is None else _decode(found[0])
 
     def is_late(self, reply: Message, now: float) -> bool:
         """True for a second reply, within `REPEATED_SECONDS`, to a request that the first one ended."""
@@ -75,18 +75,21 @@ class FinishedRequests:
         """Remember a finished request; the oldest are forgotten when there are too many, or they are too large."""
         encoded, sender = _encode(finished), finished.sender
         key, name = (sender.domain, finished.request_id), sender.domain or sender.runtime_key
-        self.forget(*key)
-        self._finished[key] = encoded
-        self._bytes += len(encoded)
-        share = self._shares.setdefault(name, _Share())
-        share.sizes[key] = len(encoded)
-        share.total_bytes += len(encoded)
-        self._share_of[key] = name
+        if key in self._finished:
+            self._forget(key)
+        share = self._shares.get(name)
+        if share is None:
+            share = self._shares[name] = _Share(name)
+        size = len(encoded)
+        self._finished[key] = encoded, share
+        self._bytes += size
+        share.total_bytes += size
+        share.keys[key] = None
         if finished.is_stored:
             self.stored.add(finished.number)
             self._stored_as[key] = finished.number
         while len(self._finished) > FINISHED_REMEMBERED or self._bytes > FINISHED_BYTES:
-            self._forget(next(iter(share.sizes if share.is_used_up else self._finished)))
+            self._forget(next(iter(share.keys if share.is_used_up else self._finished)))
 
     def ended(self, transaction: TransactionKey, now: float) -> None:
         """Remember when a transaction ended, for `is_late`."""
@@ -104,18 +107,18 @@ class FinishedRequests:
     def forget_old(self, now: float) -> int:
         """Forget those of the `PARKED_EXPIRED_AT_ONCE` oldest that would have expired by now. Returns how many."""
         oldest = islice(self._finished.items(), PARKED_EXPIRED_AT_ONCE)
-        old = [key for key, one in oldest if _decode(one).expires_at <= now]
+        old = [key for key, (encoded, _) in oldest if _decode(encoded).expires_at <= now]
         for key in old:
             self._forget(key)
         return len(old)
 
     def _forget(self, key: tuple[str, str]) -> None:
-        self._bytes -= len(self._finished.pop(key))
-        name = self._share_of.pop(key)
-        share = self._shares[name]
-        share.total_bytes -= share.sizes.pop(key)
-        if not share.sizes:
-            del self._shares[name]
+        encoded, share = self._finished.pop(key)
+        self._bytes -= len(encoded)
+        share.total_bytes -= len(encoded)
+        del share.keys[key]
+        if not share.keys:
+            del self._shares[share.name]
         number = self._stored_as.pop(key, None)
         if number is not None:
             self.stored.discard(number)

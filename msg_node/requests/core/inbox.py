@@ -127,6 +127,7 @@ class Inboxes:
         self._of_runtime: dict[str, set[str]] = {}
         self._waiting: dict[str, dict[int, InboxEntry]] = {}  # by runtime, the oldest first
         self._bytes: Counter[str] = Counter()  # by runtime
+        self._total_bytes = 0
         self.dropped = 0
 
     def __len__(self) -> int:
@@ -244,12 +245,13 @@ class Inboxes:
         self._of_runtime.setdefault(runtime_key, set()).add(entry.owner)
         self._waiting.setdefault(runtime_key, {})[entry.number] = entry
         self._bytes[runtime_key] += len(entry.body)
+        self._total_bytes += len(entry.body)
 
     def _make_room(self, runtime_key: str, size_bytes: int) -> None:
         while runtime_key in self._waiting and self._bytes[runtime_key] + size_bytes > INBOX_BYTES_PER_RUNTIME:
             self._drop(next(iter(self._waiting[runtime_key].values())))
         while self._entries and (
-            len(self._entries) >= self._max_entries or self._bytes.total() + size_bytes > INBOX_BYTES
+            len(self._entries) >= self._max_entries or self._total_bytes + size_bytes > INBOX_BYTES
         ):
             fullest = max(self._waiting, key=self._bytes.__getitem__)
             self._drop(next(iter(self._waiting[fullest].values())))
@@ -269,6 +271,7 @@ class Inboxes:
         theirs: dict[int, InboxEntry] = self._of_owner.get(entry.owner, OrderedDict())
         runtime_key = entry.sender.runtime_key
         self._bytes[runtime_key] -= len(entry.body)
+        self._total_bytes -= len(entry.body)
         del self._waiting[runtime_key][entry.number]
         if not self._waiting[runtime_key]:
             del self._waiting[runtime_key], self._bytes[runtime_key]

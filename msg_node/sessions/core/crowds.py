@@ -7,6 +7,8 @@ and goes on having fewer. Then strangers keep nobody out, and two networks never
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from msg_node.kernel.session import Session
 
 
@@ -14,16 +16,16 @@ class Crowds:
     """All sessions without a credential."""
 
     def __init__(self) -> None:
-        self._networks: dict[str, dict[int, Session]] = {}  # in each the oldest first
+        self._networks: dict[str, OrderedDict[int, Session]] = {}  # in each the oldest first
 
     def add(self, session: Session) -> None:
         """Count a session where it comes from; one with a credential counts nowhere."""
         if not session.proof.credential:
-            self._networks.setdefault(session.network, {})[session.sid] = session
+            self._networks.setdefault(session.network, OrderedDict())[session.sid] = session
 
     def discard(self, session: Session) -> None:
         """Count a session no more; before its proof or its network changes."""
-        some = self._networks.get(session.network, {})
+        some = self._networks.get(session.network, OrderedDict())
         some.pop(session.sid, None)
         if not some:
             self._networks.pop(session.network, None)
@@ -41,6 +43,6 @@ class Crowds:
         Args:
             network: Where somebody comes from who has proved nothing; None: they have a credential.
         """
-        largest = max(self._networks.values(), key=len, default={})
+        largest = max(self._networks.values(), key=len, default=OrderedDict())
         fewer = 0 if network is None else len(self._networks.get(network, ()))
         return next(iter(largest.values())) if len(largest) > fewer + 1 else None

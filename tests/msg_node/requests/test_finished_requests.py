@@ -95,7 +95,7 @@ def test_what_is_remembered_again_counts_once(monkeypatch: pytest.MonkeyPatch) -
     assert ids(finished) == ["d-1", "d-2"]
     finished.forget("", "d-1")
     finished.forget("", "d-2")
-    assert (finished._bytes, finished._shares, finished._share_of) == (0, {}, {})
+    assert (finished._bytes, finished._shares) == (0, {})
 
 
 def test_a_request_is_forgotten_by_domain_and_id_and_others_stay() -> None:
