@@ -40,6 +40,9 @@ FORGED = [
     f"hyperty://{BARRED}/h-1",
     f"hyperty://{UNNAMED}/h-1",
 ]
+NAMES_AT_ONCE = 3
+"""So many fit, with the honest messages around them, into what a node takes in before it looks at the clock; behind
+that, the connection of a forger may end with the rest unread."""
 SETTINGS = """
 [[peer]]
 domain = "barred.example"
@@ -79,22 +82,23 @@ def forgery(name: str, anna: str, number: int) -> list[bytes]:
     ]
 
 
+@pytest.mark.parametrize("first", range(0, len(FORGED), NAMES_AT_ONCE))
 @both_ways
 async def test_no_forgery_of_a_self_asserted_alias_arrives_and_neighbours_are_unharmed(
-    tmp_path: Path, line_to: Via
+    tmp_path: Path, line_to: Via, first: int
 ) -> None:
+    names = FORGED[first : first + NAMES_AT_ONCE]
     async with running_frontier(tmp_path, "liar") as frontier:
         await use_settings(frontier, SETTINGS)
         foreign = await frontier.add("liar", GOOD, BARRED, UNNAMED)
         heard, anna = len(frontier.anna.heard), frontier.anna.hyperty
         mine = f"hyperty://{foreign.domain}/h-1"
-        forged = [raw for number, name in enumerate(FORGED, 100) for raw in forgery(name, anna, number)]
+        forged = [raw for number, name in enumerate(names, 100) for raw in forgery(name, anna, number)]
         sent = [message(mine, anna, value=1), *forged, message(mine, anna, value=2)]
         async with line_to(frontier, foreign) as line:
             assert (await frontier.link(foreign)).domains == [foreign.domain]
             await line.send(*encode_messages(list(enumerate(sent, 2 if line_to is hosted else 1))))
-            link = await wait_until(lambda: frontier.link(foreign), lambda one: one.spoofed >= len(forged))
-            await wait_until(lambda: frontier.link(foreign), lambda one: one.state != "live")
+            link = await wait_until(lambda: frontier.link(foreign), lambda one: one.state != "live")
         assert link.spoofed == len(forged)
         assert [(one.from_, one.body["value"]) for one in frontier.anna.heard[heard:]] == [(mine, 1), (mine, 2)]
         await frontier.assert_unharmed()
