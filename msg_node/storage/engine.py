@@ -45,6 +45,8 @@ _SESSION: Final = {
     "tcp_keepalives_count": "3",
 }
 """Milliseconds, and seconds for the lines. A node that is paused in a transaction would hold its own name for ever."""
+_IN_FORCE: Final = "SELECT name, setting FROM pg_settings WHERE name = ANY(%s)"
+POOLED_ACTION: Final = "let storage.engine lead to the server itself: connections through a pooler lose their settings"
 _REASONS: Final = (
     ("authentication failed", "engine-credentials", "check user, password and pg_hba.conf"),
     ("no password supplied", "engine-credentials", "set storage.password_file, or PGPASSWORD in the environment"),
@@ -52,6 +54,7 @@ _REASONS: Final = (
     ("certificate", "engine-tls", "check storage.ca_file, and the names in the engine's certificate"),
     ("SSL", "engine-tls", "check storage.tls, and ssl in postgresql.conf"),
     ("read-only", "engine-read-only", "promote a replica, or start the server that takes writes"),
+    ("startup parameter", "engine-pooled", POOLED_ACTION),
     ("the database system is", "engine-starting", "wait: nodes connect again by themselves"),
     ("does not exist", "engine-missing", "create it: CREATE ROLE … LOGIN; CREATE DATABASE … OWNER …"),
     ("too many clients", "engine-full", "raise max_connections: each process of a node uses six"),
@@ -242,10 +245,15 @@ def _cause(exc: psycopg.Error) -> psycopg.Error:
 
 
 def _check_server(connection: psycopg.Connection[TupleRow], options: EngineOptions) -> None:
-    """Refuse an engine that loses what it acknowledged, or cannot hold our text."""
+    """Refuse an engine that loses what it acknowledged, or cannot hold our text, and what stands between it and us."""
     if connection.info.server_version < LEAST_VERSION:
         text = f"version {connection.info.parameter_status('server_version')} is too old"
         raise EngineError("engine-old", options.place, text, "use PostgreSQL 13 or newer")
+    asked = {name: value for name, value in _SESSION.items() if name.endswith("_timeout")}
+    in_force: dict[str, str] = dict(connection.execute(_IN_FORCE, (list(asked),)).fetchall())
+    if changed := sorted(name for name, value in asked.items() if in_force.get(name) != value):
+        text = f"{', '.join(changed)} of this connection are not as the node has set them"
+        raise EngineError("engine-pooled", options.place, text, POOLED_ACTION)
     found = connection.execute(
         "SELECT current_setting('server_encoding'), current_setting('fsync'), current_setting('full_page_writes'),"
         " current_setting('synchronous_commit')"

@@ -6,6 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -122,6 +123,30 @@ def test_engine_that_starts_or_stops_is_to_be_waited_for(
     monkeypatch.setattr("msg_node.storage.engine.EngineLine.connect", refused)
     error = refusal(shared_database)
     assert (error.word, error.is_lost, error.action.partition(":")[0]) == ("engine-starting", True, "wait")
+
+
+def test_pooler_that_refuses_settings_of_a_connection_is_named_as_one(
+    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(**_options: object) -> None:  # in the words of pgbouncer 1.18
+        raise psycopg.OperationalError("connection failed: FATAL:  unsupported startup parameter: options")
+
+    monkeypatch.setattr("msg_node.storage.engine.EngineLine.connect", refused)
+    error = refusal(shared_database)
+    assert (error.word, "pooler" in error.action) == ("engine-pooled", True)
+
+
+def test_pooler_that_ignores_settings_of_a_connection_is_refused(
+    shared_database: EngineOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connect = engine_line.EngineLine.connect
+
+    def ignoring(**options: Any) -> engine_line.EngineLine:
+        return connect(**options | {"options": ""})
+
+    monkeypatch.setattr("msg_node.storage.engine.EngineLine.connect", ignoring)
+    error = refusal(shared_database)
+    assert (error.word, "lock_timeout" in error.what) == ("engine-pooled", True)
 
 
 def test_connection_that_ends_in_a_transaction_is_lost_and_the_first_cause_is_named(postgres: Postgres) -> None:
