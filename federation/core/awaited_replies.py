@@ -121,11 +121,7 @@ class AwaitedReplies:
 
     def hand_over(self, now: float) -> tuple[list[MovedRequest], list[MovedAddressed]]:
         """Forget what is waited for: another node goes on with it."""
-        requests, pairs = self._transactions.hand_over(now)
-        moved = [
-            MovedRequest(one.id, one.from_, one.to, left, ttl) for one, left, ttl in requests if one.id is not None
-        ]
-        return moved, [MovedAddressed(*pair) for pair in pairs]
+        return self._transactions.hand_over(now)
 
     def restore(self, requests: Iterable[MovedRequest], addressed: Iterable[MovedAddressed], now: float) -> None:
         """Go on for another node."""

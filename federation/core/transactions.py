@@ -21,6 +21,7 @@ import heapq
 from collections import OrderedDict
 from enum import Enum
 
+from federation.core.moved_link import MovedAddressed, MovedRequest
 from protofly.answer_codes import code_of
 from protofly.limits import ANSWERED_AT_ONCE
 from protofly.message import Message
@@ -161,16 +162,14 @@ class Transactions:
             self._end(key, now)
         return requests
 
-    def hand_over(self, now: float) -> tuple[list[tuple[Message, float, float]], list[tuple[str, str, float]]]:
-        """Forget everything, for another node: open requests, and pairs of who addressed observers and those.
-
-        Each request with the seconds that it may still take, and with those that a provisional reply gives it anew;
-        each pair with the seconds for which it counts. Those that made room for others stay.
-        """
-        requests = [(request, deadline - now, ttl) for deadline, ttl, request in self._open.values()]
-        pairs = [(*pair, until - now) for pair, until in self._addressed.items()]
+    def hand_over(self, now: float) -> tuple[list[MovedRequest], list[MovedAddressed]]:
+        """Forget open requests and who addressed observers, for another node. What made room for others stays."""
+        requests = [
+            MovedRequest(key[1], request.from_, request.to, deadline - now, ttl)
+            for key, (deadline, ttl, request) in self._open.items()
+        ]
+        pairs = [MovedAddressed(*pair, until - now) for pair, until in self._addressed.items()]
         self._open.clear()
-        self._deadlines.clear()
         self._addressed.clear()
         return requests, pairs
 

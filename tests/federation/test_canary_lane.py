@@ -212,6 +212,22 @@ def test_what_a_lost_carrier_of_a_share_had_waits_with_its_numbers(machine: Link
     assert [pending.number for pending in share.queue][:4] == [*(one.number for one in taken), 0]
 
 
+def test_as_many_messages_of_a_share_may_wait_as_while_a_carrier_is_up_and_while_its_end_is_awaited() -> None:
+    share, carrier = CanaryLane(STREAM, 100, QueueLimits(waiting_messages=1, in_flight_messages=3)), Taker()
+    machine = LinkMachine(LinkNames("b.example", "", frozenset()), "f" * 32, QueueLimits())
+    share.open(machine.queue)
+
+    def taken(queue: OutboundQueue) -> list[bool]:
+        return [queue.submit(message(PAIRS[0], number)) is None for number in range(4)]
+
+    CanaryMachine(machine, share).handle(CarrierUp(carrier, ""), 0.0)
+    assert taken(share.queue) == [True, True, True, False]
+    share.close(30.0)
+    assert taken(share.held) == [False] * 4  # the three have moved there
+    share.held.abandon()
+    assert taken(share.held) == [True, True, True, False]
+
+
 def test_what_waits_too_long_in_a_share_is_answered_as_anything_else(machine: LinkMachine) -> None:
     share = sent(machine, PAIRS)
     share.close(30.0)

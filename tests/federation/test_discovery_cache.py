@@ -97,6 +97,18 @@ def test_a_target_that_is_not_reached_costs_a_pause_when_no_other_is_left() -> N
     assert cache.stale("b.example", now=8.0) == NEAR
 
 
+def test_targets_are_tried_in_the_order_in_which_the_domain_names_them() -> None:
+    cache, last = DiscoveryCache(), Location.of("last.b.example")
+    cache.store("b.example", Resolved((NEAR, FAR, last), 100), now=0.0)
+    tried, pauses = [], []
+    for now in (1.0, 2.0, 3.0):
+        found = cache.find("b.example", now=now)
+        assert isinstance(found, Known)
+        tried.append(found.location)
+        pauses.append(cache.failed(failure(), now=now, draw=0.5))
+    assert (tried, pauses) == ([NEAR, FAR, last], [0.0, 0.0, 5.0])
+
+
 def test_failures_in_a_row_are_counted_until_the_documents_are_accepted_or_the_operator_asks() -> None:
     cache = DiscoveryCache()
     pauses = [cache.failed(failure(Code.DNS_FAILED), now=0.0, draw=0.5) for _ in range(3)]

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.core import moved_link
-from federation.core.moved_link import LinkParts, MovedLink, MovedMessage, parts_of
+from federation.core.moved_link import LinkParts, MovedLink, MovedMessage, moved_message, parts_of
+from federation.core.outbound_queue import OutboundMessage
 from federation.domain_link import DomainLink
 from federation.link_moves import CALL_SECONDS, hand_over_link, keeps_link, put_in, take_over_link, taken_out, undo_link
 from policy.core.gate import Gate
@@ -275,3 +276,15 @@ def test_what_is_larger_than_a_part_makes_one_part_and_none_is_empty(
 def test_a_message_that_moves_stays_as_late_as_it_was(*, is_late: bool) -> None:
     moved = msgspec.structs.replace(_a_message(), is_late=is_late)
     assert moved.outbound(0.0).message.is_late is is_late
+
+
+@pytest.mark.parametrize("verdict", [None, True, False])
+def test_a_message_that_moves_keeps_its_age_its_time_and_all_that_was_decided(verdict: bool | None) -> None:
+    queued = OutboundMessage(chat(1), b"wire", b"id", "digest", 7, 40.0, "rule", "revision", 8, 65.0, 9)
+    queued.suspected, queued.reason, queued.ttl_seconds = 1, "step", 30.0
+    if verdict is not None:
+        queued.message.judged(is_permitted_by_rule=verdict)
+    gone_on = moved_message(queued, 50.0).outbound(1_000.0)  # the clock of the other node
+    assert (gone_on.accepted_seconds, gone_on.deadline_seconds) == (990.0, 1_015.0)
+    assert gone_on.message.verdict is verdict
+    assert msgspec.structs.replace(gone_on, accepted_seconds=40.0, deadline_seconds=65.0) == queued
