@@ -12,6 +12,7 @@ from typing import Final
 
 import trio
 
+from msg_node.bus.runtime_port import LINE_BYTES, STUCK_SECONDS
 from msg_node.connectors.core import engine_io
 from msg_node.connectors.core.engine_io import Trouble
 from msg_node.connectors.engine_session import EngineSession
@@ -92,16 +93,29 @@ class PollingConnection:
         return b"" if self._polled is not None else data  # no client sends while it waits for an answer
 
     async def _answer_all(self) -> bool:
-        """Answer every request that is whole; whether the connection goes on."""
+        """Answer every request that is whole, and let others have their turn between them.
+
+        Returns True if the connection goes on.
+        """
         try:
             while self._polled is None and await self._answer_next():
-                pass
+                await trio.lowlevel.checkpoint()
         except PeerError as exc:
             if self._posting is not None:
                 self._posting.drop()
             self._reply(exc.code.status, Trouble.BAD_REQUEST.body(), _JSON, is_last=True)
         self._line.send_nowait(self._http.data_to_send())
-        return not self._http.is_over
+        return not self._http.is_over and await self._is_read()
+
+    async def _is_read(self) -> bool:
+        """Wait while the client leaves too many answers unread; returns False if it does so for too long."""
+        if self._line.backlog_bytes <= LINE_BYTES:
+            return True
+        with trio.move_on_after(STUCK_SECONDS):
+            await self._line.wait_drained()
+            return True
+        self._line.close()
+        return False
 
     async def _answer_next(self) -> bool:
         """Answer one request, if one is whole or can be refused by its head; whether another may follow."""

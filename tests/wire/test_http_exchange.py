@@ -126,14 +126,19 @@ def test_a_body_of_many_small_pieces_is_bounded() -> None:
 
 
 def test_what_is_no_body_is_bounded_as_well() -> None:
-    """Provisional answers without end: 64 KiB beside the body, and not a byte more."""
-    hint = b"HTTP/1.1 103 Early Hints\r\nX-A: 7890123\r\n\r\n"
-    assert len(hint) == 42
-    ours = exchange(max_bytes=42 - (64 << 10) % 42)
-    for _ in range((64 << 10) // 42 + 1):
-        assert ours.receive(hint) is None
+    """Words behind the sizes of chunks: 64 KiB beside the body, and not a byte more."""
+    head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunk = b"1;" + b"x" * 1018 + b"\r\nx\r\n"
+    assert len(chunk) == 1025
+    ours = exchange(max_bytes=1000)
+    left = (64 << 10) + 1000 - len(head)
+    assert ours.receive(head) is None
+    while left >= len(chunk):
+        assert ours.receive(chunk) is None
+        left -= len(chunk)
+    assert ours.receive(chunk[:left]) is None
     with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_TOO_LARGE):
-        ours.receive(b"H")
+        ours.receive(chunk[left : left + 1])
 
 
 @given(st.lists(st.integers(0, len(WHOLE)), max_size=8))

@@ -16,9 +16,11 @@ from urllib.parse import urlsplit
 import h11
 
 from protofly.errors import Code, PeerError
+from protofly.limits import HTTP_HEAD_BYTES, HTTP_HEADERS
 from wire.core.strict_http import StrictConnection
 
-_HEAD_BYTES_MAX: Final = 64 << 10
+_FRAMING_BYTES: Final = 64 << 10
+_EARLY_ANSWERS: Final = 16
 _DEFAULT_PORTS: Final = {"https": ":443", "http": ":80"}
 _FORGOTTEN: Final = frozenset({"set-cookie", "connection", "keep-alive", "transfer-encoding"})
 
@@ -84,10 +86,11 @@ class HttpExchange:
     ) -> None:
         self._domain = domain
         self._check_head = check_head
-        self._protocol = StrictConnection(h11.CLIENT, max_incomplete_event_size=_HEAD_BYTES_MAX)
+        self._protocol = StrictConnection(h11.CLIENT, max_incomplete_event_size=HTTP_HEAD_BYTES)
         self._body = bytearray()
         self._bytes_left = max_bytes
-        self._line_bytes_left = max_bytes + _HEAD_BYTES_MAX
+        self._line_bytes_left = max_bytes + _FRAMING_BYTES
+        self._early_answers_left = _EARLY_ANSWERS
         self._status = 0
         self._headers: dict[str, str] = {}
         self._request = request.data(self._protocol)
@@ -121,7 +124,13 @@ class HttpExchange:
         return None
 
     def _take(self, event: object) -> None:
-        if isinstance(event, h11.Response):
+        if isinstance(event, h11.InformationalResponse):
+            self._early_answers_left -= 1
+            if self._early_answers_left < 0:
+                raise PeerError(Code.BAD_REPLY, "early answers without end", domain=self._domain)
+        elif isinstance(event, h11.Response):
+            if len(event.headers) > HTTP_HEADERS:
+                raise PeerError(Code.BAD_REPLY, "too many header fields", domain=self._domain)
             self._status = event.status_code
             for raw_name, raw_value in event.headers:
                 name, value = raw_name.decode("latin-1"), raw_value.decode("latin-1")
