@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
+from zlib import crc32
 
 import msgspec
 import trio
@@ -103,7 +104,13 @@ class ClusterLinks:
         """Send what another node of ours has for another domain, whose link it believes here."""
         domain = passed.domain
         place = self._places.place_of_mark(domain)
-        if place == self._places.node:
+        is_here = place == self._places.node
+        if is_here and not passed.moves and domain in self._places.held:
+            waiting = self._waits(passed.message, passed.roles, -1 - crc32(passed.message.from_key.encode()))
+            if self._waiting.has_room(waiting):  # else it may overtake, which is better than to be lost
+                self._waiting.wait(domain, waiting)
+                return None
+        if is_here:
             return self._links.send(domain, passed.message, passed.roles)
         if passed.moves >= MOVES:
             return Refusal(Code.NOT_CONNECTED)  # it goes no further: nodes do not know yet where the link is
@@ -174,12 +181,15 @@ class ClusterLinks:
         if refusal is not None:
             return refusal
         sid = self._state.holders.speaker_of(message.from_key) or 0
-        waiting = WaitingMessage(message, sid, roles, self.clock())
+        waiting = self._waits(message, roles, sid)
         if not self._waiting.has_room(waiting):
             return Refusal(Code.OVERLOAD)
         if self._waiting.wait(domain, waiting):
             self._places.want(domain)
         return None
+
+    def _waits(self, message: Message, roles: frozenset[str], number: int) -> WaitingMessage:
+        return WaitingMessage(message, number, roles, self.clock())
 
     def _settled(self, domain: str, error: HostError | None) -> None:
         """Send what waited, or refuse it."""

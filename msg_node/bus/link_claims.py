@@ -6,6 +6,7 @@ Source: docs/adr/0039-a-link-is-at-one-node.md.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection
 from typing import Final
 
@@ -32,6 +33,15 @@ class LinkClaims:
         self._node = node
         self._directory = directory
         self._is_dead = is_dead
+        self._given: dict[str, tuple[str, float]] = {}
+
+    def gave(self, domain: str, to: str) -> None:
+        """This node gave a link to another one, which claims it next: a claim in our name is stale until then."""
+        self._given[domain] = to, time.monotonic() + CLAIM_SECONDS
+
+    def came(self, domain: str) -> None:
+        """A link is here (again), or not known any more."""
+        self._given.pop(domain, None)
 
     async def claim(self, domain: str, giver: str | None = None) -> str:
         """Claim a link that is nobody's, that a dead node has, or that `giver` has and gives; the node that has it.
@@ -39,7 +49,9 @@ class LinkClaims:
         Raises:
             HostError: TEMPORARILY_UNAVAILABLE or what `Directory.claim` raises: it is not known.
         """
-        return await self.claim_key(link_key(domain), giver)
+        node = await self.claim_key(link_key(domain), giver)
+        to, until = self._given.get(domain, ("", 0.0))
+        return to if node == self._node and time.monotonic() < until and not self._is_dead(to) else node
 
     async def claim_key(self, key: str, giver: str | None = None) -> str:
         """The same for anything that one node has at a time."""

@@ -18,6 +18,7 @@ import msgspec
 import trio
 
 from federation.core.moved_link import LinkParts, MovedLink, parts_of
+from msg_node.bus.core.held_links import HeldLinks
 from msg_node.cluster.core.node_contents import (
     LINK_GIVEN,
     LINK_PART,
@@ -63,7 +64,13 @@ class LinksHere(Protocol):
 
 
 class Arrivals(Protocol):
-    """Where it is known which node has which link."""
+    """Where it is known which node has which link.
+
+    Attributes:
+        held: Those for which messages wait here.
+    """
+
+    held: HeldLinks
 
     def arrived(self, domain: str, giver: str) -> None:
         """The link to a domain is here now, as far as the giver is concerned; "" when it came back."""
@@ -167,6 +174,9 @@ class LinkMoves:
         """A mark has come: it goes on to where the link is. Raises PeerError: PROTOCOL_ERROR."""
         mark = decode_mark(content)
         place = self.places.place_of_mark(mark.domain)
+        if mark.hops == MOVES and place == self._node and mark.domain in self.places.held:
+            self.places.held.keep_mark(mark.domain, content)  # behind the messages that wait here
+            return
         further = msgspec.structs.replace(mark, hops=mark.hops - 1)
         if place not in ("", self._node) and mark.hops > 0 and self.bus.keep(place, further.encode()):
             return

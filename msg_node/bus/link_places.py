@@ -22,6 +22,7 @@ from typing import Final
 import msgspec
 import trio
 
+from msg_node.bus.core.held_links import HeldLinks
 from msg_node.bus.link_claims import LinkClaims, link_key
 from msg_node.bus.link_moves import MARK_SECONDS, LinkMoves
 from msg_node.bus.node_questions import NodeQuestions
@@ -32,12 +33,12 @@ logger = logging.getLogger("msg_node")
 
 LOOK_SECONDS: Final = 0.5
 """A link that is elsewhere, or nobody's, is looked for so often."""
+MOVING_SECONDS: Final = 0.02
+"""A node whose link has just come, and that waits for a mark, is asked for it again so soon."""
 PLACES: Final = 2_000
 """So many domains are known at once; beyond them, claims of links that do not exist are given back."""
 WANTED: Final = b"L"
 """Kind of the question of a node to which another domain has opened a connection."""
-_ASKING: Final = 0
-"""In place of the number of a mark: another node is asked for the link."""
 
 
 class _Wanted(msgspec.Struct, frozen=True):
@@ -47,7 +48,10 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
+    """Whether the link is given; `is_moving` says that it is to be asked again in a moment."""
+
     is_given: bool
+    is_moving: bool = False
 
 
 class LinkPlaces:
@@ -62,6 +66,7 @@ class LinkPlaces:
     Attributes:
         node: The name of this node.
         moves: Gives links to other nodes, and takes theirs.
+        held: Those for which messages wait here.
         on_settled: Called with a domain when it is known again where its link is.
     """
 
@@ -73,7 +78,7 @@ class LinkPlaces:
         self._questions = questions
         self._known: dict[str, str] = {}
         self._given: dict[str, str] = {}  # links that were here: what still comes for them follows them
-        self._held: dict[str, int] = {}  # messages for these wait here, for a mark or for another node's answer
+        self.held = HeldLinks()
         self._arrivals: dict[str, str] = {}  # links that came from a node, and are still claimed by that
         self._looked_at: dict[str, float] = {}
         self._wanted: dict[str, None] = {}
@@ -89,11 +94,11 @@ class LinkPlaces:
 
     def node_of(self, domain: str) -> str:
         """The node to which messages for a domain go; "" when it is to be found out (`want`), or they have to wait."""
-        return "" if domain in self._held else self._known.get(domain, "")
+        return "" if domain in self.held else self._known.get(domain, "")
 
     def has(self, domain: str) -> bool:
         """True if messages of this node for a domain go over a link of its own."""
-        return self._known.get(domain) == self.node and domain not in self._held
+        return self._known.get(domain) == self.node and domain not in self.held
 
     def place_of_mark(self, domain: str) -> str:
         """The node to which marks, and messages of others who believe the link here, go on; "" if none is known.
@@ -153,19 +158,21 @@ class LinkPlaces:
         """
         if self._known.get(domain) == self.node:
             return
-        self._held.setdefault(domain, _ASKING)
+        asking = self.held.hold_for_answer(domain)
         try:
-            node = await self._claims.claim(domain)
-            if node != self.node:
+            answer = _Given(is_given=False, is_moving=True)
+            while answer.is_moving and (node := await self._claims.claim(domain)) != self.node:
                 question = msgspec.json.encode(_Wanted(domain, self.node, stream))
                 answer = msgspec.json.decode(await self._questions.ask(node, WANTED, question), type=_Given)
-                node = await self._claims.claim(domain, node if answer.is_given else None)
+                await trio.sleep(MOVING_SECONDS if answer.is_moving else 0)
+            if answer.is_given:
+                node = await self._claims.claim(domain, node)
             self._note(domain, node)
         except HostError as exc:
             text = f"it is not known which node has the link: {exc.detail}"
             raise PeerError(Code.TEMPORARILY_UNAVAILABLE, text, domain=domain) from exc
         finally:
-            self.released(domain, _ASKING)
+            self.released(domain, asking)
         if node != self.node:
             raise PeerError(Code.LINK_ELSEWHERE, f"node {node} has the link", domain=domain)
 
@@ -177,6 +184,8 @@ class LinkPlaces:
             raise PeerError(Code.PROTOCOL_ERROR, "this is no question about a link") from exc
         if self.moves.links.keeps(wanted.domain, wanted.stream):
             return msgspec.json.encode(_Given(is_given=False))
+        if self._known.get(wanted.domain) == self.node and wanted.domain in self.held:
+            return msgspec.json.encode(_Given(is_given=False, is_moving=True))
         self._give(wanted.domain, wanted.node)
         return msgspec.json.encode(_Given(is_given=True))
 
@@ -184,6 +193,7 @@ class LinkPlaces:
         self._arrivals.pop(domain, None)
         self.moves.give(domain, to)
         self._known[domain] = self._given[domain] = to
+        self._claims.gave(domain, to)
 
     async def give_all(self) -> None:
         """Give the links of this node to others, since it stops; returns when they have them, or nobody is there."""
@@ -204,10 +214,15 @@ class LinkPlaces:
         self.want(domain)
 
     def released(self, domain: str, number: int) -> None:
-        """What waits for a mark, or for an answer, may go."""
-        if self._held.get(domain) == number:
-            del self._held[domain]
+        """What waits for a mark, or for an answer, may go, unless it waits for another one as well.
+
+        Marks of other nodes that have waited go on behind it.
+        """
+        marks = self.held.release(domain, number)
+        if marks is not None:
             self.on_settled(domain, None)
+            for mark in marks:
+                self.moves.mark_came(mark)
 
     async def _settle(self, domain: str) -> None:
         try:
@@ -216,13 +231,13 @@ class LinkPlaces:
             logger.warning("cluster: it is not known which node has the link to %s: %s", domain, exc)
             if domain in self._arrivals and self._nursery is not None:
                 self._nursery.start_soon(_later, LOOK_SECONDS, partial(self.want, domain))
-            elif domain not in self._held:
+            elif domain not in self.held:
                 self.on_settled(domain, exc)
             return
         self._note(domain, node)
         if self._arrivals.pop(domain, None) is not None and node == self.node:
             self.moves.links.need(domain)
-        if domain not in self._held:
+        if domain not in self.held:
             self.on_settled(domain, None)
 
     def _forget_unused(self) -> None:
@@ -230,6 +245,7 @@ class LinkPlaces:
             if node != self.node or not self.moves.links.exists(domain):
                 del self._known[domain]
                 self._given.pop(domain, None)
+                self._claims.came(domain)
                 self._looked_at.pop(domain, None)
                 if node == self.node:
                     self._unused.append(domain)
@@ -241,6 +257,7 @@ class LinkPlaces:
         before, self._known[domain] = self._known.get(domain, ""), node
         if node == self.node:
             self._given.pop(domain, None)
+            self._claims.came(domain)
         if before == node:
             return
         if before == self.node:
@@ -251,7 +268,7 @@ class LinkPlaces:
             logger.info("cluster: this node has the link to %s", domain)
         number = self.moves.send_mark(domain, before) if before else 0
         if number and self._nursery is not None:
-            self._held[domain] = number
+            self.held.hold(domain, number)
             self._nursery.start_soon(_later, MARK_SECONDS, partial(self.moves.ended, number))
 
     def _ended(self, keys: Collection[str] | None) -> None:

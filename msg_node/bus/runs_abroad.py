@@ -74,9 +74,10 @@ class RunsAbroad:
         domain, moves, run = cut_abroad(content)
         head, messages = self._reader.read(run)
         place = self._places.place_of_mark(domain)
-        if place == self._places.node:
+        is_here = place == self._places.node
+        if is_here and domain not in self._places.held:
             self._send(domain, head, messages, now, send_one)
-        elif not (moves < MOVES and self._pass_on(place, abroad_head(domain, moves + 1) + run)):
+        elif is_here or moves >= MOVES or not self._pass_on(place, abroad_head(domain, moves + 1) + run):
             for message in messages:
                 send_one(Passed(message, head.roles, domain=domain, moves=moves))
         return domain

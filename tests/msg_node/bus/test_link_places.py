@@ -12,7 +12,7 @@ from federation.link_context import Refusal
 from msg_node.bus.requests_elsewhere import MORE_SECONDS
 from protofly.codec import body_members
 from protofly.errors import Code, PeerError
-from protofly.limits import REQUEST_TTL_SECONDS
+from protofly.limits import REQUEST_TTL_SECONDS, USER_WAITING_PER_SENDER
 from tests.support.cluster_rig import cluster_rig, node_of
 from tests.support.runtime_rig import (
     FOREIGN,
@@ -24,6 +24,7 @@ from tests.support.runtime_rig import (
     runtime_address,
 )
 
+MARK = 1_000
 ZOE = f"runtime://{FOREIGN}/zoe"
 
 
@@ -166,6 +167,45 @@ async def test_messages_of_three_nodes_keep_their_order_while_the_link_moves(tmp
             assert [n for who, n in said if who == person.address and n] == list(range(1, 201))
 
 
+async def test_while_a_node_waits_for_a_mark_what_others_send_it_waits_behind_and_the_link_is_not_given(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        await say_from(bo, range(1))
+        await say_from(ana, range(1))
+        await sent_by(two, 2)
+        here, moves = node_of(two).places, node_of(one).places.moves
+        here.held.hold(FOREIGN, MARK)  # something older is under way back to this node
+        await say_from(ana, range(1, 40))
+        behind = moves.await_mark(FOREIGN, "n2")
+        await moves.await_mark("", "n2").wait()
+        assert (two.domains.sent, behind.is_set()) == ([], False)
+
+        two.domains.away.add(FOREIGN)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(node_of(one).places.take, FOREIGN)
+            await moves.await_mark("", "n2").wait()
+            assert two.domains.given_away == []
+            here.released(FOREIGN, MARK)
+            assert await sent_by(two, 39) == list(range(1, 40))
+        await behind.wait()
+        assert two.domains.given_away == [FOREIGN]
+
+
+async def test_more_than_may_wait_of_one_sender_goes_on_rather_than_being_lost(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, bo = await one.opened("ana"), await two.opened("bo")
+        await say_from(bo, range(1))
+        await say_from(ana, range(1))
+        await sent_by(two, 2)
+        node_of(two).places.held.hold(FOREIGN, MARK)
+        await say_from(ana, range(USER_WAITING_PER_SENDER + 1))
+        assert await sent_by(two, 1) == [USER_WAITING_PER_SENDER]
+        node_of(two).places.released(FOREIGN, MARK)
+        assert await sent_by(two, USER_WAITING_PER_SENDER) == list(range(USER_WAITING_PER_SENDER))
+
+
 async def test_what_comes_for_a_link_that_was_here_follows_it_by_the_node_that_was_given_it(tmp_path: Path) -> None:
     async with cluster_rig(tmp_path, ("n1", "n2", "n3")) as rigs:
         ana = await rigs[0].opened("ana")
@@ -205,6 +245,27 @@ async def test_a_node_that_is_given_a_link_of_which_nothing_exists_knows_it_befo
                 await trio.sleep(0.01)
         await say_from(bo, range(3))
         assert await sent_by(one, 3) == list(range(3))
+
+
+async def test_a_node_that_has_given_a_link_does_not_believe_its_own_claim_until_the_other_has_claimed(
+    tmp_path: Path,
+) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        places = node_of(two).places
+        await places.take(FOREIGN)
+        places._give(FOREIGN, "n1")
+        with trio.fail_after(10):
+            while node_of(one).directory.claims[f"link {FOREIGN}"].node != "n1":
+                assert places.known() == {FOREIGN: "n1"}
+                places.want(FOREIGN)
+                await trio.lowlevel.checkpoint()
+
+        # Who has died claims nothing.
+        node_of(two).dead.add("n1")
+        places.want(FOREIGN)
+        with trio.fail_after(10):
+            while places.known() != {FOREIGN: "n2"}:  # noqa: ASYNC110
+                await trio.sleep(0.01)
 
 
 async def test_a_link_whose_taker_is_gone_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from federation.link_context import Refusal
 from msg_node.bus import session_traffic
+from msg_node.bus.core.held_links import HeldLinks
 from msg_node.bus.link_places import LinkPlaces
 from msg_node.bus.node_runs import RUN_BYTES
 from msg_node.bus.requests_elsewhere import RequestsElsewhere
@@ -162,6 +163,7 @@ class Places:
 
     def __init__(self, place: str = "n2") -> None:
         self.place = place
+        self.held = HeldLinks()
 
     def place_of_mark(self, _domain: str) -> str:
         return self.place
@@ -229,6 +231,14 @@ async def test_a_run_leaves_as_each_message_would_and_all_but_the_first_of_its_f
                 one["ts_us"] = one["accepted_seconds"] = 0
     assert outcomes[0] == outcomes[1]
     assert (len(alone[0]), alone[1]) == (len(MESSAGES), [MESSAGES[0].id])
+
+
+async def test_a_run_for_a_domain_that_is_held_goes_message_by_message(tmp_path: Path) -> None:
+    async with flow_rig(tmp_path) as rig:
+        runs, sent = runs_of(rig, "n2", Bus()), list[Passed]()
+        runs._places.held.hold(FOREIGN, 1)
+        runs.take(content(MESSAGES[:10]), 100.0, one_by_one(rig, sent))
+        assert len(sent) == 10
 
 
 async def test_a_flow_of_another_node_is_decided_anew_when_its_link_was_made_anew(tmp_path: Path) -> None:
