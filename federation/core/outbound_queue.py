@@ -111,26 +111,33 @@ class WaitingMessages:
 
     def withdraw(self, check: Callable[[Message], None]) -> list[tuple[OutboundMessage, Code]]:
         """Give up what waits and does not pass `check`, which raises PeerError; each is the caller's to answer."""
-        withdrawn: list[tuple[OutboundMessage, Code]] = []
-        kept: deque[OutboundMessage] = deque()
-        for pending in self._waiting:
+        codes: list[Code] = []
+
+        def fails(pending: OutboundMessage) -> bool:
             try:
                 check(pending.message)
-                kept.append(pending)
             except PeerError as exc:
-                withdrawn.append((pending, exc.code))
-                self._waiting_bytes -= len(pending.wire)
-        self._waiting = kept
-        self._kept, self._kept_bytes = min(self._kept, len(kept)), min(self._kept_bytes, self._waiting_bytes)
-        return withdrawn
+                codes.append(exc.code)
+                return True
+            return False
+
+        return list(zip(self.take_out(fails), codes, strict=True))
 
     def take_out(self, is_wanted: Callable[[OutboundMessage], bool]) -> list[OutboundMessage]:
-        """Take out those of the waiting messages that are wanted elsewhere, in order."""
-        taken = [pending for pending in self._waiting if is_wanted(pending)]
-        if taken:
-            self._waiting = deque(pending for pending in self._waiting if not is_wanted(pending))
-            self._waiting_bytes -= sum(len(pending.wire) for pending in taken)
-            self._kept, self._kept_bytes = min(self._kept, self.waiting), min(self._kept_bytes, self._waiting_bytes)
+        """Take out those of the waiting messages that are wanted elsewhere, in order; each is asked about once."""
+        taken: list[OutboundMessage] = []
+        left: deque[OutboundMessage] = deque()
+        kept = kept_bytes = 0
+        for place, pending in enumerate(self._waiting):
+            if is_wanted(pending):
+                taken.append(pending)
+                continue
+            left.append(pending)
+            if place < self._kept:
+                kept += 1
+                kept_bytes += len(pending.wire)
+        self._waiting_bytes -= sum(len(pending.wire) for pending in taken)
+        self._waiting, self._kept, self._kept_bytes = left, kept, kept_bytes
         return taken
 
     def adopt(self, messages: Iterable[OutboundMessage]) -> None:
@@ -376,9 +383,7 @@ class OutboundQueue(WaitingMessages):
     def expire(self, now: float, *, most: int = ANSWERED_AT_ONCE) -> list[OutboundMessage]:
         """Some of the messages that waited too long; those under way are the far end's to answer."""
         if not self.is_carried and any(pending.deadline_seconds <= now for pending in self._waiting):
-            self._overdue += [pending for pending in self._waiting if pending.deadline_seconds <= now]
-            self._waiting = deque(pending for pending in self._waiting if pending.deadline_seconds > now)
-            self._waiting_bytes = sum(len(pending.wire) for pending in self._waiting)
+            self._overdue += self.take_out(lambda pending: pending.deadline_seconds <= now)
         expired, self._overdue = self._overdue[:most], self._overdue[most:]
         return expired
 

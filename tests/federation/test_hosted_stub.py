@@ -56,9 +56,9 @@ async def test_the_first_event_says_where_the_stub_is(free: StubRig) -> None:
     free.link.inbound([], "f" * 32)
     async with free.running(process):
         await until(lambda: process.seen)
-    [start] = process.payloads(Event.START)
-    settings = json.loads(start)
-    assert settings == {
+    [start] = process.events(Event.START)
+    assert start.arg == 0
+    assert json.loads(start.payload) == {
         "abi": 1,
         "our_domain": "a.example",
         "our_node": "runtime://a.example/mn-1",

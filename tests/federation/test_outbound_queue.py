@@ -563,6 +563,20 @@ def after_overdue(count: int = 2) -> OutboundQueue:
     return queue
 
 
+def begun_with(count: int) -> OutboundQueue:
+    """A queue that goes on for another one, which had so many messages that nothing had taken."""
+    queue = OutboundQueue(STREAM, LIMITS)
+    queue.begin_stream(STREAM, 1, [pending(str(index)) for index in range(count)])
+    return queue
+
+
+def of_another_queue() -> OutboundQueue:
+    queue = begun_with(3)
+    queue.is_carried = True
+    assert len(queue.take_batch(10, 10_000, 0.0)) == len(queue.accepted(3)) == 3
+    return queue
+
+
 WAYS_OUT: dict[str, Callable[[], OutboundQueue]] = {
     "accepted": lambda: (one := taken(), one.accepted(3))[0],
     "accepted by the next carrier": lambda: (one := handed_back(), one.resume(3))[0],
@@ -572,6 +586,8 @@ WAYS_OUT: dict[str, Callable[[], OutboundQueue]] = {
     "convicted": after_a_conviction,
     "abandoned": after_everything,
     "abandoned when overdue": after_overdue,
+    "taken out": lambda: (one := handed_back(), one.take_out(lambda _: True))[0],
+    "accepted after a move": of_another_queue,
 }
 
 
@@ -580,11 +596,45 @@ def test_what_has_left_takes_no_place_any_more(way: str) -> None:
     assert holds_nothing(WAYS_OUT[way]())
 
 
-def test_what_was_handed_back_and_withdrawn_is_no_room_for_others() -> None:
-    queue = handed_back()
-    queue.withdraw(refuse_all)
-    assert queue.submit(pending(size=4_000)) is None
-    assert queue.submit(pending(size=1)) is Code.OVERLOAD
+def second_and_third(pending: OutboundMessage) -> bool:
+    return pending.message.to in {"comm://b.example/1", "comm://b.example/2"}
+
+
+def refuse_second_and_third(message: Message) -> None:
+    if message.to in {"comm://b.example/1", "comm://b.example/2"}:
+        raise PeerError(Code.NO_ROUTE)
+
+
+def overdue_second_and_third(queue: OutboundQueue) -> list[OutboundMessage]:
+    for one in queue:
+        one.deadline_seconds = 9.0 if second_and_third(one) else 20.0
+    return queue.expire(9.0)
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        lambda queue: queue.take_out(second_and_third),
+        lambda queue: [one for one, code in queue.withdraw(refuse_second_and_third) if code is Code.NO_ROUTE],
+        overdue_second_and_third,
+    ],
+)
+def test_what_was_handed_back_and_has_left_is_no_room_for_others(
+    leave: Callable[[OutboundQueue], list[OutboundMessage]],
+) -> None:
+    for queue in (begun_with(3), handed_back(3)):
+        submit(queue, 1)  # waits as a newcomer, and stays one
+        assert [one.message.to[-1] for one in leave(queue)] == ["1", "2"]
+        assert [one.message.to[-1] for one in queue] == ["0", "0"]
+        assert [queue.submit(pending()) for _ in range(4)] == [None, None, None, Code.OVERLOAD]
+
+
+def test_what_was_handed_back_and_has_left_is_no_room_for_bytes_of_others() -> None:
+    for count in (1, 2):
+        queue = handed_back(count)
+        queue.take_out(lambda pending: pending.number == 1)
+        assert queue.submit(pending(size=4_000)) is None
+        assert queue.submit(pending(size=1)) is Code.OVERLOAD
 
 
 def test_what_a_lost_carrier_had_waits_as_long_as_a_new_message() -> None:

@@ -59,6 +59,15 @@ def test_domain_without_records_is_at_its_own_name_for_a_day() -> None:
     assert outcome == Resolved((Location.of("b.example"),), 86_400)
 
 
+def test_what_was_ignored_of_a_domains_records_is_noted() -> None:
+    outcome = resolve({TXT: texts("v=rmn1; id=1", "v=rmn1; id=2")})
+    assert isinstance(outcome, Resolved)
+    assert outcome.notes == (f"{TXT}: 2 records begin with v=rmn1: ignored",)
+    sound = resolve({TXT: texts("v=rmn1; id=1")})
+    assert isinstance(sound, Resolved)
+    assert sound.notes == ()
+
+
 def test_service_record_moves_the_line_but_not_the_name_in_the_url() -> None:
     outcome = resolve({SVCB: found(ServiceRecord(1, "host.example", 8443))})
     assert isinstance(outcome, Resolved)
