@@ -1,22 +1,16 @@
-"""The course of clocks over the hours of days: what is known between measured hours, and which clocks go wrong.
+"""The course of clocks over the hours of days: what is known between measured hours.
 
 An hour may say nothing about a clock: no traffic both ways, or the clock was set in that hour. Between two measured
 hours a clock is taken to have gone straight from one offset to the other, with an error that covers both ends, so a
 clock that was set in between is inside of it. Before the first measured hour and after the last one the error grows by
 what two bad quartz clocks may part in that time.
-
-Findings. Between two measured hours every clock of a component gains or loses something against the reference; against
-the median of all clocks it has gained what it drifts, and much more than usual only if it was set. With two clocks
-nobody can say which of them it is; then it is said of the one that is not the reference.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
-from statistics import median, median_low
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -25,36 +19,9 @@ from pipeline.columns.clock_graph import ClockGraph, Delay, Offset
 from pipeline.columns.clock_tables import HOUR_US
 from pipeline.columns.groups import column
 
-DRIFT_DAY_US: Final = 50_000
-"""A clock that follows others (NTP) does not go wrong by as much in a day."""
-STEP_US: Final = 100_000
 _MOST_DRIFT: Final = 200e-6
 """Two plain quartz clocks, one fast and one slow."""
-_LEAST_HOURS: Final = 3
-_CLOCKS_THAT_JUDGE: Final = 3
 _NEARLY: Final = 0.8
-_DAY_HOURS: Final = 24
-
-
-@dataclass(frozen=True, slots=True)
-class ClockFinding:
-    """A clock that drifts, or was set, on a day.
-
-    Attributes:
-        domain: Whose clock.
-        kind: `drift` or `step`.
-        hour_us: The hour in which a drift was first seen, or the one before which a clock had been set.
-        change_us: What it gains in a day, or what it was set forward by.
-        error_us: How far the truth may be away from that.
-        against: What it is compared with, for people.
-    """
-
-    domain: str
-    kind: str
-    hour_us: int
-    change_us: int
-    error_us: int
-    against: str
 
 
 def delays_by_hour(delays: pa.Table) -> Iterator[tuple[int, Delay]]:
@@ -106,6 +73,27 @@ def _references(hours: Iterable[Iterable[set[str]]]) -> list[str]:
     )
 
 
+def as_seen_from(
+    measured: Mapping[int, Sequence[Offset]], references: Collection[str]
+) -> Iterator[tuple[int, list[Offset]]]:
+    """Offsets of another day, by hour, relative to the references of this one, as far as they were measured then."""
+    for hour_us, offsets in measured.items():
+        seen = []
+        by_domain = {one.domain: one for one in offsets}
+        for zero in (by_domain[name] for name in sorted(references) if name in by_domain):
+            seen += [
+                replace(
+                    one,
+                    offset_us=one.offset_us - zero.offset_us,
+                    error_us=one.error_us + zero.error_us if one is not zero else 0,
+                    reference=zero.domain,
+                )
+                for one in offsets
+                if one.reference == zero.reference
+            ]
+        yield hour_us, seen
+
+
 def filled(measured: Mapping[int, Sequence[Offset]], first_us: int, last_us: int) -> list[tuple[int, Offset]]:
     """An offset for every hour from `first_us` to `last_us`, of all domains with one in any hour.
 
@@ -132,55 +120,6 @@ def filled(measured: Mapping[int, Sequence[Offset]], first_us: int, last_us: int
     return found
 
 
-def clock_findings(measured: Mapping[int, Sequence[Offset]]) -> list[ClockFinding]:
-    """Clocks that drift by more than `DRIFT_DAY_US` a day or were set by more than `STEP_US`, beyond doubt."""
-    courses = _courses(measured)
-    gains = _gains(courses)
-    found = []
-    for domain, course in sorted(courses.items()):
-        own = gains.get(domain, [])
-        if not own:
-            continue
-        usual = median(gain.rate for gain in own)
-        smooth = [gain for gain in own if abs(gain.rate - usual) * gain.span_us <= STEP_US + gain.error_us]
-        span_us = sum(gain.span_us for gain in smooth)
-        rate = sum(gain.rate * gain.span_us for gain in smooth) / span_us
-        against, error_us = own[0].against, max(gain.error_us for gain in smooth)
-        change_us = round(rate * _DAY_HOURS * HOUR_US)
-        if len(own) >= _LEAST_HOURS and abs(change_us) > DRIFT_DAY_US and abs(rate * span_us) > error_us:
-            day_error_us = round(error_us * _DAY_HOURS * HOUR_US / span_us)
-            found.append(ClockFinding(domain, "drift", course[0][0], change_us, day_error_us, against))
-        for gain in own:
-            step_us = round((gain.rate - rate) * gain.span_us)
-            if abs(step_us) > STEP_US + gain.error_us:
-                found.append(ClockFinding(domain, "step", gain.hour_us, step_us, gain.error_us, against))
-    return found
-
-
-def finding_line(finding: ClockFinding, day: str) -> str:
-    """The finding for people."""
-    ahead = "fast" if finding.change_us > 0 else "slow"
-    change_ms, error_ms = abs(finding.change_us) / 1e3, finding.error_us / 1e3
-    if finding.kind == "drift":
-        parts = abs(finding.change_us) / (_DAY_HOURS * HOUR_US) * 1e6
-        what = f"drifts, {change_ms:,.0f} ms a day {ahead} ({parts:,.1f} ppm, ± {error_ms:,.0f} ms)"
-    else:
-        at = f"{finding.hour_us // HOUR_US % _DAY_HOURS:02d}:00"
-        what = f"was set by {change_ms:,.0f} ms (± {error_ms:,.0f} ms) to be {ahead} before {at}"
-    return f"clock of {finding.domain} on {day}: {what} against {finding.against}; let it follow NTP"
-
-
-@dataclass(frozen=True, slots=True)
-class _Gain:
-    """What a clock gained on others from one measured hour to the next, which begins at `hour_us`."""
-
-    hour_us: int
-    span_us: int
-    rate: float
-    error_us: int
-    against: str
-
-
 _Course = list[tuple[int, Offset]]
 
 
@@ -190,27 +129,6 @@ def _courses(measured: Mapping[int, Sequence[Offset]]) -> dict[str, _Course]:
         for offset in measured[hour_us]:
             courses[offset.domain].append((hour_us, offset))
     return dict(courses)
-
-
-def _gains(courses: Mapping[str, _Course]) -> dict[str, list[_Gain]]:
-    """Gains of each domain against the median of those that were measured in the same two hours."""
-    spans = defaultdict[tuple[int, int, str], list[tuple[str, float, int]]](list)
-    for domain, course in courses.items():
-        for (before_us, before), (after_us, after) in pairwise(course):
-            rate = (after.offset_us - before.offset_us) / (after_us - before_us)
-            error_us = before.error_us + after.error_us
-            spans[before_us, after_us, after.reference].append((domain, rate, error_us))
-    gains = defaultdict[str, list[_Gain]](list)
-    for (before_us, after_us, reference), group in sorted(spans.items()):
-        are_many = len(group) >= _CLOCKS_THAT_JUDGE
-        usual = median(rate for _, rate, _ in group) if are_many else 0.0
-        usual_error_us = median_low(error_us for _, _, error_us in group)
-        against = f"the median of {len(group)} clocks" if are_many else f"the clock of {reference}"
-        for domain, rate, error_us in group:
-            if are_many or domain != reference:
-                doubt_us = max(error_us, usual_error_us)
-                gains[domain].append(_Gain(after_us, after_us - before_us, rate - usual, doubt_us, against))
-    return dict(gains)
 
 
 def _later(offset: Offset, after_us: int) -> Offset:

@@ -9,7 +9,7 @@ of the component, which stays the same from hour to hour, so that offsets in a r
 says nothing.
 
 Drifts are solved in the same way, with the same weights. Who drifts is said against the median of all clocks, not
-against the reference, which may be the one that drifts (`clock_findings`).
+against the reference, which may be the one that drifts (`pipeline.columns.clock_findings`).
 
 The solution is a weighted sum of the equations, so its error is at most the same sum of their errors, each counted
 positive: a bound, not an estimate, as far as delays are truly those of the line.
@@ -19,14 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-_CHUNK = 1024
-_LEAST_ERROR_US = 1_000
+_CHUNK: Final = 1024
+_LEAST_ERROR_US: Final = 1_000
 """No pair is believed to know better, however short its line is."""
+_MOST_EQUATIONS: Final = 300
+"""Of so many, some 25 domains that all talk to each other, those that contradict are looked for: a square matrix."""
+_ROUNDED_US: Final = 2
+"""Delays are whole microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,7 @@ class ClockGraph:
     """
 
     def __init__(self, delays: Iterable[Delay]) -> None:
-        self._equations = _equations({(delay.src_domain, delay.dst_domain): delay for delay in delays})
+        self._equations = _that_agree(_equations({(delay.src_domain, delay.dst_domain): delay for delay in delays}))
         self.components = _components(self._equations)
         """Sets of domains, by their first one."""
 
@@ -116,6 +120,38 @@ def _equations(delays: Mapping[tuple[str, str], Delay]) -> list[_Equation]:
             )
         )
     return equations
+
+
+def _that_agree(equations: list[_Equation]) -> list[_Equation]:
+    """Equations that may all be true at once; of those that may not, all of the domain that contradicts most.
+
+    Where few messages go, a pair may have been measured before a clock was set, and another one of that clock after.
+    What is left over of an equation is a sum of all errors, so it is at most the same sum of their bounds.
+    """
+    while 2 < len(equations) <= _MOST_EQUATIONS:
+        design, weight = _design(equations)
+        error = np.array([one.error_us for one in equations])
+        solved = design @ np.linalg.pinv(design.T @ (weight[:, None] * design), hermitian=True) @ (design.T * weight)
+        rest = np.eye(len(equations)) - solved
+        left_us = np.abs(rest @ np.array([one.difference_us for one in equations]))
+        beyond_us = np.maximum(left_us - np.abs(rest) @ error - _ROUNDED_US, 0)
+        if not beyond_us.any():
+            break
+        worst = sorted({domain for one in equations for domain in one[:2]})[
+            int(np.argmax(np.abs(design.T) @ beyond_us))
+        ]
+        equations = [one for one in equations if worst not in one[:2]]
+    return equations
+
+
+def _design(equations: list[_Equation]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The matrix of equations, by domain in the order of their names, and their weights."""
+    place_of = {domain: place for place, domain in enumerate(sorted({name for one in equations for name in one[:2]}))}
+    design = np.zeros((len(equations), len(place_of)))
+    rows = np.arange(len(equations))
+    design[rows, [place_of[one.low] for one in equations]] = -1
+    design[rows, [place_of[one.high] for one in equations]] = 1
+    return design, np.array([one.weight for one in equations])
 
 
 def _components(equations: Iterable[_Equation]) -> list[set[str]]:

@@ -25,7 +25,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.columns.clock_course import clock_findings, delays_by_hour, finding_line, offsets_by_hour
+from pipeline.columns.clock_course import delays_by_hour, offsets_by_hour
+from pipeline.columns.clock_findings import clock_findings, finding_line
 from pipeline.columns.clock_tables import ClockTables
 from pipeline.columns.groups import column, numbers
 from pipeline.columns.side_records import ALL, BUCKET_US, DAY_US, times_of
@@ -245,8 +246,9 @@ def reconcile_with(
         ahead_us = [one[peer].offset_us - one[domain].offset_us for one in by_hour]
         result.details["peer_clock_offset_us"] = median_low(ahead_us)
         result.details["peer_clock_error_us"] = max(each.error_us for one in by_hour for each in one.values())
-        result.details["clocks"] = [asdict(one) for one in clock_findings(hours)]
-        result.warnings += [finding_line(one, of.day) for one in clock_findings(hours)]
+        found = clock_findings(hours)
+        result.details["clocks"] = [asdict(one) for one in found]
+        result.warnings += [finding_line(one, of.day) for one in found]
     return result
 
 

@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from pipeline.columns.clock_course import clock_findings, delays_by_hour, filled, finding_line, offsets_by_hour
+from pipeline.columns.clock_course import as_seen_from, delays_by_hour, filled, offsets_by_hour
+from pipeline.columns.clock_findings import clock_findings, clock_jumps, finding_line
 from pipeline.columns.clock_graph import Delay, Offset
 from pipeline.columns.clock_tables import HOUR_US, TIMES, ClockTables
 from pipeline.columns.conditions import Condition
@@ -76,6 +77,8 @@ SKEW_MS: Final = 1_000
 """Ten times what clocks that follow NTP over the internet differ by, and less than anybody would overlook."""
 CLOCK_SAMPLE: Final = 400_000
 """Records of a day above which clocks are judged by a sample of about this size."""
+CLOCK_DAYS: Final = 7
+"""How far back the last hours with traffic may be that clocks are compared with: over a weekend, or a holiday."""
 PROOF_DAYS: Final = 7
 """How long after a message a missing proof is waited for, by the newest segment: then its day is closed."""
 NO_TOLERANCE: Final = Tolerance()
@@ -178,7 +181,7 @@ def run(
         one_in = max(1, _rows_of(lake, silver_version, days) // (CLOCK_SAMPLE * len(days)))
         times = entries_of_days(lake, silver_version, days, columns=TIMES, domains=proved, one_in=one_in)
         delays = pair_delays(times).frame(PAIR_DELAY).toArrow()
-        clocks, beside = clocks_of_days(result, delays, days)
+        clocks, beside = clocks_of_days(lake, result, delays, days)
     compared_of = entries_of_days(lake, silver_version, days, columns=FEW, domains=proved)
     entries = entries_of_days(lake, silver_version, days, columns=ALL, domains=proved)
     both = BothSides(entries, both_totals(compared_of), proved)
@@ -290,9 +293,12 @@ def _of_others(domains: Collection[str], batches: Batches) -> Batches:
 
 
 def clocks_of_days(
-    result: JobResult, delays: pa.Table, days: Collection[str]
+    lake: Lake, result: JobResult, delays: pa.Table, days: Collection[str]
 ) -> tuple[ClockTables, tuple[tuple[Table, pa.Table], ...]]:
     """Solve the clocks of each day hour by hour, and warn of what is wrong with them.
+
+    A clock may be set at midnight, or in an hour that says nothing about it: so each day is compared with the one
+    before it too, at most `CLOCK_DAYS` back, as it is in the lake if it is none of these days.
 
     Returns:
         The clocks, and rows of `clock_offset` and `clock_finding`.
@@ -302,15 +308,21 @@ def clocks_of_days(
     for hour_us, delay in delays_by_hour(delays):
         if day_of(hour_us) in of_day:
             of_day[day_of(hour_us)].append((hour_us, delay))
+    measured_of = {day: offsets_by_hour(hours) for day, hours in of_day.items()}
+    stored = {file.partition["dt"] for file in lake.files(CLOCK_OFFSET)} - measured_of.keys()
     offsets: list[tuple[int, Offset]] = []
     known: list[tuple[int, Offset]] = []
     findings = []
-    for day, hours in of_day.items():
-        measured = offsets_by_hour(hours)
+    for day, measured in measured_of.items():
         begin_us = _micros(_midnight(day))
         offsets += [(hour_us, one) for hour_us in measured for one in measured[hour_us]]
         known += filled(measured, begin_us, begin_us + DAY_US - HOUR_US)
-        found = clock_findings(measured)
+        earlier = stored | {one for one, hours in measured_of.items() if any(hours.values())}
+        last = max((one for one in earlier if _beside(day, -CLOCK_DAYS) <= one < day), default=None)
+        before = {} if last is None else measured_of[last] if last in measured_of else _stored_offsets(lake, last)
+        references = {one.reference for ones in measured.values() for one in ones}
+        found = clock_findings(dict(as_seen_from(before, references)) | measured, from_us=begin_us)
+        found += clock_jumps(of_day[day], found)
         findings += [asdict(one) | {"dt": day} for one in found]
         result.warnings += [finding_line(one, day) for one in found]
     result.details["clocks"] = findings
@@ -319,6 +331,15 @@ def clocks_of_days(
         (CLOCK_OFFSET, _offset_rows(offsets)),
         (CLOCK_FINDING, found_rows),
     )
+
+
+def _stored_offsets(lake: Lake, day: str) -> dict[int, list[Offset]]:
+    """What `clock_offset` has of a day, by hour."""
+    names = [field.name for field in fields(Offset)]
+    by_hour: dict[int, list[Offset]] = {}
+    for row in lake.read_small(CLOCK_OFFSET, columns=["hour_us", *names], partitions=[day]).to_pylist():
+        by_hour.setdefault(row.pop("hour_us"), []).append(Offset(**row))
+    return by_hour
 
 
 def _offset_rows(hours: Sequence[tuple[int, Offset]]) -> pa.Table:

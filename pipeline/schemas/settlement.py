@@ -309,9 +309,9 @@ CLOCK_FINDING = Table(
     "clock_finding",
     columns(
         domain=TEXT,
-        kind=TEXT,  # drift, step
+        kind=TEXT,  # drift, step, jump
         hour_us=LONG,
-        change_us=LONG,  # gained in a day, or at once
+        change_us=LONG,  # gained in a day, or at once, or at least
         error_us=LONG,
         against=TEXT,  # for people
         dt=TEXT,

@@ -1,4 +1,4 @@
-"""Clocks over the hours of a day: the reference, what is known between measured hours, drifts and steps."""
+"""Clocks over the hours of a day: the reference, and what is known between measured hours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 
-from pipeline.columns.clock_course import ClockFinding, clock_findings, filled, finding_line, offsets_by_hour
+from pipeline.columns.clock_course import as_seen_from, filled, offsets_by_hour
 from pipeline.columns.clock_graph import Delay, Offset
 from pipeline.columns.clock_tables import HOUR_US
 
@@ -76,120 +76,6 @@ def test_between_measured_hours_a_clock_is_somewhere_between_both_and_the_error_
         assert course[B, hour].error_us == LINE_US + 720_000
 
 
-@pytest.mark.parametrize("wrong", [A, C])
-@pytest.mark.parametrize("day_us", [-4_000_000, 60_000, 4_000_000])
-def test_a_clock_that_drifts_is_found_also_if_it_is_the_reference(wrong: str, day_us: int) -> None:
-    clocks: dict[str, Course] = dict.fromkeys((A, B, C, D), still) | {wrong: lambda hour: day_us * hour // 24}
-    [found] = clock_findings(offsets_by_hour(hourly(clocks)))
-    assert (found.domain, found.kind, found.against) == (wrong, "drift", "the median of 4 clocks")
-    assert abs(found.change_us - day_us) < 30
-
-
-def test_a_clock_that_was_set_is_found_with_the_hour_and_drifts_no_more_than_before() -> None:
-    clocks: dict[str, Course] = dict.fromkeys((A, B, C, D), still) | {B: lambda hour: 700_000 * (hour >= 10)}
-    measured = offsets_by_hour(hourly(clocks))
-    [found] = clock_findings(measured)
-    assert (found.domain, found.kind, found.hour_us, found.change_us) == (B, "step", 10 * HOUR_US, 700_000)
-    assert finding_line(found, "2026-03-02") == (
-        "clock of b.example on 2026-03-02: was set by 700 ms (± 24 ms) to be fast before 10:00 "
-        "against the median of 4 clocks; let it follow NTP"
-    )
-
-
-def test_clocks_that_follow_each_other_give_no_findings() -> None:
-    clocks: dict[str, Course] = {A: lambda hour: 3_000 * (hour % 3), B: lambda hour: 1_500 * hour, C: still, D: still}
-    assert clock_findings(offsets_by_hour(hourly(clocks))) == []
-
-
-def test_of_two_clocks_the_one_that_is_not_the_reference_is_named_and_the_other_one_with_it() -> None:
-    clocks: dict[str, Course] = {A: lambda hour: -100_000 * hour, B: still}
-    [found] = clock_findings(offsets_by_hour(hourly(clocks)))
-    assert (found.domain, found.against) == (B, f"the clock of {A}")
-    assert "drifts, 2,400 ms a day fast (27.8 ppm" in finding_line(found, "2026-03-02")
-
-
-@pytest.mark.parametrize(
-    ("change_us", "said"),
-    [
-        (86_400_000_000, "86,400,000 ms a day fast (1,000,000.0 ppm, ± 2 ms)"),
-        (-86_400_000_000, "86,400,000 ms a day slow (1,000,000.0 ppm, ± 2 ms)"),
-        (864_000, "864 ms a day fast (10.0 ppm, ± 2 ms)"),
-    ],
-)
-def test_a_drift_is_said_by_the_day_and_in_parts_of_a_million(change_us: int, said: str) -> None:
-    assert said in finding_line(ClockFinding(B, "drift", 0, change_us, 2_000, "x"), "2026-03-02")
-
-
-def measured_of(courses: Mapping[str, Mapping[int, tuple[int, int]]]) -> dict[int, list[Offset]]:
-    """Offsets and errors of domains by hour, against the clock of a.example."""
-    found: dict[int, list[Offset]] = {}
-    for domain, course in courses.items():
-        for hour, (offset_us, error_us) in course.items():
-            offset = Offset(domain, offset_us, error_us, 1, 100, 0, reference=A)
-            found.setdefault(hour * HOUR_US, []).append(offset)
-    return found
-
-
-def course_of(*gains_us: int, error_us: int = 500, hours: int = 1, first: int = 0) -> dict[int, tuple[int, int]]:
-    """A clock that gains so much from each measured hour to the next."""
-    return {first + hours * place: (sum(gains_us[:place]), error_us) for place in range(len(gains_us) + 1)}
-
-
-def beside_the_reference(course: Mapping[int, tuple[int, int]]) -> list[ClockFinding]:
-    """Findings about b.example, whose clock goes so."""
-    return clock_findings(measured_of({A: dict.fromkeys(course, (0, 0)), B: course}))
-
-
-@pytest.mark.parametrize(("gained_us", "is_found"), [(6_250, False), (-6_250, False), (6_251, True), (-6_251, True)])
-def test_a_drift_is_found_beyond_50_ms_a_day(gained_us: int, *, is_found: bool) -> None:
-    found = beside_the_reference(course_of(*[gained_us] * 3, hours=3))
-    assert [(one.kind, one.change_us) for one in found] == ([("drift", gained_us * 8)] if is_found else [])
-
-
-@pytest.mark.parametrize(("gains", "is_found"), [(2, False), (3, True), (4, True)])
-def test_a_drift_shows_in_three_measured_hours_or_more(gains: int, *, is_found: bool) -> None:
-    assert bool(beside_the_reference(course_of(*[30_000] * gains))) is is_found
-
-
-@pytest.mark.parametrize(("error_us", "is_found"), [(45_001, False), (45_000, False), (44_999, True)])
-def test_a_drift_is_no_drift_while_errors_of_both_ends_could_explain_it(error_us: int, *, is_found: bool) -> None:
-    assert bool(beside_the_reference(course_of(*[30_000] * 3, error_us=error_us))) is is_found
-
-
-def test_a_drift_is_said_of_its_first_hour_with_the_largest_error_of_its_hours_taken_to_a_day() -> None:
-    course = course_of(*[30_000] * 3, error_us=100, first=7)
-    [found] = beside_the_reference(course | {10: (90_000, 700)})
-    assert found == ClockFinding(B, "drift", 7 * HOUR_US, 720_000, (100 + 700) * 8, f"the clock of {A}")
-
-
-def test_what_is_found_is_said_against_those_that_were_there_at_first() -> None:
-    courses: dict[str, dict[int, tuple[int, int]]] = {name: course_of(0, 0, 0) for name in (A, C)}
-    courses |= {B: course_of(30_000, 30_000, 30_000), D: course_of(0)}
-    assert [one.against for one in clock_findings(measured_of(courses))] == ["the median of 4 clocks"]
-
-
-def test_three_clocks_judge_by_their_median_and_no_less_doubt_than_is_usual_among_them() -> None:
-    courses = {A: course_of(0, 0, 0, error_us=900), C: course_of(0, 0, 0, error_us=900)}
-    [found] = clock_findings(measured_of(courses | {B: course_of(*[30_000] * 3, error_us=100)}))
-    assert (found.against, found.error_us) == ("the median of 3 clocks", 1_800 * 8)
-
-
-@pytest.mark.parametrize(
-    ("gains_us", "found"),
-    [
-        ([0, 0, 0, 100_000 + 1_000], [("drift", 6 * 101_000)]),
-        ([0, 0, 0, 100_000 + 1_001], [("step", 101_001)]),
-        ([0, 0, 0, 0, 100, 101_020], []),
-        ([0, 0, 0, 0, 100, 101_021], [("step", 101_001)]),
-        ([0, 0, 0, -101_001], [("step", -101_001)]),
-    ],
-)
-def test_a_clock_was_set_if_it_gained_more_than_100_ms_and_the_error(
-    gains_us: list[int], found: list[tuple[str, int]]
-) -> None:
-    assert [(one.kind, one.change_us) for one in beside_the_reference(course_of(*gains_us))] == found
-
-
 @pytest.mark.parametrize(("hours_with_a", "reference"), [(4, A), (3, B)])
 def test_the_reference_was_there_in_four_fifths_of_the_hours(hours_with_a: int, reference: str) -> None:
     delays = [
@@ -223,5 +109,11 @@ def test_between_measured_hours_the_larger_error_counts(errors_us: tuple[int, in
     assert found.drift_ppb == 1_000_000_000
 
 
-def test_the_error_of_a_finding_is_said_in_milliseconds() -> None:
-    assert "± 999 ms" in finding_line(ClockFinding(B, "drift", 0, 864_000, 999_400, "x"), "2026-03-02")
+def test_another_day_is_seen_from_the_references_of_this_one() -> None:
+    def one(domain: str, ahead_us: int, error_us: int, reference: str) -> Offset:
+        return Offset(domain, ahead_us, error_us, 1, 100, 0, reference=reference)
+
+    before = {0: [one(A, 0, 0, A), one(B, 50, 3, A), one(C, 70, 4, A), one(D, 0, 0, D)], HOUR_US: [one(A, 0, 0, A)]}
+    seen = dict(as_seen_from(before, {B}))
+    assert seen == {0: [one(A, -50, 3, B), one(B, 0, 0, B), one(C, 20, 7, B)], HOUR_US: []}
+    assert dict(as_seen_from(before, {A, D})) == before

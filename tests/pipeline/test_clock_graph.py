@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,3 +123,36 @@ def test_the_true_offset_is_never_farther_away_than_the_bound(
         [zero] = [other for other in offsets if other.component == one.component and other.error_us == 0][:1]
         wrong_us = abs((one.offset_us - zero.offset_us) - (true[one.domain] - true[zero.domain]))
         assert wrong_us <= one.error_us + 1
+
+
+def test_a_pair_measured_before_a_clock_was_set_and_one_after_say_nothing_together() -> None:
+    before, after = {A: 0, B: 0, C: 0}, {A: 0, B: 2_000_000, C: 0}
+    delays = [
+        *both_ways(before, A, B, there_us=9_000, back_us=9_000),
+        *both_ways(after, B, C, there_us=9_000, back_us=9_000),
+        *both_ways(after, A, C, there_us=9_000, back_us=9_000),
+    ]
+    assert len(found(delays)) == 2
+    assert {abs(one.offset_us) for one in found(delays).values()} <= {0, 2_000_000}
+
+
+def test_of_many_pairs_only_those_of_the_clock_that_was_set_say_nothing() -> None:
+    others = (A, C, D, "e.example")
+    still = dict.fromkeys((B, *others), 0)
+    delays = [
+        *(one for pair in combinations(others, 2) for one in both_ways(still, *pair, there_us=9_000, back_us=9_000)),
+        *(one for other in (A, C) for one in both_ways(still, B, other, there_us=9_000, back_us=9_000)),
+    ]
+    after = still | {B: 2_000_000}
+    delays += [one for other in others[2:] for one in both_ways(after, B, other, there_us=9_000, back_us=9_000)]
+    assert {domain: one.offset_us for domain, one in found(delays).items()} == dict.fromkeys(others, 0)
+
+
+def test_pairs_that_differ_by_what_their_lines_explain_all_count() -> None:
+    still = {A: 0, B: 0, C: 0}
+    lopsided = [
+        *both_ways(still, A, B, there_us=18_000, back_us=0),
+        *both_ways(still, B, C, there_us=18_000, back_us=0),
+        *both_ways(still, A, C, there_us=0, back_us=18_000),
+    ]
+    assert {one.pairs for one in found(lopsided).values()} == {2}

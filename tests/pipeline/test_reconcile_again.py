@@ -11,6 +11,7 @@ from pipeline.jobs import reconcile
 from pipeline.lake.tables import Lake
 from pipeline.schemas import SILVER_MDR
 from tests.pipeline.rows import HOUR_US, MONDAY_US, commit_ledger, silver, silver_row
+from tests.pipeline.side_rows import uuid7
 
 pytestmark = pytest.mark.spark
 A, B, DAY = "a.example", "b.example", "2026-03-02"
@@ -68,3 +69,35 @@ def test_a_proof_withheld_for_longer_than_a_week_closes_the_day_until_it_turns_u
     opened = reconcile.run(lake)
     assert (opened.details["days"], [opened.details[word] for word in _COUNTED]) == ([DAY], [1, 0, 0])
     assert reconcile.run(lake).details["days"] == []
+
+
+def one_each_way(hour: int, set_us: int) -> list[dict[str, object]]:
+    """A message from a to b and one back, 10 ms each, in an hour after Monday's midnight; since then b is ahead."""
+    rows = []
+    for src, dst in ((A, B), (B, A)):
+        sent_us = MONDAY_US + hour * HOUR_US + HOUR_US // 2
+        ahead = {A: 0, B: set_us if hour >= 24 else 0}
+        both = {"src_domain": src, "dst_domain": dst, "msg_id": uuid7(sent_us + ahead[src], hour), "digest": b"d" * 16}
+        for role, at in (("out", src), ("in", dst)):
+            ts_us = sent_us + ahead[at] + 10_000 * (role == "in")
+            rows.append(silver_row(role=role, node=f"mn-1.{at}", ts_us=ts_us, size_wire=210, **both))
+    return rows
+
+
+def test_a_clock_that_was_set_at_midnight_is_found_whether_days_are_reconciled_together_or_one_by_one(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    set_us = 2_000_000
+    rows = [row for hour in range(6, 42) for row in one_each_way(hour, set_us)]
+    found = []
+    for name, days in (("one-by-one", ("2026-03-02", "2026-03-03")), ("together", (None,))):
+        lake = Lake(tmp_path / name, spark)
+        lake.commit(silver(spark, rows), SILVER_MDR)
+        whole = MONDAY_US + 3 * 24 * HOUR_US
+        commit_ledger(lake, segments((A, 1, MONDAY_US, whole), (B, 1, MONDAY_US, whole)))
+        warned = [warning for day in days for warning in reconcile.run(lake, day=day).warnings if "clock" in warning]
+        found.append((warned, lake.read_small("clock_finding").sort_by("dt").to_pylist()))
+    assert found[0] == found[1]
+    [line], [finding] = found[0]
+    assert line.startswith("clock of b.example on 2026-03-03: was set by 2,000 ms")
+    assert (finding["dt"], finding["kind"], finding["change_us"]) == ("2026-03-03", "step", set_us)
