@@ -59,7 +59,7 @@ def node_status(node: Node) -> dict[str, object]:
             **node.sandbox.statistics(),
         },
         "expiries": node.expiries.status(),
-        "profile": node.settings.compat.profile or "none",
+        "profile": node.current.get().compat.profile or "none",
         "insecure": list(insecure_switches(node.current.get())),
         "middleware": list(active_steps(node.current.get(), has_policies=node.gate.judges_own_bus)),
         "policy_revision": node.gate.policies.revision,

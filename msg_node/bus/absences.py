@@ -29,10 +29,11 @@ class Absences:
         self._counters = send_queues.counters
 
     def keep(self, missed: Missed | None) -> None:
-        """Keep in `missed` what observers miss. What was missed before this process began is not known."""
+        """Keep in `missed` what observers miss; None: nothing. What those who are away missed before is not known."""
         self._send_queues.missed = missed
         if missed is not None:
-            held = ((one.sid, self._state.listeners.subscriptions(one.sid)) for one in self._state.sessions)
+            away = [one.sid for one in self._state.sessions if one.sid not in self._send_queues.ports]
+            held = ((sid, self._state.listeners.subscriptions(sid)) for sid in away)
             missed.unknown([sid for sid, all_ in held if any(object_of_events(one.key) for one in all_)])
 
     def is_away(self, key: str) -> bool:
@@ -49,9 +50,11 @@ class Absences:
     def arrived(self, sid: int) -> None:
         """A session was notified that it has a connection: queue what it missed. Repeated calls queue nothing more."""
         missed, port = self._send_queues.missed, self._send_queues.ports.get(sid)
-        if missed is None or port is None:
+        if port is None:
             return
         port.queue.go_on()
+        if missed is None:
+            return
         session, catch_up = self._state.sessions.get(sid), missed.take(sid, trio.current_time())
         self._counters[NodeCount.CHANGES_CAUGHT_UP] += len(catch_up.messages)
         for message in catch_up.messages:

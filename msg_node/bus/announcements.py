@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from msg_node.kernel.directories import ListenerDirectory
 from msg_node.kernel.registrations import StatusChange
@@ -20,11 +20,16 @@ class Announcements:
         node_url: Our runtime address.
         listeners: Who subscribed to what.
         first_id: Random start of the ids of our own messages, below 2^31. Source: message specification, section 3.
-        notifies_presence: Subscribers of `<runtime>/status` are notified when a runtime comes and goes.
+        notifies_presence: True while subscribers of `<runtime>/status` are notified when a runtime comes and goes.
     """
 
     def __init__(
-        self, node_url: str, listeners: ListenerDirectory, *, first_id: int, notifies_presence: bool = False
+        self,
+        node_url: str,
+        listeners: ListenerDirectory,
+        *,
+        first_id: int,
+        notifies_presence: Callable[[], bool] = lambda: False,
     ) -> None:
         self._node_url = node_url
         self._listeners = listeners
@@ -38,7 +43,7 @@ class Announcements:
 
     def presence(self, news: Iterable[SessionNews]) -> list[Message]:
         """Make the notifications for subscribers of `<runtime>/status` when runtimes come and go."""
-        if not self._notifies_presence:
+        if not self._notifies_presence():
             return []
         changes = [(one.runtime_key, presence) for one in news if (presence := presence_of(one))]
         return [

@@ -6,14 +6,14 @@ Source: message specification, sections 7.3, 8.1, 8.5, 9.4, 20.3 to 20.5.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from protofly.limits import ALLOCATION_PER_GUEST_DOMAIN
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rules:
-    """Rules of this node that settings may change.
+    """Rules of this node that settings may change; all who read them have the same object.
 
     Attributes:
         learns: An address of ours that nobody owns may be used as `from`, and is then reachable for an hour.
@@ -45,3 +45,8 @@ class Rules:
     expands_schema: bool = False
     taps: bool = False
     thing_roles: frozenset[str] = frozenset()
+
+    def follow(self, other: Rules) -> None:
+        """Have every rule as `other` has it, from the next decision on."""
+        for one in fields(self):
+            setattr(self, one.name, getattr(other, one.name))

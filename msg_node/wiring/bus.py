@@ -95,7 +95,7 @@ def build_bus(
         flows=settings.debug.flows,
         nodes=None if cluster is None else cluster.parts,
     )
-    permit_guest = partial(meaning.permit_guest, guests, state.restrictions) if settings.sessions.guests else None
+    permit_guest = partial(meaning.permit_guest, guests, state.restrictions)
     of_nodes = None if cluster is None else ServicesOfNodes(state, cluster)
     answered_anywhere = {} if of_nodes is None else of_nodes.by_key
     services = _build_services(foundation, decisions, backends, inventory, permit_guest, answered_anywhere)
@@ -179,7 +179,7 @@ def _build_services(
     decisions: DecisionRecords,
     backends: Backends,
     inventory: StubInventory,
-    permit_guest: PermitGuest | None,
+    permit_guest: PermitGuest,
     of_nodes: Mapping[str, Service],
 ) -> Services:
     settings, state = foundation.settings, foundation.state
@@ -190,12 +190,13 @@ def _build_services(
         announced=lambda: _announced(foundation.current.get()),
         permit=partial(meaning.permit_session, decisions, settings.node.domain, state.restrictions),
         permit_guest=permit_guest,
+        takes_guests=lambda: foundation.current.get().sessions.guests,
     )
     announcements = Announcements(
         foundation.node_url,
         state.listeners,
         first_id=_first_number(),
-        notifies_presence=settings.sessions.presence,
+        notifies_presence=lambda: foundation.current.get().sessions.presence,
     )
     return make_services(
         state,

@@ -16,14 +16,22 @@ from msg_node.kernel.session import Session
 from msg_node.node_state import NodeState, drop_operators_subscriptions
 
 
-def sessions_without_proof(state: NodeState, credentials: Credentials) -> list[int]:
-    """Sessions that would end if these credentials counted."""
-    return [one.sid for one in state.sessions if not credentials.is_valid(one.proof.credential, one.runtime_key)]
+def sessions_without_proof(state: NodeState, credentials: Credentials, *, takes_guests: bool = True) -> list[int]:
+    """Sessions that would end if these credentials counted, and if guests were welcome or not."""
+    return [
+        one.sid
+        for one in state.sessions
+        if not credentials.is_valid(one.proof.credential, one.runtime_key) or (one.is_guest and not takes_guests)
+    ]
 
 
-def take_credentials_over(state: NodeState, bus: Bus, credentials: Credentials) -> None:
-    """Let these credentials count from now on, for sessions that are open as well; what changes is stored."""
+def take_credentials_over(state: NodeState, bus: Bus, credentials: Credentials, *, takes_guests: bool = True) -> None:
+    """Let these credentials count from now on, for sessions that are open as well; what changes is stored.
+
+    Where guests are not welcome any more, their sessions end.
+    """
     state.transitions.credentials.replace(credentials)
+    bus.runtimes.remove([one.sid for one in state.sessions if one.is_guest and not takes_guests])
     settle_sessions(state, bus)
 
 

@@ -28,6 +28,8 @@ from msg_node.connectors.listener import Listener
 from msg_node.connectors.proxies import Proxies
 from msg_node.node_state import NodeState
 from msg_node.sessions.core.transitions import take_rules_over
+from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
+from msg_node.settings.delivery import build_delivery_rules
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.site.site import Site
@@ -111,6 +113,23 @@ def take_limits_over(parts: Reloadable, settings: Settings) -> None:
         link.queue.limits = waiting
     if parts.site is not None and settings.site is not None:
         parts.site.follow(settings.site)
+
+
+def take_tables_over(parts: Reloadable, before: Settings, settings: Settings) -> None:
+    """Let other rules of addresses, subscriptions, routing, deferred delivery and the twin count."""
+    state, kept = parts.state, settings.subscriptions
+    state.rules.follow(build_rules(settings))
+    state.registry.keeps_registered = state.rules.keeps_registered
+    state.delivery.follow(build_delivery_rules(settings.delivery))
+    if settings.twin.objects != before.twin.objects:
+        state.twin.follow(kept_objects(settings))
+    if settings.allocation.pool != before.allocation.pool:
+        state.owners.pools.follow(build_pools(settings), is_lent=lambda key: state.owners.claimant(key) is not None)
+    missed = parts.bus.send_queues.missed
+    if missed is not None and kept.catch_up_seconds:
+        missed.follow(seconds=kept.catch_up_seconds, messages=kept.catch_up_messages)
+    elif bool(missed is None) == bool(kept.catch_up_seconds):
+        parts.bus.absences.keep(build_missed(settings))
 
 
 def take_terms_over(parts: Reloadable, settings: Settings) -> None:

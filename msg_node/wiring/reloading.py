@@ -32,7 +32,13 @@ from msg_node.wiring.block_lists import subscriptions_of
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
 from msg_node.wiring.identity import LoadedProviders, load_providers
 from msg_node.wiring.peer_stubs import check_modules, stub_choices
-from msg_node.wiring.reloadable import Reloadable, take_limits_over, take_providers_over, take_terms_over
+from msg_node.wiring.reloadable import (
+    Reloadable,
+    take_limits_over,
+    take_providers_over,
+    take_tables_over,
+    take_terms_over,
+)
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
 from policy.core.model import Facts
 from protofly.errors import Code, SettingsError
@@ -132,7 +138,7 @@ class Reloading:
         webhook = await trio.to_thread.run_sync(webhook_of, after)
         loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook)
         credentials.manage_as(self._parts.state.transitions.credentials)
-        ended = sessions_without_proof(self._parts.state, credentials)
+        ended = sessions_without_proof(self._parts.state, credentials, takes_guests=after.sessions.guests)
         revision = policies.compiled.revision
         shown: dict[str, object] = {"changes": changes, "policies": revision, "sessions_that_end": len(ended)}
         if policies.active.bundle:
@@ -143,10 +149,12 @@ class Reloading:
     def _apply(self, settings: Settings, loaded: Loaded) -> None:
         parts = self._parts
         before = parts.current.get()
-        take_credentials_over(parts.state, parts.bus, loaded.credentials)
+        guests = settings.sessions.guests
+        take_credentials_over(parts.state, parts.bus, loaded.credentials, takes_guests=guests)
         parts.current.put(settings)
         take_providers_over(parts, settings, loaded.providers)
         take_limits_over(parts, settings)
+        take_tables_over(parts, before, settings)
         peers = {peer.domain: meaning.peer_rule(peer) for peer in settings.peer}
         chosen = settings.policy
         parts.gate.configure(peers, allow=chosen.allow, deny=chosen.deny, own_bus=chosen.local_default)

@@ -92,7 +92,7 @@ class StateRig:
                 permit=permit,
                 permit_guest=(lambda _domain, _message: None) if allows_guests else None,
             ),
-            Announcements(NODE, self.state.listeners, first_id=1000, notifies_presence=notifies_presence),
+            Announcements(NODE, self.state.listeners, first_id=1000, notifies_presence=lambda: notifies_presence),
             NodeFacts(NODE, "1"),
         )
 

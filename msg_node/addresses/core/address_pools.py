@@ -5,7 +5,7 @@ Source: message specification, section 7.5.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from itertools import islice
 
 from protofly.address import canonical_key
@@ -23,9 +23,25 @@ class AddressPools:
     """
 
     def __init__(self, pools: Mapping[str, Sequence[str]]) -> None:
-        self._free = {scheme: {canonical_key(url): url for url in urls} for scheme, urls in pools.items()}
-        self._scheme_of = {key: scheme for scheme, urls in self._free.items() for key in urls}
+        self._free: dict[str, dict[str, str]] = {}
+        self._scheme_of: dict[str, str] = {}
         self.keys: Container[str] = self._scheme_of.keys()
+        self.follow(pools, is_lent=lambda _: False)
+
+    def follow(self, pools: Mapping[str, Sequence[str]], *, is_lent: Callable[[str], bool]) -> None:
+        """Lend these addresses from now on; one that is lent and in no pool any more is not lent again.
+
+        Free ones that were here keep their order; new ones come behind them. `is_lent` says by canonical key which of
+        the new ones somebody owns.
+        """
+        wanted = {scheme: {canonical_key(url): url for url in urls} for scheme, urls in pools.items()}
+        free: dict[str, dict[str, str]] = {}
+        for scheme, urls in wanted.items():
+            kept = {key: urls[key] for key in self._free.get(scheme, {}) if key in urls}
+            free[scheme] = kept | {key: url for key, url in urls.items() if not is_lent(key)}
+        self._free = free
+        self._scheme_of.clear()
+        self._scheme_of.update({key: scheme for scheme, urls in wanted.items() for key in urls})
 
     def has_scheme(self, scheme: str) -> bool:
         """True when addresses of a scheme are lent and not made."""

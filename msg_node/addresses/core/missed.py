@@ -76,6 +76,10 @@ class Missed:
         self.bytes = 0
         """What is kept of all sessions together."""
 
+    def follow(self, *, seconds: float, messages: int) -> None:
+        """Keep changes for so long, and so many of one session; what is kept is trimmed at the next one."""
+        self._seconds, self._messages = seconds, messages
+
     def __len__(self) -> int:
         """Sessions that missed something."""
         return len(self._windows)

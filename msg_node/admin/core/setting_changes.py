@@ -40,13 +40,14 @@ _RELOADABLE: Final = re.compile(
     "|".join(
         (
             r"policy\.(files|mode|allow|deny|local_default|keys|two_persons)",
-            r"sessions\.(anonymous|anonymous_runtimes|credential|certificate|issuer)",
+            r"sessions\.(anonymous|anonymous_runtimes|credential|certificate|issuer|guests|presence)",
             r"sessions\.((take_over_)?grace|lease|ping)_seconds",
-            r"compat\.(return_by_address|take_over)",
+            r"compat\..*",
             rf"{_PEER}({_PEER_FIELDS})",
             rf"limits\.({_LIMITS})",
             r"middleware\.(order|logging\..*|authentication\..*|rate\..*)",
-            r"identity\.(provider|demand|passwords(\..*)?)",
+            r"identity\.(provider|demand|registered_users|passwords(\..*)?)",
+            r"(allocation|routing|delivery|twin)\..*|subscriptions\.(require_consent|expand_schema|catch_up_.*)",
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",
             r"listen\.(proxy_certificates|unopened_per_second)",

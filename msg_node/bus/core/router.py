@@ -174,7 +174,6 @@ class Router:
         self._destination_of = state.interworking.destination_of if state.interworking else destination_of
         self._rights = ObjectRights(state)
         self._users = state.users
-        self._reporter_only = state.rules.reporter_only
         self.learned = Learned()
 
     def decide(self, message: Message, origin: int, now: float, *, may_park: bool = True) -> Decision:
@@ -209,7 +208,11 @@ class Router:
     ) -> Decision:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
         part = part_of(key)
-        if part is not None and self._reporter_only and not (part.is_by_form and self._has_own_rules(key, owner)):
+        if (
+            part is not None
+            and self._state.rules.reporter_only
+            and not (part.is_by_form and self._has_own_rules(key, owner))
+        ):
             audience = self._rights.audience(message, part, origin, listeners)
             if audience is not OBSERVERS:
                 return _NOT_REPORTER if audience is NOBODY else self._route_to_reporter(message, key, part, origin)

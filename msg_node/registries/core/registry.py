@@ -43,9 +43,11 @@ class DomainRegistry:
     Args:
         journal: Where changes are collected.
         per_session: Entries that one session may have.
-        keeps_registered: Entries outlive the sessions of runtimes; those of interworking stubs end with their stub.
+        keeps_registered: See below.
 
     Attributes:
+        keeps_registered: Entries outlive the sessions of runtimes; those of interworking stubs end with their stub.
+            Another value counts for sessions that end from then on.
         unreported: Entries whose disconnection another registry does not know of yet.
     """
 
@@ -57,7 +59,7 @@ class DomainRegistry:
         keeps_registered: bool = False,
     ) -> None:
         self._journal = journal
-        self._keeps_registered = keeps_registered
+        self.keeps_registered = keeps_registered
         self._entries: dict[str, RegistryEntry] = {}
         self._index: dict[Index, dict[str, dict[str, None]]] = {index: {} for index in Index}
         self._held = HeldEntries(per_session)
@@ -219,7 +221,7 @@ class DomainRegistry:
         """Return an entry as it is after the end of its holder; `ended_at` is in seconds since the Unix epoch."""
         if not entry.is_connected:
             return replace(entry, sid=0, refreshed_at=ended_at)
-        if self._keeps_registered and entry.sid > 0:
+        if self.keeps_registered and entry.sid > 0:
             return replace(entry, sid=0)
         return replace(entry, sid=0, status=Status.DISCONNECTED, refreshed_at=ended_at)
 

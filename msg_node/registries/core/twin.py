@@ -210,6 +210,13 @@ class Twin:
 
     # Values.
 
+    def follow(self, objects: Collection[str]) -> None:
+        """Keep the attributes of these objects from now on, besides those of things; forget those of others."""
+        self._objects = tuple(objects)
+        self.watches = bool(self._things or self._objects)
+        for key in [one for one in self._values if not self.keeps(one)]:
+            self._forget_values(key, "")
+
     def keeps(self, key: str) -> bool:
         """True if values of a thing or object are kept."""
         return key in self._things or any(_covers(pattern, key) for pattern in self._objects)

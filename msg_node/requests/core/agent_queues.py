@@ -39,7 +39,7 @@ class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
 class AgentQueues:
     """The announcements of all agents.
 
-    Args:
+    Attributes:
         defaults: For agents that announced nothing.
         longest_seconds: The operator's cap on what they announce.
     """
@@ -53,8 +53,8 @@ class AgentQueues:
         max_agents: int = AGENT_QUEUES,
     ) -> None:
         self._journal = journal
-        self._defaults = defaults
-        self._longest_seconds = longest_seconds
+        self.defaults = defaults
+        self.longest_seconds = longest_seconds
         self._max_agents = max_agents
         self._rows: dict[str, QueueRow] = {}
 
@@ -62,10 +62,10 @@ class AgentQueues:
         """Return the rules for the queue of an agent, by its canonical key."""
         row = self._rows.get(agent)
         if row is None:
-            return self._defaults
+            return self.defaults
         return QueueRules(
-            min(row.expires_seconds or self._defaults.expires_seconds, self._longest_seconds),
-            row.unanswered or self._defaults.unanswered,
+            min(row.expires_seconds or self.defaults.expires_seconds, self.longest_seconds),
+            row.unanswered or self.defaults.unanswered,
         )
 
     def agents(self) -> KeysView[str]:

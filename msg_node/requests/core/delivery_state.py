@@ -53,6 +53,13 @@ class DeliveryState:
             longest_seconds=rules.bounds.longest_seconds,
         )
 
+    def follow(self, rules: DeliveryRules) -> None:
+        """Let other rules count: bounds for what comes, times of agents and inboxes for what waits as well."""
+        self.parking.bounds = rules.bounds
+        self.inboxes.keep_seconds, self.inboxes.per_owner = rules.inbox_seconds, rules.inbox_per_owner
+        self.queues.defaults = QueueRules(rules.default_seconds, rules.unanswered)
+        self.queues.longest_seconds = rules.bounds.longest_seconds
+
     def restore(self, rows: Mapping[Table, Rows], *, now: float) -> None:
         """Take over what was stored.
 

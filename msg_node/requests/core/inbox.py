@@ -97,11 +97,11 @@ class Inboxes:
 
     Args:
         first_number: Where the ids of entries begin, at random below 2^31.
-        keep_seconds: How long an entry is kept.
-        per_owner: Entries of one address.
         max_entries: Entries of all together.
 
     Attributes:
+        keep_seconds: How long an entry is kept.
+        per_owner: Entries of one address; where there are more, one goes for each that comes.
         dropped: Entries that made way for newer ones.
     """
 
@@ -116,8 +116,8 @@ class Inboxes:
     ) -> None:
         self._journal = journal
         self._next_number = first_number
-        self._keep_seconds = keep_seconds
-        self._per_owner = per_owner
+        self.keep_seconds = keep_seconds
+        self.per_owner = per_owner
         self._max_entries = max_entries
         self._entries: OrderedDict[int, InboxEntry] = OrderedDict()  # the oldest first
         self._of_owner: dict[str, OrderedDict[int, InboxEntry]] = {}
@@ -160,7 +160,7 @@ class Inboxes:
         if older is not None:
             self._remove(older)
         theirs = self._of_owner.get(owner)
-        if theirs is not None and len(theirs) >= self._per_owner:
+        if theirs is not None and len(theirs) >= self.per_owner:
             self._drop(next(iter((self._not_final.get(owner) or theirs).values())))
         self._make_room(notice.sender.runtime_key, len(notice.body))
         entry = InboxEntry(
@@ -200,7 +200,7 @@ class Inboxes:
             oldest = next(iter(self._entries.values()))
             if oldest.at > now:
                 oldest.at = now  # the clock was set back
-            if now - self._keep_seconds < oldest.at:
+            if now - self.keep_seconds < oldest.at:
                 break
             self._remove(oldest)
             count += 1

@@ -124,6 +124,7 @@ class SessionService:
         announced: Gives what replies say about this node.
         permit: Asks the policies about a runtime of our own.
         permit_guest: Asks the gate `peer` about a guest, who needs a credential besides; None: there are no guests.
+        takes_guests: False while there are none, either.
     """
 
     def __init__(
@@ -134,12 +135,13 @@ class SessionService:
         announced: Callable[[], Announced] = Announced,
         permit: Permit = permit_all,
         permit_guest: PermitGuest | None = None,
+        takes_guests: Callable[[], bool] = lambda: True,
     ) -> None:
         self._lifecycle = lifecycle
         self._sessions = lifecycle.sessions
         self._transitions = lifecycle.transitions
         self._own = own
-        self._permit_own, self._permit_guest = permit, permit_guest
+        self._permit_own, self._permit_guest, self._takes_guests = permit, permit_guest, takes_guests
         self._announced = announced
         self._unproved: Counter[int] = Counter()
 
@@ -321,7 +323,7 @@ class SessionService:
             raise PeerError(Code.NOT_OWNER, "this is the address of the node")
         domain = domain_of(runtime_key)
         is_guest = domain != "" and domain not in self._own.domains
-        if is_guest and self._permit_guest is None:
+        if is_guest and (self._permit_guest is None or not self._takes_guests()):
             raise PeerError(Code.SPOOFED_SOURCE, "this runtime belongs to another domain")
         return is_guest
 

@@ -64,6 +64,23 @@ def test_what_is_lent_is_lent_after_a_restart(rig: StateRig) -> None:
     assert (again.state.owners.pools.free("sip"), again.state.owners.owner(NUMBERS[0])) == (1, ana)
 
 
+def test_other_pools_lend_what_is_new_and_take_nothing_from_those_who_have_it(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    borrow(rig, ana, 2)
+    owners, fresh = rig.state.owners, f"sip://103@pbx.{DOMAIN}"
+    owners.pools.follow({"sip": [fresh, *NUMBERS[1:]]}, is_lent=lambda key: owners.claimant(key) is not None)
+    assert owners.owner(NUMBERS[0]) == ana  # it is in no pool any more
+    assert owners.pools.free("sip") == 2
+    rig.reply(ana, ALLOCATION, "delete", {"resources": NUMBERS[:2]})
+    assert lent(borrow(rig, ana, 3)) == [NUMBERS[2], fresh, NUMBERS[1]]
+
+
+def test_a_scheme_without_a_pool_lends_nothing_more(rig: StateRig) -> None:
+    ana, _ = rig.open("rt-ana", 1)
+    rig.state.owners.pools.follow({}, is_lent=lambda _: False)
+    assert lent(borrow(rig, ana))[0] not in NUMBERS
+
+
 def test_nobody_claims_an_address_of_a_pool(rig: StateRig) -> None:
     ana, _ = rig.open("rt-ana", 1)
     reply = rig.reply(ana, SM, "subscribe", {"resources": [NUMBERS[0]]})

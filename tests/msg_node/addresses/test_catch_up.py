@@ -96,6 +96,41 @@ async def test_changes_between_binding_and_answer_do_not_overtake_what_was_misse
         assert versions([await again.next()]) == [3]
 
 
+async def test_a_window_that_is_opened_later_is_vague_about_those_who_were_away_and_no_others(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path) as rig:
+        bob, ana, cy = await rig.opened("bob"), await rig.opened("ana"), await rig.opened("cy")
+        room = await bob.allocated()
+        await ana.subscribed(f"{room}/changes")
+        await cy.subscribed(f"{room}/changes")
+        await cut(rig, ana)
+        keep_missed(rig)
+        await cut(rig, cy, 2)
+        _, of_ana = await back(rig, ana)
+        _, of_cy = await back(rig, cy)
+        assert [len(of_ana), len(of_cy)] == [2, 1]  # the answer, and that there is a gap
+
+
+async def test_who_comes_back_while_the_window_is_closed_is_not_left_waiting(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path) as rig:
+        keep_missed(rig)
+        bob, ana = await rig.opened("bob"), await rig.opened("ana")
+        room = await bob.allocated()
+        await ana.subscribed(f"{room}/changes")
+        await cut(rig, ana)
+        await bob.say(change(room, 1))
+        await bob.heard()
+        arriving = rig.bus.absences.arriving
+
+        def close_the_window(sid: int) -> None:
+            arriving(sid)
+            rig.bus.absences.keep(None)
+
+        rig.bus.absences.arriving = close_the_window  # type: ignore[method-assign]
+        again, _ = await back(rig, ana)
+        await bob.say(change(room, 2))
+        assert versions([await again.next()]) == [2]
+
+
 async def test_more_than_the_window_holds_is_a_gap_that_is_reported(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path) as rig:
         keep_missed(rig, messages=2)

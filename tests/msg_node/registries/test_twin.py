@@ -289,6 +289,21 @@ def test_a_timestamp_is_a_text_that_is_cut(kept: StateRig, timestamp: bytes, kep
     assert kept.state.twin.values(LAMP)["events/motion"].timestamp == kept_text
 
 
+def test_of_objects_that_are_not_kept_any_more_nothing_is_kept_and_of_things_all() -> None:
+    journal = Journal()
+    twin, room = Twin(journal, objects=[f"comm://{DOMAIN}/*"]), f"comm://{DOMAIN}/room"
+    twin.describe(LAMP, LAMP, b"{}", now=0.0)
+    for key in (LAMP, room):
+        assert twin.keep(Slot(key, "on"), b"1", "", now=1.0)
+    twin.store_values()
+    journal.take()
+    twin.follow([f"comm://{DOMAIN}/other"])
+    assert (list(twin.values(LAMP)), twin.values(room)) == (["on"], {})
+    assert (twin.keeps(room), twin.keeps(f"comm://{DOMAIN}/other"), twin.keeps(LAMP)) == (False, True, True)
+    assert [change.key for change in journal.take()] == [f"{room} on"]
+    assert twin.statistics()["size_bytes"] == 3  # the description, and one value
+
+
 # Who reads.
 
 

@@ -63,6 +63,21 @@ async def test_roles_change_for_sessions_that_are_open(tmp_path: Path) -> None:
         assert roles == {runtime_address("ops"): frozenset(), runtime_address("bob"): OPERATOR}
 
 
+async def test_without_guests_their_sessions_end_and_ours_go_on(tmp_path: Path) -> None:
+    bo = "runtime://beta.example/rt-bo"
+    held = Credentials([credential("ana", "good"), Credential(digest_of("g"), bo)])
+    async with runtime_rig(tmp_path, credentials=held, allows_guests=True) as rig:
+        assert await opened(rig, "ana", "good") == (200, "")
+        guest = await rig.runtime(bearer="g")
+        assert code_and_reason(await guest.ask("open", "mn:/session", from_=bo)) == (200, "")
+        assert len(sessions_without_proof(rig.state, held)) == 0
+        assert len(sessions_without_proof(rig.state, held, takes_guests=False)) == 1
+        take_credentials_over(rig.state, rig.bus, held, takes_guests=False)
+        assert await guest.close_code() == REMOVED
+        assert has_session(rig, "ana")
+        assert rig.state.sessions.by_runtime(bo) is None
+
+
 async def test_without_anonymous_sessions_those_that_are_open_end(tmp_path: Path) -> None:
     async with runtime_rig(tmp_path, credentials=Credentials([credential("bob", "good")])) as rig:
         ana = await rig.opened("ana")

@@ -88,6 +88,13 @@ def step(name: str) -> Callable[[Node], object]:
     return lambda node: node.steps._made.get(name)  # type: ignore[call-overload]
 
 
+def delivery(node: Node) -> object:
+    """What counts for what waits."""
+    state = node.state.delivery
+    inboxes, queues = state.inboxes, state.queues
+    return state.parking.bounds, inboxes.keep_seconds, inboxes.per_owner, queues.defaults, queues.longest_seconds
+
+
 def borders(node: Node) -> list[BorderRules]:
     return [node.federation.context.rules, node.bus.from_sessions.guests.rules]
 
@@ -177,6 +184,52 @@ EFFECTS: dict[str, Effect] = {
     "sessions.take_over_grace_seconds": Effect(7.0, lambda node: node.state.transitions.rules.take_over_grace_seconds),
     "sessions.lease_seconds": Effect(70.0, lambda node: node.state.transitions.terms.lease_seconds),
     "sessions.ping_seconds": Effect(7.0, lambda node: (node.bus.sweeper.ping_seconds, announced(node))),
+    "sessions.guests": Effect(True, lambda node: services(node)._session_service._takes_guests()),
+    "sessions.presence": Effect(True, lambda node: services(node)._announcements._notifies_presence()),
+    **{
+        name: Effect(value, lambda node: deepcopy(node.state.rules))
+        for name, value in {
+            "allocation.strict_release": False,
+            "subscriptions.require_consent": True,
+            "subscriptions.expand_schema": True,
+            "routing.learn": False,
+            "routing.users": True,
+            "routing.reporter_only": False,
+            "compat.sm_error": 500,
+            "compat.echo": True,
+            "delivery.thing_roles": ["gardener"],
+        }.items()
+    },
+    **{
+        f"delivery.{name}": Effect(value, delivery)
+        for name, value in {
+            "expires_seconds": 70.0,
+            "longest_seconds": 7000.0,
+            "unanswered": 3,
+            "per_agent": 3,
+            "per_sender": 3,
+            "bytes": 70_000,
+            "inbox_seconds": 7.0,
+            "inbox_entries": 3,
+        }.items()
+    },
+    "allocation.pool": Effect(
+        [{"scheme": "sip", "addresses": ["sip:1@a.example"]}], lambda node: node.state.owners.pools.free("sip")
+    ),
+    "subscriptions.catch_up_seconds": Effect(
+        7.0, lambda node: (missed(node) is None or missed(node)._seconds, announced(node))
+    ),
+    "subscriptions.catch_up_messages": Effect(
+        3, lambda node: missed(node)._messages, {"subscriptions": {"catch_up_seconds": 9.0}}
+    ),
+    "twin.objects": Effect(["comm://a.example/*"], lambda node: node.state.twin.keeps("comm://a.example/room")),
+    "compat.keep_registered": Effect(True, lambda node: node.state.registry.keeps_registered),
+    "compat.profile": Effect("rethink", lambda node: node_status(node)["profile"]),
+    "identity.registered_users": Effect(
+        "proved",
+        lambda node: node.current.get().identity.registered_users,
+        {"identity": {"provider": [PROVIDER]}},
+    ),
     "compat.return_by_address": Effect(True, lambda node: node.state.transitions.rules.returns_by_address),
     "compat.take_over": Effect(True, lambda node: node.state.transitions.rules.second_open_takes_over),
     **dict(
@@ -291,6 +344,14 @@ def site(node: Node) -> Any:
 def admin(node: Node) -> Any:
     assert node.admin_site is not None
     return node.admin_site.server
+
+
+def services(node: Node) -> Any:
+    return node.bus.runtimes._sessions
+
+
+def missed(node: Node) -> Any:
+    return node.bus.send_queues.missed
 
 
 def announced(node: Node) -> object:
