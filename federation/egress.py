@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import math
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +28,7 @@ from catalogue_client.fetcher import Dialler
 from federation.core.service_tokens import ServiceTokens, cleaned
 from protofly.documents import ALTERNATES, Endpoint
 from protofly.errors import Code, HostError, PeerError, SettingsError, TransportError
-from protofly.limits import HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
+from protofly.limits import HANDSHAKE_SECONDS, HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS, STUB_LINES_PER_SECOND
 from protofly.signatures import base64url
 from sandbox.core.exchange import EVENT_PAYLOAD_BYTES, ChannelKind, Event, GuestEvent
 from sandbox.core.grants import denied
@@ -164,6 +165,7 @@ class Egress:
         self._channels: dict[int, Channel] = {}
         self._heard_seconds = 0.0
         self._digesting = 0
+        self._next_opening = -math.inf  # less a second: so much of the rate may come at once
         self._openings = count(randbelow(ALTERNATES + 1))  # instances begin at different nodes of a domain
 
     @property
@@ -213,7 +215,8 @@ class Egress:
     def open(self, number: int, kind: int, request: OpenRequest, endpoint: Endpoint) -> None:
         """Start opening a line that was granted; the event `opened` or `closed` follows.
 
-        Of an endpoint with alternates each opening takes the next place.
+        Openings beyond `STUB_LINES_PER_SECOND` wait their turn, else one domain could have us connect to another all
+        the time. Of an endpoint with alternates each opening takes the next place.
 
         Raises:
             StubFaultError: STUB_DENIED when path, headers or kind are not allowed.
@@ -228,6 +231,7 @@ class Egress:
         reason = "closed"
         try:
             with channel.scope:
+                await self._wait_turn()
                 with trio.fail_after(HANDSHAKE_SECONDS):
                     early = await self._open(channel, url, request)
                 channel.is_open = True
@@ -243,6 +247,11 @@ class Egress:
                 del self._channels[channel.number]
         self._on_ended(channel, reason)
         self._guest.emit(GuestEvent(Event.CLOSED, channel.number, reason.encode()[:256]))
+
+    async def _wait_turn(self) -> None:
+        """Wait until one more line may be opened; they are opened in the order in which they were asked for."""
+        self._next_opening = max(self._next_opening, trio.current_time() - 1.0) + 1 / STUB_LINES_PER_SECOND
+        await trio.sleep_until(self._next_opening)
 
     async def _open(self, channel: Channel, url: str, request: OpenRequest) -> list[bytes]:
         """Connect, with the WebSocket handshake where there is one; returns the messages that came behind it."""

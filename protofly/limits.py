@@ -434,6 +434,7 @@ STUB_LOG_LINES_PER_SECOND: Final = 20
 STUB_STATES_PER_SECOND: Final = 20  # a line that comes and goes has three each time, and pauses in between
 STUB_LOG_BYTES: Final = 4 << 10
 STUB_CHANNELS: Final = 8
+STUB_LINES_PER_SECOND: Final = 50  # opened, of any kind: each costs a handshake here, and one at its other end
 STUB_TIMERS: Final = 32
 STUB_CONFIGURATION_BYTES: Final = 16 << 10
 STUB_ADDRESSES: Final = 10_000  # of ours, that one stub hears of

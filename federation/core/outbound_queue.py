@@ -370,7 +370,8 @@ class OutboundQueue(WaitingMessages):
         The others are handed over one at a time from now on. A message is convicted when it was the only suspect of a
         death and had been among those of an earlier one.
         """
-        suspects = [pending for pending in self._under_way if pending.number in set(numbers)]
+        suspected = frozenset(numbers)
+        suspects = [pending for pending in self._under_way if pending.number in suspected]
         for pending in suspects:
             pending.suspected += 1
         if len(suspects) == 1 and suspects[0].suspected > 1:

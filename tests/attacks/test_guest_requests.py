@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from protofly.errors import Code
-from protofly.limits import STUB_REQUESTS_PER_ANSWER, STUB_STATES_PER_SECOND
+from catalogue_client.fetcher import Dialler
+from protofly.errors import Code, TransportError
+from protofly.limits import STUB_CHANNELS, STUB_LINES_PER_SECOND, STUB_REQUESTS_PER_ANSWER, STUB_STATES_PER_SECOND
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from tests.support.hosted import StubRig, link_module, stub_rig
 from tests.support.link_endpoint import Documents, make_world
-from tests.support.scripted_stub import ScriptedProcess, act, status
+from tests.support.scripted_stub import ScriptedProcess, act, opening, status
 from tests.support.services import PATIENCE_SECONDS
 from tests.support.sides import chat
 
@@ -64,6 +67,39 @@ async def test_a_stub_that_comes_and_goes_all_the_time_is_ended_and_does_not_fil
     assert rig.fault.code is Code.STUB_OUTPUT
     assert 0 < rig.bus.events.count("up") <= STUB_STATES_PER_SECOND
     assert not rig.link.is_live
+
+
+class _Refusing(Dialler):
+    """Nobody is there, which is quickly found out."""
+
+    def __init__(self) -> None:
+        self.times: list[float] = []
+
+    async def connect(self, host: str, port: int, *, domain: str) -> trio.SocketStream:
+        self.times.append(trio.current_time())
+        await trio.lowlevel.checkpoint()
+        raise TransportError(Code.CONNECT_FAILED, f"{host} {port} of {domain}", phase="connect")
+
+
+async def test_a_stub_that_opens_lines_all_the_time_opens_so_many_in_a_second(
+    rig: StubRig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert autojump_clock.autojump_threshold == 0
+    dialler, numbers = _Refusing(), count(1)
+    monkeypatch.setattr(rig, "dialler", dialler)
+
+    def insist(event: GuestEvent) -> list[GuestAction]:
+        if event.op == Event.START:
+            return [opening(next(numbers)) for _ in range(STUB_CHANNELS)]
+        return [opening(next(numbers))] if event.op == Event.CLOSED else []
+
+    async with rig.running(ScriptedProcess(insist)):
+        await trio.sleep(10)
+    assert rig.fault is None
+    opened = len(dialler.times)
+    assert 9 * STUB_LINES_PER_SECOND < opened <= 11 * STUB_LINES_PER_SECOND
+    busiest = max(len([one for one in dialler.times if 0 <= one - at < 1.0]) for at in range(1, 10))
+    assert busiest <= STUB_LINES_PER_SECOND + 1
 
 
 async def test_a_stub_may_set_a_timer_anew_for_each_message_of_a_long_batch(rig: StubRig) -> None:
