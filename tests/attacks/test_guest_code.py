@@ -5,7 +5,7 @@ Each hostile guest runs in a confined worker of its own; the outcome is a fault 
 
 from __future__ import annotations
 
-import time
+from dataclasses import replace
 
 import pytest
 
@@ -18,22 +18,23 @@ from tests.support.guest_records import encode_actions
 from tests.support.guests import ENDLESS_LOOP, OUTPUT_AT, SLOW_LOOP, answer
 
 HELLO = GuestEvent(Event.MESSAGE, 1, b'{"id":"1"}')
-TIME_BOUND_SECONDS = 1.5
+PATIENT = Budget(batch_seconds=60.0)
+"""What ends a batch in time is what a guest may compute, not how long we wait for it: the machine may be slow."""
+CPU_BOUND_US = 1_500_000
 
 
 async def start(
     sandbox: Sandbox, module: bytes, budget: Budget | None = None, domain: str = "evil.example"
 ) -> StubProcess:
-    return await sandbox.start_worker(domain, await sandbox.compile(module), budget or Budget())
+    return await sandbox.start_worker(domain, await sandbox.compile(module), budget or PATIENT)
 
 
 async def attack(sandbox: Sandbox, module: bytes, budget: Budget | None = None) -> ExchangeReply:
     """Run one hostile batch beside a neighbour; the neighbour must not notice."""
     neighbour = await start(sandbox, guests.echo(), domain="good.example")
     stub = await start(sandbox, module, budget)
-    began = time.monotonic()
     reply = await stub.exchange([HELLO])
-    assert time.monotonic() - began < TIME_BOUND_SECONDS
+    assert reply.cpu_us < CPU_BOUND_US
     if reply.fault is not None:
         with pytest.raises(MisuseError):
             await stub.exchange([HELLO])
@@ -61,7 +62,7 @@ async def test_endless_work_runs_out_of_fuel(sandbox: Sandbox, body: str) -> Non
 
 
 async def test_work_that_fuel_would_allow_is_stopped_by_processor_time(sandbox: Sandbox) -> None:
-    reply = await attack(sandbox, guests.guest(SLOW_LOOP), Budget(fuel_per_event=2**32 - 1))
+    reply = await attack(sandbox, guests.guest(SLOW_LOOP), replace(PATIENT, fuel_per_event=2**32 - 1))
     assert code_of(reply) is Code.STUB_TIMEOUT
     assert 40_000 < reply.cpu_us < 500_000
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-import time
 
 import pytest
 import trio
@@ -41,26 +40,28 @@ async def test_bomb_that_passes_the_gate_is_stopped_and_the_next_module_compiles
     sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "COMPILE_WALL_SECONDS", 1.0)
-    began = time.monotonic()
     with pytest.raises(PeerError) as caught:
         await sandbox.compile(with_bodies([nested_loops(20_000, 500)] * 20))
-    assert caught.value.code is Code.COMPILE_LIMITS
-    assert time.monotonic() - began < 5.0
+    assert (caught.value.code, caught.value.detail) == (Code.COMPILE_LIMITS, "not compiled in 1 s")
     monkeypatch.undo()
     stub = await sandbox.start_worker("b.example", await sandbox.compile(guests.echo()), Budget())
     assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
 
 
-async def shorten_cpu_time(zygote_pid: int, seconds: int) -> None:
-    """Wait until the kernel limits the CPU time of the child that compiles as it is to, and take most of it away."""
+async def compiling_child(zygote_pid: int) -> int:
+    """Wait for the child that compiles, until the kernel limits its CPU time as it is to; its process id."""
     children = trio.Path(f"/proc/{zygote_pid}/task/{zygote_pid}/children")
     wanted = (limits.COMPILE_CPU_SECONDS, limits.COMPILE_CPU_SECONDS + 1)
     while True:
         for pid in map(int, (await children.read_text()).split()):
             if resource.prlimit(pid, resource.RLIMIT_CPU) == wanted:
-                resource.prlimit(pid, resource.RLIMIT_CPU, (seconds, seconds + 1))
-                return
+                return pid
         await trio.sleep(0.01)
+
+
+async def shorten_cpu_time(zygote_pid: int, seconds: int) -> None:
+    """Take away most of the CPU time of the child that compiles."""
+    resource.prlimit(await compiling_child(zygote_pid), resource.RLIMIT_CPU, (seconds, seconds + 1))
 
 
 async def test_bomb_ends_by_the_childs_own_limits_even_if_nobody_watches(
@@ -92,22 +93,12 @@ async def test_known_bombs_never_reach_the_compiler(sandbox: Sandbox, module: by
     assert sandbox.statistics()["compilations"] == 0
 
 
-async def test_neighbour_talks_while_a_bomb_is_compiled(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "COMPILE_WALL_SECONDS", 0.5)
+async def test_neighbour_talks_while_a_bomb_is_compiled(sandbox: Sandbox) -> None:
     stub = await sandbox.start_worker("b.example", await sandbox.compile(guests.echo()), Budget())
-    exchanged = 0
-
-    async def explode() -> None:
-        with pytest.raises(PeerError):
-            await sandbox.compile(with_bodies([nested_loops(20_000, 500)] * 20))
-        scope.cancel()
-
     async with trio.open_nursery() as nursery:
-        scope = nursery.cancel_scope
-        nursery.start_soon(explode)
-        while True:
+        nursery.start_soon(sandbox.compile, with_bodies([nested_loops(20_000, 500)] * 20))
+        await compiling_child(sandbox.zygote_pid)
+        for _ in range(20):
             assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
-            exchanged += 1
-            if scope.cancel_called:
-                break
-    assert exchanged > 20
+        assert nursery.child_tasks  # it is compiled still, or the nursery would have raised that it is too large
+        nursery.cancel_scope.cancel()

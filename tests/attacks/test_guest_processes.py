@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
@@ -23,6 +22,7 @@ from sandbox.core.frames import LENGTH, REPLY, Command, decode_reply, encode_com
 from sandbox.host import Sandbox, StubProcess
 from sandbox.stub_process import ConfinedProcess
 from tests.support import guests
+from tests.support.services import PATIENCE_SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 HELLO = GuestEvent(Event.MESSAGE, 1, b'{"id":"1"}')
@@ -36,13 +36,11 @@ async def exchange_forever(stub: StubProcess) -> None:
 
 async def test_killed_worker_is_noticed_at_once_and_its_neighbour_is_not_touched(sandbox: Sandbox) -> None:
     code = await sandbox.compile(guests.echo())
-    stub = await sandbox.start_worker("b.example", code, Budget())
+    stub = await sandbox.start_worker("b.example", code, Budget(batch_seconds=3_600.0))  # its deadline says nothing
     neighbour = await sandbox.start_worker("c.example", code, Budget())
     os.kill(stub.pid, signal.SIGKILL)
-    began = time.monotonic()
     with pytest.raises(StubFaultError) as caught:
         await exchange_forever(stub)
-    assert time.monotonic() - began < 1.0
     assert caught.value.code is Code.STUB_DIED
     assert caught.value.domain == "b.example"
     assert "SIGKILL" in caught.value.detail
@@ -56,13 +54,12 @@ async def test_stopped_worker_misses_its_deadline_and_is_killed(sandbox: Sandbox
     stub = await sandbox.start_worker("b.example", code, Budget(batch_seconds=0.1))
     neighbour = await sandbox.start_worker("c.example", code, Budget())
     os.kill(stub.pid, signal.SIGSTOP)
-    began = time.monotonic()
     with pytest.raises(StubFaultError) as caught:
         await stub.exchange([HELLO])
-    assert time.monotonic() - began < 2.0
     assert caught.value.code is Code.STUB_TIMEOUT
+    assert caught.value.detail == "no answer within 0.1 s"
     assert (await neighbour.exchange([HELLO])).fault is None
-    with trio.fail_after(5):
+    with trio.fail_after(PATIENCE_SECONDS):
         while exists(stub.pid):
             await trio.lowlevel.checkpoint()
 
