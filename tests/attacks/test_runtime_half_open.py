@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import logging
 import ssl
+import time
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trustme
+from trio.testing import MockClock
 
-from msg_node.bus import sweeper
 from msg_node.connectors import listener as listener_module
+from msg_node.connectors.half_open import Newcomer
 from protofly.limits import HALF_OPEN_PER_ADDRESS
 from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, Wire, a_message, runtime_rig
+from tests.support.services import until
 
 STARTS = [b"", b"G", b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"]
 
@@ -32,6 +37,20 @@ def server_context() -> ssl.SSLContext:
     return context
 
 
+@pytest.fixture
+def newcomers(monkeypatch: pytest.MonkeyPatch) -> list[Newcomer]:
+    """All connections that come."""
+    made: list[Newcomer] = []
+
+    class Remembered(Newcomer):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            made.append(self)
+
+    monkeypatch.setattr(listener_module, "Newcomer", Remembered)
+    return made
+
+
 async def forgotten(rig: RuntimeRig) -> None:
     assert rig.listener is not None
     with trio.fail_after(10):
@@ -41,16 +60,18 @@ async def forgotten(rig: RuntimeRig) -> None:
 
 @pytest.mark.parametrize("start", STARTS)
 async def test_an_upgrade_that_does_not_end_is_given_up(
-    rig: RuntimeRig, start: bytes, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, start: bytes, monkeypatch: pytest.MonkeyPatch, newcomers: list[Newcomer], mock_clock: MockClock
 ) -> None:
     monkeypatch.setattr(listener_module, "HANDSHAKE_SECONDS", 0.02)
+    phase = "half a request" if start else "no request"
     wire = await rig.connect()
     await wire.write(start)
+    await until(lambda: [one.phase for one in newcomers] == [phase])
+    mock_clock.rate = 1.0  # until here it stood still, so that the start cannot come too late
     assert await wire.read_to_end() == b""
     await forgotten(rig)
     assert rig.listener is not None
     assert rig.listener.counters["slow handshakes"] == 1
-    phase = "half a request" if start else "no request"
     assert rig.listener.counters[f"slow handshakes, {phase}"] == 1
 
 
@@ -99,15 +120,15 @@ async def listen(runtime: Runtime) -> None:
         await runtime.next()
 
 
-async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweeper, "SWEEP_SECONDS", 0.01)
-    async with runtime_rig(tmp_path, ping_seconds=0.25) as rig:
+async def test_a_line_that_is_dead_without_a_word_ends_after_three_ping_periods(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path) as rig:
         dead, bo = await rig.opened("dead"), await rig.opened("bo")
+        ports = [rig.port_of("dead"), rig.port_of("bo")]
         async with trio.open_nursery() as nursery:
             nursery.start_soon(listen, bo)
-            nursery.start_soon(rig.bus.sweeper.run)
+            for period, port in product((1, 2, 3), ports):
+                port.check(time.time() + 30.0 * period + 1.0, ping_seconds=30.0)
+                await until(lambda: not ports[1].pings_unanswered)
             await rig.until("sessions lost")  # nothing was read or written there, and the socket was not closed
             nursery.cancel_scope.cancel()
         assert rig.counters["silent runtimes"] == 1

@@ -146,12 +146,13 @@ async def test_a_post_without_end_is_given_up(rig: RuntimeRig, monkeypatch: pyte
 
 
 async def test_a_line_on_which_nothing_more_is_asked_is_closed(
-    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch
+    rig: RuntimeRig, monkeypatch: pytest.MonkeyPatch, mock_clock: trio.testing.MockClock
 ) -> None:
     with monkeypatch.context() as patched:
         patched.setattr("msg_node.connectors.polling.HTTP_REQUEST_SECONDS", 0.05)
         line = HttpLine(await rig.connect())
         await line.fetch("GET", f"{PATH}&transport=polling")
+        mock_clock.rate = 1.0  # until here it stood still, so that the question cannot come too late
         assert await line.wire.read_to_end() == b""
     await check_neighbours(rig)
 

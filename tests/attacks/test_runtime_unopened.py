@@ -19,7 +19,16 @@ from msg_node.connectors.core.engine_io import encode_payload
 from protofly.limits import HALF_OPEN_PER_ADDRESS, OPEN_SECONDS
 from tests.support.http_runtime import MESSAGES, opened_http
 from tests.support.polling import PATH, HttpLine, engine_socket, heard, opened_polling, polling
-from tests.support.runtime_rig import SESSION, Runtime, RuntimeRig, Wire, a_message, runtime_address, runtime_rig
+from tests.support.runtime_rig import (
+    PATIENCE_SECONDS,
+    SESSION,
+    Runtime,
+    RuntimeRig,
+    Wire,
+    a_message,
+    runtime_address,
+    runtime_rig,
+)
 from wire.core.websocket import ClientWebSocket
 
 SOON_SECONDS = 0.25
@@ -156,13 +165,15 @@ async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said
     rig: RuntimeRig,
     attempt: tuple[Callable[[RuntimeRig, str], Awaitable[tuple[Wire, Step]]], str],
     short: None,
+    mock_clock: trio.testing.MockClock,
 ) -> None:
     begin, path = attempt
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rig.bus.sweeper.run)
         wire, step = await begin(rig, path)
         began = trio.current_time()
-        with trio.fail_after(20 * SOON_SECONDS):
+        mock_clock.rate = 1.0  # until here it stood still, so that the beginning cannot take too long
+        with trio.fail_after(PATIENCE_SECONDS):
             await go_on(wire, step, reads=bool(path) or begin is engine_pings)
         assert trio.current_time() - began > SOON_SECONDS / 2
         await none_left(rig)
@@ -171,8 +182,11 @@ async def test_the_time_without_a_session_runs_from_the_connect_whatever_is_said
     assert rig.listener.counters["internal errors"] == 0
 
 
-async def test_a_websocket_without_a_session_learns_why_it_is_closed(rig: RuntimeRig, short: None) -> None:
+async def test_a_websocket_without_a_session_learns_why_it_is_closed(
+    rig: RuntimeRig, short: None, mock_clock: trio.testing.MockClock
+) -> None:
     runtime = await rig.runtime()
+    mock_clock.rate = 1.0
     assert await runtime.close_code() == 1008
     assert rig.listener is not None
     assert rig.listener.counters["without a session"] == 1
