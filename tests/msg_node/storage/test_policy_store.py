@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -41,12 +40,13 @@ def bundle_of(text: str, at: float = 0.0) -> Bundle:
         {f"p{number}.toml": opening(number) for number in range(POLICY_BUNDLE_FILES + 1)},
     ],
 )
-def test_more_than_a_bundle_holds_is_refused_before_it_is_read(files: dict[str, str]) -> None:
-    began = time.perf_counter()
+def test_more_than_a_bundle_holds_is_refused_before_it_is_read(
+    files: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("msg_node.storage.policy_store.load_policies", None)
     with pytest.raises(PeerError) as caught:
         compile_files(files)
     assert caught.value.code is Code.TOO_LARGE
-    assert time.perf_counter() - began < 1.0
 
 
 @pytest.mark.parametrize("text", ["{" * 100_000, '{"sets":' * 20_000 + "1" + "}" * 20_000, "[" * 50_000])
