@@ -20,7 +20,6 @@ from tests.system.one_node import SETTINGS, Process, serving
 
 PATIENCE_SECONDS = 60
 UNAVAILABLE = (503, "state-unavailable")
-SESSION_FAILOVER_SECONDS = 8
 LEASE_SECONDS = 5
 LOOK_UP = {"resource": "nobody@alpha.example", "criteria": {}}
 REGISTRY = "domain://registry.alpha.example"
@@ -121,7 +120,6 @@ async def test_standby_goes_on_with_all_that_was_acknowledged_before_kill_9(
             for client in clients:
                 client.runtime, code = await second.returned(client.runtime)
                 assert code == 200
-            assert trio.current_time() - began <= SESSION_FAILOVER_SECONDS + 7  # a busy machine may start it slowly
             for client in clients:
                 await client.allocate()  # and it goes on
             kept = addresses_in(engine, settings)
@@ -183,24 +181,23 @@ async def test_second_process_of_a_name_does_not_start_and_leaves_the_first_one_
 
 
 async def test_name_is_free_at_once_when_its_node_stops_in_order_or_comes_back_to_its_folder(
-    tmp_path: Path, settings: str
+    tmp_path: Path, settings: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     here = folder_of(tmp_path, "one")
     async with serving(here, settings) as first:
         ana = await first.opened("ana")
         first.kill()
-    began = trio.current_time()
     async with serving(here, settings) as again:  # nobody else can be there
-        assert trio.current_time() - began < LEASE_SECONDS
         ana, code = await again.returned(ana)
         assert code == 200
         again.child.send_signal(signal.SIGTERM)
         await again.child.wait()
-    began = trio.current_time()
     async with serving(folder_of(tmp_path, "two"), settings) as moved:
-        assert trio.current_time() - began < LEASE_SECONDS
         _, code = await moved.returned(ana)
         assert code == 200
+    said = capfd.readouterr().err
+    assert said.count("this process is ") == 3
+    assert "waiting for the name" not in said
 
 
 async def test_engine_that_restarts_costs_no_session_and_nothing_acknowledged(
@@ -315,9 +312,10 @@ async def test_backup_that_was_made_while_a_node_ran_is_restored_with_what_was_a
 
 
 class SlowEngine:
-    """A proxy in front of the engine: what a node sends arrives 50 ms later."""
+    """A proxy in front of the engine: what a node sends arrives 50 ms later, and its commits are counted."""
 
     def __init__(self, port: int) -> None:
+        self.commits = 0
         self._port = port
 
     async def serve(self, client: trio.SocketStream) -> None:
@@ -336,16 +334,18 @@ class SlowEngine:
     ) -> None:
         async for data in source:
             await trio.sleep(seconds)
+            self.commits += data.count(b"COMMIT")
             await sink.send_all(data)
         scope.cancel()
 
 
 @asynccontextmanager
-async def slowed_down(engine: Postgres) -> AsyncIterator[int]:
+async def slowed_down(engine: Postgres) -> AsyncIterator[tuple[SlowEngine, int]]:
     """A port at which the engine is slow."""
+    slow = SlowEngine(engine.port)
     async with trio.open_nursery() as nursery:
-        listeners = await nursery.start(trio.serve_tcp, SlowEngine(engine.port).serve, 0)
-        yield listeners[0].socket.getsockname()[1]
+        listeners = await nursery.start(trio.serve_tcp, slow.serve, 0)
+        yield slow, listeners[0].socket.getsockname()[1]
         nursery.cancel_scope.cancel()
 
 
@@ -354,13 +354,13 @@ async def test_slow_engine_makes_answers_late_and_batches_larger(
 ) -> None:
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     async with (
-        slowed_down(engine) as port,
+        slowed_down(engine) as (slow, port),
         serving(folder_of(tmp_path, "one"), at_engine(port, engine.new_database())) as node,
     ):
         clients = [Traffic(await node.opened(f"runtime-{number}")) for number in range(20)]
-        began = trio.current_time()
+        before = slow.commits
         async with trio.open_nursery() as requests:
             for client in clients:
                 requests.start_soon(client.allocate)
         assert sum(len(client.acknowledged) for client in clients) == 20
-        assert trio.current_time() - began < 20 * 0.05  # one transaction for many
+        assert 0 < slow.commits - before < 20  # one transaction for many
