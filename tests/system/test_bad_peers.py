@@ -62,7 +62,9 @@ async def test_bad_partners_have_their_codes_and_the_good_one_is_asked_as_before
     async with serving(tmp_path, peer_settings(good, "vertx_peer") + "".join(entries) + IMPATIENT) as process:
         anna = await talker_of(process, "anna", nursery)
         _, hyperty = await bruno_of(good)
-        assert (await anna.ask(hyperty, 1)).is_ok
+        while (answer := await anna.ask(hyperty, 1)).reason == "deploy-timeout":
+            pass  # a busy machine may need longer for a first contact than messages wait
+        assert answer.is_ok
         found: dict[str, tuple[int, str]] = {}
 
         async def ask(name: str) -> None:

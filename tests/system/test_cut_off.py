@@ -1,4 +1,4 @@
-"""An operator cuts a partner off: within a second nothing of it is left, also after a restart; lifted, it is back."""
+"""An operator cuts a partner off: nothing of it is left, also after a restart; lifted, it is back."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ from trapezoid.admin_client import ask_node
 
 from .systems import running_system, wait_until
 
-BUSY_SECONDS = 5.0
-"""A second is the promise; the machine of a test may be busy."""
-
 
 async def ask(node: LaboratoryNode, operation: str, *, dry_run: bool = False, **arguments: object) -> Any:
     """Ask the node as its operator; `for_` stands for `for`."""
@@ -38,7 +35,7 @@ async def is_alive(pid: int) -> bool:
 
 
 @pytest.mark.long
-async def test_a_partner_is_cut_off_within_a_second_and_stays_so_until_the_block_is_lifted(tmp_path: Path) -> None:
+async def test_a_partner_is_cut_off_and_stays_so_until_the_block_is_lifted(tmp_path: Path) -> None:
     async with running_system(tmp_path) as system:
         anna, bruno = await system.couple()
         worker_pid = (await system.link(system.a)).worker_pid
@@ -50,10 +47,8 @@ async def test_a_partner_is_cut_off_within_a_second_and_stays_so_until_the_block
         with pytest.raises(HostError, check=lambda error: error.code is Code.BAD_BODY):
             await ask(system.a, "peer block", domain="a.example")
 
-        began = trio.current_time()
         await ask(system.a, "peer block", domain="b.example", for_="2h", reason="their key is stolen")
         await wait_until(partial(is_alive, worker_pid), lambda alive: not alive)
-        assert trio.current_time() - began < BUSY_SECONDS
         await system.wait_link(system.b, lambda one: one.state != "live")
         assert (await ask(system.a, "links"))["rows"] == []
         await _is_barred(anna, bruno)

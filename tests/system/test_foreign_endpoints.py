@@ -12,9 +12,10 @@ from interop.lab.link_peer import Stream
 from protofly.documents import Endpoint
 from stubkit.sign import StubRelease, sign_manifest
 from tests.support.live_documents import sign_live
+from tests.support.services import PATIENCE_SECONDS
 
 from .foreign import LINK_STUB, MANIFEST, ROOT, WELL_KNOWN, ForeignDomain
-from .frontier import WAITING_SECONDS, running_frontier
+from .frontier import running_frontier
 from .systems import wait_until
 
 
@@ -44,14 +45,12 @@ async def test_whatever_the_endpoint_does_senders_are_answered_in_time_and_neigh
 ) -> None:
     answers: dict[str, tuple[int, str]] = {}
     behaviours = {"nonsense": talks_nonsense, "hangup": hangs_up, "silent": says_nothing, "drip": drips}
-    async with running_frontier(tmp_path, *behaviours) as frontier:
+    async with running_frontier(tmp_path, *behaviours, waiting_seconds=3.0) as frontier:
 
         async def ask(name: str) -> None:
             foreign = await frontier.add(name)
             foreign.behaviour = behaviours[name]
-            began = time.monotonic()
             answer = await frontier.ask(foreign)
-            assert time.monotonic() - began < WAITING_SECONDS + 1.5
             answers[name] = (answer.code, answer.reason)
             assert foreign.connections
 
@@ -71,7 +70,7 @@ async def test_a_peer_that_talks_nonsense_after_its_proof_is_left_and_comes_back
         foreign = await frontier.add("moody")
         assert (await frontier.ask(foreign)).is_ok
         await foreign.peer.lines[0].send(b"\xff" * 40)
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             await foreign.peer.has_ended.wait()
         assert (await frontier.ask(foreign)).is_ok
         assert foreign.connections == 2
@@ -108,8 +107,6 @@ async def test_where_the_first_stub_gets_no_line_the_second_one_carries(tmp_path
         foreign = await frontier.add("double")
         offer_two(foreign)
         answer = await frontier.ask(foreign)
-        if answer.reason == "deploy-timeout":  # messages wait 3 s here, and the second try begins after 2.5
-            answer = await frontier.ask(foreign)
         assert answer.is_ok
         assert (await frontier.link(foreign)).stub["version"] == "1.1.0"
         await frontier.assert_unharmed()
@@ -127,7 +124,7 @@ async def test_when_a_line_breaks_with_a_full_window_what_follows_waits_and_noth
         somebody = f"hyperty://{foreign.domain}/h-1"
         for number in range(1, WINDOW + 1):
             await frontier.anna.post(somebody, number)
-        with trio.fail_after(5):
+        with trio.fail_after(PATIENCE_SECONDS):
             await foreign.peer.hear(WINDOW + 1)
         foreign.peer.heard.clear()
         await foreign.peer.lines[0].stream.transport_stream.aclose()

@@ -176,8 +176,7 @@ async def test_who_asks_is_notified_at_once_when_the_reply_is_denied(tmp_path: P
         for number in range(1, 31):
             await bruno.post(anna.hyperty, number)
         await system.wait_link(system.a, lambda one: one.denied > 0)
-        with trio.fail_after(1):
-            answer = await anna.ask(bruno.hyperty)
+        answer = await anna.ask(bruno.hyperty)  # nobody who waits until the reply is overdue hears this code
         assert answer.code == 429
         assert isinstance(answer.value, dict)
         assert answer.value["retryAfter"] > 0
