@@ -12,7 +12,7 @@ from interop.participant import AccessPoint
 from interop.runtime_client import Answer, Incoming, Members, RuntimeClient
 from protofly.errors import TransportError
 
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 """What must come and has not come after this time does not come."""
 
 

@@ -20,6 +20,7 @@ from tests.support.lines import (
     client_context,
     server_context,
 )
+from tests.support.services import PATIENCE_SECONDS
 from wire.byte_channel import ByteChannel
 
 URL = "wss://mn.b.example/link"
@@ -73,7 +74,7 @@ class Lines:
 
     async def wait_for(self, op: Event, count: int = 1) -> GuestEvent:
         """The last of so many events of one kind."""
-        with trio.fail_after(10):
+        with trio.fail_after(PATIENCE_SECONDS):
             while len(found := [event for event in self.events if event.op == op]) < count:
                 self._more = trio.Event()
                 await self._more.wait()

@@ -18,7 +18,7 @@ from interop.conformance.stage import Node, connect
 from interop.conformance.wire import Line, LineClosedError, WireFaultError
 
 Json = dict[str, Any]
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 class StubFailedError(Exception):

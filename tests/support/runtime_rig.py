@@ -68,7 +68,7 @@ ALLOCATION = f"domain://msg-node.{DOMAIN}/address-allocation"
 SM = f"domain://msg-node.{DOMAIN}/sm"
 FOREIGN = "beta.example"
 FOREIGN_SM = f"domain://msg-node.{FOREIGN}/sm"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 _MARK = "that is all"
 
 ServicesAt = Callable[[NodeState], Mapping[str, Service]]

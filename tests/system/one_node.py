@@ -100,7 +100,7 @@ class Process:
 
 @asynccontextmanager
 async def serving(
-    folder: Path, settings: str, *, seconds: float = 60, program: Path | None = None, clock: Path | None = None
+    folder: Path, settings: str, *, seconds: float = 240, program: Path | None = None, clock: Path | None = None
 ) -> AsyncIterator[Process]:
     """Run a node, for so long at most; leaving ends it, whatever has become of it.
 

@@ -21,7 +21,7 @@ from tests.support.status_members import unlisted
 
 _Seen = TypeVar("_Seen")
 
-LIMIT_SECONDS = 60.0
+LIMIT_SECONDS = 240.0
 LOOK_SECONDS = 0.02
 
 

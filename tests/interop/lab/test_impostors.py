@@ -17,7 +17,7 @@ from interop.lab.shifted_clock import set_clock, shift
 from interop.partner.core.publication import WELL_KNOWN, Publication, payload_of
 from protofly.signatures import SigningKey, decode_envelope
 
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 NOW = 1_795_219_200.0
 
 

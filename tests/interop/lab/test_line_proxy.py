@@ -15,7 +15,7 @@ from interop.free_ports import free_ports
 from interop.lab.line_proxy import Line
 
 ADDRESS = "127.42.1.2"
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 
 
 @asynccontextmanager
