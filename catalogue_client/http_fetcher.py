@@ -64,14 +64,22 @@ class HttpFetcher(Fetcher):
         Raises:
             ValueError: The context does not verify.
         """
-        if ssl_context.verify_mode is not ssl.CERT_REQUIRED or not ssl_context.check_hostname:
-            raise ValueError("the TLS context has to verify certificates and host names")
-        ssl_context.hostname_checks_common_name = False
+        self.trust(ssl_context)
         self._dialler = dialler
-        self._ssl_context = ssl_context
         self._insecure_plaintext = insecure_plaintext
         self._minimum_bytes_per_second = minimum_bytes_per_second
         self._minimum_window_seconds = minimum_window_seconds
+
+    def trust(self, ssl_context: ssl.SSLContext) -> None:
+        """Verify servers by this context from the next fetch on.
+
+        Raises:
+            ValueError: It does not verify.
+        """
+        if ssl_context.verify_mode is not ssl.CERT_REQUIRED or not ssl_context.check_hostname:
+            raise ValueError("the TLS context has to verify certificates and host names")
+        ssl_context.hostname_checks_common_name = False
+        self._ssl_context = ssl_context
 
     async def fetch(
         self,

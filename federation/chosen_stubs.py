@@ -104,6 +104,11 @@ class ChosenStubs:
             if (before.get(domain) or StubChoice(domain=domain)) != self._of(domain)
         )
 
+    def spend(self, budget: Budget) -> bool:
+        """Let instances that start from now on spend so much; returns whether it is another budget."""
+        before, self._budget = self._budget, budget
+        return before != budget
+
     def _of(self, domain: str) -> StubChoice:
         return self._choices.get(domain) or StubChoice(domain=domain)
 

@@ -90,9 +90,12 @@ class EgressRules:
         return endpoint.url.rstrip("/") + request.path if request.path else endpoint.url
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class LineOpener:
-    """Opens lines with the judged dialler, and with TLS against the authorities that the node trusts."""
+    """Opens lines with the judged dialler, and with TLS against the authorities that the node trusts.
+
+    Another `tls_context` counts from the next line on.
+    """
 
     dialler: Dialler
     tls_context: ssl.SSLContext

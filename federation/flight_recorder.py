@@ -161,13 +161,13 @@ class FlightRecorder:
             logger.warning("stub %s of %s is recorded in %s", self._stub.name, self._stub.domain, path, extra=about)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlightRecorders:
     """Which stubs are recorded, and where.
 
     Attributes:
         recordings: The folder; None where nothing is recorded.
-        max_bytes: Bytes to keep, by domain.
+        max_bytes: Bytes to keep, by domain. Others count for instances that are loaded from then on.
     """
 
     recordings: Recordings | None = None

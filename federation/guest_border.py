@@ -48,7 +48,7 @@ class GuestContext:
     rules: BorderRules
     recording: Recording
     decisions: DecisionRecords
-    mains: Mapping[str, str] = field(default_factory=dict)
+    mains: dict[str, str] = field(default_factory=dict)
 
 
 class DeniedError(PeerError):
@@ -96,6 +96,11 @@ class GuestBorder:
         self._our_domains = context.rules.ours.domains
         self._context = context
         self._sides: dict[str, _Side] = {}
+
+    def follow(self, mains: Mapping[str, str]) -> None:
+        """Judge guests of these aliases as the links of their main domains from now on."""
+        self._context.mains.clear()
+        self._context.mains.update(mains)
 
     def open(self, domain: str, message: Message) -> None:
         """Judge the `open` or `re-open` of a guest.

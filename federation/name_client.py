@@ -71,6 +71,10 @@ class DnsClient(NameClient):
         self._backend = dns.asyncbackend.get_backend("trio")
         self._resolver = _make_resolver(servers)
 
+    def follow(self, other: DnsClient) -> None:
+        """Ask the name servers of `other` from the next question on, and believe them as it does."""
+        self._believes_ad, self._resolver = other._believes_ad, other._resolver
+
     async def ask(self, question: Question) -> Answer:
         """Ask one question. Never fails: not to get an answer is an answer with status FAILED."""
         try:

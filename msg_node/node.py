@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from federation.dialler import Dialler
+from federation.flight_recorder import FlightRecorders
 from federation.link_acceptor import LinkAcceptor
 from federation.resolver import Resolver
 from federation.reverse_check import ReverseChecks
@@ -36,6 +37,7 @@ from msg_node.site.site import Site
 from msg_node.storage.state_store import StateStore
 from msg_node.wiring.backends import Backends
 from msg_node.wiring.cluster import HeldName
+from msg_node.wiring.discovery import WaysOut
 from msg_node.wiring.foundation import CurrentSettings
 from msg_node.wiring.nodes import JoinedNode
 from msg_node.wiring.reloading import Reloading
@@ -83,6 +85,8 @@ class Node:
     policies: PolicyDeployment
     expiries: ExpiryWatch
     dialler: Dialler
+    ways: WaysOut
+    recorders: FlightRecorders
     plaintext: set[str]
     trust: Trust
     acceptor: LinkAcceptor | None

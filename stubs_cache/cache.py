@@ -57,7 +57,7 @@ class StubsCache:
         """
         self._store = FileStore(folder)
         self._secret = hashlib.sha256(b"trapezoid stubs cache\0" + secret).digest()
-        self._max_bytes = max_bytes
+        self.max_bytes = max_bytes
         self._clock = clock
         self._statistics = CacheStatistics()
         self._written_bytes = 0
@@ -139,7 +139,7 @@ class StubsCache:
 
     def _grew(self, size_bytes: int) -> None:
         self._statistics.size_bytes += size_bytes
-        if self._statistics.size_bytes > self._max_bytes:
+        if self._statistics.size_bytes > self.max_bytes:
             self._is_full.set()
 
     def _read(self, kind: Kind, key: str, max_bytes: int) -> bytes | None:
@@ -173,7 +173,7 @@ class StubsCache:
 
     def _evict(self, kept: frozenset[str]) -> tuple[list[Eviction], int]:
         entries = self._store.entries()
-        evictions = choose_evictions(entries, now=self._clock(), max_bytes=self._max_bytes, kept=kept)
+        evictions = choose_evictions(entries, now=self._clock(), max_bytes=self.max_bytes, kept=kept)
         for eviction in evictions:
             self._store.remove(eviction.entry.kind, eviction.entry.key)
         gone_bytes = sum(eviction.entry.size_bytes for eviction in evictions)

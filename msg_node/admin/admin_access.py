@@ -30,12 +30,14 @@ class AdminAccess:
 
     Args:
         token: The token.
+
+    Attributes:
         behind_proxy: Requests may come through a proxy.
     """
 
     def __init__(self, token: AdminToken, *, behind_proxy: bool) -> None:
         self.token = token
-        self._behind_proxy = behind_proxy
+        self.behind_proxy = behind_proxy
         self._failures = KeyedRates(
             per_second=_FAILURES_PER_SECOND, burst_seconds=FAILURES / _FAILURES_PER_SECOND, most=_ADDRESSES
         )
@@ -46,7 +48,7 @@ class AdminAccess:
         Raises:
             PeerError: POLICY.
         """
-        if not self._behind_proxy and is_forwarded(request):
+        if not self.behind_proxy and is_forwarded(request):
             raise PeerError(Code.POLICY, "this request was passed on by a proxy; see `admin.behind_proxy`")
 
     def actor_of(self, request: Request) -> Actor:

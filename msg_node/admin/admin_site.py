@@ -32,7 +32,7 @@ from msg_node.admin.console import Console
 from msg_node.admin.core.openapi import openapi_document
 from msg_node.admin.core.operations import OPERATIONS, REQUEST_BYTES, AdminRequest, Operation, error_facts
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
-from msg_node.settings.admin import token_file
+from msg_node.settings.admin import AdminSettings, token_file
 from msg_node.settings.model import Settings
 from protofly.errors import Code, HostError, MisuseError, PeerError
 
@@ -83,6 +83,13 @@ class AdminSite:
         self.server = WebServer(
             self.make_app(), self._listener, WebBounds(requests_per_second=self._settings.requests_per_second)
         )
+
+    def follow(self, settings: AdminSettings) -> None:
+        """Let other bounds count from now on, and requests through a proxy or not; its address and its token stay."""
+        before, self._settings = self._settings, settings
+        self._access.behind_proxy = settings.behind_proxy
+        if settings.requests_per_second != before.requests_per_second:
+            self.server.bound(WebBounds(requests_per_second=settings.requests_per_second))
 
     def show(self, context: ssl.SSLContext | None) -> None:
         """Show another certificate from the next connection on."""

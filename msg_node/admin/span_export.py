@@ -12,7 +12,7 @@ import logging
 import logging.handlers
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -123,6 +123,10 @@ class SpanExport:
         for record in records_in(recorded):
             if record.__class__ is MessageRecord and _has_id(record) and is_sampled(record, self._target.share):
                 self._export(record)
+
+    def take(self, share: float, per_second: int) -> None:
+        """Export so many of the messages from now on; where spans go stays."""
+        self._target = replace(self._target, share=share, per_second=per_second)
 
     def flush(self) -> None:
         """Export what waits, for a few seconds at most."""

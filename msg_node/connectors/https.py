@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final, NamedTuple
@@ -24,7 +24,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.core.return_log import number_in, poll_answer
@@ -91,8 +91,7 @@ class HttpsBinding:
 
     def __init__(self, reception: Reception, options: HttpsOptions) -> None:
         self._reception = reception
-        self._poll_seconds = options.poll_seconds
-        self._queue_messages = options.queue_messages
+        self.follow(options)
         self._sessions: dict[str, HttpSession] = {}  # by digest of their tokens
         self._per_address: Counter[str] = Counter()
         self._ended: list[HttpSession] = []
@@ -103,16 +102,9 @@ class HttpsBinding:
             Route(MESSAGES_PATH, _ReturnChannel(self)),
             Route(TWIN_PATH, self._read_twin, methods=["GET"]),
         ]
-        cors = Middleware(
-            CORSMiddleware,
-            allow_origins=tuple(reception.origins),
-            allow_methods=("GET", "POST"),
-            allow_headers=("Authorization", "Content-Type", LAST_ID, "Prefer"),
-            expose_headers=(LAST_ID, LOST_MESSAGES),
-        )
         app = Starlette(
             routes=routes,
-            middleware=[Middleware(_Admission, reception=reception), cors],
+            middleware=[Middleware(_Admission, reception=reception), Middleware(_Cors, reception=reception)],
             exception_handlers={PeerError: _refuse, HTTPException: _refuse_request, ClientDisconnect: _gone},
         )
         app.router.redirect_slashes = False  # it would send clients, and caches, where a request says
@@ -120,6 +112,10 @@ class HttpsBinding:
         """What reads and writes HTTP; its bounds are those of the binding."""
         self.serve = self.application.serve
         """Serves a line of the listener; see `HttpApplication.serve`."""
+
+    def follow(self, options: HttpsOptions) -> None:
+        """Serve like this from now on; what may wait for a session that is open stays as it was."""
+        self._poll_seconds, self._queue_messages = options
 
     @property
     def live_sessions(self) -> int:
@@ -397,6 +393,28 @@ class _Admission:
             await refusal(scope, receive, send)
             return
         await self._app(scope, receive, send)  # type: ignore[operator]
+
+
+class _Cors:
+    """Answers what browsers ask about the origins that may connect, which may change."""
+
+    def __init__(self, app: ASGIApp, reception: Reception) -> None:
+        self._app = app
+        self._reception = reception
+        self._origins: Collection[str] | None = None
+        self._answers: ASGIApp = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self._origins is not self._reception.origins:
+            self._origins = self._reception.origins
+            self._answers = CORSMiddleware(
+                self._app,
+                allow_origins=tuple(self._origins),
+                allow_methods=("GET", "POST"),
+                allow_headers=("Authorization", "Content-Type", LAST_ID, "Prefer"),
+                expose_headers=(LAST_ID, LOST_MESSAGES),
+            )
+        await self._answers(scope, receive, send)
 
 
 def _meet(session: HttpSession, request: Request) -> None:

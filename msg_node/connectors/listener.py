@@ -100,6 +100,14 @@ class Listener:
         self._matrix = Matrix(self.reception)
         self._https = None if options.https is None else HttpsBinding(self.reception, options.https)
 
+    def follow(self, options: ListenerOptions) -> None:
+        """Let other limits of runtimes count for those who come; size of messages and HTTP stay."""
+        self.reception.queue, self.reception.origins = options.queue, options.origins
+        self.half_open.bound(options.unopened_per_second)
+        self.proxies = options.proxies
+        if self._https is not None and options.https is not None:
+            self._https.follow(options.https)
+
     async def run(
         self, listeners: list[trio.SocketListener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:

@@ -13,7 +13,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -68,6 +68,10 @@ class SegmentWriter:
         self._frames: deque[tuple[Stream, Sequence[Recorded]]] = deque()
         self._chain: Chain | None = None
         self._hash = remembered(_CACHED_HASHES)(partial(hash_address, key=options.address_key or b""))
+
+    def bound(self, segment_bytes: int, segment_seconds: float) -> None:
+        """Seal segments at another size and age, those that are open as well."""
+        self._options = replace(self._options, segment_bytes=segment_bytes, segment_seconds=segment_seconds)
 
     def prepare(self) -> None:
         """Take numbers above all that the spool has, which the caller has locked. Called once, before all others.

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import trio
@@ -163,6 +163,14 @@ class RecordsWriter:
     def removed(self, segments: int) -> None:
         """Count segments that are not kept any more."""
         self._segments.removed += segments
+
+    def follow(self, options: WriterOptions) -> None:
+        """Wait and seal by other bounds from the next round on; the form of records and their durability stay."""
+        chosen = options.segments
+        bounds = (chosen.segment_bytes, chosen.segment_seconds)
+        self._options = replace(self._options, queue_records=options.queue_records, sync_seconds=options.sync_seconds)
+        self._segments.bound(*bounds)
+        self._wake.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write until cancelled; then write what is waiting and seal. Raises SettingsError: the spool is unusable."""

@@ -14,6 +14,7 @@ import fcntl
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -211,6 +212,9 @@ class LiveSigner:
         keys: The `live` keys; all of them sign.
         serial_file: Where the last serial is remembered.
         node_keys: Keys that prove this domain's nodes, by id.
+
+    Attributes:
+        options: What documents say beside the publication.
     """
 
     def __init__(
@@ -226,7 +230,7 @@ class LiveSigner:
         self._keys = keys
         self._serial_file = serial_file
         self._node_keys = node_keys
-        self._options = options
+        self.options = options
 
     @property
     def key_ids(self) -> list[str]:
@@ -235,7 +239,7 @@ class LiveSigner:
 
     def draft(self, *, now: float) -> Live:
         """What a document says that is made `now`, Unix seconds; its serial is still missing. Raises SettingsError."""
-        publication, options = self._folder.load(), self._options
+        publication, options = self._folder.load(), self.options
         return Live(
             spec="rmn-live/1",
             domain=publication.domain,
@@ -251,6 +255,12 @@ class LiveSigner:
             revoked=publication.revoked,
             contact=options.contact,
         )
+
+    def check(self, options: LiveOptions, *, now: float) -> None:
+        """Check that readers would take a document with these options. Raises SettingsError."""
+        signer = copy(self)
+        signer.options = options
+        _check_readable(msgspec.structs.replace(signer.draft(now=now), serial=1))
 
     def sign(self, draft: Live, *, now: float, above: int = 0) -> SignedLive:
         """Sign a document under a serial of its own, which is greater than `above`.

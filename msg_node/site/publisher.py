@@ -10,7 +10,7 @@ import msgspec
 import trio
 
 from msg_node.settings.model import Settings
-from msg_node.settings.publish import published_endpoints
+from msg_node.settings.publish import PublishSettings, published_endpoints
 from msg_node.site.catalogue_objects import CatalogueObjects
 from msg_node.site.publication import LiveOptions, LiveSigner, Publication, SignedLive, SiteFolder
 from msg_node.site.shared_live import LiveOfDomain, is_behind, joint_endpoint
@@ -42,10 +42,20 @@ class Publisher:
         self._signer = signer
         self._cache_seconds = cache_seconds
         self._changed_at = -1.0
+        self._signed_with: LiveOptions | None = None
         self.publication: Publication | None = None
         self.live: SignedLive | None = None
         self.objects = CatalogueObjects(folder, lambda: self.publication)
         self.shared: LiveOfDomain | None = None
+
+    def check(self, options: LiveOptions, *, now: float) -> None:
+        """Check that readers would take a document with these options. Blocks. Raises SettingsError."""
+        self._signer.check(options, now=now)
+
+    def follow(self, options: LiveOptions, cache_seconds: float) -> None:
+        """Have another `live` at the next look, if it is to say something else."""
+        self._cache_seconds = cache_seconds
+        self._signer.options = options
 
     @property
     def live_key_ids(self) -> list[str]:
@@ -61,12 +71,13 @@ class Publisher:
         """
         if self.shared is not None:
             return self._agree(self.shared, now)
-        changed_at = self.folder.changed_at()
-        if self.live is not None and changed_at == self._changed_at and now < self.live.resign_at():
+        changed_at, options = self.folder.changed_at(), self._signer.options
+        is_same = changed_at == self._changed_at and options == self._signed_with
+        if self.live is not None and is_same and now < self.live.resign_at():
             return False
         publication = self.folder.load()
         self.live = self._signer.sign(self._signer.draft(now=now), now=now)
-        self.publication, self._changed_at = publication, changed_at
+        self.publication, self._changed_at, self._signed_with = publication, changed_at, options
         return True
 
     def _agree(self, shared: LiveOfDomain, now: float) -> bool:
@@ -146,15 +157,20 @@ def make_publisher(settings: Settings) -> tuple[Publisher, SigningKey]:
         load_online_keys(publish.keys_dir, "live", domain=settings.node.domain),
         serial_file=settings.node.data_dir / SERIAL_NAME,
         node_keys={key.key_id: key.record() for key in node_keys},
-        options=LiveOptions(
-            endpoints=published_endpoints(publish),
-            catalogue=settings.site_url,
-            mode=publish.mode,
-            contact=publish.contact,
-            life_seconds=publish.live_seconds,
-        ),
+        options=live_options(settings, publish),
     )
     return Publisher(folder, signer, cache_seconds=publish.cache_seconds), node_keys[0]
+
+
+def live_options(settings: Settings, publish: PublishSettings) -> LiveOptions:
+    """Return what the signed `live` document says beside the publication."""
+    return LiveOptions(
+        endpoints=published_endpoints(publish),
+        catalogue=settings.site_url,
+        mode=publish.mode,
+        contact=publish.contact,
+        life_seconds=publish.live_seconds,
+    )
 
 
 def _check_publication(publication: Publication, settings: Settings) -> None:

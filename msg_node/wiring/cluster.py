@@ -41,6 +41,24 @@ _ANY_HOST = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  what is shown in the
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
+class ReachedNode:
+    """What the nodes of a domain are told about one of them, of its settings.
+
+    Attributes:
+        facts: Those that are written with its lease.
+    """
+
+    def __init__(self, facts: NodeFacts) -> None:
+        self.facts = facts
+
+    def follow(self, settings: Settings) -> None:
+        """Say that the node is reached elsewhere, or under other keys of its certificate, from the next lease on."""
+        if settings.publish is not None:
+            url, pins = settings.publish.endpoint_url, settings.publish.endpoint_spki
+            published = msgspec.structs.replace(self.facts.published, url=url, pins=pins)
+            self.facts = msgspec.structs.replace(self.facts, endpoint=url, published=published)
+
+
 class HeldName:
     """The name of this node, while its lease is held.
 
@@ -54,6 +72,7 @@ class HeldName:
 
     Attributes:
         records: Of the domain.
+        reached: What other nodes read about where this one is reached.
     """
 
     def __init__(
@@ -75,6 +94,7 @@ class HeldName:
         self.notices = notices
         self.board = board
         self.records = EngineRecords(Engine(options))
+        self.reached: ReachedNode | None = None
 
     def close(self) -> None:
         """Close the connections that are no part's own. Blocks for what uses one of them."""
@@ -156,12 +176,12 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
     from msg_node.storage.engine import Engine
     from msg_node.storage.engine_rows import EngineRows, SharedRows
 
-    own, board = node_facts(settings, policy=revision()), FiguresBoard()
+    reached, board = ReachedNode(node_facts(settings, policy=revision())), FiguresBoard()
     wanted = Wanted(
         name=settings.node.name,
         instance=instance_of(settings.node.data_dir),
         is_standby=settings.cluster.standby,
-        facts=lambda: msgspec.structs.replace(own, policy=revision(), figures=board.newest),
+        facts=lambda: msgspec.structs.replace(reached.facts, policy=revision(), figures=board.newest),
     )
     options = states.options
     keeper = LeaseKeeper(Names(Engine(options)), wanted)
@@ -170,6 +190,7 @@ async def held_name(settings: Settings, revision: Callable[[], str]) -> AsyncIte
         await keeper.take()
         _LOG.info("state in %s; %s", states.place, states.durability())
         held = HeldName(options, keeper, EngineRows(states, keeper.name, keeper.epoch), shared, notices, board)
+        held.reached = reached
         try:
             yield held
         finally:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.attempt_log import AttemptLog
 from federation.decision_records import DecisionRecords
 from federation.dialler import Dialler
+from federation.egress import LineOpener
 from federation.logged_fetcher import LoggedFetcher
 from federation.name_client import DnsClient
 from federation.resolver import Resolver
@@ -16,6 +18,38 @@ from federation.visitors import greeting, may_talk
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning
+
+
+class LoadedWays(NamedTuple):
+    """What was read for other settings: name servers, and authorities that vouch for other domains."""
+
+    names: DnsClient
+    tls_context: ssl.SSLContext
+
+
+def load_ways(settings: Settings) -> LoadedWays:
+    """Read what the settings say about the way to other domains. Blocks.
+
+    Raises:
+        SettingsError: A name server or a file cannot be used.
+    """
+    chosen = settings.discovery
+    names = DnsClient(chosen.nameservers, believes_ad=chosen.trust_ad_bit)
+    return LoadedWays(names, meaning.client_context(settings))
+
+
+class WaysOut(NamedTuple):
+    """What asks name servers, fetches documents and opens lines of stubs."""
+
+    names: DnsClient
+    http: HttpFetcher
+    lines: LineOpener
+
+    def follow(self, loaded: LoadedWays) -> None:
+        """Let these count for the next question and the next connection."""
+        self.names.follow(loaded.names)
+        self.http.trust(loaded.tls_context)
+        self.lines.tls_context = loaded.tls_context
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,14 +61,14 @@ class Discovery:
         dialler: Opens connections, and refuses internal addresses.
         fetcher: Fetches documents.
         plaintext: Domains whose documents may be fetched without TLS; may be changed.
-        tls_context: Verifies other domains.
+        ways: What other settings change of this.
     """
 
     resolver: Resolver
     dialler: Dialler
     fetcher: LoggedFetcher
     plaintext: set[str]
-    tls_context: ssl.SSLContext
+    ways: WaysOut
 
 
 def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: str) -> Discovery:
@@ -49,7 +83,7 @@ def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: st
         SettingsError: Something that the settings name cannot be used.
     """
     log = AttemptLog()
-    names = DnsClient(settings.discovery.nameservers, believes_ad=settings.discovery.trust_ad_bit)
+    names, tls_context = load_ways(settings)
     dialler = Dialler(names, allow_addresses=meaning.allowed_addresses(settings), log=log)
     resolver = Resolver(
         names,
@@ -58,12 +92,12 @@ def build_discovery(settings: Settings, decisions: DecisionRecords, node_url: st
         is_permitted=lambda domain: may_talk(decisions, domain, greeting(node_url, node_url), is_visit=True),
         log=log,
     )
-    tls_context = meaning.client_context(settings)
     plaintext = set(peer_terms(settings).plaintext)
+    http = HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext)
     return Discovery(
         resolver=resolver,
         dialler=dialler,
-        fetcher=LoggedFetcher(HttpFetcher(dialler, tls_context, insecure_plaintext=plaintext), log),
+        fetcher=LoggedFetcher(http, log),
         plaintext=plaintext,
-        tls_context=tls_context,
+        ways=WaysOut(names, http, LineOpener(dialler, tls_context)),
     )

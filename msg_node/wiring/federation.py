@@ -8,7 +8,6 @@ from math import inf
 from federation.core.auth import Claims
 from federation.core.carrier import LinkPort
 from federation.decision_records import DecisionRecords
-from federation.egress import LineOpener
 from federation.flight_recorder import FlightRecorders
 from federation.instance_run import CanaryTerms, StubSources
 from federation.link_acceptor import LinkAcceptor
@@ -50,9 +49,8 @@ def build_supervision(
 ) -> StubSources:
     """Make the sources of stubs of other domains, and what runs them."""
     settings, state = foundation.settings, foundation.state
-    opener = LineOpener(discovery.dialler, discovery.tls_context)
     recorders = FlightRecorders(recordings_of(settings), recorded_bytes(settings))
-    host = StubHost(sandbox, opener, trust.identity, state.interworking, trust.terms, recorders)
+    host = StubHost(sandbox, discovery.ways.lines, trust.identity, state.interworking, trust.terms, recorders)
 
     def forbidden(domain: str) -> str | None:
         found = state.restrictions.find(Restricted.STUB, domain)
@@ -87,7 +85,7 @@ def build_link_context(
             decisions.gate,
             identify,
             state.interworking,
-            listed_aliases=trust.aliases.rules.listed,
+            listed_aliases=lambda domain: trust.aliases.rules.listed(domain),
             max_hops=settings.limits.max_hops,
             flows=settings.debug.flows,
             recipients=decisions.recipients,

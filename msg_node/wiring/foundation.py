@@ -204,8 +204,16 @@ def _observers(traffic: Traffic, spans: SpanExport | None) -> Observe:
 
 
 def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, observe: Observe) -> RecordsWriter:
+    hashed_with = address_key(secret) if settings.records.hash_addresses else None
+    options = writer_options(settings, hashed_with)
+    signer = Signer(node_key.key_id, node_key.sign)
+    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options, observe=observe)
+
+
+def writer_options(settings: Settings, hashed_with: bytes | None = None) -> WriterOptions:
+    """Return how records wait and are written; `hashed_with` is the key of addresses, None for plain ones."""
     chosen = settings.records
-    options = WriterOptions(
+    return WriterOptions(
         is_strict=chosen.durability == "strict",
         queue_records=chosen.queue_records,
         sync_seconds=chosen.sync_seconds,
@@ -213,8 +221,6 @@ def _build_records(settings: Settings, node_key: SigningKey, secret: bytes, obse
             segment_bytes=chosen.segment_bytes,
             segment_seconds=chosen.segment_seconds,
             has_blocks=chosen.segment_format == "columns",
-            address_key=address_key(secret) if chosen.hash_addresses else None,
+            address_key=hashed_with,
         ),
     )
-    signer = Signer(node_key.key_id, node_key.sign)
-    return RecordsWriter(settings.spool_dir, settings.node_id, signer=signer, options=options, observe=observe)

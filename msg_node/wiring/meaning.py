@@ -44,6 +44,7 @@ from protofly.documents import TrustLevel
 from protofly.errors import Code, HostError, PeerError, SettingsError
 from protofly.message import Message
 from protofly.records import Record
+from sandbox.core.budget import Budget
 from wire.core.network import Network, parse_networks
 
 
@@ -123,8 +124,7 @@ def build_guests(
         recipients=decisions.recipients,
     )
     recording = Recording(domain, gate, record, settings.records.hash_addresses, decisions.carry_out)
-    mains = {alias: peer.domain for peer in settings.peer for alias in peer.aliases}
-    return GuestBorder(GuestContext(rules, recording, decisions, mains))
+    return GuestBorder(GuestContext(rules, recording, decisions, main_domains(settings)))
 
 
 def check_barred(restrictions: Restrictions, message: Message) -> None:
@@ -252,6 +252,16 @@ def client_context(settings: Settings) -> ssl.SSLContext:
         believe(context, settings.discovery.ca_file, "discovery.ca_file")
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     return context
+
+
+def stub_budget(settings: Settings) -> Budget:
+    """What any stub may spend."""
+    return Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
+
+
+def main_domains(settings: Settings) -> dict[str, str]:
+    """The domain of a peer by each alias that its entry lists."""
+    return {alias: peer.domain for peer in settings.peer for alias in peer.aliases}
 
 
 def server_context(settings: Settings) -> ssl.SSLContext | None:

@@ -7,6 +7,7 @@ connection that is up, the wait of a message that is queued.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from federation.aliases import Aliases
 from federation.chosen_stubs import ChosenStubs
@@ -14,6 +15,7 @@ from federation.core.peer_terms import PeerTerms
 from federation.dialler import Dialler
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import reclassify
+from federation.flight_recorder import FlightRecorders
 from federation.link_acceptor import LinkAcceptor
 from federation.link_context import BorderRules
 from federation.resolver import Resolver
@@ -23,21 +25,27 @@ from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.policy_deployment import PolicyDeployment
 from msg_node.bus.bus import Bus
-from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.listener import Listener
-from msg_node.connectors.proxies import Proxies
 from msg_node.node_state import NodeState
+from msg_node.records.writer import RecordsWriter
 from msg_node.sessions.core.transitions import take_rules_over
 from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
 from msg_node.settings.delivery import build_delivery_rules
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
+from msg_node.site.publisher import live_options
 from msg_node.site.site import Site
 from msg_node.wiring import meaning
-from msg_node.wiring.foundation import CurrentSettings
+from msg_node.wiring.discovery import WaysOut
+from msg_node.wiring.foundation import CurrentSettings, writer_options
 from msg_node.wiring.identity import IdentityServices, LoadedProviders
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.gate import Gate
+from stubs_cache.cache import StubsCache
+
+if TYPE_CHECKING:
+    from msg_node.admin.span_export import SpanExport
+    from msg_node.wiring.cluster import ReachedNode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +75,12 @@ class Reloadable:
         borders: Hold for messages of other domains, over links and of guests.
         own_gate: Judges between runtimes of our own.
         terms: What holds for the links of single domains.
+        ways: Find other domains, and connect to them.
+        recorders: Record stubs.
+        cache: Keeps stubs.
+        records: Writes audit records.
+        spans: Exports spans, None if nothing does.
+        reached: Read by the other nodes of the domain, None without them.
         node_url: Our runtime address.
     """
 
@@ -92,6 +106,12 @@ class Reloadable:
     borders: tuple[BorderRules, ...]
     own_gate: LocalGate
     terms: PeerTerms
+    ways: WaysOut
+    recorders: FlightRecorders
+    cache: StubsCache
+    records: RecordsWriter
+    spans: SpanExport | None
+    reached: ReachedNode | None
     node_url: str
 
 
@@ -103,9 +123,7 @@ def take_limits_over(parts: Reloadable, settings: Settings) -> None:
     state.guests.per_domain = limits.allocation_per_guest_domain
     state.listeners.per_session = limits.subscriptions_per_session
     parts.bus.sweeper.ping_seconds = settings.sessions.ping_seconds
-    parts.listener.reception.queue = QueueBounds(limits.session_queue_messages, limits.session_queue_bytes)
-    parts.listener.half_open.bound(settings.listen.unopened_per_second)
-    parts.listener.proxies = Proxies.of(settings.listen)
+    parts.listener.follow(meaning.listener_options(settings))
     waiting, federation = meaning.queue_limits(settings), parts.federation
     federation.max_links = limits.links
     federation.context = replace(federation.context, limits=waiting)
@@ -137,6 +155,7 @@ def take_terms_over(parts: Reloadable, settings: Settings) -> None:
     terms, fresh = parts.terms, peer_terms(settings)
     reclassified = terms.plain ^ fresh.plain
     terms.plain, terms.connected = fresh.plain, fresh.connected
+    parts.bus.from_sessions.guests.follow(meaning.main_domains(settings))
     terms.chosen, terms.plaintext, terms.bare = fresh.chosen, fresh.plaintext, fresh.bare
     parts.plaintext.clear()
     parts.plaintext.update(fresh.plaintext)
@@ -145,6 +164,21 @@ def take_terms_over(parts: Reloadable, settings: Settings) -> None:
         if link.domain in reclassified:
             reclassify(link, parts.gate.class_of(link.domain))
             link.need.recall()  # what operators see of its stub has the class, too
+
+
+def take_writers_over(parts: Reloadable, settings: Settings) -> None:
+    """Let other bounds of the stubs cache, of records, spans and recordings of stubs count, and sign `live` anew."""
+    parts.cache.max_bytes = settings.sandbox.cache_bytes
+    parts.records.follow(writer_options(settings))
+    if parts.spans is not None and settings.traces is not None:
+        parts.spans.take(settings.traces.share, settings.traces.per_second)
+    publisher = None if parts.site is None else parts.site.publisher
+    if publisher is not None and settings.publish is not None:
+        publisher.follow(live_options(settings, settings.publish), settings.publish.cache_seconds)
+        if parts.reached is not None:
+            parts.reached.follow(settings)
+        if parts.acceptor is not None:
+            parts.acceptor.endpoints |= {settings.publish.endpoint_url}
 
 
 def take_providers_over(parts: Reloadable, settings: Settings, providers: LoadedProviders) -> None:

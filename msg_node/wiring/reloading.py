@@ -7,7 +7,9 @@ loop; then it is put in force in one go. A setting that needs a restart refuses 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -25,19 +27,23 @@ from msg_node.kernel.credentials import Credentials
 from msg_node.settings.model import PeerSettings, Settings
 from msg_node.settings.sessions import build_credentials
 from msg_node.settings.weakenings import insecure_switches
+from msg_node.site.publisher import live_options
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import webhook_of
 from msg_node.wiring.block_lists import subscriptions_of
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
+from msg_node.wiring.discovery import LoadedWays, load_ways
 from msg_node.wiring.identity import LoadedProviders, load_providers
 from msg_node.wiring.peer_stubs import check_modules, stub_choices
+from msg_node.wiring.recordings import recorded_bytes
 from msg_node.wiring.reloadable import (
     Reloadable,
     take_limits_over,
     take_providers_over,
     take_tables_over,
     take_terms_over,
+    take_writers_over,
 )
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
 from policy.core.model import Facts
@@ -62,6 +68,7 @@ class Loaded(NamedTuple):
     providers: LoadedProviders
     lists: list[Subscription]
     webhook: Call | None
+    ways: LoadedWays
 
 
 class Reloading:
@@ -136,7 +143,9 @@ class Reloading:
         providers = await trio.to_thread.run_sync(load_providers, after)
         lists = await trio.to_thread.run_sync(subscriptions_of, after)
         webhook = await trio.to_thread.run_sync(webhook_of, after)
-        loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook)
+        ways = await trio.to_thread.run_sync(load_ways, after)
+        await self._check_live(after)
+        loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook, ways)
         credentials.manage_as(self._parts.state.transitions.credentials)
         ended = sessions_without_proof(self._parts.state, credentials, takes_guests=after.sessions.guests)
         revision = policies.compiled.revision
@@ -145,6 +154,13 @@ class Reloading:
             shown["policies_are_of"] = f"{policies.place}, not the files of the settings"
         now = {"policies": self._parts.gate.policies.revision}
         return Plan(now, shown, lambda: self._apply(after, loaded))
+
+    async def _check_live(self, after: Settings) -> None:
+        """Check that readers would take what the node would sign from now on. Raises SettingsError."""
+        site = self._parts.site
+        if site is not None and site.publisher is not None and after.publish is not None:
+            check = partial(site.publisher.check, live_options(after, after.publish), now=time.time())
+            await trio.to_thread.run_sync(check)
 
     def _apply(self, settings: Settings, loaded: Loaded) -> None:
         parts = self._parts
@@ -155,6 +171,9 @@ class Reloading:
         take_providers_over(parts, settings, loaded.providers)
         take_limits_over(parts, settings)
         take_tables_over(parts, before, settings)
+        take_writers_over(parts, settings)
+        if self.admin_site is not None and settings.admin is not None:
+            self.admin_site.follow(settings.admin)
         peers = {peer.domain: meaning.peer_rule(peer) for peer in settings.peer}
         chosen = settings.policy
         parts.gate.configure(peers, allow=chosen.allow, deny=chosen.deny, own_bus=chosen.local_default)
@@ -171,15 +190,27 @@ class Reloading:
             alarms.call = loaded.webhook
             if settings.block_list != before.block_list:
                 block_lists.follow(loaded.lists)
-        if settings.peer != before.peer:
+        if settings.discovery != before.discovery:
+            parts.ways.follow(loaded.ways)
+        if (settings.peer, settings.discovery) != (before.peer, before.discovery):
             parts.documents.reconsider()
             parts.resolver.forget_failures()
-        self._take_links_over(before, settings, parts.stubs.choose(loaded.choices))
+        self._take_links_over(before, settings, self._other_stubs(settings, loaded))
         parts.federation.open_lasting()
         for switch in insecure_switches(settings):
             if switch not in insecure_switches(before):
                 logger.warning("INSECURE by the settings: %s", switch)
         logger.info("the settings are in force: %d changes", len(setting_changes(before, settings)))
+
+    def _other_stubs(self, settings: Settings, loaded: Loaded) -> frozenset[str]:
+        """Let other terms of stubs count; returns the domains whose stubs are to start again under theirs."""
+        parts, recorded = self._parts, recorded_bytes(settings)
+        others = parts.stubs.choose(loaded.choices)
+        others |= {domain for domain, _ in parts.recorders.max_bytes.items() ^ recorded.items()}
+        parts.recorders.max_bytes = recorded
+        if parts.stubs.spend(meaning.stub_budget(settings)):
+            others |= {link.domain for link in parts.federation.links}
+        return others
 
     def _take_links_over(self, before: Settings, settings: Settings, other_stubs: frozenset[str]) -> None:
         """Let links go on with what holds now for their domains, or end those that cannot."""
@@ -227,7 +258,8 @@ def _way(settings: Settings, domain: str) -> object:
 
 def _contact_rules(settings: Settings, domain: str) -> object:
     """What a contact with a domain is held against."""
-    return meaning.anchor_of(settings, domain), meaning.allowed_addresses(settings).get(domain, ())
+    aliases = sorted(alias for alias, main in meaning.main_domains(settings).items() if main == domain)
+    return meaning.anchor_of(settings, domain), meaning.allowed_addresses(settings).get(domain, ()), aliases
 
 
 def setting_changes(before: Settings, after: Settings) -> list[SettingChange]:

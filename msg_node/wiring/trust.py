@@ -22,7 +22,6 @@ from msg_node.wiring.discovery import Discovery
 from msg_node.wiring.foundation import Foundation
 from msg_node.wiring.peer_stubs import stub_choices
 from policy.core.gate import Gate
-from sandbox.core.budget import Budget
 from sandbox.host import Sandbox
 from stubs_cache.cache import StubsCache
 from stubs_cache.stub_pins import StubPins
@@ -88,7 +87,7 @@ def build_trust(foundation: Foundation, discovery: Discovery, gate: Gate, cache:
         pins,
         check=check_configuration,
         scripts=CatalogueScripts(client, cache, interpreter_file()),
-        budget=Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds),
+        budget=meaning.stub_budget(settings),
     )
 
     def forbidden(sha256: str) -> str | None:

@@ -28,7 +28,7 @@ _PEER_FIELDS: Final = "|".join(
     (
         "default|trust|fingerprint|allow_addresses|messages_per_second|bytes_per_second|burst_seconds|rate|p2p|domain",
         "stub|unsigned_stub|sha256|endpoint|insecure_plaintext|send_via|well_known_url|connect",
-        "updates|modules|canary_percent|canary_seconds|quota|class|stay_connected|may_receive",
+        "updates|modules|canary_percent|canary_seconds|aliases|record_bytes|quota|class|stay_connected|may_receive",
         r"(?:grant|configuration)(?:\.[\s\S]*)?",
     )
 )
@@ -50,6 +50,11 @@ _RELOADABLE: Final = re.compile(
             r"(allocation|routing|delivery|twin)\..*|subscriptions\.(require_consent|expand_schema|catch_up_.*)",
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",
+            r"listen\.(client_ca|client_certificate|origins)|https\.(poll_seconds|queue_messages)",
+            r"site\.public_url|admin\.(behind_proxy|requests_per_second)",
+            r"publish\.(endpoint|endpoint_url|endpoint_name|endpoint_spki|live_seconds|cache_seconds|mode|contact)",
+            r"discovery\..*|sandbox\.(memory_bytes|batch_seconds|cache_bytes)|traces\.(share|per_second)",
+            r"records\.(queue_records|segment_bytes|segment_seconds|sync_seconds)",
             r"listen\.(proxy_certificates|unopened_per_second)",
             r"site\.(status_token_sha256|connections|connections_per_address|requests_per_second|reverse_check)",
             r"node\.drain_seconds",

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import trio
 
+from msg_node.connectors.https import HttpsOptions
+from msg_node.connectors.listener import ListenerOptions
 from msg_node.kernel.credentials import Credential, digest_of
 from policy.core.session_class import roles_in
 from tests.support.http_runtime import MESSAGES, HttpRuntime, ServerEvent, http_runtime, opened_http
@@ -374,3 +376,16 @@ async def test_a_runtime_of_another_domain_is_refused_in_a_reply_and_leaves_noth
     answer = await runtime.post(a_message("open", "runtime://other.example/x", SESSION, id_=1))
     assert json.loads(answer.body)["body"]["reason"] == "spoofed-source"
     assert rig.https.live_sessions == 0
+
+
+async def test_pages_of_origins_that_are_named_later_may_connect_and_those_of_before_no_more(rig: RuntimeRig) -> None:
+    runtime = await http_runtime(rig)
+    assert rig.listener is not None
+    asked = {"Origin": "https://b.example", "Access-Control-Request-Method": "POST"}
+    before = await runtime.posts.fetch("OPTIONS", MESSAGES, headers=asked)
+    assert before.headers["access-control-allow-origin"] == "*"
+    rig.listener.follow(ListenerOptions(origins=("https://b.example",), https=HttpsOptions(poll_seconds=7.0)))
+    after = await runtime.posts.fetch("OPTIONS", MESSAGES, headers=asked)
+    assert after.headers["access-control-allow-origin"] == "https://b.example"
+    other = await runtime.posts.fetch("OPTIONS", MESSAGES, headers={**asked, "Origin": "https://c.example"})
+    assert other.status == 403

@@ -27,7 +27,7 @@ from catalogue_client.trust_store import TrustStore
 from msg_node.settings.model import ListenSettings, NodeSettings, Settings, SiteSettings
 from msg_node.settings.publish import PublishSettings
 from msg_node.site.publication import SiteFolder
-from msg_node.site.publisher import Publisher, make_publisher
+from msg_node.site.publisher import Publisher, live_options, make_publisher
 from msg_node.site.site import Site
 from msg_node.storage.key_files import load_online_keys
 from protofly.documents import TrustLevel, decode_envelope, decode_live, document_sha256
@@ -261,6 +261,23 @@ def test_a_new_publication_is_signed_at_once(published: Published) -> None:
     assert publisher.refresh(now=NOW + 10)
     assert publisher.live is not None
     assert publisher.live.document.revoked.modules == ["f" * 64]
+
+
+def test_other_options_are_signed_at_the_next_look_and_the_same_ones_never(published: Published) -> None:
+    publisher, _ = make_publisher(published.settings)
+    publisher.refresh(now=NOW)
+    publish = published.settings.publish
+    assert publish is not None
+    same = live_options(published.settings, publish)
+    other = live_options(published.settings, msgspec.structs.replace(publish, contact="mailto:ops@a.example"))
+    publisher.follow(same, 5.0)
+    assert not publisher.refresh(now=NOW + 5)
+    publisher.follow(other, 5.0)
+    assert publisher.refresh(now=NOW + 10)
+    assert publisher.live is not None
+    assert publisher.live.document.contact == "mailto:ops@a.example"
+    assert publisher.cache_control(now=NOW + 10) == "public, max-age=5"
+    assert not publisher.refresh(now=NOW + 15)
 
 
 def test_a_spoilt_publication_leaves_the_old_one_in_force(published: Published) -> None:

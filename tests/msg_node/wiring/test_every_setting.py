@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import re
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from copy import deepcopy
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -17,9 +19,6 @@ import pytest
 import trio
 import trustme
 
-from federation.core.auth import Claims
-from federation.core.carrier import LinkPort
-from federation.link_acceptor import LinkAcceptor
 from federation.link_context import BorderRules
 from msg_node import app
 from msg_node.admin.admin_site import AdminSite
@@ -36,8 +35,11 @@ from msg_node.wiring.block_lists import build_block_lists
 from protofly.errors import PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
-from stubkit.keys import KeyRing, make_key, save_keys
+from stubkit.keys import make_key, make_keys, save_keys
 from tests.examples_stubs.guest import STUBS
+from trapezoid.publish_options import SigningSite, default_module
+from trapezoid.publish_request import PublishRequest
+from trapezoid.publishing import publish
 
 PEER = "peer[b.example]"
 TOKEN = "ab" * 32
@@ -93,6 +95,26 @@ def delivery(node: Node) -> object:
     state = node.state.delivery
     inboxes, queues = state.inboxes, state.queues
     return state.parking.bounds, inboxes.keep_seconds, inboxes.per_owner, queues.defaults, queues.longest_seconds
+
+
+def https(node: Node) -> Any:
+    return node.listener._https
+
+
+def publisher(node: Node) -> Any:
+    assert node.site is not None
+    return node.site.publisher
+
+
+def live_says(node: Node) -> object:
+    """What a `live` document would say that is signed now."""
+    draft = publisher(node)._signer.draft(now=0.0)
+    return draft, set(node.acceptor.endpoints if node.acceptor else ())
+
+
+def listed(node: Node) -> object:
+    """Aliases that count for links of b.example."""
+    return node.federation.context.rules.listed_aliases("b.example")
 
 
 def borders(node: Node) -> list[BorderRules]:
@@ -162,6 +184,47 @@ EFFECTS: dict[str, Effect] = {
     ),
     "site.trusted_proxies": Effect(["192.0.2.1"], lambda node: site(node).proxies.include("192.0.2.1")),
     "site.client_address_from": Effect("forwarded", lambda node: site(node).proxies.client_address_from),
+    "listen.client_ca": Effect("FOLDER/other-ca.pem", lambda node: id(node.listener.context)),
+    "listen.client_certificate": Effect("required", lambda node: credentials(node)._certificates.is_needed),
+    "listen.origins": Effect(
+        ["https://app.a.example"], lambda node: node.listener.reception.admits("https://x.example")
+    ),
+    "https.poll_seconds": Effect(7.0, lambda node: (https(node)._poll_seconds, announced(node))),
+    "https.queue_messages": Effect(7, lambda node: https(node)._queue_messages),
+    "site.public_url": Effect("https://www.a.example", live_says),
+    "admin.behind_proxy": Effect(True, lambda node: node.admin_site and node.admin_site._access.behind_proxy),
+    "admin.requests_per_second": Effect(3.0, lambda node: admin(node)._requests._limit),
+    **{
+        f"publish.{name}": Effect(value, live_says)
+        for name, value in {
+            "endpoint_url": "wss://mn.a.example:9/link",
+            "endpoint_name": "other",
+            "endpoint_spki": ["A" * 43],
+            "live_seconds": 7200.0,
+            "mode": "testing",
+            "contact": "mailto:ops@a.example",
+            "endpoint": [{"name": "sip", "url": "tls://sip.a.example:5061"}],
+        }.items()
+    },
+    "publish.cache_seconds": Effect(7.0, lambda node: publisher(node)._cache_seconds),
+    "discovery.nameservers": Effect(
+        ["127.0.0.1:53"], lambda node: [str(one) for one in node.ways.names._resolver.nameservers]
+    ),
+    "discovery.trust_ad_bit": Effect(
+        True, lambda node: node.ways.names._believes_ad, {"discovery": {"nameservers": ["127.0.0.1:53"]}}
+    ),
+    "discovery.ca_file": Effect(
+        "FOLDER/ca.pem", lambda node: (id(node.ways.http._ssl_context), id(node.ways.lines.tls_context))
+    ),
+    "sandbox.memory_bytes": Effect(1 << 20, lambda node: node.trust.chosen._budget.memory_bytes),
+    "sandbox.batch_seconds": Effect(0.5, lambda node: node.trust.chosen._budget.batch_seconds),
+    "sandbox.cache_bytes": Effect(7, lambda node: node.cache.max_bytes),
+    "records.queue_records": Effect(7, lambda node: node.records._options.queue_records),
+    "records.sync_seconds": Effect(7.0, lambda node: node.records._options.sync_seconds),
+    "records.segment_bytes": Effect(7, lambda node: node.records._segments._options.segment_bytes),
+    "records.segment_seconds": Effect(7.0, lambda node: node.records._segments._options.segment_seconds),
+    "traces.share": Effect(0.5, lambda node: node.spans and node.spans._target.share),
+    "traces.per_second": Effect(3, lambda node: node.spans and node.spans._target.per_second),
     "policy.files": Effect(["FOLDER/p.toml"], steps),
     "policy.mode": Effect("report", lambda node: node.policies.facts()["mode"], {"policy": POLICY}),
     "policy.local_default": Effect("deny", steps),
@@ -288,6 +351,11 @@ EFFECTS: dict[str, Effect] = {
     ),
     f"{PEER}.fingerprint": Effect("A" * 43, lambda node: node.trust.documents._anchor_of("b.example")),
     f"{PEER}.allow_addresses": Effect(["10.0.0.0/8"], lambda node: node.dialler._allowed),
+    f"{PEER}.aliases": Effect(
+        ["alias.example"],
+        lambda node: (listed(node), node.bus.from_sessions.guests._context.mains.get("alias.example"), way(node)),
+    ),
+    f"{PEER}.record_bytes": Effect(7, lambda node: node.recorders.max_bytes.get("b.example")),
     f"{PEER}.updates": Effect("hold", lambda node: meaning.update_rule(node.current.get(), "b.example")),
     f"{PEER}.modules": Effect(
         [TOKEN], lambda node: meaning.update_rule(node.current.get(), "b.example"), {"peer": [{"updates": "hold"}]}
@@ -389,6 +457,12 @@ def settings_of(folder: Path, *changes: Mapping[str, Any]) -> Settings:
         "site": dict(tls),
         "admin": dict(tls),
         "peer": [{"domain": "b.example"}],
+        "publish": {
+            "keys_dir": "FOLDER/keys",
+            "site_dir": "FOLDER/published",
+            "endpoint_url": "wss://mn.a.example:8443/link",
+        },
+        "traces": {"file": "FOLDER/spans.jsonl"},
         "identity": {"tokens": {"keys_dir": "FOLDER/keys"}, "passwords": {}},
     }
     for change in changes:
@@ -432,13 +506,6 @@ async def running(tmp_path: Path) -> AsyncIterator[Running]:
         yield made
 
 
-def _admit(node: Node) -> Callable[[Claims, str], Awaitable[LinkPort]]:
-    async def admit(claims: Claims, _stream: str) -> LinkPort:
-        return node.federation.admit(claims)
-
-    return admit
-
-
 @asynccontextmanager
 async def built(folder: Path) -> AsyncIterator[Running]:
     """A node with its sites and a link, without a listener and without stubs. Its level of the log ends with it."""
@@ -452,12 +519,18 @@ async def built(folder: Path) -> AsyncIterator[Running]:
 
 @asynccontextmanager
 async def _built(folder: Path) -> AsyncIterator[Running]:
-    save_keys(KeyRing(token=(make_key("token"),)), folder / "keys")
+    keys = replace(make_keys(), token=(make_key("token"),))
+    save_keys(keys, folder / "keys")
+    publish(
+        SigningSite(domain="a.example", keys=keys, path=folder / "published", now=time.time()),
+        PublishRequest(module=default_module(), url="https://a.example"),
+    )
     authority = trustme.CA()
     pem = authority.issue_cert("a.example").private_key_and_cert_chain_pem.bytes()
     for name in ("server.pem", "server.key", "other.pem", "same.key"):
         (folder / name).write_bytes(pem)
     authority.cert_pem.write_to_path(folder / "ca.pem")
+    trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
     (folder / "keys.json").write_text(KEYS)
     shutil.copyfile(STUBS / "vertx_peer" / "vertx_peer.wasm", folder / "stub.wasm")
     (folder / "p.toml").write_text(RULE)
@@ -465,12 +538,6 @@ async def _built(folder: Path) -> AsyncIterator[Running]:
     wanted = [settings_of(folder)]
     policies = meaning.policies_in_force(wanted[0])
     node = app._build(wanted[0], Sandbox(), meaning.build_gate(wanted[0], policies.compiled), policies, None)
-    node.acceptor = LinkAcceptor(
-        identity=node.trust.identity,
-        endpoints=frozenset(),
-        bindings=meaning.bindings(wanted[0]),
-        admit=_admit(node),
-    )
     node.reloading = app._reloading(node, lambda: wanted[0])
     node.administration = Administration(app._administered(node))
     administered = app._administered(node)
@@ -510,6 +577,32 @@ async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: R
     with pytest.raises(SettingsError, match=r"limits.max_hops: needs a restart, .*log.format: needs a restart"):
         await running.plan(settings_of(tmp_path, both))
     assert running.node.federation.max_links != 7
+
+
+async def test_a_publication_that_readers_would_refuse_keeps_all_as_it_is(running: Running, tmp_path: Path) -> None:
+    before = live_says(running.node)
+    with pytest.raises(SettingsError, match="readers would refuse the live document"):
+        await running.plan(settings_of(tmp_path, {"publish": {"endpoint_spki": ["A" * 65]}, "limits": {"links": 7}}))
+    assert live_says(running.node) == before
+    assert running.node.federation.max_links != 7
+
+
+async def test_an_endpoint_that_was_published_before_counts_for_links_that_know_no_other(
+    running: Running, tmp_path: Path
+) -> None:
+    (await running.plan(settings_of(tmp_path, {"publish": {"endpoint_url": "wss://new.a.example/link"}}))).apply()
+    assert running.node.acceptor is not None
+    assert running.node.acceptor.endpoints == {"wss://mn.a.example:8443/link", "wss://new.a.example/link"}
+
+
+async def test_other_bounds_of_stubs_are_for_their_next_instance(running: Running, tmp_path: Path) -> None:
+    running.node.federation.reach("b.example", PROBE)
+    [link] = running.node.federation.links
+    recalled = []
+    link.need.recall = lambda: recalled.append(link.domain)  # type: ignore[method-assign]
+    (await running.plan(settings_of(tmp_path, {"sandbox": {"memory_bytes": 1 << 20}}))).apply()
+    (await running.plan(settings_of(tmp_path, {"sandbox": {"memory_bytes": 1 << 20}}))).apply()
+    assert recalled == ["b.example"]
 
 
 async def test_switches_that_weaken_are_logged_and_shown_after_a_reload(
