@@ -27,7 +27,7 @@ class Backoff:
         """True when a new attempt is allowed."""
         return now >= self.retry_at
 
-    def after_failure(self, *, now: float, draw: float, is_waiting: bool = True) -> Backoff:
+    def after_failure(self, *, now: float, draw: float, is_waiting: bool) -> Backoff:
         """The state after one more failure.
 
         Args:

@@ -21,7 +21,9 @@ def test_pause_grows_to_a_day_when_nothing_waits() -> None:
 
 
 def test_failures_in_a_row_are_counted_and_the_time_is_kept() -> None:
-    state = Backoff().after_failure(now=100.0, draw=MIDDLE).after_failure(now=200.0, draw=MIDDLE)
+    state = Backoff()
+    for now in (100.0, 200.0):
+        state = state.after_failure(now=now, draw=MIDDLE, is_waiting=True)
     assert state == Backoff(2, 210.0)
     assert not state.is_over(209.9)
     assert state.is_over(210.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from federation.core.carrier import Carrier, read_refusal
+from federation.core.carrier_order import CarrierOrder
 from protofly.errors import Code
 
 
@@ -50,3 +51,27 @@ def test_a_carrier_that_says_no_more_was_never_heard_cannot_be_asked_and_drains_
     assert line.ends == 1
     line.channel = "peer"
     assert line.direction == "in"
+
+
+def test_of_carriers_that_are_up_the_first_takes_messages_unless_it_is_held_or_followed() -> None:
+    order, first, second = CarrierOrder(), Line(), Line()
+    assert not order.may_take(first)
+    assert not order.designate(first, second)
+    order += [first, second]
+    assert [order.may_take(first), order.may_take(second)] == [True, False]
+    order.are_held = True
+    assert not order.may_take(first)
+    order.are_held = False
+    assert [order.designate(second, first), order.designate(first, Line())] == [False, False]
+    assert (order.successor, order.promote(), order) == (None, None, [first, second])
+    assert order.designate(first, second)
+    assert not order.may_take(first)
+    assert order.lose(second) is False
+    assert (order.successor, order.may_take(first)) == (None, True)
+    order.append(second)
+    order.append(third := Line())
+    assert order.designate(first, third)
+    assert order.lose(first) is True
+    assert (order.successor, order) == (None, [third, second])
+    assert order.lose(third) is True
+    assert order.may_take(second)

@@ -129,6 +129,15 @@ def test_failures_in_a_row_are_counted_until_the_documents_are_accepted_or_the_o
     assert cache.find("c.example", now=36.0) is None
 
 
+@pytest.mark.parametrize(("is_waiting", "pause"), [(True, 600.0), (False, 640.0)])
+def test_after_many_failures_a_domain_is_left_alone_for_less_time_while_messages_wait_for_it(
+    pause: float, *, is_waiting: bool
+) -> None:
+    cache = DiscoveryCache()
+    pauses = [cache.failed(failure(Code.DNS_FAILED), now=0.0, draw=0.5, is_waiting=is_waiting) for _ in range(8)]
+    assert pauses == [5.0, 10.0, 20.0, 40.0, 80.0, 160.0, 320.0, pause]
+
+
 def test_a_domain_that_says_no_is_left_alone_as_long_as_its_zone_says_or_two_minutes_if_it_worked_lately() -> None:
     cache, said_no = DiscoveryCache(), failure(Code.SERVICE_DECLINED, life=900.0)
     assert cache.failed(said_no, now=0.0, draw=0.5) == 900.0

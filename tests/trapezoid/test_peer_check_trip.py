@@ -41,6 +41,11 @@ def test_an_answer_is_the_final_one_to_our_question_whatever_it_says() -> None:
         assert answer_to(ASKED, other) is None
 
 
+@pytest.mark.parametrize(("said", "shown"), [("x" * 64, "x" * 64), ("x" * 65, "x" * 64), (7, "")])
+def test_the_word_of_an_answer_is_cut_and_only_a_text_is_one(said: object, shown: str) -> None:
+    assert answer_to(ASKED, answer(code=403, reason=said)) == RoundTrip(403, shown, is_ours=False)
+
+
 def test_an_answer_of_our_own_side_is_known_by_its_source_and_none_that_only_looks_like_it() -> None:
     for source, is_ours in (
         (NODE, True),
