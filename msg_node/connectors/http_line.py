@@ -25,6 +25,7 @@ from urllib.parse import unquote
 
 import h11
 import trio
+from starlette.requests import ClientDisconnect
 
 from msg_node.bus.runtime_port import LINE_BYTES, STUCK_SECONDS
 from msg_node.kernel.certificates import PeerCertificate
@@ -114,6 +115,8 @@ class HttpApplication:
             of_request = {_REMOTE: client, _ALLOW_BODY: http.allow_body}
             try:
                 await self._app(_scope_of(request) | known | of_request, http.receive, http.send)
+            except ClientDisconnect:  # before its body was whole, which is nobody's defect
+                break
             except Exception:  # a defect of ours may cost this request, never the node
                 logger.exception("a request of %s failed", client)
             if not await http.finish():

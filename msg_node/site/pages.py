@@ -32,6 +32,7 @@ SHORTLY = "public, max-age=300"
 JSON = "application/json"
 _PIECE_BYTES = 64 << 10
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+_VERSION = re.compile(r"[0-9]{1,9}")
 
 
 def published_routes(publisher: Publisher) -> list[Route]:
@@ -40,7 +41,7 @@ def published_routes(publisher: Publisher) -> list[Route]:
     both = ["GET", "POST"]
     return [
         Route(WELL_KNOWN, documents.live),
-        Route(f"{WELL_KNOWN}/root/{{version:int}}", documents.root),
+        Route(f"{WELL_KNOWN}/root/{{version}}", documents.root),
         Route(f"{WELL_KNOWN}/manifest/{{name}}", documents.manifest),
         Route(f"{WELL_KNOWN}/certification/{{name}}", documents.certification),
         Route(f"{WELL_KNOWN}/module/{{sha256}}.wasm", documents.module),
@@ -69,7 +70,10 @@ class Documents:
 
     async def root(self, request: Request) -> Response:
         """One root version; old ones stay."""
-        return _File(self._publisher.folder.root(request.path_params["version"]), JSON, ROOT_CACHE)
+        version = request.path_params["version"]
+        if not _VERSION.fullmatch(version):
+            return _missing("no such root")
+        return _File(self._publisher.folder.root(int(version)), JSON, ROOT_CACHE)
 
     async def manifest(self, request: Request) -> Response:
         """The current manifest of a stub."""

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 import trio
 import trio.testing
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from msg_node.connectors import http_line, web_server
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
@@ -200,6 +204,35 @@ async def test_health_probes_cost_no_line_in_the_log(
         await rig.forgotten()
         await is_served(rig)
     assert [record for record in caplog.records if record.levelno > logging.DEBUG] == []
+
+
+@pytest.mark.parametrize("framing", BODIES)
+async def test_a_client_that_goes_in_the_middle_of_its_body_costs_no_line_in_the_log(
+    framing: tuple[bytes, bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    asked = trio.Event()
+
+    async def read(request: Request) -> Response:
+        asked.set()
+        return Response(await request.body())
+
+    listener = listen(HONEST, 0, certificate=None, key=None)
+    server = WebServer(Starlette(routes=[Route("/", read, methods=["POST"])]), listener, WebBounds())
+    port = int(listener.url.rpartition(":")[2])
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.run)
+        wire = Wire(await trio.open_tcp_stream(HONEST, port))
+        await wire.write(b"POST / HTTP/1.1\r\nHost: a\r\n" + b"".join(framing))
+        await asked.wait()
+        await wire.cut()
+        await until(lambda: not server.open_connections)
+        wire = Wire(await trio.open_tcp_stream(HONEST, port))
+        await wire.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\nab")
+        assert (await wire.read()).endswith(b"\r\n\r\nab")
+        await wire.cut()
+        nursery.cancel_scope.cancel()
+    assert caplog.records == []
 
 
 async def test_no_client_gets_http_2(tmp_path: Path) -> None:
