@@ -2,7 +2,8 @@
 
 In mode `report` a list changes nothing: the log, an `admin_event` and `/status` show what it would block. In mode
 `enforce` its domains are blocked as by an operator, each until the list expires, so a list that is not renewed ends
-by itself. What an operator has blocked stays as it is, and our own domains and exempt ones are never blocked.
+by itself. What an operator has blocked stays as it is, and our own domains and exempt ones are never blocked. Where the
+settings want several lists to agree, a domain is blocked while so many of those that are enforced name it.
 
 Source: message specification, section 15.3.
 """
@@ -18,6 +19,7 @@ import trio
 
 from msg_node.admin import changes
 from msg_node.admin.administered import Administered
+from msg_node.admin.core.list_agreement import ListWord, agreed_until
 from msg_node.kernel.restrictions import Restricted, Restriction
 from msg_node.settings.block_lists import BlockListSettings
 from protofly.block_list import BlockList, read_block_list
@@ -43,6 +45,23 @@ class Subscription:
     problem: str = ""
     matched: tuple[str, ...] = field(default=())
     """Domains of it that are, or would be, blocked by it."""
+
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why it names each of its domains."""
+
+    def take(self, found: BlockList) -> None:
+        """This is what it says now."""
+        self.known, self.reasons = found, {entry.domain: entry.reason for entry in found.entries}
+
+    @property
+    def word(self) -> ListWord:
+        """What it says, for the agreement of lists."""
+        return ListWord(self.reasons, 0.0 if self.known is None else self.known.expires)
+
+    @property
+    def is_enforced(self) -> bool:
+        """True if it blocks, and does not only report."""
+        return self.settings.mode == "enforce"
 
     @property
     def by(self) -> str:
@@ -103,13 +122,8 @@ class BlockSubscriptions:
                 nursery.cancel_scope.cancel()
 
     def let_go_unsubscribed(self) -> None:
-        """Lift the blocks of lists that the settings do not enforce any more."""
-        enforced = {one.by for one in self.lists if one.settings.mode == "enforce"}
-        restrictions = self._node.state.restrictions
-        for found in [one for one in restrictions.of(Restricted.PEER) if one.by.startswith(_BY)]:
-            if found.by not in enforced:
-                logger.warning("%s is let through: the %s is not enforced any more", found.subject, found.by)
-                changes.lift(self._node, Restricted.PEER, found.subject)
+        """Block what the lists agree on by the settings of now, and lift what they do not agree on any more."""
+        self._settle(self.clock())
         self._node.bus.effects.store_rest()
 
     async def _follow(self, one: Subscription) -> None:
@@ -130,11 +144,9 @@ class BlockSubscriptions:
             self._note_problem(one, f"{error.code.word}: {error.detail}")
             return
         self._note_problem(one, "")
-        is_news = one.known is None or found.serial > one.known.serial
-        one.known = found
+        one.take(found)
         marks.raise_to(settings.author, settings.keys, found.serial)
-        if is_news or settings.mode == "enforce":
-            self._apply(one, found, now)
+        self._settle(now)
         self._node.bus.effects.store_rest()  # a restart neither forgets its number nor lets go what it blocks
 
     def _note_problem(self, one: Subscription, problem: str) -> None:
@@ -144,49 +156,65 @@ class BlockSubscriptions:
             logger.info("the %s can be used again", one.by)
         one.problem = problem
 
-    def _apply(self, one: Subscription, found: BlockList, now: float) -> None:
-        before = set(one.matched)
-        wanted = {restriction.subject: restriction for restriction in self._restrictions(one, found, now)}
-        one.matched = tuple(sorted(wanted))
-        # What was enforced before the mode was changed is let go.
-        self._enforce(one, wanted if one.settings.mode == "enforce" else {})
-        came, gone = sorted(wanted.keys() - before), sorted(before - wanted.keys())
-        if came or gone:
-            verb = "blocks" if one.settings.mode == "enforce" else "would block"
-            logger.warning("the %s %s %s; no more: %s", one.by, verb, _some(came), _some(gone))
-            self._record(one, found, came, gone)
+    def _settle(self, now: float) -> None:
+        """Find out what each list blocks or would block, and have exactly that blocked."""
+        for one in self.lists:
+            before, one.matched = set(one.matched), tuple(sorted(self._agreed(one, now)))
+            came, gone = sorted(set(one.matched) - before), sorted(before - set(one.matched))
+            if one.known is not None and (came or gone):
+                verb = "blocks" if one.is_enforced else "would block"
+                logger.warning("the %s %s %s; no more: %s", one.by, verb, _some(came), _some(gone))
+                self._record(one, one.known, came, gone)
+        self._enforce(now)
 
-    def _restrictions(self, one: Subscription, found: BlockList, now: float) -> list[Restriction]:
-        """What the list asks for, without what it must not block and what others have blocked."""
-        own, exempt = self._node.settings().own_domains, one.settings.exempt
-        restrictions = []
-        for entry in found.entries:
-            restriction = Restriction(
-                what=Restricted.PEER,
-                subject=entry.domain,
-                reason=f"{one.by}: {entry.reason}",
-                by=one.by,
-                since=now,
-                until=found.expires,
-            )
-            there = self._node.state.restrictions.find(Restricted.PEER, entry.domain)
-            is_ours = there is None or there.by == one.by
-            if is_ours and not any(map(restriction.covers, own)) and not _is_exempt(entry.domain, exempt):
-                restrictions.append(restriction)
-        return restrictions
+    def _agreed(self, one: Subscription, now: float) -> dict[str, float]:
+        """The domains of a list that lists in force agree on, it among them, and until when; without exempt ones."""
+        settings = self._node.settings()
+        chosen, own = settings.policy, settings.own_domains
+        words = [other.word for other in self.lists if other.word.expires > now and (other.is_enforced or other is one)]
+        exempt = (*one.settings.exempt, *chosen.lists_exempt)
+        agreed = {}
+        for domain in one.reasons if one.word.expires > now else ():
+            until = agreed_until(domain, words, chosen.lists_agree)
+            there = self._node.state.restrictions.find(Restricted.PEER, domain)
+            is_operators = there is not None and not there.by.startswith(_BY)
+            if until and not is_operators and domain not in own and not _is_exempt(domain, exempt):
+                agreed[domain] = until
+        return agreed
 
-    def _enforce(self, one: Subscription, wanted: dict[str, Restriction]) -> None:
+    def _enforce(self, now: float) -> None:
         restrictions = self._node.state.restrictions
-        there = {found.subject: found for found in restrictions.of(Restricted.PEER) if found.by == one.by}
-        for subject in there.keys() - wanted.keys():
-            changes.lift(self._node, Restricted.PEER, subject)
-        news = [
-            restriction
-            for subject, restriction in wanted.items()
-            if subject not in there or there[subject].until != restriction.until
-        ]
+        there = {found.subject: found for found in restrictions.of(Restricted.PEER) if found.by.startswith(_BY)}
+        wanted: dict[str, Restriction] = {}
+        for one in self.lists:
+            for domain, until in self._agreed(one, now).items() if one.is_enforced else ():
+                known = there.get(domain)
+                if domain not in wanted or (known is not None and known.by == one.by):
+                    wanted[domain] = self._restriction(one, domain, now if known is None else known.since, until)
+        for subject, found in there.items():
+            if subject not in wanted and not self._may_stay(found):
+                if all(one.by != found.by or not one.is_enforced for one in self.lists):
+                    logger.warning("%s is let through: the %s is not enforced any more", subject, found.by)
+                changes.lift(self._node, Restricted.PEER, subject)
+        news = [one for subject, one in wanted.items() if subject not in there or _differs(one, there[subject])]
         if news:
             changes.block_all(self._node, news)
+
+    def _may_stay(self, found: Restriction) -> bool:
+        """True if what was blocked before a restart may still be agreed on by lists that did not come since then."""
+        enforced = [one for one in self.lists if one.is_enforced]
+        if not any(one.by == found.by and (one.known is None or found.subject in one.reasons) for one in enforced):
+            return False
+        exempt = self._node.settings().policy.lists_exempt
+        named = sum(one.known is None or found.subject in one.reasons for one in enforced)
+        is_silent = any(one.known is None for one in enforced)
+        return is_silent and named >= self._node.settings().policy.lists_agree and not _is_exempt(found.subject, exempt)
+
+    def _restriction(self, one: Subscription, domain: str, since: float, until: float) -> Restriction:
+        needed = self._node.settings().policy.lists_agree
+        whose = one.by if needed == 1 else f"{one.by}, and {needed - 1} more"
+        reason = f"{whose}: {one.reasons[domain]}"
+        return Restriction(what=Restricted.PEER, subject=domain, reason=reason, by=one.by, since=since, until=until)
 
     def _record(self, one: Subscription, found: BlockList, came: Sequence[str], gone: Sequence[str]) -> None:
         arguments = {"author": one.settings.author, "mode": one.settings.mode, "serial": found.serial}
@@ -204,6 +232,10 @@ class BlockSubscriptions:
 
 def _is_exempt(domain: str, exempt: Sequence[str]) -> bool:
     return any(domain.endswith(name[1:]) if name.startswith("*.") else domain == name for name in exempt)
+
+
+def _differs(one: Restriction, other: Restriction) -> bool:
+    return (one.by, one.until) != (other.by, other.until)
 
 
 def _some(domains: Sequence[str]) -> str:

@@ -33,8 +33,13 @@ class BlockListSettings(BackendSettings, frozen=True, kw_only=True, forbid_unkno
     ] = 900.0
 
 
-def block_list_problems(lists: Sequence[BlockListSettings]) -> Iterator[Problem]:
-    """Check addresses and keys; of one author there is one list, since restrictions are known by their author."""
+def block_list_problems(lists: Sequence[BlockListSettings], lists_agree: int = 1) -> Iterator[Problem]:
+    """Check addresses and keys; of one author there is one list, since restrictions are known by their author.
+
+    `lists_agree` is how many have to name a domain: no more than there are, else nobody would ever be blocked.
+    """
+    if lists_agree > max(len(lists), 1):
+        yield ("policy", "lists_agree"), f"{lists_agree} lists would have to agree, and there are {len(lists)}"
     seen: set[str] = set()
     for index, one in enumerate(lists):
         path = ("block_list", index)

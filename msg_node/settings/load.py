@@ -343,7 +343,7 @@ def _problems_elsewhere(settings: Settings) -> Iterator[tuple[KeyPath, str]]:
     yield from backend_problems("catalogue.own", settings.catalogue.own)
     yield from backend_problems("global_registry", settings.global_registry)
     yield from backend_problems("alarms.webhook", settings.alarms.webhook)
-    yield from block_list_problems(settings.block_list)
+    yield from block_list_problems(settings.block_list, settings.policy.lists_agree)
     if not all(is_usable(KeyRecord(alg="ed25519", pub=pub)) for pub in settings.policy.keys):
         yield ("policy", "keys"), "a key is malformed or weak"
     yield from exchange_problems(settings.exchange)

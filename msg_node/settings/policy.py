@@ -46,6 +46,18 @@ class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         tuple[str, ...] | None,
         Meta(description="If given, no other domains pass, whatever rules and peers say; `[]`: nobody. `*.b.example`."),
     ] = None
+    lists_agree: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description="How many of the `[[block_list]]` in mode `enforce` have to name a domain until it is blocked.",
+        ),
+    ] = 1
+    lists_exempt: Annotated[
+        tuple[str, ...],
+        Meta(description="Domains that no `[[block_list]]` ever blocks; `*.b.example` for those below one."),
+    ] = ()
     deny: Annotated[
         tuple[str, ...],
         Meta(description="Domains that do not pass, whatever rules and peers say; the most specific name decides."),

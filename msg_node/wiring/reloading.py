@@ -188,7 +188,7 @@ class Reloading:
         if self.watches is not None:
             block_lists, alarms = self.watches
             alarms.call = loaded.webhook
-            if settings.block_list != before.block_list:
+            if _lists(settings) != _lists(before):
                 block_lists.follow(loaded.lists)
         if settings.discovery != before.discovery:
             parts.ways.follow(loaded.ways)
@@ -247,6 +247,10 @@ class Reloading:
         probe, ours = greeting(self._parts.node_url, self._parts.node_url), self._parts.current.get().node.domain
         facts = Facts("peer", probe, ours, domain, domain, len(probe.raw), 0, 0.0)
         return self._parts.gate.explain(facts).verdict.permitted
+
+
+def _lists(settings: Settings) -> object:
+    return settings.block_list, settings.policy.lists_agree, settings.policy.lists_exempt
 
 
 def _way(settings: Settings, domain: str) -> object:

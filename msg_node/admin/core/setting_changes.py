@@ -39,7 +39,7 @@ _LIMITS: Final = (
 _RELOADABLE: Final = re.compile(
     "|".join(
         (
-            r"policy\.(files|mode|allow|deny|local_default|keys|two_persons)",
+            r"policy\.(files|mode|allow|deny|lists_agree|lists_exempt|local_default|keys|two_persons)",
             r"sessions\.(anonymous|anonymous_runtimes|credential|certificate|issuer|guests|presence)",
             r"sessions\.((take_over_)?grace|lease|ping)_seconds",
             r"compat\..*",

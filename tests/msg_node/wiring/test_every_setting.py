@@ -112,6 +112,13 @@ def live_says(node: Node) -> object:
     return draft, set(node.acceptor.endpoints if node.acceptor else ())
 
 
+def followed_lists(node: Node) -> object:
+    """How lists are agreed on, and whether they were told to look at it anew."""
+    assert node.block_lists is not None
+    chosen = node.current.get().policy
+    return chosen.lists_agree, chosen.lists_exempt, node.block_lists._changed.is_set()
+
+
 def listed(node: Node) -> object:
     """Aliases that count for links of b.example."""
     return node.federation.context.rules.listed_aliases("b.example")
@@ -230,6 +237,8 @@ EFFECTS: dict[str, Effect] = {
     "policy.local_default": Effect("deny", steps),
     "policy.keys": Effect(["11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"], lambda node: node.current.get().policy.keys),
     "policy.two_persons": Effect(True, lambda node: node.current.get().policy.two_persons),
+    "policy.lists_agree": Effect(2, followed_lists, {"block_list": [LIST, {**LIST, "author": "y.example"}]}),
+    "policy.lists_exempt": Effect(["c.example"], followed_lists),
     "policy.allow": Effect(["c.example"], talks_to("b.example")),
     "policy.deny": Effect(["b.example"], talks_to("b.example")),
     "records.keep_days": Effect({"mdr": 90.0}, lambda node: dict(node.current.get().records.keep_days)),
