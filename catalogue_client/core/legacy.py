@@ -15,11 +15,17 @@ import re
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
+import msgspec
+from msgspec import Raw
+
 from protofly.documents import parse_strict
 from protofly.errors import Code, PeerError
+from protofly.limits import DESCRIPTOR_BYTES
 
 _CLASS_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 _LISTED_MAX = 256
+_CODE = "sourceCode"
+_PACKAGE = "sourcePackage"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +73,7 @@ def decode_descriptor(raw: bytes, *, domain: str) -> Descriptor:
     name = _text(members.get("objectName"))
     if not _CLASS_NAME.fullmatch(name) or name == "default":
         raise PeerError(Code.DOCUMENT_MALFORMED, "descriptor without a usable objectName", domain=domain)
-    embedded = members.get("sourcePackage")
+    embedded = members.get(_PACKAGE)
     return Descriptor(
         object_name=name,
         version=_text(members.get("version")),
@@ -102,18 +108,45 @@ def source_package_url(descriptor: Descriptor, authority: str, *, domain: str) -
     return f"https://{authority}/.well-known/sourcepackage/{name}"
 
 
+class _Holder(msgspec.Struct):
+    """The two members of a descriptor or a package that may be long, as they are written."""
+
+    code: Raw = msgspec.field(name=_CODE, default=Raw(b""))
+    package: Raw = msgspec.field(name=_PACKAGE, default=Raw(b""))
+
+
 def _members(raw: bytes, domain: str) -> dict[str, object]:
+    """The members of a descriptor or a package.
+
+    Of a long text only the code is long, and one string: what a stranger writes beside it is bounded before it is made
+    into values, of which a short text has a million.
+    """
     try:
-        value = parse_strict(raw)
-    except (ValueError, RecursionError) as error:
+        code = _code_in(raw) if len(raw) > DESCRIPTOR_BYTES else b""
+        rest = raw.replace(code, b'""', 1) if code else raw
+        if len(rest) > DESCRIPTOR_BYTES:
+            raise ValueError(f"{len(rest)} bytes besides its code, at most {DESCRIPTOR_BYTES}")
+        value = parse_strict(rest)
+        text = msgspec.json.decode(code, type=str) if code else ""
+    except (ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise PeerError(Code.DOCUMENT_MALFORMED, str(error)[:200], domain=domain) from error
     if not isinstance(value, dict):
         raise PeerError(Code.DOCUMENT_MALFORMED, "not a JSON object", domain=domain)
+    if code:
+        package = value.get(_PACKAGE)
+        (package if isinstance(package, dict) else value)[_CODE] = text
     return value
 
 
+def _code_in(raw: bytes) -> bytes:
+    """The code in a text, as it is written; b"" without any. Raises msgspec.MsgspecError."""
+    holder = msgspec.json.decode(raw, type=_Holder)
+    package = bytes(holder.package)
+    return bytes(msgspec.json.decode(package, type=_Holder).code if package.startswith(b"{") else holder.code)
+
+
 def _source_package(members: dict[str, object], domain: str) -> SourcePackage:
-    source = members.get("sourceCode")
+    source = members.get(_CODE)
     if not isinstance(source, str):
         raise PeerError(Code.DOCUMENT_MALFORMED, "source package without sourceCode", domain=domain)
     code = source.encode()

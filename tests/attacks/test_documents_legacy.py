@@ -12,8 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from catalogue_client.core import legacy
 from catalogue_client.core.legacy import decode_descriptor, decode_source_package, source_package_url
+from protofly import limits
 from protofly.errors import Code, PeerError
+from protofly.signatures import parse_strict
 from tests.support.repository import MODULE, PublishedDomain, World
 
 DESCRIPTOR_URL = "https://catalogue.b.example/.well-known/protocolstub/default"
@@ -96,3 +99,43 @@ def test_any_package_url_stays_on_the_authority_or_is_refused(url: str) -> None:
         assert source_package_url(descriptor, "catalogue.b.example", domain="b.example").startswith(
             "https://catalogue.b.example/.well-known/sourcepackage/"
         )
+
+
+LONG = limits.MODULE_BYTES * 4 // 3
+CROWDS = {
+    "lists": b'{"a":[' + b"[]," * (LONG // 3) + b"1]}",
+    "objects": b'{"a":[' + b"{}," * (LONG // 3) + b"1]}",
+    "members": b"{" + b",".join(b'"%d":1' % number for number in range(LONG // 10)) + b"}",
+    "beside some code": b'{"sourceCode":"AGFzbQ==","encoding":"base64","a":[' + b"[]," * (LONG // 3) + b"1]}",
+    "in the code": b'{"sourceCode":[' + b"[]," * (LONG // 3) + b"1]}",
+    "in the package": b'{"objectName":"x","sourcePackage":{"sourceCode":"x","a":[' + b"[]," * (LONG // 3) + b"1]}}",
+    "code twice": b'{"sourceCode":"' + b"A" * LONG + b'","sourceCode":"' + b"A" * LONG + b'"}',
+    "code that is a name": b'{"' + b"A" * LONG + b'":1,"sourceCode":"' + b"A" * LONG + b'"}',
+}
+"""As long as the answer with a module may be, and with a million values."""
+
+
+@pytest.mark.parametrize("raw", CROWDS.values(), ids=list(CROWDS))
+def test_a_long_answer_is_refused_before_its_values_are_made(raw: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+
+    def noted(text: bytes) -> object:
+        parsed.append(len(text))
+        return parse_strict(text)
+
+    monkeypatch.setattr(legacy, "parse_strict", noted)
+    for decode in (decode_source_package, decode_descriptor):
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.DOCUMENT_MALFORMED):
+            decode(raw, domain="b.example")
+    assert max(parsed, default=0) <= limits.DESCRIPTOR_BYTES
+
+
+@pytest.mark.parametrize("spaces", [b"", b" \n"])
+def test_a_long_module_in_a_package_and_in_a_descriptor_is_read(spaces: bytes) -> None:
+    module = bytes(range(256)) * (limits.MODULE_BYTES // 256)
+    code = base64.b64encode(module)
+    package = b'{"encoding":"base64",' + spaces + b'"sourceCode"' + spaces + b":" + spaces + b'"' + code + b'"}'
+    assert decode_source_package(package, domain="b.example").code == module
+    descriptor = decode_descriptor(b'{"objectName":"x","sourcePackage":' + package + b"}", domain="b.example")
+    assert descriptor.source_package is not None
+    assert descriptor.source_package.code == module

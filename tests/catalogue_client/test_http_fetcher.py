@@ -219,7 +219,7 @@ async def test_flood_of_100_continue_is_cut(authority: trustme.CA) -> None:
             await stream.send_all(b"HTTP/1.1 100 Continue\r\n\r\n" * 40)
 
     async with serving(handler, authority) as dialler:
-        with refused(Code.DOCUMENT_TOO_LARGE):
+        with refused(Code.BAD_REPLY):
             await fetch(HttpFetcher(dialler, context_of(authority)))
 
 
