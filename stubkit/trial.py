@@ -19,6 +19,7 @@ from sandbox.core.exchange import FLAG_GRANTED, FLAG_TEXT, Action, Event, GuestA
 from sandbox.core.scripts import script_events
 from sandbox.stub_process import ExchangeReply, StubProcess
 from stubkit.complaints import complaints_about
+from stubkit.line_states import LineStates
 
 SCRIPT_SEED: Final = 20_261_121
 """Of the nonsense; the same at every run, so that a finding can be repeated."""
@@ -52,6 +53,8 @@ class CheckStep:
     """Part of the fuel that the contract allows for such a call."""
     cpu_us: int
     memory_bytes: int
+    state: str
+    """What the stub has said of itself by then, "" for nothing."""
     complaint: str
 
 
@@ -65,6 +68,7 @@ class Trial:
         self._random = random.Random(SCRIPT_SEED)  # noqa: S311 (nonsense that can be repeated, no secret)
         self._channels: list[int] = []
         self._timers: list[int] = []
+        self._lines = LineStates()
         self._has_instance = True
         self._has_verdict = False
         self.is_live_unproved = False
@@ -85,6 +89,11 @@ class Trial:
         """Steps are made one after the other, as the next one depends on what the stub asked for."""
         yield "start", [self._start(), *script_events(self._module)]
         yield "message before live", [_message(1)]
+        yield (
+            "refusal of every channel",
+            [GuestEvent(Event.CLOSED, channel, b"connect-failed refused") for channel in self._take_channels()],
+        )
+        yield "timers after the refusal", [GuestEvent(Event.TIMER, timer, b"") for timer in self._take_timers()]
         yield from self._connection("empty subprotocol", b"")
         yield (
             "loss of every channel",
@@ -150,15 +159,36 @@ class Trial:
             reply = await self._stub.exchange(events)
         except HostError as exc:
             self._has_instance = False
-            return _step_of(name, events, None, str(exc))
+            return self._step_of(name, events, None, str(exc))
+        self._lines.given(events)
+        wrong = self._lines.answered(reply.actions)
         if reply.fault is not None:
             self._has_instance = False
             complaint = f"{reply.fault.code.word}: {reply.fault.trap}"
         else:
-            complaint = "; ".join(complaints_about(reply.actions, self._endpoints, is_first=name == "start"))
+            wrong = complaints_about(reply.actions, self._endpoints, is_first=name == "start") + wrong
+            complaint = "; ".join(wrong)
         self._has_verdict |= any(event.op == Event.PEER_VERIFIED for event in events)
         self._note(reply.actions)
-        return _step_of(name, events, reply, complaint)
+        return self._step_of(name, events, reply, complaint)
+
+    def _step_of(
+        self, name: str, events: Sequence[GuestEvent], reply: ExchangeReply | None, complaint: str
+    ) -> CheckStep:
+        """The row of the report for one batch of events. Without a reply, the figures are 0."""
+        allowed = Budget().fuel_of_call(len(events), sum(len(event.payload) for event in events))
+        fuel = reply.fuel if reply else 0
+        return CheckStep(
+            name=name,
+            events=len(events),
+            actions=len(reply.actions) if reply else 0,
+            fuel=fuel,
+            fuel_share=fuel / allowed if allowed else 0.0,
+            cpu_us=reply.cpu_us if reply else 0,
+            memory_bytes=reply.memory_bytes if reply else 0,
+            state=self._lines.state,
+            complaint=complaint,
+        )
 
     def _note(self, actions: Sequence[GuestAction]) -> None:
         for action in actions:
@@ -176,19 +206,3 @@ def _message(number: int, size: int = 300) -> GuestEvent:
     )
     text = header % number
     return GuestEvent(Event.MESSAGE, number, text + b"x" * max(0, size - len(text) - 3) + b'"}}')
-
-
-def _step_of(name: str, events: Sequence[GuestEvent], reply: ExchangeReply | None, complaint: str) -> CheckStep:
-    """The row of the report for one batch of events. Without a reply, the figures are 0."""
-    allowed = Budget().fuel_of_call(len(events), sum(len(event.payload) for event in events))
-    fuel = reply.fuel if reply else 0
-    return CheckStep(
-        name=name,
-        events=len(events),
-        actions=len(reply.actions) if reply else 0,
-        fuel=fuel,
-        fuel_share=fuel / allowed if allowed else 0.0,
-        cpu_us=reply.cpu_us if reply else 0,
-        memory_bytes=reply.memory_bytes if reply else 0,
-        complaint=complaint,
-    )

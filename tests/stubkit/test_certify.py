@@ -66,7 +66,7 @@ static void stub_on_event(const stub_event *event) {
         if (event->arg == 2 && stub_json_member(event->bytes, STUB_TEXT("id")).size) stub_deliver(0, event->bytes);
         else if (stub_read_decimal(event->bytes, &number) && number <= sent) stub_accepted(number);
         break;
-    case STUB_CLOSED: stub_set_timer(1, 5000); break;
+    case STUB_CLOSED: stub_status(STUB_TEXT("disconnected")); stub_set_timer(1, 5000); break;
     case STUB_TIMER: open_line(); break;
     case STUB_DRAIN: stub_close(1); break;
     }

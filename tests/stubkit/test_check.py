@@ -71,6 +71,56 @@ async def test_stub_that_breaks_the_contract_is_reported_with_the_place(
     assert complaint in "; ".join(step.complaint for step in report.steps)
 
 
+OPENS = r'stub_act(STUB_ACT_OPEN, STUB_WEBSOCKET, 1, STUB_TEXT("{\"endpoint\":\"mn\"}"));'
+
+
+@pytest.mark.parametrize(
+    ("body", "step", "complaint"),
+    [
+        (f'if (event->op == STUB_START) {{ {OPENS} stub_status(STUB_TEXT("live")); }}', "start", "says `live`"),
+        (
+            f'if (event->op == STUB_START) {{ {OPENS} stub_status(STUB_TEXT("created")); }}'
+            f'if (event->op == STUB_CLOSED) {{ {OPENS} stub_status(STUB_TEXT("live")); }}',
+            "refusal of every channel",
+            "says `live`",
+        ),
+        (
+            f'if (event->op == STUB_START) {{ {OPENS} stub_status(STUB_TEXT("created")); }}'
+            'if (event->op == STUB_OPENED) stub_status(STUB_TEXT("live"));'
+            f"if (event->op == STUB_CLOSED) {{ {OPENS} }}",
+            "loss of every channel",
+            "says `live`",
+        ),
+        (
+            f'if (event->op == STUB_START) {{ {OPENS} stub_status(STUB_TEXT("created")); }}'
+            'if (event->op == STUB_CLOSED) stub_status(STUB_TEXT("disconnected"));',
+            "refusal of every channel",
+            "would never be live again",
+        ),
+    ],
+)
+async def test_state_that_does_not_follow_the_channels_is_reported(
+    body: str, step: str, complaint: str, tmp_path: Path
+) -> None:
+    report = await trial_of(body, tmp_path)
+    found = [one for one in report.steps if one.complaint]
+    assert (found[0].name, complaint in found[0].complaint) == (step, True)
+
+
+async def test_states_that_follow_the_channels_are_shown_with_each_step(tmp_path: Path) -> None:
+    report = await trial_of(
+        f'if (event->op == STUB_START) {{ {OPENS} stub_status(STUB_TEXT("created")); }}'
+        'if (event->op == STUB_OPENED) stub_status(STUB_TEXT("live"));'
+        f'if (event->op == STUB_CLOSED) {{ {OPENS} stub_status(STUB_TEXT("disconnected")); }}',
+        tmp_path,
+    )
+    assert report.is_good, report
+    states = {step.name: step.state for step in report.steps}
+    assert states["start"] == "created"
+    assert states["refusal of every channel"] == states["loss of every channel"] == "disconnected"
+    assert states["opened, empty subprotocol"] == states["opened, unexpected subprotocol"] == "live"
+
+
 async def test_script_ends_with_the_fault(tmp_path: Path) -> None:
     report = await trial_of("if (event->op == STUB_MESSAGE) __builtin_trap();", tmp_path)
     assert [step.name for step in report.steps][-1] == "message before live"

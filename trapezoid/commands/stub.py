@@ -202,6 +202,7 @@ def _print_report(report: CheckReport) -> None:
                 "share": f"{step.fuel_share:.1%}",
                 "CPU": f"{step.cpu_us:,} µs",
                 "memory": f"{step.memory_bytes >> 10} KiB",
+                "state": step.state or "-",
                 "complaint": step.complaint or "-",
             }
             for step in report.steps
