@@ -81,7 +81,7 @@ class Recordings:
         """One recording, sealed by this node or exported by any.
 
         Raises:
-            PeerError: CACHE_TAMPERED: this node did not seal it; DOCUMENT_MALFORMED.
+            PeerError: RECORDING_KEY: this node did not seal it; DOCUMENT_MALFORMED.
             HostError: STORAGE.
         """
         raw = read_file(path)
@@ -91,7 +91,7 @@ class Recordings:
         try:
             return unpacked(AESGCM(self._key).decrypt(raw[len(_SEALED) : start], raw[start:], _SEALED))
         except InvalidTag as exc:
-            raise PeerError(Code.CACHE_TAMPERED, f"{path}: sealed by another node, or changed") from exc
+            raise PeerError(Code.RECORDING_KEY, f"{path}: sealed by another node, or changed") from exc
 
 
 def read_file(path: Path) -> bytes:

@@ -180,7 +180,8 @@ def open_conversation(raw: bytes, key: bytes) -> Conversation:
         key: The operator's, 32 bytes.
 
     Raises:
-        PeerError: DOCUMENT_MALFORMED: no recording; CACHE_TAMPERED: another key sealed it, or it was changed.
+        PeerError: DOCUMENT_MALFORMED: no recording; RECORDING_KEY: another key sealed it; RECORDING_CHANGED: this key
+            did, and it was changed.
     """
     if not raw.startswith(MAGIC) or len(raw) < HEAD_BYTES:
         raise PeerError(Code.DOCUMENT_MALFORMED, "no recording of a conversation")
@@ -209,10 +210,12 @@ def _texts(raw: bytes, key: bytes) -> Iterator[bytes]:
         try:
             yield cipher.decrypt(_nonce(number), raw[start:position], MAGIC + kind)
         except InvalidTag as exc:
-            raise PeerError(Code.CACHE_TAMPERED, "sealed under another key, or changed") from exc
+            if number:
+                raise PeerError(Code.RECORDING_CHANGED, f"chunk {number + 1} is not as it was written") from exc
+            raise PeerError(Code.RECORDING_KEY, "another key sealed it, or its beginning was changed") from exc
         number += 1
     if kind == _LAST and position != len(raw):
-        raise PeerError(Code.CACHE_TAMPERED, "something was added to the recording")
+        raise PeerError(Code.RECORDING_CHANGED, "something was added to the recording")
 
 
 def shown_body(body: bytes) -> bytes:

@@ -154,6 +154,10 @@ class Code(Enum):
     COMPILE_LIMITS = (502, "compile-limits")
     CACHE_TAMPERED = (502, "cache-tampered")
 
+    # Recordings.
+    RECORDING_KEY = (502, "recording-key")
+    RECORDING_CHANGED = (502, "recording-changed")
+
     # The running stub.
     STUB_CONFIGURATION = (502, "stub-configuration")
     DIGEST_NOT_APPROVED = (502, "digest-not-approved")

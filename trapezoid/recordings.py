@@ -14,7 +14,8 @@ def open_recording(path: Path, keys: Sequence[bytes]) -> Conversation:
 
     Raises:
         SettingsError: The file cannot be read.
-        PeerError: DOCUMENT_MALFORMED; CACHE_TAMPERED: none of the keys sealed it, or it was changed.
+        PeerError: DOCUMENT_MALFORMED; RECORDING_KEY: none of the keys sealed it; RECORDING_CHANGED: one did, and it was
+            changed.
     """
     try:
         raw = path.read_bytes()
@@ -24,6 +25,9 @@ def open_recording(path: Path, keys: Sequence[bytes]) -> Conversation:
         try:
             return open_conversation(raw, key)
         except PeerError as exc:
-            if exc.code is not Code.CACHE_TAMPERED:
+            if exc.code is not Code.RECORDING_KEY:
                 raise PeerError(exc.code, f"{path}: {exc.detail}") from exc
-    raise PeerError(Code.CACHE_TAMPERED, f"{path}: none of these keys sealed it, or it was changed")
+    raise PeerError(
+        Code.RECORDING_KEY,
+        f"{path}: none of these keys sealed it; use the file that `key_file` in [recording] of its node named",
+    )

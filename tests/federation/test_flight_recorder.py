@@ -177,7 +177,7 @@ def test_file_that_another_node_sealed_or_that_was_changed_is_not_believed(tmp_p
         path.write_bytes(content)
         with pytest.raises(PeerError) as caught:
             reader.read(path)
-        assert caught.value.code is Code.CACHE_TAMPERED
+        assert caught.value.code is Code.RECORDING_KEY
 
 
 @pytest.mark.parametrize("raw", [b"", b"x" * 100, packed(FlightLog(1).recording(STUB, fault="", at=0))[:-3]])
