@@ -25,6 +25,7 @@ from tests.peers.domain_registry import DomainRegistryPeer
 from tests.support.registry_entries import DOMAIN
 from tests.support.rest_server import RestServer, rest_server
 from tests.support.runtime_rig import Json, Runtime, RuntimeRig, runtime_rig
+from tests.support.services import PATIENCE_SECONDS
 
 ADDRESS = f"domain://registry.{DOMAIN}"
 Kind = Literal["embedded", "rest"]
@@ -101,7 +102,7 @@ async def embedded_registry(folder: Path, *, interworking: Interworking | None =
 async def rest_registry(
     folder: Path,
     *,
-    attempt_seconds: float = 3.0,
+    attempt_seconds: float = PATIENCE_SECONDS,
     cache_seconds: float = 5.0,
     context: ssl.SSLContext | None = None,
     client_context: ssl.SSLContext | None = None,

@@ -30,7 +30,7 @@ from tests.peers.qos_broker import QosBrokerPeer
 from tests.support.cluster_rig import cluster_rig, node_of
 from tests.support.rest_server import rest_server
 from tests.support.runtime_rig import DOMAIN, Json, Runtime, RuntimeRig, a_message, code_and_reason
-from tests.support.services import until
+from tests.support.services import PATIENCE_SECONDS, until
 
 ADDRESS = f"domain://qos.{DOMAIN}"
 OPERATOR_TOKEN = "t" * 40
@@ -108,7 +108,7 @@ async def two_nodes(folder: Path) -> AsyncIterator[Two]:
         trio.open_nursery() as nursery,
     ):
         http = BackendHttp(server.url, ssl.create_default_context(), max_bytes=100_000)
-        broker = Backend("the QoS broker", http, attempt_seconds=0.2)
+        broker = Backend("the QoS broker", http, attempt_seconds=PATIENCE_SECONDS)
         nodes = [share(rig, service, rigs, broker, away) for rig, service in zip(rigs, services, strict=True)]
         for one in nodes:
             await nursery.start(one.quotas.run)

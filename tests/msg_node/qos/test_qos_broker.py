@@ -36,6 +36,7 @@ from tests.support.runtime_rig import (
     parsed,
     runtime_rig,
 )
+from tests.support.services import PATIENCE_SECONDS
 
 ADDRESS = f"domain://qos.{DOMAIN}"
 ALIAS = f"domain://qos-broker.{DOMAIN}"
@@ -51,6 +52,7 @@ class Broker:
     server: RestServer
     watch: QosWatch
     service: QosService
+    backend: Backend
 
     async def operator(self) -> Runtime:
         runtime = await self.rig.runtime(bearer=OPERATOR_TOKEN)
@@ -76,10 +78,10 @@ async def broker_rig(folder: Path, peer: QosBrokerPeer | None = None) -> AsyncIt
         runtime_rig(folder, services_at=at, credentials=credentials) as rig,
     ):
         http = BackendHttp(server.url, ssl.create_default_context(), max_bytes=100_000)
-        made = Backend("the QoS broker", http, attempt_seconds=0.2)
+        made = Backend("the QoS broker", http, attempt_seconds=PATIENCE_SECONDS)
         rig.bus.inquiries.connect(BROKER, made)
         watch = QosWatch(services[0], made, rig.bus.effects.publish_events, domain=DOMAIN)
-        yield Broker(rig, played, server, watch, services[0])
+        yield Broker(rig, played, server, watch, services[0], made)
 
 
 @pytest.fixture(autouse=True)
@@ -357,9 +359,11 @@ async def test_a_broker_that_breaks_has_its_code_and_no_lease_is_left(
     broker: Broker, ana: Runtime, lie: Lie, expected: tuple[int, str]
 ) -> None:
     broker.server.always = lie
+    if lie is is_silent:
+        broker.backend._attempt_seconds = 0.2
     assert code_and_reason(await reserve(ana)) == expected
     assert len(broker.rig.state.leases) == 0
-    broker.server.always = None
+    broker.server.always, broker.backend._attempt_seconds = None, PATIENCE_SECONDS
     await reserved(ana)
 
 

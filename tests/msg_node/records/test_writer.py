@@ -38,6 +38,7 @@ from protofly.records import (
     decode_manifest,
     hash_address,
 )
+from tests.support.services import PATIENCE_SECONDS
 
 NODE = "mn-1.a.example"
 TEMPLATE = MessageRecord(
@@ -73,7 +74,7 @@ async def running(writer: RecordsWriter) -> AsyncIterator[RecordsWriter]:
 
 
 async def wait_until(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(10):
+    with trio.fail_after(PATIENCE_SECONDS):
         while not condition():  # noqa: ASYNC110 - what another thread does can only be watched
             await trio.sleep(0.005)
 

@@ -36,6 +36,7 @@ from tests.support.runtime_rig import (
     runtime_rig,
 )
 from tests.support.scripted_http import Play, ScriptedHttp, answer, drip, flood, scripted_http, silence
+from tests.support.services import PATIENCE_SECONDS
 
 ANA, BO = GuidHolder("ana"), GuidHolder("bo")
 NOW = time.time()
@@ -71,6 +72,12 @@ class Scene:
     async def read(self, guid: str = ANA.guid, *, to: str = TO) -> Json:
         return await self.ana.ask("read", to, {"resource": guid})
 
+    def waits(self, seconds: float) -> None:
+        """How long the node waits for an answer of the registry from now on."""
+        rest = self.connector._server
+        assert isinstance(rest, GlobalRegistryRest)
+        rest._read_seconds = rest._write_seconds = seconds
+
     async def create(self, jwt: str, *, guid: str = ANA.guid) -> Json:
         return await self.ana.ask("create", TO, {"resource": guid, "value": jwt})
 
@@ -83,7 +90,7 @@ def connector_to(url: str, store: GuidStore, clock: Clock, seconds: float, **cha
 
 @asynccontextmanager
 async def scene(
-    folder: Path, *script: bytes | Play, seconds: float = 5.0, clock: Clock | None = None, **changes: Any
+    folder: Path, *script: bytes | Play, seconds: float = PATIENCE_SECONDS, clock: Clock | None = None, **changes: Any
 ) -> AsyncIterator[Scene]:
     clock = clock or Clock()
     (folder / "rig").mkdir(exist_ok=True)
@@ -240,9 +247,10 @@ async def test_a_registry_that_says_too_little_is_answered_for(tmp_path: Path, s
 async def test_a_registry_in_all_its_moods_is_answered_for_each_time_and_holds_nobody_up(tmp_path: Path) -> None:
     failing = answer(500, {"Code": 500, "Description": "x"})
     moods = (failing, NOT_FOUND, drip, failing, NOT_FOUND, found(BO.record(updated=NOW)), b"", found(GOOD))
-    async with scene(tmp_path, *moods, seconds=0.2) as at:
+    async with scene(tmp_path, *moods) as at:
         codes = []
-        for number, _ in enumerate(moods):
+        for number, mood in enumerate(moods):
+            at.waits(0.2 if mood is drip else PATIENCE_SECONDS)
             await at.ana.say(a_message("read", at.ana.address, TO, {"guid": ANA.guid}, id_=number))
             await at.ana.say(a_message("ping", at.ana.address, SESSION, id_="p"))
             replies = {reply["id"]: reply for reply in [await at.ana.next(), await at.ana.next()]}
@@ -264,10 +272,11 @@ async def test_a_registry_that_cannot_be_reached_is_left_alone_but_one_that_answ
     tmp_path: Path,
 ) -> None:
     failing = answer(500, {"Code": 500, "Description": "x"})
-    async with scene(tmp_path, failing, seconds=0.05) as at:
+    async with scene(tmp_path, failing) as at:
         for _ in range(2 * limits.BACKEND_FAILURES_BEFORE_OPEN):
             assert said(await at.read()) == (502, "http-status")
         at.server.will(silence)
+        at.waits(0.05)
         for _ in range(limits.BACKEND_FAILURES_BEFORE_OPEN):
             assert said(await at.read()) == (504, "fetch-timeout")
         asked = len(at.server.asked)

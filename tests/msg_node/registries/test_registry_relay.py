@@ -19,6 +19,7 @@ from tests.support.registry_entries import DOMAIN, HYPERTY, USER, hyperty, room
 from tests.support.registry_rig import ADDRESS, RestRegistry, create, read, rest_registry
 from tests.support.rest_server import Lie, Said, answer
 from tests.support.runtime_rig import ALLOCATION, SM, Runtime, a_message, code_and_reason
+from tests.support.services import PATIENCE_SECONDS
 
 OTHER = f"hyperty://{DOMAIN}/h-other"
 
@@ -30,9 +31,7 @@ def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 async def registry(tmp_path: Path) -> AsyncIterator[RestRegistry]:
-    async with rest_registry(
-        tmp_path, attempt_seconds=0.2, cache_seconds=0, breaker=CircuitBreaker(failures=100)
-    ) as made:
+    async with rest_registry(tmp_path, cache_seconds=0, breaker=CircuitBreaker(failures=100)) as made:
         yield made
 
 
@@ -100,6 +99,19 @@ async def no_http(stream: trio.abc.Stream) -> None:
     await stream.send_all(b"SSH-2.0-OpenSSH_9.7\r\n\r\n\r\n")
 
 
+def break_off(registry: RestRegistry, lie: Lie) -> None:
+    """Let the registry lie from now on. Only one that never comes to an end is not waited for."""
+    registry.server.always = lie
+    if lie in (drips, is_silent):
+        registry.backend._attempt_seconds = 0.2
+
+
+def mend(registry: RestRegistry) -> None:
+    """Let it answer as it should."""
+    registry.server.always = None
+    registry.backend._attempt_seconds = PATIENCE_SECONDS
+
+
 LIES: dict[str, tuple[Lie, tuple[int, str]]] = {
     "drips": (drips, (504, "timeout")),
     "is silent": (is_silent, (504, "timeout")),
@@ -138,20 +150,20 @@ LIES: dict[str, tuple[Lie, tuple[int, str]]] = {
 @pytest.mark.parametrize("name", LIES)
 async def test_a_lie_has_its_code_and_the_node_goes_on(registry: RestRegistry, ana: Runtime, name: str) -> None:
     lie, expected = LIES[name]
-    registry.server.always = lie
+    break_off(registry, lie)
     bo = await registry.rig.opened("bo")
     await ana.say(a_message("read", ana.address, ADDRESS, {"resource": USER}, id_="lied to"))
     assert (await bo.ask("create", ALLOCATION, {"scheme": "comm"}))["body"]["code"] == 200
     await ana.say(a_message("event", ana.address, bo.address, {"value": 1}))
     assert (await bo.next())["type"] == "event"
     assert code_and_reason(await ana.next()) == expected
-    registry.server.always = None
+    mend(registry)
     assert list((await read(ana, USER))["body"]["value"]) == [HYPERTY]
     assert registry.rig.bus.inquiries.statistics().get("registry under way", 0) == 0
 
 
 async def test_no_contact_is_said_as_old_runtimes_know_it(registry: RestRegistry, ana: Runtime) -> None:
-    registry.server.always = is_silent
+    break_off(registry, is_silent)
     reply = await read(ana, USER)
     assert reply["body"]["description"] == "Error contacting the domain registry."
 
@@ -283,10 +295,10 @@ async def test_news_that_are_lies_are_counted_and_change_nothing(
     registry: RestRegistry, ana: Runtime, name: str
 ) -> None:
     await ana.subscribed(f"{HYPERTY}/registration", to=SM)
-    registry.server.always = LIES[name][0]
+    break_off(registry, LIES[name][0])
     await registry.later(1)
     assert await ana.heard() == []
-    registry.server.always = None
+    mend(registry)
     await ana.ask("update", ADDRESS, {"resource": HYPERTY, "attribute": "status", "value": "disconnected"})
     assert [one["body"]["value"] for one in await ana.heard()] == ["disconnected"]
 
