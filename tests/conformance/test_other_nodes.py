@@ -6,6 +6,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 import pytest
 import trio
@@ -66,8 +67,10 @@ async def verdict_on(
 ) -> Outcome:
     """What the suite finds in a good node whose replies to allocation and reads are spoiled."""
     replica = VertxReplica()
-    async with node_of(replica, patience_seconds=0.5 if spoil is is_silent else 10.0) as node:
+    async with node_of(replica, patience_seconds=30.0) as node:
         discovery = await discover(node, [Dialect.A], profile)
+        if spoil is is_silent:
+            discovery = replace(discovery, node=replace(node, patience_seconds=0.5))
         replica.spoil = lambda message: as_it_is(message) if is_opening(message) else spoil(message)
         [outcome] = (await run(discovery, select(CASES, [case]), profile)).outcomes
     return outcome
@@ -248,7 +251,7 @@ async def test_a_node_that_speaks_no_dialect_is_no_node() -> None:
         async def accept(self, request):  # type: ignore[no-untyped-def]
             await request.reject(503)
 
-    async with node_of(Deaf(), patience_seconds=0.2) as node:
+    async with node_of(Deaf()) as node:
         with pytest.raises(TransportError) as caught:
             await discover(node, list(Dialect), Profile.STRICT)
     assert "HTTP 503" in caught.value.detail

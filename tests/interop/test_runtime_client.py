@@ -104,8 +104,8 @@ async def test_a_second_answer_to_one_request_is_not_swallowed() -> None:
 
 
 async def test_nobody_answering_in_time_is_a_transport_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime_client, "ANSWER_SECONDS", 0.05)
     async with clients("ana", "bo") as (_, made, _):
+        monkeypatch.setattr(runtime_client, "ANSWER_SECONDS", 0.05)  # they have their sessions by now
         with pytest.raises(TransportError) as caught:
             await made["ana"].request("read", "runtime://a.example/ana", "runtime://a.example/bo")
         assert caught.value.code is Code.GATEWAY_TIMEOUT

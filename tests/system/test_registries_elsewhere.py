@@ -103,7 +103,7 @@ async def running(folder: Path, registry: DomainRegistryPeer) -> AsyncIterator[t
             insecure_plaintext = true
             poll_seconds = 0.05
             cache_seconds = 0
-            attempt_seconds = 0.5
+            attempt_seconds = 2.0
             [qos]
             url = "{broker.url}"
             insecure_plaintext = true
