@@ -28,8 +28,9 @@ from tests.support.runtime_rig import (
 from wire.byte_channel import RECEIVE_BYTES, ByteChannel
 
 KERNEL_BYTES = 16 << 10
-MOST_BYTES = LINE_BYTES + SESSION_QUEUE_BYTES + 8 * RECEIVE_BYTES
-"""What one runtime may make the node keep for it: a full line, one full queue behind it, answers to one more read."""
+MOST_BYTES = LINE_BYTES + 2 * SESSION_QUEUE_BYTES + 8 * RECEIVE_BYTES
+"""What one runtime may make the node keep for it: a line on which a full queue was written when it was nearly full,
+another queue behind it, and answers to one more read."""
 
 
 @pytest.fixture
