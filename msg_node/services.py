@@ -19,7 +19,7 @@ from msg_node.sessions.core.session_service import SessionService
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 """Of the program."""
 _OFF = ("msg-node.{}/peers", "idm.{}", "qos.{}", "qos-broker.{}")
 """Services of the address plan that are off unless the settings make them."""

@@ -42,7 +42,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class ReachedNode:
-    """What the nodes of a domain are told about one of them, of its settings.
+    """What other nodes of a domain learn about one of them from its settings.
 
     Attributes:
         facts: Those that are written with its lease.
