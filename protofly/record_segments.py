@@ -27,6 +27,8 @@ SEALED_SUFFIXES = (BLOCKS_SUFFIX, SEALED_SUFFIX)
 LINES_VERSION = 1
 BLOCKS_VERSION = 2
 MANIFEST_SUFFIX = ".manifest.json"
+ERASED_SUFFIX = ".erased"
+"""Beside the manifest of a segment that was removed because of a person in it."""
 TEMPORARY_SUFFIX = ".tmp"
 by_pair = attrgetter("src_domain", "dst_domain")
 """Order of message records in a frame: those of one domain pair lie together, which saves a tenth of the bytes.

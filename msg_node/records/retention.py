@@ -18,7 +18,7 @@ from typing import Final
 
 import trio
 
-from protofly.record_segments import MANIFEST_SUFFIX, SEALED_SUFFIXES, SegmentName
+from protofly.record_segments import ERASED_SUFFIX, MANIFEST_SUFFIX, SEALED_SUFFIXES, SegmentName
 from protofly.records import Kind
 
 logger = logging.getLogger("msg_node.records")
@@ -53,7 +53,7 @@ def remove_expired(spool: Path, keep_days: Mapping[str, float], now: float) -> C
             continue
         if manifest.stat().st_mtime + keep_days[name.kind.value] * DAY_SECONDS > now:
             continue
-        for suffix in SEALED_SUFFIXES:
+        for suffix in (*SEALED_SUFFIXES, ERASED_SUFFIX):
             manifest.with_name(f"{name}{suffix}").unlink(missing_ok=True)
         manifest.unlink(missing_ok=True)
         removed[name.kind] += 1

@@ -7,6 +7,7 @@ number too high is a gap that is reported and may heal. Source: GSMA TAP; pipeli
 from __future__ import annotations
 
 from enum import Enum, IntEnum
+from typing import Final
 
 
 class Severity(IntEnum):
@@ -46,6 +47,12 @@ class Finding(Enum):
     NAME = "name", Severity.FATAL, "the file's name does not match its manifest", _ASK_NODE
     SCHEMA = "schema", Severity.FATAL, "an unknown schema version", "update, then ingest again"
     MISSING = "missing", Severity.FATAL, "the segment of this manifest is missing", _COPY_AGAIN
+    ERASED = (
+        "erased",
+        Severity.FATAL,
+        "its records were erased",
+        "nothing; a lake that had them before keeps its statements, another one cannot have them",
+    )
     TOO_LARGE = "too-large", Severity.FATAL, "more than a segment may hold", _ASK_NODE
     TORN = "torn", Severity.FATAL, "the segment ends within a frame", _COPY_AGAIN
     TRUNCATED = "truncated", Severity.FATAL, "the segment is shorter than its manifest says", _COPY_AGAIN
@@ -133,5 +140,7 @@ class Finding(Enum):
         self.advice = advice
 
 
+GONE: Final = frozenset({Finding.MISSING, Finding.ERASED})
+"""There is a manifest, and no segment."""
 SIGNATURE_FINDINGS = frozenset({Finding.UNSIGNED, Finding.UNKNOWN_KEY, Finding.KEY_EXPIRED, Finding.UNCHECKED})
 """Fatal, too, when signatures are required."""

@@ -261,13 +261,15 @@ def _segments(table: Table, rows: pa.Table, is_named: NDArray[np.bool_]) -> set[
 
 
 def _remove_segments(spools: Collection[Location], segments: set[_Number]) -> int:
-    """Remove the files of these segments; their manifests stay."""
+    """Remove the files of these segments; their manifests stay, with a note beside them."""
     removed = 0
     for place in find_manifests(spools):
         name = SegmentName.parse(place.stem)
         if name is None or (name.kind.value, name.node, name.boot, name.segno) not in segments:
             continue
         there = [path for path in place.segment_paths if storage.exists(path)]
+        if there:
+            storage.write_bytes(place.erased_path, b"")
         for path in there:
             storage.remove(path)
         removed += bool(there)

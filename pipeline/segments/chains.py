@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from pipeline.core.completeness import GRACE_S
-from pipeline.core.findings import SIGNATURE_FINDINGS, Finding, Verdict
+from pipeline.core.findings import GONE, SIGNATURE_FINDINGS, Finding, Verdict
 from pipeline.core.stretches import Accepted
 from pipeline.segments.spool import Segment, moment
 from protofly.records import SegmentManifest
@@ -104,13 +104,17 @@ class SegmentChains:
     def _judge(self, segment: Segment) -> None:
         manifest = segment.manifest
         segment.verdict = Verdict.REJECTED
-        if manifest is None or segment.is_fatal:
+        is_gone = not GONE.isdisjoint(segment.findings)
+        if manifest is None or (segment.is_fatal and not is_gone):
             return
         chain = self._chains.setdefault((manifest.node, manifest.kind.value), SegmentChain())
         same = chain.at(manifest.boot, manifest.segno)
         if same is not None and same.sha256 == manifest.sha256:
+            segment.findings = [finding for finding in segment.findings if finding not in GONE]
             segment.find(Finding.COPY)
             segment.verdict = Verdict.COPY
+            return
+        if is_gone:
             return
         before, behind = chain.around(manifest.boot, manifest.segno)
         if same is not None:

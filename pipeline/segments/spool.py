@@ -34,7 +34,14 @@ from pipeline.lake.store_path import Location, StorePath, location
 from pipeline.segments.content import MACHINE_ERRORS, ContentError, check_file, contents_of, failure, trace
 from pipeline.segments.node_keys import Trust
 from protofly.errors import PeerError
-from protofly.record_segments import LINES_VERSION, MANIFEST_SUFFIX, SegmentName, known_versions, sealed_suffix
+from protofly.record_segments import (
+    ERASED_SUFFIX,
+    LINES_VERSION,
+    MANIFEST_SUFFIX,
+    SegmentName,
+    known_versions,
+    sealed_suffix,
+)
 from protofly.records import SegmentManifest, decode_manifest
 from protofly.signatures import verify_signature
 
@@ -77,6 +84,11 @@ class Place:
     def segment_path(self, version: int) -> Location:
         """Where its segment is, whose manifest says that it is of this schema version."""
         return location(self.spool) / (self.path.removesuffix(MANIFEST_SUFFIX) + sealed_suffix(version))
+
+    @property
+    def erased_path(self) -> Location:
+        """Where `erase` notes that it has removed the segment."""
+        return location(self.spool) / (self.path.removesuffix(MANIFEST_SUFFIX) + ERASED_SUFFIX)
 
     @property
     def stem(self) -> str:
@@ -250,6 +262,8 @@ def _examine(segment: Segment, trust: Trust, *, reads_lines: bool) -> None:
         return
     path = place.segment_path(manifest.schema_version)
     content = _read(path, SEGMENT_BYTES_MAX, segment, too_large=Finding.TOO_LARGE)
+    if Finding.MISSING in segment.findings and storage.exists(place.erased_path):
+        segment.findings[segment.findings.index(Finding.MISSING)] = Finding.ERASED
     if content is not None:
         try:
             check_file(content, manifest)

@@ -56,6 +56,6 @@ def missing_line(node: str, kind: str, boot: int, first: int, last: int) -> str:
     """A stretch of numbers of which no segment was accepted; `last` 0 for an end that is not known."""
     whose = f"{node}: {kind}"
     if first == last:
-        return f"{whose} segment {first} of boot {boot} did not come or was rejected: fetch it from the node's spool"
+        return f"{whose} segment {first} of boot {boot} did not come or was rejected: fetch it, unless it was erased"
     numbers = f"segments {first} and behind" if not last else f"segments {first}…{last}"
-    return f"{whose} {numbers} of boot {boot} did not come or were rejected: fetch them from the node's spool"
+    return f"{whose} {numbers} of boot {boot} did not come or were rejected: fetch them, unless they were erased"

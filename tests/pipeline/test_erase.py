@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,12 @@ def test_a_person_is_gone_everywhere_and_nothing_else_has_changed(lake: Lake, tm
     [entry] = lake.read_small(ERASURE).to_pylist()
     assert (entry["why"], entry["rows"], entry["segments"]) == ("request 12", 9, 3)
     # Who names an address where tables have hashes hears it, and whom nobody knows changes nothing.
+    copied = shutil.copytree(writer.spool, tmp_path / "copied")
+    known = ingest.run(lake, [copied])
+    assert (known.details["verdicts"], known.findings, known.warnings[:-1], known.exit_code) == ({"copy": 5}, 0, [], 0)
+    anew = ingest.run(Lake(tmp_path / "anew", lake.spark), [copied])
+    assert (anew.details["verdicts"], anew.exit_code) == ({"accepted": 2, "rejected": 3}, 1)
+    assert "3 mdr segments rejected, erased: its records were erased; nothing;" in "\n".join(anew.warnings)
     again = erase.run(lake, ["user://a.example/nobody"], why="request 13")
     assert (again.details["rows"], again.exit_code) == (0, 0)
     assert "trapezoid records hash ADDRESS" in again.warnings[0]

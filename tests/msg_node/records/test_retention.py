@@ -32,6 +32,7 @@ def names_in(spool: Path) -> set[str]:
 
 def test_what_is_older_than_its_kind_is_kept_goes_with_its_manifest(tmp_path: Path) -> None:
     segment(tmp_path, "mdr", 31)
+    segment(tmp_path, "mdr", 31, parts=(".erased",))
     kept = segment(tmp_path, "mdr", 29, 2) | segment(tmp_path, "admin_event", 3000)
     assert remove_expired(tmp_path, {"mdr": 30}, NOW) == {Kind.MESSAGE: 1}
     assert names_in(tmp_path) == kept
