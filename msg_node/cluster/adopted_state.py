@@ -10,19 +10,19 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
-from itertools import islice
 from typing import Final
 
 import psycopg
 from psycopg.rows import TupleRow
 
-from msg_node.cluster.engine_directory import CLAIM, CLAIMED_AT_ONCE
+from msg_node.cluster.engine_directory import CLAIM
 from msg_node.kernel.changes import FOLLOWED, SHARED, Rows, Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
+from msg_node.storage.engine_keys import in_order, portions
 from msg_node.storage.engine_line import LONG_SECONDS
-from msg_node.storage.engine_rows import ANNOUNCE, DOMAIN, HOLD, PUT_NEW, ROWS_AT_A_TIME, SHARED_CHANNEL
+from msg_node.storage.engine_rows import ANNOUNCE, DOMAIN, HOLD, PUT_NEW, SHARED_CHANNEL
 
 _MARK: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     VALUES (%s, 'adopted', sha256(%b::bytea), %b, %b) ON CONFLICT (node, kind, digest) DO NOTHING RETURNING 1"""
@@ -47,7 +47,7 @@ def adopt_state(engine: Engine, held: tuple[str, int], tables: Tables, claimed: 
         EngineError: `engine-taken`, the name has rows there already; nothing was changed. FencedError, or the engine
             cannot be used.
     """
-    claims, (node, _) = sorted(claimed), held
+    node, _ = held
     with engine.transaction(LONG_SECONDS) as connection:
         connection.execute("SET LOCAL statement_timeout = 0")
         connection.execute(HOLD, held)
@@ -60,8 +60,8 @@ def adopt_state(engine: Engine, held: tuple[str, int], tables: Tables, claimed: 
             raise EngineError("engine-taken", engine.place, f"the name {node} has state there already", action)
         for table, rows in tables.items():
             _put(connection, DOMAIN if table in SHARED else node, table, rows)
-        for first in range(0, len(claims), CLAIMED_AT_ONCE):
-            connection.execute(CLAIM, (node, [key.encode() for key in claims[first : first + CLAIMED_AT_ONCE]]))
+        for some in portions(in_order(claimed)):
+            connection.execute(CLAIM, (node, list(some)))
         shared = sorted(table.value for table in SHARED if tables.get(table))
         followed = sorted(table.value for table in FOLLOWED if tables.get(table))
         connection.execute(ANNOUNCE, (SHARED_CHANNEL, shared))
@@ -70,8 +70,7 @@ def adopt_state(engine: Engine, held: tuple[str, int], tables: Tables, claimed: 
 
 
 def _put(connection: psycopg.Connection[TupleRow], node: str, table: Table, rows: Rows) -> None:
-    items = iter(rows.items())
-    while some := list(islice(items, ROWS_AT_A_TIME)):
+    for some in portions(list(rows.items())):
         kinds, keys = [table.value] * len(some), [key.encode() for key, _ in some]
         connection.execute(PUT_NEW, (node, kinds, keys, [row for _, row in some]))
 

@@ -9,7 +9,7 @@ come back at once. See docs/adr/0028.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final
+from typing import Final
 
 import psycopg
 import trio
@@ -18,6 +18,7 @@ from psycopg.rows import TupleRow
 from msg_node.cluster.directory import NO_CLAIMS, Claim
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
+from msg_node.storage.engine_keys import digests, in_order, portions
 from msg_node.storage.engine_line import LONG_SECONDS, patience_seconds
 from protofly.errors import Code, HostError
 
@@ -32,14 +33,12 @@ CLAIM: Final = """INSERT INTO trapezoid_claim (digest, key, node)
     SELECT sha256(key), key, %s FROM unnest(%b::bytea[]) AS wanted (key) ORDER BY 1
     ON CONFLICT (digest) DO NOTHING"""
 _REPLACE: Final = """UPDATE trapezoid_claim AS held SET node = %s, epoch = nextval('trapezoid_claim_epoch')
-    FROM unnest(%b::bytea[], %b::text[], %b::bigint[]) AS old (key, node, epoch)
-    WHERE held.digest = sha256(old.key) AND held.node = old.node AND held.epoch = old.epoch RETURNING held.key"""
-_FIND: Final = """SELECT key, node, epoch FROM trapezoid_claim
-    WHERE digest = ANY (ARRAY(SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key)))"""
-_RELEASE: Final = """DELETE FROM trapezoid_claim WHERE node = %s
-    AND digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS gone (key)) RETURNING key"""
-_RELEASE_OTHERS: Final = """DELETE FROM trapezoid_claim WHERE node = %s
-    AND digest NOT IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS kept (key)) RETURNING key"""
+    FROM unnest(%b::bytea[], %b::text[], %b::bigint[]) AS old (digest, node, epoch)
+    WHERE held.digest = old.digest AND held.node || '' = old.node AND held.epoch = old.epoch RETURNING held.key"""
+_FIND: Final = "SELECT key, node, epoch FROM trapezoid_claim WHERE digest = ANY(%b::bytea[])"
+_RELEASE: Final = "DELETE FROM trapezoid_claim WHERE node || '' = %s AND digest = ANY(%b::bytea[]) RETURNING key"
+"""By digests, and by no index of nodes (`node || ''`): see `msg_node.storage.engine_keys`."""
+_OURS: Final = "SELECT key FROM trapezoid_claim WHERE node = %s"
 _NOTIFY: Final = "SELECT pg_notify('trapezoid_claim', payload) FROM unnest(%s::text[]) AS ended (payload)"
 
 
@@ -133,37 +132,49 @@ class EngineDirectory:
     # In threads.
 
     def _claim(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
-        wanted = [key.encode() for key in keys]
-        old = [(key.encode(), claim.node, claim.epoch) for key, claim in sorted(replaced.items()) if key in keys]
+        wanted = in_order(keys)
+        old = in_order(replaced.keys() & set(keys))
         with self._engine.transaction(patience_seconds(len(wanted))) as connection:
             connection.execute(_HOLD, self._held)
-            if old:
-                lists = map(list, zip(*old, strict=True))
-                _announce(connection, connection.execute(_REPLACE, (self._held[0], *lists), prepare=False).fetchall())
+            for some in portions(old):
+                nodes, epochs = zip(*(replaced[key.decode()] for key in some), strict=True)
+                values = (self._held[0], digests(some), list(nodes), list(epochs))
+                _announce(connection, connection.execute(_REPLACE, values, prepare=False).fetchall())
             for _ in range(CLAIM_ATTEMPTS):  # who kept us from claiming may release it before we look who that is
-                connection.execute(CLAIM, (self._held[0], wanted))
-                owners = _claims(connection.execute(_FIND, (wanted,), prepare=False).fetchall())
+                for some in portions(wanted):
+                    connection.execute(CLAIM, (self._held[0], list(some)))
+                owners = _find(connection, wanted)
                 if owners.keys() >= set(keys):
                     return owners
             raise HostError(Code.STATE_UNAVAILABLE, "other nodes claim and release the same addresses all the time")
 
     def _find(self, keys: Collection[str]) -> dict[str, Claim]:
         with self._engine.transaction() as connection:
-            wanted = [key.encode() for key in keys]
-            return _claims(connection.execute(_FIND, (wanted,), prepare=False).fetchall())
+            return _find(connection, in_order(keys))
 
     def _release(self, keys: Collection[str]) -> None:
         with self._engine.transaction(patience_seconds(len(keys))) as connection:
             connection.execute(_HOLD, self._held)
-            gone = [key.encode() for key in keys]
-            _announce(connection, connection.execute(_RELEASE, (self._held[0], gone), prepare=False).fetchall())
+            self._end(connection, in_order(keys))
 
     def _restart(self, keys: Collection[str]) -> dict[str, Claim]:
         with self._engine.transaction(LONG_SECONDS) as connection:
             connection.execute(_HOLD, self._held)
-            kept = [key.encode() for key in keys]
-            _announce(connection, connection.execute(_RELEASE_OTHERS, (self._held[0], kept)).fetchall())
+            connection.execute("SET LOCAL statement_timeout = 0")  # a million claims take longer than a usual statement
+            ours = {key.decode() for (key,) in connection.execute(_OURS, (self._held[0],)).fetchall()}
+            self._end(connection, in_order(ours.difference(keys)))
         return self._claim(keys, NO_CLAIMS) if keys else {}
+
+    def _end(self, connection: psycopg.Connection[TupleRow], keys: list[bytes]) -> None:
+        """End those of our claims, and announce it."""
+        for some in portions(keys):
+            values = (self._held[0], digests(some))
+            _announce(connection, connection.execute(_RELEASE, values, prepare=False).fetchall())
+
+
+def _find(connection: psycopg.Connection[TupleRow], keys: list[bytes]) -> dict[str, Claim]:
+    found = [connection.execute(_FIND, (digests(some),), prepare=False) for some in portions(keys)]
+    return {key.decode(): Claim(node, epoch) for one in found for key, node, epoch in one.fetchall()}
 
 
 def _announce(connection: psycopg.Connection[TupleRow], rows: list[TupleRow]) -> None:
@@ -176,10 +187,6 @@ def _announce(connection: psycopg.Connection[TupleRow], rows: list[TupleRow]) ->
 def _payload(key: bytes) -> str:
     """A key as the text of a notification, "" for one that cannot be one."""
     return key.decode() if len(key) <= PAYLOAD_BYTES and b"\0" not in key else ""
-
-
-def _claims(rows: list[tuple[Any, ...]]) -> dict[str, Claim]:
-    return {key.decode(): Claim(node, epoch) for key, node, epoch in rows}
 
 
 def _ignore(_: Collection[str] | None) -> None:

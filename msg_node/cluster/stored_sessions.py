@@ -12,7 +12,8 @@ from typing import Final
 
 from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
-from msg_node.storage.engine_rows import DOMAIN
+from msg_node.storage.engine_keys import digests, in_order, portions
+from msg_node.storage.engine_rows import DOMAIN, find_rows
 from msg_node.storage.engine_schema import MEMBER_CHARACTERS
 
 _OF_EACH: Final = """SELECT found.row FROM unnest(%s::text[]) AS wanted (text) CROSS JOIN LATERAL (
@@ -26,15 +27,10 @@ _ADDRESSES: Final = _OF_EACH.format(kind="addresses", member="sid")
 _SUBSCRIPTIONS: Final = _OF_EACH.format(kind="subscriptions", member="sid")
 _THINGS: Final = """SELECT row FROM trapezoid_row
     WHERE node = %s AND kind = 'twin_things' AND starts_with(convert_from(key, 'UTF8'), %s) ORDER BY number LIMIT %s"""
-_POLICIES: Final = """SELECT key, row FROM trapezoid_row WHERE node = %s AND kind = 'object_policies'
-    AND digest IN (SELECT sha256(wanted.key) FROM unnest(%b::bytea[]) AS wanted (key))"""
 _LEASES: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'qos_leases' ORDER BY number"
 _ALL_LEASES: Final = """SELECT row FROM trapezoid_row
     WHERE node IN (SELECT name FROM trapezoid_node) AND kind = 'qos_leases'"""
-_CLAIMS: Final = """SELECT key, node, epoch FROM trapezoid_claim
-    WHERE digest = ANY (ARRAY(SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key)))"""
-_WITHOUT_ROW: Final = """SELECT key FROM unnest(%b::bytea[]) AS claimed (key) WHERE NOT EXISTS (
-    SELECT 1 FROM trapezoid_row AS held WHERE node = %s AND kind = 'addresses' AND held.digest = sha256(claimed.key))"""
+_CLAIMS: Final = "SELECT key, node, epoch FROM trapezoid_claim WHERE digest = ANY(%b::bytea[])"
 
 
 _GIVEN: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = %s AND digest = sha256(%b)"
@@ -81,10 +77,8 @@ class StoredSessions:
 
     def policies(self, node: str, objects: Collection[str]) -> dict[str, bytes]:
         """Rows of policies that were named for objects, by canonical key of the object. Raises EngineError."""
-        keys = [one.encode() for one in objects]
         with self._engine.transaction() as connection:
-            found = connection.execute(_POLICIES, (node, keys)).fetchall()
-        return {key.decode(): row for key, row in found}
+            return find_rows(connection, node, Table.OBJECT_POLICIES.value, objects)
 
     def leases(self, node: str) -> list[bytes]:
         """Rows of all reservations of a node, which are few. Raises EngineError."""
@@ -99,8 +93,8 @@ class StoredSessions:
     def claims(self, keys: Collection[str]) -> dict[str, tuple[str, int]]:
         """Node and epoch of the claims of these keys. Raises EngineError."""
         with self._engine.transaction() as connection:
-            found = connection.execute(_CLAIMS, ([key.encode() for key in keys],), prepare=False).fetchall()
-        return {key.decode(): (node, epoch) for key, node, epoch in found}
+            found = [connection.execute(_CLAIMS, (digests(some),), prepare=False) for some in portions(in_order(keys))]
+            return {key.decode(): (node, epoch) for one in found for key, node, epoch in one.fetchall()}
 
     def things(self, node: str, agent: str, *, most: int) -> list[bytes]:
         """Rows of the things of an agent. Raises EngineError."""
@@ -109,9 +103,9 @@ class StoredSessions:
 
     def without_row(self, node: str, addresses: Collection[str]) -> list[str]:
         """Those addresses of which a node has stored no owner. Raises EngineError."""
-        keys = [address.encode() for address in addresses]
         with self._engine.transaction() as connection:
-            return [key.decode() for (key,) in connection.execute(_WITHOUT_ROW, (keys, node), prepare=False)]
+            owned = find_rows(connection, node, Table.ADDRESSES.value, addresses)
+        return [address for address in addresses if address not in owned]
 
     def given(self, digest: str) -> bytes | None:
         """The row of a session on its way from one node to another, by the digest of its token. Raises EngineError."""

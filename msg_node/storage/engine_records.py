@@ -12,11 +12,9 @@ from psycopg.rows import TupleRow
 from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
-from msg_node.storage.engine_rows import DOMAIN
+from msg_node.storage.engine_rows import DOMAIN, find_rows
 
 _LOAD: Final = "SELECT key, row FROM trapezoid_row WHERE node = %s AND kind = %s ORDER BY key"
-_FIND: Final = """SELECT key, row FROM trapezoid_row
-    WHERE node = %s AND kind = %s AND digest IN (SELECT sha256(key) FROM unnest(%b::bytea[]) AS wanted (key))"""
 _READ: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = %s AND digest = sha256(%b)"
 _ADD: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row) VALUES (%s, %s, sha256(%b), %b, %b)
     ON CONFLICT (node, kind, digest) DO NOTHING RETURNING 1"""
@@ -56,12 +54,8 @@ class EngineRecords:
 
     def find(self, kind: str, keys: Collection[str]) -> dict[str, bytes]:
         """See `DomainRecords`. Raises EngineError."""
-        names = [key.encode() for key in keys]
         with self._lock, self._engine.transaction() as connection:
-            found: list[TupleRow] = connection.execute(
-                _FIND, (DOMAIN, kind, names), binary=True, prepare=False
-            ).fetchall()
-        return {key.decode(): bytes(row) for key, row in found}
+            return find_rows(connection, DOMAIN, kind, keys)
 
     def replace(self, kind: str, key: str, old: bytes | None, new: bytes | None) -> bool:
         """Put a record in place of the one that was read; None is no record, and one of both is one.

@@ -7,8 +7,7 @@ announced to the others (`SHARED_CHANNEL`) with its transaction; of those in `FO
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
-from itertools import islice
+from collections.abc import Collection, Iterable
 from typing import Final
 
 import msgspec
@@ -19,13 +18,16 @@ from msg_node.kernel.changes import FOLLOWED, SHARED, Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import SILENT, EngineError
+from msg_node.storage.engine_keys import digests, in_order, portions
 from msg_node.storage.engine_line import LONG_SECONDS, patience_seconds
 from msg_node.storage.state_file import NO_TEXT, Rows, refuse_unwritable
 
-ROWS_AT_A_TIME: Final = 2_000
 HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
-_DELETE: Final = """DELETE FROM trapezoid_row WHERE node = %s AND (kind, digest) IN
-    (SELECT kind, sha256(key) FROM unnest(%b::text[], %b::bytea[]) AS gone (kind, key))"""
+_DELETE: Final = """DELETE FROM trapezoid_row AS held USING unnest(%b::text[], %b::bytea[]) AS gone (kind, digest)
+    WHERE held.node = (SELECT %s::text) AND held.kind = gone.kind AND held.digest = gone.digest"""
+_FIND: Final = """SELECT held.key, held.row FROM trapezoid_row AS held
+    JOIN unnest(%b::text[], %b::bytea[]) AS wanted (kind, digest) USING (kind, digest)
+    WHERE held.node = (SELECT %s::text)"""
 _PUT_ALL: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     SELECT %s, kind, sha256(key), key, row FROM unnest(%b::text[], %b::bytea[], %b::bytea[])
         WITH ORDINALITY AS put (kind, key, row, place) ORDER BY place
@@ -158,12 +160,22 @@ class SharedRows:
             self._engine.close()
 
 
+def find_rows(
+    connection: psycopg.Connection[TupleRow], node: str, kind: str, keys: Collection[str]
+) -> dict[str, bytes]:
+    """Those rows of a node, or of the domain, that are there. Raises psycopg.Error."""
+    found = [
+        connection.execute(_FIND, ([kind] * len(some), digests(some), node), binary=True, prepare=False)
+        for some in portions(in_order(keys))
+    ]
+    return {key.decode(): bytes(row) for one in found for key, row in one.fetchall()}
+
+
 def _write(connection: psycopg.Connection[TupleRow], node: str, gone: _Gone, put: _Put) -> None:
-    if gone:
-        kinds, keys = map(list, zip(*gone, strict=True))
-        connection.execute(_DELETE, (node, kinds, keys), prepare=False)
-    items = iter(put)
-    while some := list(islice(items, ROWS_AT_A_TIME)):
+    for part in portions(gone):
+        kinds, keys = zip(*part, strict=True)
+        connection.execute(_DELETE, (list(kinds), digests(keys), node), prepare=False)
+    for some in portions(put):
         connection.execute(_PUT, (node, *map(list, zip(*some, strict=True))))
 
 

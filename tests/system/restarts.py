@@ -174,7 +174,7 @@ class Wanderer:
         for name, process in list(self._nodes.running.items()):
             try:
                 runtime, code = await process.returned(self.runtime)
-            except (OSError, AssertionError, trio.BrokenResourceError) as exc:
+            except (OSError, AssertionError, trio.BrokenResourceError, trio.TooSlowError) as exc:
                 self._refused[f"{name}: {exc!r}"] += 1
                 continue
             if code == 200:
