@@ -1,7 +1,8 @@
 """The bus between processes: one proved connection per pair of nodes, dialled by the one whose name is less.
 
 What strangers can cost: `HALF_OPEN_PER_ADDRESS` connections without a proof from one address and `HALF_OPEN_NODES` from
-all, each for `PROOF_SECONDS` and `HELLO_BYTES`.
+all, each for `PROOF_SECONDS` and `HELLO_BYTES`. When these run out, the oldest one of the address with the most gives
+way, so that nodes come through.
 Who has proved the key is a node of this domain, and is trusted as one. See `core.node_link` for what holds for contents
 when a connection breaks, and `core.handshake` for the proof. Source: design, section 6.
 """
@@ -26,6 +27,7 @@ from msg_node.kernel.congestion import Congestible
 from protofly.errors import Code, HostError, PeerError, TransportError
 from wire.byte_channel import ByteChannel
 from wire.core.address_group import address_group
+from wire.core.pending import Pending, PendingTable
 
 logger = logging.getLogger("msg_node")
 
@@ -138,7 +140,9 @@ class SocketNodeBus:
         self._partners: dict[str, _Partner] = {}
         self._dialled: set[str] = set()
         self._unwritten: set[_Partner] = set()
-        self._half_open: Counter[str] = Counter()
+        self._half_open: PendingTable[Callable[[], None]] = PendingTable(
+            most=HALF_OPEN_NODES, most_per_address=HALF_OPEN_PER_ADDRESS
+        )
         self._nursery: trio.Nursery
         self.refused: Counter[str] = Counter()
         """Connections that were refused, by the word of the code."""
@@ -265,31 +269,36 @@ class SocketNodeBus:
         partner.problem = text
 
     async def _accept(self, stream: trio.SocketStream) -> None:
-        caller = _caller(stream)
-        if self._half_open[caller] >= HALF_OPEN_PER_ADDRESS or self._half_open.total() >= HALF_OPEN_NODES:
+        scope = trio.CancelScope()
+        entry, displaced = self._half_open.enter(_caller(stream), scope.cancel)
+        if displaced is not None:
+            displaced.holder()
+        if entry is None or displaced is not None:
             self.refused[Code.AUTH_LIMIT.word] += 1
+        if entry is None:
             await stream.aclose()
             return
         try:
             async with trio.open_nursery() as nursery:
-                proved = await self._admit(stream, nursery, caller)
-                await self._serve(self._partners[proved.peer.node], proved)
+                with scope:
+                    proved = await self._admit(stream, nursery, entry)
+                if not scope.cancelled_caught:
+                    await self._serve(self._partners[proved.peer.node], proved)
                 nursery.cancel_scope.cancel()
         except* (HostError, trio.TooSlowError) as group:
             error = group.exceptions[0]
             code = error.code if isinstance(error, HostError) else Code.AUTH_STALE
             self.refused[code.word] += 1
 
-    async def _admit(self, stream: trio.SocketStream, nursery: trio.Nursery, caller: str) -> _Proved:
-        self._half_open[caller] += 1
+    async def _admit(
+        self, stream: trio.SocketStream, nursery: trio.Nursery, entry: Pending[Callable[[], None]]
+    ) -> _Proved:
         try:
             with trio.fail_after(PROOF_SECONDS):
                 channel, binding = await self._security.accepted(stream, nursery)
                 proved = await self._prove(channel, binding, is_dialler=False)
         finally:
-            self._half_open[caller] -= 1
-            if not self._half_open[caller]:
-                del self._half_open[caller]
+            self._half_open.leave(entry)
         name = proved.peer.node
         self._partners.setdefault(name, _Partner(name))
         return proved

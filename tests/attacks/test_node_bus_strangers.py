@@ -11,7 +11,7 @@ import trio
 from msg_node.cluster.core.handshake import Handshake, Hello
 from msg_node.cluster.core.link_frames import FrameKind, FrameReader, frame
 from msg_node.cluster.node_line import Address, LineSecurity
-from msg_node.cluster.socket_node_bus import HALF_OPEN_PER_ADDRESS, NodeIdentity, SocketNodeBus
+from msg_node.cluster.socket_node_bus import HALF_OPEN_NODES, HALF_OPEN_PER_ADDRESS, NodeIdentity, SocketNodeBus
 from protofly.errors import Code
 from wire.byte_channel import ByteChannel
 
@@ -174,7 +174,24 @@ async def test_strangers_who_say_nothing_hold_a_bounded_number_of_connections(ri
     await rig.until_counted(Code.AUTH_LIMIT, 3)
     for stream in streams:
         await stream.aclose()
-    while rig.bus._half_open:  # noqa: ASYNC110  as above
+    while len(rig.bus._half_open):  # noqa: ASYNC110  as above
         await trio.sleep(0.01)
     channel, binding = await rig.connect()
     assert await prove(channel, binding, hello()) == b"admitted"
+
+
+async def test_a_crowd_of_strangers_gives_way_to_a_node(rig: Rig) -> None:
+    address = Address.parse(rig.bus.listens_at)
+    crowd = [
+        await trio.open_tcp_stream(address.host, address.port, local_address=f"127.0.0.{2 + number % 16}")
+        for number in range(HALF_OPEN_NODES + 16)
+    ]
+    await rig.until_counted(Code.AUTH_LIMIT, 16)
+    assert len(rig.bus._half_open) == HALF_OPEN_NODES
+    channel, binding = await rig.connect()
+    assert await prove(channel, binding, hello()) == b"admitted"
+    assert rig.bus.connected == ["n2"]
+    for stream in crowd:
+        await stream.aclose()
+    while len(rig.bus._half_open):  # noqa: ASYNC110  as above
+        await trio.sleep(0.01)
