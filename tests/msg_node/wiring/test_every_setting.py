@@ -113,7 +113,7 @@ def live_says(node: Node) -> object:
 
 
 def followed_lists(node: Node) -> object:
-    """How lists are agreed on, and whether they were told to look at it anew."""
+    """How lists are agreed on, and whether they were asked to look at it anew."""
     assert node.block_lists is not None
     chosen = node.current.get().policy
     return chosen.lists_agree, chosen.lists_exempt, node.block_lists._changed.is_set()
