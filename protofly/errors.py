@@ -192,6 +192,7 @@ class Code(Enum):
     PROTOCOL_ERROR = (400, "protocol-error")
     PROXY_HEADER = (400, "proxy-header")
     SETTINGS = (400, "settings")
+    NEEDS_RESTART = (409, "needs-restart")
 
     # The data pipeline.
     LAKE = (500, "lake")
@@ -256,6 +257,13 @@ class SettingsError(HostError):
 
     def __init__(self, detail: str) -> None:
         super().__init__(Code.SETTINGS, detail)
+
+
+class RestartNeededError(SettingsError):
+    """The settings are right, but a node that runs cannot take them over; `detail` names them with the reasons."""
+
+    def __init__(self, detail: str) -> None:
+        HostError.__init__(self, Code.NEEDS_RESTART, detail)
 
 
 class MisuseError(HostError):

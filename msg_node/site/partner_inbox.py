@@ -63,12 +63,22 @@ class PartnerInbox:
         self, domain: str, settings: ExchangeSettings, folder: Path, clock: Callable[[], float] = time.time
     ) -> None:
         self._domain = domain
-        self._settings = settings
         self._clock = clock
-        self._partners = {
-            one.domain: _Partner(tuple(KeyRecord(alg="ed25519", pub=pub) for pub in one.keys), folder / one.domain)
-            for one in settings.partner
-        }
+        self._folder = folder
+        self._partners: dict[str, _Partner] = {}
+        self.follow(settings)
+
+    def follow(self, settings: ExchangeSettings) -> None:
+        """Take files of these partners from now on, within these bounds; the folder stays.
+
+        What a partner has done lately counts on, and a file that is on its way is taken.
+        """
+        self._settings, before = settings, self._partners
+        self._partners = {}
+        for one in settings.partner:
+            keys = tuple(KeyRecord(alg="ed25519", pub=pub) for pub in one.keys)
+            known = self._partners[one.domain] = before.get(one.domain) or _Partner(keys, self._folder / one.domain)
+            known.keys = keys
 
     def routes(self) -> list[Route]:
         """Where files are taken."""

@@ -172,6 +172,8 @@ def take_writers_over(parts: Reloadable, settings: Settings) -> None:
     parts.records.follow(writer_options(settings))
     if parts.spans is not None and settings.traces is not None:
         parts.spans.take(settings.traces.share, settings.traces.per_second)
+    if parts.site is not None and parts.site.inbox is not None and settings.exchange is not None:
+        parts.site.inbox.follow(settings.exchange)
     publisher = None if parts.site is None else parts.site.publisher
     if publisher is not None and settings.publish is not None:
         publisher.follow(live_options(settings, settings.publish), settings.publish.cache_seconds)

@@ -47,7 +47,7 @@ from msg_node.wiring.reloadable import (
 )
 from msg_node.wiring.served_tls import LoadedTls, ServedTls, load_tls
 from policy.core.model import Facts
-from protofly.errors import Code, SettingsError
+from protofly.errors import Code, RestartNeededError, SettingsError
 
 if TYPE_CHECKING:
     from msg_node.admin.admin_site import AdminSite
@@ -121,14 +121,15 @@ class Reloading:
         """Read and check everything; nothing changes before `apply` of the plan.
 
         Raises:
-            SettingsError: Settings or files cannot be used, or a changed one needs a restart.
+            RestartNeededError: A changed setting needs a restart.
+            SettingsError: Settings or files cannot be used.
         """
         before = self._parts.current.get()
         after = await trio.to_thread.run_sync(self._read)
         changes = setting_changes(before, after)
         if others := [one.name for one in changes if not is_reloadable(one)]:
             reasons = "; ".join(f"{name}: needs a restart, {reason_for_restart(name)}" for name in others)
-            raise SettingsError(f"{reasons}; nothing was changed")
+            raise RestartNeededError(f"{reasons}; nothing was changed")
         policies = await trio.to_thread.run_sync(meaning.policies_in_force, after)
         if policies.active.bundle:  # the files wait until it is rolled back, and have to be right by then
             store = PolicyStore(after.node.data_dir)

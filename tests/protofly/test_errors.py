@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from protofly.errors import Code, HostError, MisuseError, PeerError, SettingsError, StubFaultError, TransportError
+from protofly.errors import (
+    Code,
+    HostError,
+    MisuseError,
+    PeerError,
+    RestartNeededError,
+    SettingsError,
+    StubFaultError,
+    TransportError,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,6 +24,7 @@ from protofly.errors import Code, HostError, MisuseError, PeerError, SettingsErr
         (TransportError(Code.LINK_LOST, "why"), Code.LINK_LOST),
         (StubFaultError(Code.STUB_TRAPPED, "why"), Code.STUB_TRAPPED),
         (SettingsError("why"), Code.SETTINGS),
+        (RestartNeededError("why"), Code.NEEDS_RESTART),
         (MisuseError("why"), Code.INTERNAL),
     ],
 )

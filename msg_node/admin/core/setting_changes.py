@@ -51,6 +51,7 @@ _RELOADABLE: Final = re.compile(
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",
             r"listen\.(client_ca|client_certificate|origins)|https\.(poll_seconds|queue_messages)",
+            r"exchange\.(file_bytes|waiting_files|waiting_bytes|hourly_files|partner)",
             r"site\.public_url|admin\.(behind_proxy|requests_per_second)",
             r"publish\.(endpoint|endpoint_url|endpoint_name|endpoint_spki|live_seconds|cache_seconds|mode|contact)",
             r"discovery\..*|sandbox\.(memory_bytes|batch_seconds|cache_bytes)|traces\.(share|per_second)",

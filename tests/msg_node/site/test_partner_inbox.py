@@ -154,3 +154,17 @@ def test_settings_that_mean_nothing_are_named() -> None:
         found = [text for _, text in exchange_problems(settings)]
         assert any(words.split()[-1] in text for text in found), words
     assert list(exchange_problems(settings_of())) == []
+
+
+async def test_other_partners_count_at_once_and_what_one_has_done_lately_goes_on(tmp_path: Path) -> None:
+    async with site(tmp_path, hourly_files=1) as line:
+        assert await line.hand("a", b"1") == (200, "taken")
+        partners = settings_of().partner
+        replaced = ExchangePartner(domain=PARTNER, keys=(OTHER.record().pub,))
+        line.inbox.follow(ExchangeSettings(partner=(replaced,), hourly_files=1))
+        assert await line.hand("b", b"1") == (401, "auth-signature")
+        assert await line.hand("b", b"1", key=OTHER) == (429, "rate")
+        assert await line.hand("b", b"1", key=OTHER, author=THIRD) == (404, "no-such-domain")
+        line.inbox.follow(ExchangeSettings(partner=partners, hourly_files=2))
+        assert await line.hand("b", b"1") == (200, "taken")
+        assert [one["taken"] for one in line.inbox.status()] == [2, 0]

@@ -106,6 +106,14 @@ def publisher(node: Node) -> Any:
     return node.site.publisher
 
 
+def inbox(node: Node) -> object:
+    """Whose files are taken, and within which bounds."""
+    assert node.site is not None
+    assert node.site.inbox is not None
+    taken = {domain: one.keys for domain, one in node.site.inbox._partners.items()}
+    return taken, msgspec.structs.replace(node.site.inbox._settings, partner=())
+
+
 def live_says(node: Node) -> object:
     """What a `live` document would say that is signed now."""
     draft = publisher(node)._signer.draft(now=0.0)
@@ -232,6 +240,16 @@ EFFECTS: dict[str, Effect] = {
     "records.segment_seconds": Effect(7.0, lambda node: node.records._segments._options.segment_seconds),
     "traces.share": Effect(0.5, lambda node: node.spans and node.spans._target.share),
     "traces.per_second": Effect(3, lambda node: node.spans and node.spans._target.per_second),
+    **{
+        f"exchange.{name}": Effect(value, inbox)
+        for name, value in {
+            "file_bytes": 4096,
+            "waiting_files": 7,
+            "waiting_bytes": 4096,
+            "hourly_files": 7,
+            "partner": [{"domain": "b.example", "keys": ["A" * 43]}],
+        }.items()
+    },
     "policy.files": Effect(["FOLDER/p.toml"], steps),
     "policy.mode": Effect("report", lambda node: node.policies.facts()["mode"], {"policy": POLICY}),
     "policy.local_default": Effect("deny", steps),
@@ -471,6 +489,7 @@ def settings_of(folder: Path, *changes: Mapping[str, Any]) -> Settings:
             "site_dir": "FOLDER/published",
             "endpoint_url": "wss://mn.a.example:8443/link",
         },
+        "exchange": {},
         "traces": {"file": "FOLDER/spans.jsonl"},
         "identity": {"tokens": {"keys_dir": "FOLDER/keys"}, "passwords": {}},
     }
@@ -579,6 +598,18 @@ async def test_what_a_reload_takes_over_counts(running: Running, tmp_path: Path)
         if effect.seen(running.node) == seen:
             without_effect.append(name)
     assert without_effect == []
+
+
+def test_the_page_lists_every_setting_that_needs_a_restart_and_no_other() -> None:
+    page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
+    part = page.partition("**What needs a restart.**")[2].partition("\n\nFor runtimes a restart")[0]
+    listed = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)*)`", part))
+    needed = {name for name in names_of_reference() if not is_reloadable(SettingChange(name, None, 1))}
+    tables = {one for one in listed if any(name.startswith(f"{one}.") for name in needed)}
+    assert needed == {name for name in needed if name in listed or any(name.startswith(f"{one}.") for one in tables)}
+    for table in tables:
+        assert not [name for name in EFFECTS if name.startswith(f"{table}.")]
+    assert listed <= needed | tables
 
 
 async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: Running, tmp_path: Path) -> None:
