@@ -92,7 +92,7 @@ def is_p2p_stub(key: str) -> bool:
     """
     _, authority, path = parse(key)
     levels = path.split("/")
-    return bool(authority) and len(levels) == 3 and levels[1] in P2P_NAMES and bool(levels[2])
+    return bool(authority) and len(levels) == 3 and levels[1] in P2P_NAMES
 
 
 @remembered(_BASES_REMEMBERED)
@@ -126,8 +126,7 @@ def may_observe_abroad(key: str) -> bool:
 
     Anything else would bring it what is meant for others. Source: message specification, sections 8.5 and 8.6.
     """
-    shape = shape_of(key)
-    return shape is Shape.EVENTS or (shape is Shape.BASE and is_child_form(key))
+    return shape_of(key) is Shape.EVENTS or is_child_form(key)
 
 
 def text_of(members: Members, *names: str) -> str:

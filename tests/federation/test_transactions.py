@@ -261,3 +261,19 @@ def test_requests_expire_in_their_order_however_many_others_ended_in_between() -
     expired = [transactions.expired(now) for now in (1_010.0, 1_020.0, 1_030.0)]
     assert expired == [[remembered("early")], [remembered("middle")], [remembered("late")]]
     assert len(transactions) == 0
+
+
+def test_what_is_handed_over_goes_on_elsewhere_with_the_time_that_is_left() -> None:
+    here, there = Transactions(), Transactions()
+    here.started(request(), 0.0, 15.0)
+    here.addressed(notified(0), 4.0)
+    [moved], [pair] = here.hand_over(10.0)
+    assert (len(here), heard(here, 1), here.expired(1e6)) == (0, [], [])
+    assert (moved.left_seconds, moved.ttl_seconds, pair.left_seconds) == (5.0, 15.0, 54.0)
+    there.restore_request(moved.message, 1_000.0 + moved.left_seconds, moved.ttl_seconds)  # by another clock
+    there.restore_addressed(pair.from_, pair.to, 1_000.0 + pair.left_seconds)
+    assert there.replied(reply(request(), 183), 1_004.0)  # begins its time anew
+    assert (there.expired(1_018.9), heard(there, 1)) == ([], [0])
+    assert there.expired(1_019.0) == [remembered()]
+    assert (there.expired(1_053.9), heard(there, 1)) == ([], [0])
+    assert (there.expired(1_054.0), heard(there, 1)) == ([], [])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from protofly.errors import Code, PeerError
 from sandbox.core.exchange import Event
 from sandbox.core.module_check import MAGIC, SCRIPT_SECTION, inspect_module
+from sandbox.core.script_package import START_BYTES, script_content
 from sandbox.core.scripts import code_of, code_sha256, script_events, script_of, with_script
 from tests.support.guests import custom_section, echo
 
@@ -72,3 +73,11 @@ def test_any_bytes_have_a_script_or_none(raw: bytes) -> None:
     for module in (raw, MAGIC + raw, package(b"a") + raw):
         assert isinstance(script_of(module), bytes)
         assert isinstance(code_of(module), bytes)
+
+
+@pytest.mark.parametrize("length", [0, 1, START_BYTES - 20, START_BYTES, 2 * START_BYTES])
+def test_a_short_script_is_filled_up_to_what_its_start_costs_and_a_long_one_is_not(length: int) -> None:
+    content = script_content({"file": "a.js"}, b"x" * length)
+    line, _, text = content.partition(b"\n")
+    assert (line.rstrip(b" "), text) == (b'{"file":"a.js"}', b"x" * length)
+    assert len(content) == max(START_BYTES, len(line.rstrip(b" ")) + length) + 1
