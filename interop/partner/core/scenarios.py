@@ -705,9 +705,9 @@ def _other_stub(domain: Publication, **members: object) -> None:
 
 
 _MODULES: Final = {
-    "import": ("an import", modules.WITH_IMPORT, "module-imports"),
-    "start": ("a start function", modules.WITH_START, "module-exports"),
-    "endless-memory": ("a memory without maximum", modules.WITHOUT_MAXIMUM, "module-limits"),
+    "import": ("with an import", modules.WITH_IMPORT, "module-imports"),
+    "start": ("with a start function", modules.WITH_START, "module-exports"),
+    "endless-memory": ("with a memory without maximum", modules.WITHOUT_MAXIMUM, "module-limits"),
     "without-handle": ("without `handle`", modules.WITHOUT_HANDLE, "module-exports"),
     "without-contract": ("without the section that names its ABI", modules.WITHOUT_CONTRACT, "abi-unsupported"),
     "other-abi": ("of another ABI than its manifest says", modules.OF_ANOTHER_ABI, "abi-unsupported"),
@@ -838,7 +838,7 @@ STUBS: Final = (
         _stub_refused(
             f"module-{word}",
             "3.6, step 5",
-            f"a module {what if ' ' in what[:8] else 'with ' + what} is refused although its hash is right",
+            f"a module {what} is refused although its hash is right",
             _stub(code=code),
             refusal,
         )
