@@ -2,7 +2,8 @@
 
 Theory of operation: one walk over the sections, in pure Python, without looking at instructions. It checks what the
 stub contract demands (no imports, no start function, the three exports with their types, a bounded memory, the custom
-section) and the sizes that make a compiler slow (functions, bodies, locals). It does not validate: that is the
+section) and the sizes that make a compiler slow (functions, bodies, locals) or this walk (sections, groups of locals),
+since everything else in the node waits for it. It does not validate: that is the
 engine's work, in the compile child. A module that passes costs the compiler about 3.4 s and 616 MiB per 62 kB
 function at the very worst, which the child's own limits then stop.
 
@@ -166,8 +167,11 @@ def inspect_module(module: bytes) -> ModuleFacts:
         raise _malformed("not a core WebAssembly module of version 1")
     seen = _Seen()
     whole = _Reader(module, len(MAGIC), len(module))
-    last = 0
+    last = sections = 0
     while whole.position < whole.end:
+        sections += 1
+        if sections > limits.MODULE_SECTIONS:
+            raise PeerError(Code.MODULE_LIMITS, f"more than {limits.MODULE_SECTIONS} sections")
         section = whole.byte()
         size = whole.number()
         reader = _Reader(module, whole.position, whole.position + size)
@@ -319,12 +323,16 @@ def _refuse_start(_: _Reader, __: _Seen) -> None:
 def _read_code(reader: _Reader, seen: _Seen) -> None:
     seen.bodies = reader.count(limits.MODULE_FUNCTIONS, "function bodies")
     seen.code_bytes = reader.end - reader.position
+    groups = 0
     for _ in range(seen.bodies):
         size = reader.count(limits.MODULE_BODY_BYTES, "bytes in one function")
         body = _Reader(reader.data, reader.position, reader.position + size)
         reader.skip(size)
-        local_count = 0
-        for _ in range(body.count(limits.MODULE_LOCALS, "groups of locals")):
+        local_count, of_body = 0, body.count(limits.MODULE_LOCALS, "groups of locals")
+        groups += of_body
+        if groups > limits.MODULE_LOCAL_GROUPS:
+            raise PeerError(Code.MODULE_LIMITS, f"more than {limits.MODULE_LOCAL_GROUPS} groups of locals in all")
+        for _ in range(of_body):
             local_count += body.number()
             body.skip(1)
             if local_count > limits.MODULE_LOCALS:

@@ -16,6 +16,7 @@ import hashlib
 from collections.abc import Iterator
 from typing import Final
 
+from protofly.limits import MODULE_SECTIONS
 from sandbox.core.exchange import Event, GuestEvent
 from sandbox.core.module_check import ABI_SECTION, MAGIC, SCRIPT_SECTION, VARINT_BYTES
 
@@ -72,10 +73,13 @@ def _without_own_sections(module: bytes) -> bytes:
 def _sections(module: bytes) -> Iterator[tuple[bytes, int, int, int]]:
     """Of each section: its name (b"" unless it is a custom one), where it starts, where its content does, its end.
 
-    What is no module ends somewhere; `inspect_module` says why.
+    What is no module ends somewhere; `inspect_module` says why. Beyond MODULE_SECTIONS, which it refuses, all the rest
+    is one section.
     """
     position = len(MAGIC)
-    while position < len(module):
+    for _ in range(MODULE_SECTIONS):
+        if position >= len(module):
+            return
         start = position
         size, content = _number(module, position + 1)
         end = content + size
@@ -85,6 +89,8 @@ def _sections(module: bytes) -> Iterator[tuple[bytes, int, int, int]]:
             name, content = module[content : content + length], content + length
         yield name, start, content, end
         position = end
+    if position < len(module):
+        yield b"", position, position, len(module)
 
 
 def _number(module: bytes, position: int) -> tuple[int, int]:

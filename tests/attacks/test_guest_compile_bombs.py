@@ -9,9 +9,11 @@ import trio
 
 from protofly import limits
 from protofly.errors import Code, PeerError
+from sandbox.core import scripts
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Event, GuestEvent
-from sandbox.core.module_check import MAGIC
+from sandbox.core.module_check import MAGIC, inspect_module
+from sandbox.core.scripts import script_events
 from sandbox.host import Sandbox
 from tests.support import guests
 from tests.support.guests import leb, stub_section
@@ -34,6 +36,12 @@ def with_bodies(bodies: list[bytes]) -> bytes:
 
 def nested_loops(depth: int, local_count: int) -> bytes:
     return b"\1" + leb(local_count) + b"\x7f" + b"\x03\x40" * depth + b"\x0b" * depth + b"\x0b"
+
+
+def crowd_of_sections() -> bytes:
+    """A stub behind as many empty custom sections as fit."""
+    stub = with_bodies([])
+    return MAGIC + b"\0\1\0" * ((limits.MODULE_BYTES - len(stub)) // 3) + stub[len(MAGIC) :]
 
 
 async def test_bomb_that_passes_the_gate_is_stopped_and_the_next_module_compiles(
@@ -83,8 +91,11 @@ async def test_bomb_ends_by_the_childs_own_limits_even_if_nobody_watches(
         with_bodies([b"\1" + leb(50_000) + b"\x7f\x0b"] * 1000),
         with_bodies([b"\0\x0b"] * 50_000),
         with_bodies([nested_loops(40_000, 1)]),
+        crowd_of_sections(),
+        with_bodies([b"\xf4\3" + b"\1\x7f" * 500 + b"\x0b"] * 2000),
+        with_bodies([b"\xf4\3" + b"\0\x7f" * 500 + b"\x0b"] * 2000),
     ],
-    ids=["locals", "functions", "one huge body"],
+    ids=["locals", "functions", "one huge body", "sections", "groups of locals", "empty groups of locals"],
 )
 async def test_known_bombs_never_reach_the_compiler(sandbox: Sandbox, module: bytes) -> None:
     with pytest.raises(PeerError) as caught:
@@ -102,3 +113,23 @@ async def test_neighbour_talks_while_a_bomb_is_compiled(sandbox: Sandbox) -> Non
             assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
         assert nursery.child_tasks  # it is compiled still, or the nursery would have raised that it is too large
         nursery.cancel_scope.cancel()
+
+
+def test_what_every_walk_over_a_module_costs_is_bounded_before_it_is_judged() -> None:
+    """The name of its machine code is asked for before the gate has seen a module."""
+    bomb = crowd_of_sections()
+    assert len(list(scripts._sections(bomb))) == limits.MODULE_SECTIONS + 1
+    assert scripts.code_of(bomb) == bomb
+    assert script_events(bomb) == []
+
+
+def test_a_module_with_as_many_sections_as_there_may_be_passes() -> None:
+    stub = with_bodies([])
+    own = len(list(scripts._sections(stub)))
+    for more, is_fine in ((limits.MODULE_SECTIONS - own, True), (limits.MODULE_SECTIONS - own + 1, False)):
+        module = MAGIC + b"\0\1\0" * more + stub[len(MAGIC) :]
+        if is_fine:
+            assert inspect_module(module).functions == 2
+        else:
+            with pytest.raises(PeerError, check=lambda error: error.code is Code.MODULE_LIMITS):
+                inspect_module(module)
