@@ -106,6 +106,7 @@ class IdentityServices:
         self.marks: MarkKeeper | None = None
         """Follows what becomes of our tokens; None when the settings want none."""
         self._tokens: SessionTokens | None = None
+        self._public_keys: list[Mapping[str, str]] = []
         marks: TokenMarks | None = None
         if settings.identity.tokens is not None:
             marks = TokenStore(settings.node.data_dir / "tokens.sqlite") if name is None else name.token_marks()
@@ -154,12 +155,23 @@ class IdentityServices:
         issued = IssuedTokens()
         issued.restore(marks, now=time.time())
         rules = own_rules(self._settings.node.domain, self._settings.own_domains)
-        life = TokenLife(chosen.seconds, chosen.login_seconds)
-        tokens = SessionTokens(rules, keys, life, issued, believes=self._believes)
+        tokens = SessionTokens(rules, keys, _life(chosen), issued, believes=self._believes)
         credentials = self._state.transitions.credentials
         credentials.set_issuer_keys(rules.issuer, tokens.verification_keys)
         credentials.set_further_check(rules.issuer, tokens.check)
         return tokens
+
+    def _show_keys(self) -> None:
+        """Publish the keys with which our domain signs now."""
+        self._public_keys[:] = [self._node_key.jwk(), *([] if self._tokens is None else self._tokens.public_keys)]
+
+    def _sign_with(self, keys: Sequence[SigningKey], chosen: TokenSettings) -> None:
+        """Sign and verify our tokens with these keys from now on."""
+        if self._tokens is not None:
+            self._tokens.sign_with(keys, _life(chosen))
+            credentials = self._state.transitions.credentials
+            credentials.set_issuer_keys(self._tokens.rules.issuer, self._tokens.verification_keys)
+            self._show_keys()
 
     @property
     def services(self) -> Mapping[str, Service]:
@@ -170,10 +182,9 @@ class IdentityServices:
             services[GLOBAL_REGISTRY_KEY] = GlobalRegistryService(
                 read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
             )
-        public_keys = [self._node_key.jwk(), *([] if self._tokens is None else self._tokens.public_keys)]
-        identity = IdentityService(
-            self._state.transitions.credentials, self._verdicts, self._logins, public_keys, self._state.users.profile
-        )
+        self._show_keys()
+        credentials, profile = self._state.transitions.credentials, self._state.users.profile
+        identity = IdentityService(credentials, self._verdicts, self._logins, self._public_keys, profile)
         for domain in self._settings.own_domains:
             services[f"domain://idm.{domain}"] = identity
         return services
@@ -234,6 +245,8 @@ class IdentityServices:
         """
         self._settings = settings
         self._follow_passwords(settings.identity.passwords)
+        if settings.identity.tokens is not None:
+            self._sign_with(loaded.token_keys, settings.identity.tokens)
         gone = self._keyring.follow(loaded.fetcher, loaded.sources)
         fetched = {one.issuer: self._verdicts.keys_of(one.issuer) for one in loaded.sources if one.issuer not in gone}
         self._verdicts.follow(loaded.rules, {**fetched, **loaded.keys})
@@ -335,6 +348,10 @@ class IdentityServices:
         return ours if ANY_DOMAIN in rules.domains else ours & rules.domains
 
 
+def _life(chosen: TokenSettings) -> TokenLife:
+    return TokenLife(chosen.seconds, chosen.login_seconds)
+
+
 def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
     http = BackendHttp(settings.url, BackendTls("global_registry", settings), max_bytes=ANSWER_BYTES)
     return GlobalRegistryRest(http, read_seconds=settings.attempt_seconds, write_seconds=settings.write_seconds)
@@ -377,12 +394,14 @@ class LoadedProviders(NamedTuple):
         sources: Where keys are fetched.
         fetcher: Fetches them; None where there is nothing to fetch.
         keys: Those that are in files.
+        token_keys: Private ones, for our own tokens; none where the settings want no tokens.
     """
 
     rules: list[ProviderRules]
     sources: list[KeySource]
     fetcher: HttpFetcher | None
     keys: Mapping[str, Sequence[VerificationKey]]
+    token_keys: Sequence[SigningKey] = ()
 
 
 def load_providers(settings: Settings) -> LoadedProviders:
@@ -391,6 +410,7 @@ def load_providers(settings: Settings) -> LoadedProviders:
     Raises:
         SettingsError: A file cannot be used.
     """
+    tokens = settings.identity.tokens
     fetched = [one for one in settings.identity.provider if one.jwks is None]
     sources = {
         one.issuer: KeySource.of(one.issuer, discovery_url=one.discovery_url, jwks_url=one.jwks_url) for one in fetched
@@ -400,6 +420,7 @@ def load_providers(settings: Settings) -> LoadedProviders:
         list(sources.values()),
         _fetcher(settings, fetched, sources) if fetched else None,
         {one.issuer: keys_in_file(one) for one in settings.identity.provider if one.jwks is not None},
+        () if tokens is None else load_online_keys(tokens.keys_dir, "token"),
     )
 
 

@@ -46,7 +46,7 @@ _RELOADABLE: Final = re.compile(
             rf"{_PEER}({_PEER_FIELDS})",
             rf"limits\.({_LIMITS})",
             r"middleware\.(order|logging\..*|authentication\..*|rate\..*)",
-            r"identity\.(provider|demand|registered_users|passwords(\..*)?)",
+            r"identity\.(provider|demand|registered_users|passwords(\..*)?|tokens\..*)",
             r"(allocation|routing|delivery|twin)\..*|subscriptions\.(require_consent|expand_schema|catch_up_.*)",
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",

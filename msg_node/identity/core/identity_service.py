@@ -48,7 +48,7 @@ class IdentityService:
         credentials: Knows the tokens that open sessions.
         verdicts: Judges assertions.
         logins: Gives tokens of ours.
-        public_keys: The keys with which our domain signs, as JWK.
+        public_keys: The keys with which our domain signs, as JWK; what is changed there counts.
         profile_of: Gives what is registered of a user by its address, {} for nothing.
     """
 
@@ -64,7 +64,7 @@ class IdentityService:
         self._verdicts = verdicts
         self._logins = logins
         self._profile_of = profile_of
-        self._public_keys = [dict(key) for key in public_keys]
+        self._public_keys = public_keys
 
     def __call__(self, request: ServiceRequest) -> Answer | Inquiry:
         """Serve `execute` and `read`.
@@ -134,7 +134,7 @@ class IdentityService:
     def _read(self, request: ServiceRequest) -> Answer:
         resource = text_of(request.members, "resource")
         if resource == _KEYS:
-            return Answer(value={"keys": self._public_keys})
+            return Answer(value={"keys": [dict(key) for key in self._public_keys]})
         if resource.startswith(_USERS):
             profile = self._profile_of(resource.removeprefix(_USERS))
             if not profile:

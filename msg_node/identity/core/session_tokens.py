@@ -131,10 +131,14 @@ class SessionTokens:
     ) -> None:
         self.rules = rules
         self.issued = issued
+        self._believes = believes
+        self.sign_with(keys, life)
+
+    def sign_with(self, keys: Sequence[SigningKey], life: TokenLife) -> None:
+        """Sign with the first of these keys from now on, and verify with all of them and with no others."""
         self.public_keys = [key.jwk() for key in keys]
         self.verification_keys: list[VerificationKey] = keys_of_jwks(msgspec.json.encode({"keys": self.public_keys}))
         self._life = life
-        self._believes = believes
         self._header = {"alg": self.public_keys[0]["alg"], "kid": self.public_keys[0]["kid"], "typ": _TYPE}
         self._private = jwk.import_key(keys[0].to_pem().decode(), "OKP" if keys[0].alg == "ed25519" else "EC")
 

@@ -83,6 +83,18 @@ def claims_of(text: str) -> dict[str, Any]:
     return claims
 
 
+def test_a_newer_key_signs_and_tokens_of_an_older_one_count_as_long_as_that_is_there() -> None:
+    tokens, newer = made(), SigningKey.from_seed("token-2", b"2" * 32)
+    old = begun(tokens)
+    tokens.sign_with([newer, KEY], TokenLife(60.0, 3_000.0))
+    young = begun(tokens, login="l2")
+    assert claims_of(young)["exp"] == NOW + 60
+    assert [counts(tokens, one).roles for one in (old, young)] == [ANA.roles] * 2
+    tokens.sign_with([newer], LIFE)
+    assert counts(tokens, young).roles == ANA.roles
+    assert "key" in refusal(tokens, old)
+
+
 # What a token is.
 
 

@@ -35,7 +35,7 @@ from msg_node.wiring.block_lists import build_block_lists
 from protofly.errors import PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
-from stubkit.keys import make_key, make_keys, save_keys
+from stubkit.keys import KeyRing, make_key, make_keys, save_keys
 from tests.examples_stubs.guest import STUBS
 from trapezoid.publish_options import SigningSite, default_module
 from trapezoid.publish_request import PublishRequest
@@ -153,6 +153,15 @@ def passwords(node: Node) -> object:
     """At which cost passwords are hashed, and how many side by side."""
     check = node.backends.identity.passwords
     return check.cost, check._limiter.total_tokens
+
+
+def tokens(node: Node) -> object:
+    """What signs our tokens and for how long, what verifies them, and what we say about that."""
+    identity = node.backends.identity
+    signing = identity._tokens
+    assert signing is not None
+    accepted = [key for issuer, key in credentials(node)._keys.items() if issuer == signing.rules.issuer]
+    return signing._header["kid"], signing._life, accepted, deepcopy(identity._public_keys)
 
 
 def demanded(node: Node) -> object:
@@ -369,6 +378,10 @@ EFFECTS: dict[str, Effect] = {
         f"identity.passwords.{name}": Effect(value, passwords)
         for name, value in {"memory_kib": 32_768, "passes": 4, "checks": 2}.items()
     },
+    **{
+        f"identity.tokens.{name}": Effect(value, tokens)
+        for name, value in {"keys_dir": "FOLDER/other-keys", "seconds": 70.0, "login_seconds": 700.0}.items()
+    },
     "identity.demand": Effect(["*"], demanded, {"identity": {"provider": [PROVIDER]}}),
     "log.level": Effect("debug", lambda _node: logging.getLogger().level),
     f"{PEER}.domain": Effect("c.example", talks_to("c.example")),
@@ -549,6 +562,7 @@ async def built(folder: Path) -> AsyncIterator[Running]:
 async def _built(folder: Path) -> AsyncIterator[Running]:
     keys = replace(make_keys(), token=(make_key("token"),))
     save_keys(keys, folder / "keys")
+    save_keys(KeyRing(token=(make_key("token"),)), folder / "other-keys")
     publish(
         SigningSite(domain="a.example", keys=keys, path=folder / "published", now=time.time()),
         PublishRequest(module=default_module(), url="https://a.example"),
