@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ipaddress
 import shutil
-import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,6 +13,7 @@ import pytest
 import trio
 import trustme
 
+from interop.free_ports import free_ports
 from msg_node.connectors import listener, web_server
 from msg_node.connectors.proxies import Proxies
 from tests.support.runtime_rig import PATIENCE_SECONDS, Runtime, RuntimeRig, Wire, code_and_reason, runtime_rig
@@ -228,14 +228,6 @@ async def _is_open(port: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def free_ports(number: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(number)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
 
 
 def written(folder: Path, source: str, changes: dict[str, str]) -> Path:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
+from interop.free_ports import free_ports
 from interop.talker import Talker
 from tests.support.browser import Page, browser
 from trapezoid.admin_client import ask_node
@@ -20,15 +21,9 @@ OPEN = 'id = "new"\n[[rules]]\nid = "everything"\neffect = "permit"\n'
 WIDTHS = (1280, 390)
 
 
-async def free_port() -> int:
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        return int(listener.socket.getsockname()[1])
-
-
 async def admin_url(system: System) -> str:
     """Give node A an admin site with the certificate of its listener; its address."""
-    port = await free_port()
+    [port] = free_ports(1)
     text = await trio.Path(system.a.folder.settings).read_text()
     certificate, key = (
         next(line.partition(" = ")[2] for line in text.splitlines() if line.startswith(f"{name} = "))

@@ -14,6 +14,7 @@ import httpx
 import pytest
 import trio
 
+from interop.free_ports import free_ports
 from tests.support.monitoring import RULE_TESTS, RULES, expressions, names_used
 from tests.support.status_token import AS_OPERATOR, STATUS_TOKEN
 
@@ -45,9 +46,7 @@ async def prometheus(folder: Path, target: str) -> AsyncIterator[httpx.AsyncClie
     """A Prometheus that reads one node, with our rules; a client of it."""
     config = folder / "prometheus.yml"
     await trio.Path(config).write_text(CONFIG.format(rules=RULES, token=STATUS_TOKEN, target=target))
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    async with listener:
-        port = listener.socket.getsockname()[1]
+    [port] = free_ports(1)
     options = [
         f"--config.file={config}",
         f"--storage.tsdb.path={folder / 'tsdb'}",

@@ -14,6 +14,7 @@ import trio
 
 from interop.foreign.simulator import ForeignNode
 from interop.foreign.vertx import VertxNode
+from interop.free_ports import free_ports
 from msg_node.settings.load import load_settings
 from protofly.errors import HostError
 from tests.examples_stubs.guest import STUBS
@@ -128,9 +129,7 @@ async def test_trial_and_check_leave_no_session_at_the_node(tmp_path: Path, nurs
 async def test_check_names_what_is_wrong_with_a_chosen_stub(tmp_path: Path) -> None:
     module = tmp_path / "stub.wasm"
     module.write_bytes((STUBS / "vertx_peer" / "vertx_peer.wasm").read_bytes())
-    [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
-    where = f"wss://127.0.0.1:{listener.socket.getsockname()[1]}/ws"
-    await listener.aclose()
+    where = f"wss://127.0.0.1:{free_ports(1)[0]}/ws"
     await add(tmp_path, THEIRS, "--stub", str(module), "--endpoint", where, *ALLOW, "--no-check")
     found = await checked(tmp_path)
     assert (found["tcp"], found["stub"]) == (("failed", "connect-failed"), ("ok", "ok"))

@@ -19,6 +19,7 @@ import pytest
 import trustme
 from typer.testing import CliRunner
 
+from interop.free_ports import free_ports
 from msg_node.running import running_alone
 from trapezoid import serving
 from trapezoid.commands import app
@@ -235,8 +236,7 @@ def nothing_published(rig: Rig) -> None:
 
 
 def one_port_for_both(rig: Rig) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    [port] = free_ports(1)
     for table in ("listen", "site"):
         rig.settings[table]["port"] = port
 
