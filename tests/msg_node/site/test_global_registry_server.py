@@ -84,7 +84,7 @@ async def test_a_stored_record_is_read_back_as_it_was_signed_and_survives_a_rest
         (ANA.guid, ANA.record(updated=NOW, publicKey=BO.public_key), (400, "bad-body")),
         (ANA.guid, ANA.record(updated=NOW, defaults=None), (400, "bad-body")),
         (ANA.guid, ANA.record(updated=NOW, schemaVersion=None), (400, "bad-body")),
-        (ANA.guid, ANA.record(updated=NOW + 3_600), (400, "bad-body")),
+        (ANA.guid, ANA.record(updated=NOW + 86_400), (400, "bad-body")),
         (ANA.guid, ANA.record(updated=NOW - 91 * 86_400), (400, "bad-body")),
         (ANA.guid, ANA.record(updated=NOW - 91 * 86_400, active=0), (400, "bad-body")),
         (ANA.guid, "", (400, "bad-body")),
