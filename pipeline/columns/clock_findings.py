@@ -46,6 +46,9 @@ _DAY_HOURS: Final = 24
 _MOST_DRIFT_HOUR_US: Final = 720_000
 """What two plain quartz clocks, one fast and one slow, part in an hour whose messages do not show how fast they go."""
 
+_LEAST_EACH_WAY: Final = 21
+"""Messages of an hour with a jump: of so many no single one decides, which may be timed wrong by itself."""
+
 Figures = NDArray[np.float64]
 
 
@@ -102,7 +105,7 @@ def clock_jumps(delays: Iterable[tuple[int, Delay]], known: Collection[ClockFind
         contradictions = {
             pair: -there.low_us - pairs[pair[::-1]].low_us
             for pair, there in sorted(pairs.items())
-            if pair[0] < pair[1] and pair[::-1] in pairs
+            if pair[0] < pair[1] and pair[::-1] in pairs and _are_enough(there, pairs[pair[::-1]])
         }
         left = {pair: by_us for pair, by_us in contradictions.items() if by_us > STEP_US + _MOST_DRIFT_HOUR_US}
         while left:
@@ -130,6 +133,10 @@ def finding_line(finding: ClockFinding, day: str) -> str:
     else:
         what = f"was set by {change_ms:,.0f} ms (± {error_ms:,.0f} ms) to be {ahead} before {at}"
     return f"clock of {finding.domain} on {day}: {what} against {finding.against}; let it follow NTP"
+
+
+def _are_enough(there: Delay, back: Delay) -> bool:
+    return min(there.messages, back.messages) >= _LEAST_EACH_WAY
 
 
 @dataclass(frozen=True)

@@ -91,7 +91,8 @@ def stub_versions(rows: WorkerRows) -> tuple[StubVersion, ...]:
     """
     parts = rows.to_places(places_of_versions, _PLACES, of=stub_sums, rows=_ROWS_AT_ONCE)
     versions = parts.of_places(whole_versions).frame(_VERSIONS).toArrow()
-    shown = versions.take(_versions_to_show(versions.select(["peer_domain", "stub_ver", "messages"]).to_pylist()))
+    places = _versions_to_show(versions.select(["peer_domain", "stub_ver", "messages"]).to_pylist())
+    shown = versions.take(pa.array(places, pa.int64()))
     return tuple(
         StubVersion(
             peer_domain=row["peer_domain"],

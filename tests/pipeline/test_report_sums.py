@@ -202,3 +202,10 @@ def test_stubs_of_peers_with_several_versions_are_shown_the_busiest_first(lake: 
         ("c.example", "2", "latency", 20),
     ]
     assert [share for _, share in found[0].points] == [0.5, 1.0]
+
+
+@pytest.mark.spark
+def test_traffic_of_no_known_version_shows_no_stubs(lake: Lake) -> None:
+    words = {"peer_domain": "b.example", "stub_ver": None, "messages": 5, "dt": "2026-03-02", "latency": [], "fuel": []}
+    lake.commit(table_of(STUB_HOURLY, STUB_HOURLY.schema.names, [words]), STUB_HOURLY)
+    assert stub_versions(lake.read_in_workers(STUB_HOURLY, columns=STUBS)) == ()
