@@ -430,6 +430,7 @@ BATCH_SECONDS: Final = 2.0
 COMPILE_ADDRESS_SPACE_BYTES: Final = 1 << 30
 COMPILE_CPU_SECONDS: Final = 15
 COMPILE_WALL_SECONDS: Final = 30.0
+COMPILE_SHORT_SECONDS: Final = 3.0  # ten times what the largest stub of ours takes; longer ones make room for others
 WORKER_ADDRESS_SPACE_BYTES: Final = 1 << 30
 WORKER_DESCRIPTORS: Final = 16
 STUB_LOG_LINES_PER_SECOND: Final = 20

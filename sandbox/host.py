@@ -41,6 +41,7 @@ class Sandbox:
         self._zygote: ZygoteProcess | None = None
         self._zygote_changed = trio.Event()
         self._compiling = trio.Lock()
+        self._compiling_long = trio.Lock()
         self._stubs: WeakSet[StubProcess] = WeakSet()
         self._starts = 0
         self._compilations = 0
@@ -126,9 +127,11 @@ class Sandbox:
             raise StubFaultError(Code.STUB_FAILED, "no zygote", fault="zygote") from error
 
     async def compile(self, module: bytes) -> bytes:
-        """Machine code of one module, made in a one-shot child; one compilation at a time.
+        """Machine code of one module, made in a one-shot child.
 
-        It serves every module with the same `code_sha256`.
+        It serves every module with the same `code_sha256`. One module is compiled at a time, for
+        COMPILE_SHORT_SECONDS; one that takes longer begins anew in a second lane, so that those that take their time
+        wait for each other only.
 
         Raises:
             PeerError: MODULE_* of the structural gate, MODULE_MALFORMED of the engine, COMPILE_LIMITS when the child
@@ -137,21 +140,31 @@ class Sandbox:
             StubFaultError: STUB_FAILED when no child can be made.
         """
         inspect_module(module)
+        seconds = limits.COMPILE_WALL_SECONDS
+        self._compilations += 1
         async with self._compiling:
-            self._compilations += 1
-            child = await self._fork(ForkKind.COMPILER)
-            try:
-                with trio.fail_after(limits.COMPILE_WALL_SECONDS):
-                    frame = await child.ask(
-                        encode_command(Command.LOAD, code_of(module)), REPLY_BYTES + TRAP_CHARS + limits.COMPILED_BYTES
-                    )
+            compiled = await self._compiled_within(min(limits.COMPILE_SHORT_SECONDS, seconds), module)
+        if compiled is None and seconds > limits.COMPILE_SHORT_SECONDS:
+            async with self._compiling_long:
+                compiled = await self._compiled_within(seconds, module)
+        if compiled is None:
+            raise PeerError(Code.COMPILE_LIMITS, f"not compiled in {seconds:g} s")
+        return compiled
+
+    async def _compiled_within(self, seconds: float, module: bytes) -> bytes | None:
+        """Compile in a child of its own; None if that takes longer."""
+        child = await self._fork(ForkKind.COMPILER)
+        try:
+            with trio.move_on_after(seconds):
+                frame = await child.ask(
+                    encode_command(Command.LOAD, code_of(module)), REPLY_BYTES + TRAP_CHARS + limits.COMPILED_BYTES
+                )
                 return decode_compiled(frame)
-            except trio.TooSlowError as error:
-                raise PeerError(Code.COMPILE_LIMITS, f"not compiled in {limits.COMPILE_WALL_SECONDS:g} s") from error
-            except StubFaultError as error:
-                raise PeerError(Code.COMPILE_LIMITS, error.detail) from error
-            finally:
-                child.close()
+        except StubFaultError as error:
+            raise PeerError(Code.COMPILE_LIMITS, error.detail) from error
+        finally:
+            child.close()
+        return None
 
     async def start_worker(self, domain: str, code: bytes, budget: Budget) -> StubProcess:
         """A confined worker with one fresh instance of the code.

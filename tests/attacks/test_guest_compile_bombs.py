@@ -133,3 +133,25 @@ def test_a_module_with_as_many_sections_as_there_may_be_passes() -> None:
         else:
             with pytest.raises(PeerError, check=lambda error: error.code is Code.MODULE_LIMITS):
                 inspect_module(module)
+
+
+async def test_a_newcomer_does_not_wait_for_the_bombs_of_others(
+    sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "COMPILE_SHORT_SECONDS", 1.0)
+    done = 0
+
+    async def explode(number: int) -> None:
+        nonlocal done
+        await sandbox.compile(with_bodies([nested_loops(20_000, 500)] * (20 + number)))
+        done += 1
+
+    with trio.fail_after(60):
+        async with trio.open_nursery() as nursery:
+            for number in range(3):
+                nursery.start_soon(explode, number)
+            await compiling_child(sandbox.zygote_pid)
+            stub = await sandbox.start_worker("b.example", await sandbox.compile(guests.echo()), Budget())
+            assert done == 0
+            nursery.cancel_scope.cancel()
+    assert (await stub.exchange([GuestEvent(Event.MESSAGE, 1, b"{}")])).fault is None
