@@ -206,6 +206,13 @@ def test_stubs_of_peers_with_several_versions_are_shown_the_busiest_first(lake: 
 
 @pytest.mark.spark
 def test_traffic_of_no_known_version_shows_no_stubs(lake: Lake) -> None:
-    words = {"peer_domain": "b.example", "stub_ver": None, "messages": 5, "dt": "2026-03-02", "latency": [], "fuel": []}
+    words: Row = {
+        "peer_domain": "b.example",
+        "stub_ver": None,
+        "messages": 5,
+        "dt": "2026-03-02",
+        "latency": [],
+        "fuel": [],
+    }
     lake.commit(table_of(STUB_HOURLY, STUB_HOURLY.schema.names, [words]), STUB_HOURLY)
     assert stub_versions(lake.read_in_workers(STUB_HOURLY, columns=STUBS)) == ()
