@@ -18,6 +18,7 @@ from typing import ClassVar, Final, cast
 from urllib.parse import urlsplit
 
 import trio
+from msgspec import Struct
 from trio_websocket import ConnectionClosed, HandshakeError, WebSocketConnection
 
 from interop.bounded_websocket import Buffers, open_bounded
@@ -31,10 +32,11 @@ ANSWER_SECONDS: Final = 20.0
 CLOSE_SECONDS: Final = 3.0  # How long a stub waits for the node to close; message specification, section 5.1.
 QUEUE_MESSAGES: Final = 64
 READ_BYTES: Final = 65_536
+encode: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+"""The text of what a runtime sends."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incoming:
+class Incoming(Struct, frozen=True, kw_only=True):
     """One message that the node handed to this runtime. `arrived_ns` is monotonic."""
 
     id: object
@@ -259,7 +261,7 @@ class RuntimeClient:
         if self._connection is None:
             raise TransportError(Code.NOT_CONNECTED, self.runtime, phase="write")
         try:
-            await self._connection.send_message(json.dumps(message, ensure_ascii=False, separators=(",", ":")))
+            await self._connection.send_message(encode(message))
         except ConnectionClosed as error:
             raise TransportError(Code.LINK_LOST, self.runtime, phase="write") from error
 

@@ -17,13 +17,15 @@ from interop.lab.core.operations import Operation
 from interop.lab.core.scene import Action, Load
 from interop.lab.core.seen import Answered, Arrived, Away, Key, Seen, Sent
 from interop.processes import leaves
-from interop.runtime_client import Answer, Incoming, RuntimeClient, UnexpectedAnswerError
+from interop.runtime_client import Answer, Incoming, RuntimeClient, UnexpectedAnswerError, encode
 from protofly.errors import Code, HostError, TransportError
+from protofly.records import envelope_digest
 
 _RETRY_SECONDS: Final = 0.1
 _REQUESTS_AT_A_TIME: Final = 32
 _NODE_FAILED: Final = 500
 _TRY_LATER: Final = 503
+_encode_sorted: Final = json.JSONEncoder(sort_keys=True).encode
 _SESSION_ERRORS: Final = (HostError, UnexpectedAnswerError, OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
@@ -245,19 +247,21 @@ class LabRuntime:
         number = self._numbers[to.name] = self._numbers.get(to.name, 0) + 1
         key = (self.name, to.name, number)
         value = {"key": key, "pad": pad}
-        trace = f"lab:{self.name}:{to.name}:{number}"
+        trace = f"lab:{self.name}:{to.name}:{number}" if load.trace else ""
         is_request = load.kind == "request"
         id_ = str(self.client.next_id) if is_request or self.client.events_bear_ids else ""
+        body = {"value": value, "trace": trace} if trace else {"value": value}
         sent = Sent(
             key=key,
             kind=load.kind,
             at=self.notes.now(),
             digest=digest_of(value),
             trace=trace,
-            record_id=_record_id(trace, self.address, to.address, id_),
+            record_id=_record_id(trace, self.address, to.address, id_)
+            if trace
+            else envelope_digest("create", self.address, to.address, id_.encode(), encode(body).encode()),
         )
         self.notes.seen.sent.append(sent)
-        body = {"value": value, "trace": trace}
         if is_request:
             self._asked[int(id_)] = key
         try:
@@ -353,7 +357,7 @@ class LabRuntime:
 
 def digest_of(value: object) -> str:
     """Digest of what a message carries, whatever the order of its members."""
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(_encode_sorted(value).encode()).hexdigest()[:16]
 
 
 def _record_id(trace: str, from_: str, to: str, id_: str) -> str:

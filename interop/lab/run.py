@@ -277,7 +277,8 @@ def read_evidence(seen: Seen, folders: Mapping[str, DomainFolder]) -> None:
     wanted = {one.record_id for one in seen.sent}
     for domain, folder in folders.items():
         for record in read_records(folder.data / "records", MessageRecord):
-            if record.msg_id in wanted:
+            name = record.msg_id if record.msg_id in wanted else record.digest
+            if name in wanted:
                 passage = Passage(
                     node=domain,
                     role=record.role,
@@ -286,6 +287,6 @@ def read_evidence(seen: Seen, folders: Mapping[str, DomainFolder]) -> None:
                     rule=record.rule_id or "",
                     ts_us=record.ts_us,
                 )
-                seen.passages.setdefault(record.msg_id, []).append(passage)
+                seen.passages.setdefault(name, []).append(passage)
         lines = folder.log.read_text(errors="replace").splitlines() if folder.log.exists() else []
         seen.log_lines[domain] = [line for line in lines if "WARN" in line or "ERROR" in line][-_LOG_LINES:]

@@ -49,10 +49,11 @@ def broken(queue: OutboundQueue, *, is_carried: bool) -> str:
         return f"{queue.under_way} messages are under way without a carrier"
     if there > MOST_COUNTED:
         return ""
-    numbers = [one.number for one in (*queue._under_way, *queue._waiting)]
-    numbered = [one for one in numbers if one]
-    if numbered != sorted(set(numbered)) or numbers[: len(numbered)] != numbered:
-        return f"numbers are out of order: {numbers}"
+    if there > 1:
+        numbers = [one.number for one in (*queue._under_way, *queue._waiting)]
+        numbered = [one for one in numbers if one]
+        if numbered != sorted(set(numbered)) or numbers[: len(numbered)] != numbered:
+            return f"numbers are out of order: {numbers}"
     sizes = sum(len(one.wire) for one in queue._waiting), sum(len(one.wire) for one in queue._under_way)
     if sizes != (queue._waiting_bytes, queue._under_way_bytes):
         return f"{sizes} bytes are there, {queue._waiting_bytes, queue._under_way_bytes} are counted"

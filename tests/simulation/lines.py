@@ -12,7 +12,7 @@ import math
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import outcome
 import trio
@@ -27,8 +27,7 @@ _PIECES_SHARE: Final = 0.1
 """How often a chunk arrives in two pieces."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Wait:
+class _Wait(NamedTuple):
     """So long, or until the line is whole again."""
 
     seconds: float

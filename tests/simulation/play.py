@@ -11,7 +11,6 @@ from typing import Final
 
 import msgspec
 
-from interop.domain_files import DomainFolder
 from interop.lab.core.scene import LabScene
 from interop.lab.core.seen import Seen
 from interop.lab.core.verdict import Judged, judge
@@ -53,7 +52,10 @@ def play(seed: int, scene: LabScene, template: Path, work: Path) -> Outcome:
         seen = one.notes.seen
         judged = judge(seen, scene.promise, one.notes.history())
         if any(one.broken for one in judged):  # records may say why
-            read_evidence(seen, {domain: DomainFolder(path=folder / domain) for domain in scene.our_domains})
+            for domain in scene.our_domains:
+                machine = world.machines[domain]
+                for one_life in (*machine.lives, machine.folder):
+                    read_evidence(seen, {domain: one_life})
             judged = judge(seen, scene.promise, one.notes.history())
 
     try:

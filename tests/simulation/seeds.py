@@ -47,6 +47,8 @@ _DEEDS: Final[tuple[ActionKind, ...]] = (
     "publish",
     "park",
 )
+_TRACED_SHARE: Final = 0.4
+"""The others are flows to the nodes."""
 _NODE_FAULTS: Final = frozenset({"kill", "restart", "full-disk"})
 _NAMES: Final = ("anna", "bruno", "carla", "dora", "emil")
 _SECONDS: Final = 40.0
@@ -100,7 +102,8 @@ def _loads(draw: random.Random, runtimes: tuple[Runtime, ...]) -> tuple[Load, ..
             seconds=round(draw.uniform(_SECONDS / 4, _SECONDS), 2),
         )
         loads.append(load)
-    return tuple(loads)
+    traces = random.Random(f"traces of {len(loads)} loads, {loads[0].start}")  # beside: other loads stay as they are
+    return tuple(msgspec.structs.replace(load, trace=traces.random() < _TRACED_SHARE) for load in loads)
 
 
 def _fault(draw: random.Random) -> Fault:

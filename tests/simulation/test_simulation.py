@@ -12,7 +12,7 @@ import pytest
 
 from federation.core.outbound_queue import OutboundQueue
 from interop.lab.core.scene import LabScene, problems_of
-from tests.interop.lab.mutant_node import MUTANTS
+from tests.interop.lab.mutant_node import FLOW_MUTANTS, MUTANTS
 from tests.simulation.invariants import broken
 from tests.simulation.play import Outcome
 from tests.simulation.seeds import scene_of
@@ -26,6 +26,7 @@ FOUND_BY = {
     "newest-first-after-a-wait": (2, "order"),
     "content-changed": (2, "genuine"),
     "every-fifth-reply-is-for-another-request": (2, "answered"),
+    "messages-of-flows-lost": (2, "kept"),
 }
 """The seed that finds a mistake, and by what."""
 
@@ -48,6 +49,11 @@ def test_a_seed_is_always_the_same_scene_and_one_that_can_run() -> None:
     for seed in range(100):
         assert scene_of(seed) == scene_of(seed)
         assert not list(problems_of(scene_of(seed)))
+
+
+def test_seeds_have_messages_with_a_trace_and_flows() -> None:
+    traced = [load.trace for seed in range(50) for load in scene_of(seed).load]
+    assert 0.3 < sum(traced) / len(traced) < 0.5
 
 
 def test_a_scene_that_was_shrunk_can_be_played_from_its_file() -> None:
@@ -93,7 +99,7 @@ def test_what_a_node_answered_when_it_stopped_is_not_answered_again_after_its_st
 @pytest.mark.parametrize("mutant", FOUND_BY)
 def test_a_mistake_in_the_protocol_is_found_by_a_seed(simulate: Simulate, mutant: str) -> None:
     seed, finding = FOUND_BY[mutant]
-    assert mutant in MUTANTS
+    assert mutant in MUTANTS | FLOW_MUTANTS
     done = simulate("--seed", str(seed), "--mutant", mutant, "--no-shrink")
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"  {finding}: " in done.stdout

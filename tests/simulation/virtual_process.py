@@ -20,7 +20,7 @@ import os
 import random
 import ssl
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableSequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -37,6 +37,7 @@ _DISK_SECONDS: Final = 0.0015
 """The longest time that one piece of work in a thread takes."""
 _OBJECTS_BETWEEN_COLLECTIONS: Final = 100_000
 """A process plays one scene and ends: what it leaves behind is small."""
+_FLOWS_VERIFIED_EVERY: Final = 3
 _LASTING: Final = ("StateStore._write_until_stopped", "RecordsWriter._run_thread.<locals>.run")
 """Work that ends with its node and waits for more in between."""
 
@@ -133,6 +134,32 @@ class Host:
 
 MockClock.register(JumpingClock)  # trio lets only such clocks jump
 
+
+class _Orderer(random.Random):
+    """Draws which task runs first; one task alone needs no draw."""
+
+    def shuffle(self, x: MutableSequence[Any]) -> None:
+        """See `random.Random`."""
+        if len(x) > 1:
+            super().shuffle(x)
+
+
+class _NoInstruments(dict[str, object]):
+    """In place of trio's, which is asked several times in each step whether there are any."""
+
+    def __init__(self, _instruments: object) -> None:
+        super().__init__()
+
+
+class _LittleIO(trio_run.TheIOManager):  # type: ignore[name-defined, misc]
+    """Asks the system only when a thread, or a signal, has something for the event loop. Nothing else is outside."""
+
+    def get_events(self, timeout: float) -> Any:
+        """See trio."""
+        queue = trio_run.GLOBAL_RUN_CONTEXT.runner.entry_queue
+        return super().get_events(timeout) if queue.queue or queue.idempotent_queue else ()
+
+
 current_host: contextvars.ContextVar[Host | None] = contextvars.ContextVar("current_host", default=None)
 
 
@@ -144,12 +171,14 @@ class Simulation:
         self.epoch_seconds = epoch_seconds
         """What the clock on the wall says at the beginning."""
         self.random = random.Random(f"simulation {seed}")
+        self.verifies_flows = seed % _FLOWS_VERIFIED_EVERY == 0
+        """Whether nodes let each message of a flow go the whole way, and report where the flow would do otherwise."""
 
     def run(self, main: Callable[[], Awaitable[Any]]) -> Any:
         """Run a program to its end in simulated time."""
         global _current
         trio_run._ALLOW_DETERMINISTIC_SCHEDULING = True  # type: ignore[misc]
-        trio_run._r.seed(self.random.random())
+        trio_run._r = _Orderer(self.random.random())
         random.seed(self.random.random())
         _current = self
         try:
@@ -267,6 +296,9 @@ def enter() -> None:
     from tests.simulation import lockstep
 
     for module, name, ours in (
+        (trio._core, "MockClock", JumpingClock),  # so trio need not ask whether it is one
+        (trio_run, "Instruments", _NoInstruments),
+        (trio_run, "TheIOManager", _LittleIO),
         (trio.to_thread, "run_sync", _run_sync),
         (trio, "sleep", _sleep),
         (trio, "sleep_until", _sleep_until),

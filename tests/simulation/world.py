@@ -19,16 +19,16 @@ from interop.domain_files import DomainFolder
 from interop.domain_folders import DomainFolders, DomainTerms
 from interop.hostile.domain import HostileDomain
 from interop.lab.actors import Notes
-from interop.lab.clients import NewClient, connecting_to
+from interop.lab.clients import NewClient
 from interop.lab.core.scene import Fault, LabScene
 from interop.lab.world import clock_course
 from interop.name_server import NameServer
-from interop.participant import AccessPoint
 from msg_node.app import serve
 from msg_node.settings.load import load_settings
 from msg_node.storage.state_file import Rows, StateFile
 from protofly.errors import Code, HostError, TransportError
 from sandbox.engine import Engine
+from tests.simulation.clients import simulated_clients
 from tests.simulation.guests import Compiler, SimulatedSandbox
 from tests.simulation.network import Network
 from tests.simulation.virtual_process import Host, Simulation, current_host, is_disk_full
@@ -38,9 +38,13 @@ _START_SECONDS: Final = 30.0
 _DNS_PORT: Final = 5300
 _ZONES: Final = "zones.json"
 _HERE: Final = "@FOLDER@"
+_VERIFY_FLOWS: Final = """
+[debug]
+flows = "verify"
+"""
 _RECORDS: Final = """
 [records]
-sync_seconds = 1.0  # each round costs as much as a message, and records are looked at when all is over
+sync_seconds = 60.0  # each round costs as much as a message, and records are looked at when all is over
 """
 
 
@@ -72,14 +76,14 @@ def epoch_of(template: Path) -> float:
     return float(int((template / _ZONES).stat().st_mtime))
 
 
-def _copy(template: Path, folder: Path) -> None:
+def _copy(template: Path, folder: Path, further: str) -> None:
     shutil.copytree(template, folder, dirs_exist_ok=True)
     for settings in folder.glob("*/node.toml"):
-        settings.write_text(settings.read_text().replace(_HERE, str(folder)))
+        settings.write_text(settings.read_text().replace(_HERE, str(folder)) + further)
 
 
 class Defects(logging.Handler):
-    """What nodes report as their own defects: exceptions that nobody foresaw."""
+    """What nodes report as their own defects: exceptions that nobody foresaw, and flows that would go another way."""
 
     def __init__(self) -> None:
         super().__init__(logging.ERROR)
@@ -87,7 +91,7 @@ class Defects(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """See `logging.Handler`."""
-        if record.exc_info:
+        if record.exc_info or getattr(record, "code", "") == Code.FLOW_DIFFERS.word:
             self.found.append(logging.Formatter().format(record))
 
 
@@ -101,6 +105,15 @@ class _Machine:
     scope: trio.CancelScope = field(default_factory=trio.CancelScope)
     has_ended: trio.Event = field(default_factory=trio.Event)
     failure: str = ""
+    lives: list[DomainFolder] = field(default_factory=list)
+    """For each kill: what the node would have left if it had been stopped, which has all its records."""
+
+    def lost_data(self) -> Path:
+        """Where the data of one more killed node go."""
+        one = DomainFolder(path=self.folder.path / f"killed-{len(self.lives)}")
+        one.path.mkdir()
+        self.lives.append(one)
+        return one.data
 
 
 class SimulatedWorld:
@@ -116,7 +129,7 @@ class SimulatedWorld:
 
     def clients_of(self, domain: str) -> NewClient:
         """See `PlayedWorld`."""
-        return connecting_to([lambda: AccessPoint(url=self.machines[domain].listen_url)])
+        return simulated_clients(lambda: self.machines[domain].listen_url)
 
     async def introduce(self, addresses: Sequence[str]) -> None:
         """See `PlayedWorld`: these nodes need not know."""
@@ -208,7 +221,7 @@ class SimulatedWorld:
         shutil.copytree(data, left, symlinks=True, ignore=lambda _, names: [name for name in names if "sock" in name])
         machine.scope.cancel()
         await machine.has_ended.wait()
-        shutil.rmtree(data)
+        data.rename(machine.lost_data())
         left.rename(data)
 
     async def stop(self) -> None:
@@ -225,7 +238,7 @@ async def simulated_world(
     scene: LabScene, simulation: Simulation, template: Path, folder: Path, engine: Engine
 ) -> AsyncIterator[SimulatedWorld]:
     """The world of a scene in an empty folder, ready; leaving stops everything."""
-    _copy(template, folder)
+    _copy(template, folder, _VERIFY_FLOWS if simulation.verifies_flows else "")
     async with trio.open_nursery() as nursery:
         world = SimulatedWorld(simulation, folder, engine, nursery)
         await nursery.start(world.network.run)

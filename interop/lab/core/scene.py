@@ -137,11 +137,15 @@ class Runtime(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Load(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename={"from_": "from"}):
-    """Numbered messages from each runtime of a name to each of another, `per_second` each."""
+    """Numbered messages from each runtime of a name to each of another, `per_second` each.
+
+    With `trace`, a verdict has their hops. Without it, nodes pass them on as flows, as they do with most traffic.
+    """
 
     from_: Word
     to: Word
     kind: LoadKind = "event"
+    trace: bool = True
     per_second: Rate = 10.0
     bytes: Annotated[int, Meta(ge=0, le=200_000)] = 100
     start: Seconds = 0.0

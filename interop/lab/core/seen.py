@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from msgspec import Struct
+
 from interop.lab.core.scene import Fault
 
 Pair = tuple[str, str]
@@ -13,9 +15,11 @@ Key = tuple[str, str, int]
 """A message of a load: its pair, and its number within the pair, from 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """A message that a runtime handed to its node. `trace` is in the message, `record_id` in the records of nodes."""
+class Sent(Struct, frozen=True, kw_only=True):
+    """A message that a runtime handed to its node. `trace` is in the message, `record_id` in the records of nodes.
+
+    Without a trace, `record_id` is the digest that records have of the message.
+    """
 
     key: Key
     kind: Literal["event", "request"]
@@ -25,8 +29,7 @@ class Sent:
     record_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
+class Arrived(Struct, frozen=True, kw_only=True):
     """A message that a runtime got. `sender` is the address that it bears; `key` is what it claims to be."""
 
     runtime: str
@@ -36,8 +39,7 @@ class Arrived:
     digest: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class Answered(Struct, frozen=True, kw_only=True):
     """The end of one request. Code 0: the session ended before, or, with reason `no-answer`, nobody answered."""
 
     key: Key

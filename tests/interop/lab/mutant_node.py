@@ -33,6 +33,7 @@ from federation.domain_link import DomainLink
 from federation.identity import Identity
 from federation.instance_watch import InstanceWatch
 from federation.link_context import LinkClock
+from federation.outward_flow import OutwardFlow
 from federation.stub_releases import StubReleases
 from federation.stub_succession import StubSuccession
 from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
@@ -172,6 +173,15 @@ def revoked_stubs_go_on() -> None:
     InstanceWatch.wait_outdated = wait_outdated  # type: ignore[assignment, method-assign, unused-ignore]
 
 
+def messages_of_flows_lost() -> None:
+    genuine, count = OutwardFlow.send, itertools.count(1)
+
+    def send(self: OutwardFlow, messages: list[Message], now: float) -> int:
+        return len(messages) if next(count) % 10 == 0 else genuine(self, messages, now)
+
+    OutwardFlow.send = send  # type: ignore[method-assign]
+
+
 def expired_documents_believed() -> None:
     genuine = trust.accept_live
     trust._check_live_times = lambda *_: None
@@ -237,6 +247,8 @@ MUTANTS = _by_name(
     nobody_proves_itself_twice,
 )
 """Mistakes that a scene with lost lines and a hostile domain finds."""
+FLOW_MUTANTS = _by_name(messages_of_flows_lost)
+"""Mistakes about messages without a trace."""
 SCENE_MUTANTS = _by_name(
     expired_documents_believed,
     certificates_of_strangers_accepted,
@@ -258,5 +270,5 @@ BORDER_MUTANTS = _by_name(
 
 
 if __name__ == "__main__":
-    (MUTANTS | SCENE_MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
+    (MUTANTS | FLOW_MUTANTS | SCENE_MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
     runpy.run_module("trapezoid", run_name="__main__", alter_sys=True)
