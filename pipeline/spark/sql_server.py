@@ -38,7 +38,7 @@ def token_of(path: Path) -> str:
     """The token in a file; a missing file is made, with a new one, for its owner only.
 
     Raises:
-        SettingsError: Others can read the file, or what is in it is too short to be a token.
+        SettingsError: Others can read the file, or what is in it is no token, or a short one.
         OSError: The file cannot be read or made.
     """
     if not path.exists():
@@ -47,10 +47,10 @@ def token_of(path: Path) -> str:
         path.chmod(0o600)
     if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         raise SettingsError(f"{path}: others can read this file: chmod 600 it, and put a new token in")
-    token = path.read_text(encoding="ascii").strip()
-    if len(token) < _TOKEN_CHARACTERS:
+    token = path.read_bytes().strip().decode("ascii", "replace")
+    if len(token) < _TOKEN_CHARACTERS or not (token.isascii() and token.isprintable()):
         raise SettingsError(
-            f"{path}: a token has {_TOKEN_CHARACTERS} characters or more: remove the file for a new one"
+            f"{path}: a token has {_TOKEN_CHARACTERS} printable characters or more: remove the file for a new one"
         )
     return token
 
