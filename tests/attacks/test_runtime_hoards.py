@@ -318,7 +318,7 @@ def test_results_for_one_runtime_have_a_bound_for_all_its_addresses_and_the_olde
     assert inboxes.dropped == 21
     for owner in list(inboxes.owners()):
         inboxes.acknowledge(owner, [one.number for one in inboxes.of_owner(owner)])
-    assert (inboxes._waiting, dict(inboxes._bytes)) == ({}, {})
+    assert (inboxes._waiting, dict(inboxes._bytes), inboxes._of_runtime) == ({}, {}, {})
 
 
 def test_where_all_inboxes_are_full_the_runtime_with_most_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:

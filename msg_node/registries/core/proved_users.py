@@ -108,16 +108,16 @@ class ProvedUsers:
         """User and GUID of the entry as it would be; "" for none."""
         members, value = request.members, object_of(request.members, "value")
         if request.message.type == "create":
-            changed = read_changed(value)
-            return changed.user or "", changed.guid or ""
-        changed = changed_by(members, value)
-        resource = text_of(members, "resource") or url_of(value)
-        entry = self._registry.get(key_or_refuse(address_in(resource, request.domain))) if resource else None
-        before = Changed() if entry is None else Changed(user=entry.user, guid=entry.guid)
+            before, changed = Changed(), read_changed(value)
+        else:
+            changed = changed_by(members, value)
+            resource = text_of(members, "resource") or url_of(value)
+            entry = self._registry.get(key_or_refuse(address_in(resource, request.domain))) if resource else None
+            before = Changed() if entry is None else Changed(user=entry.user, guid=entry.guid)
         return _later(before.user, changed.user), _later(before.guid, changed.guid)
 
     def _is_of(self, user: str, proved: Proved) -> bool:
-        if not user or not is_same_user(user, proved.user, proved.domains):
+        if not is_same_user(user, proved.user, proved.domains):
             return False
         accounts = [name for name in identifiers_of(user) if "@" in name]
         domains = {domain_of(user), *(name.rpartition("@")[2].lower().rstrip(".") for name in accounts)}

@@ -11,6 +11,7 @@ from msg_node.kernel.changes import Journal, Table
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.registrations import Index, Status, StatusChange
 from msg_node.kernel.rules import Rules
+from msg_node.registries.core import held_entries, registry_service
 from msg_node.registries.core.registry import DomainRegistry, identifiers_of
 from msg_node.registries.core.registry_entry import Changed, RegistryEntry, read_changed, shown
 from msg_node.registries.core.registry_query import By, Query
@@ -672,3 +673,40 @@ def test_who_asks_for_a_page_by_its_number_gets_it_and_all_others_everything(pag
         answer = found_answer({"page": page, "shape": shape}, Query(By.USER, USER), found, lambda one: {"url": one.url})
         assert isinstance(answer.value, list | dict)
         assert len(answer.value) == count
+
+
+def test_one_address_is_answered_with_one_entry_and_nothing_is_said_to_be_missing() -> None:
+    found = [RegistryEntry(url=HYPERTY, sid=1, runtime="")]
+    answer = found_answer({}, Query(By.URL, HYPERTY), found, lambda one: {"url": one.url})
+    assert (answer.value, answer.members) == ({"url": HYPERTY}, None)
+
+
+@pytest.mark.parametrize(("room", "shown"), [(1, 1), (20, 1), (39, 1), (40, 2), (59, 2), (60, 3)])
+@pytest.mark.parametrize(("page", "total"), [(None, 60), (1, PAGE_ENTRIES)])
+def test_an_answer_has_as_many_entries_as_there_is_room_for_and_at_least_one(
+    page: int | None, total: int, room: int, shown: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_service, "REGISTRY_ANSWER_CHARS", room)
+    found = [RegistryEntry(url=f"{HYPERTY}-{number}", sid=1, runtime="") for number in range(60)]
+    asked = {"page": page, "shape": "list"}
+    answer = found_answer(
+        asked, Query(By.USER, USER), found, lambda _: {"user": "x" * 12, "of": ["y" * 5, "zzz"], "n": 7}
+    )
+    assert isinstance(answer.value, list)
+    assert (len(answer.value), answer.members) == (shown, {"more": total - shown})
+
+
+def test_of_entries_that_nobody_holds_too_many_are_deleted_and_their_ends_are_news(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(held_entries, "REGISTRY_ABSENT_ENTRIES", 1)
+    registry = DomainRegistry(Journal(), keeps_registered=True)
+    for number in range(3):
+        url = f"{HYPERTY}-{number}"
+        registry.register(url, Changed(user=USER, descriptor="d", runtime=RUNTIME), sid=1, now=0.0)
+    registry.disconnect_session(1, now=1.0)
+    changes = registry.sweep(now=2.0)
+    assert [(one.url, one.status) for one in changes] == [
+        (f"{HYPERTY}-{number}", Status.DISCONNECTED) for number in range(2)
+    ]
+    assert [one.url for one in registry] == [f"{HYPERTY}-2"]

@@ -137,6 +137,13 @@ def test_a_page_shows_a_thing_in_whole_while_there_is_room(
     assert ("status" in shown) is is_whole
 
 
+@pytest.mark.parametrize(("wanted", "has_values"), [(True, True), (False, False), (1, False), (None, False)])
+def test_a_page_has_values_for_those_who_ask_for_them(rig: StateRig, wanted: object, *, has_values: bool) -> None:
+    described(rig, "lamp-1", "Lamp", now=1.0)
+    (shown,) = ask(rig, "read", criteria={"values": wanted})["value"]["things"]
+    assert ("values" in shown) is has_values
+
+
 WRONGS: list[tuple[str, list[object]]] = [
     ("page", [True, False, "1", 1.5, 0, -1, None]),
     ("criteria", [[], "x", 7, {"since": True}, {"since": "x"}, {"since": None}]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from msg_node.requests.core import guaranteed_events
 from msg_node.requests.core.guaranteed_events import GuaranteedEvents
 from protofly import codec
 from protofly.limits import GUARANTEED_RETRY_SECONDS
@@ -102,6 +103,22 @@ def test_what_cannot_be_watched_is_said() -> None:
     assert small.acknowledged(acknowledgement(1), 1)
     assert not small.begin(an_event(3, size=1), [1], NOW, LIFE)
     assert small.begin(an_event(3), [1], NOW, LIFE)
+
+
+@pytest.mark.parametrize(("name", "bound"), [("_PER_SESSION", 2), ("_BYTES_PER_SESSION", 2 * len(an_event(1).raw))])
+def test_each_session_has_a_bound_of_its_own_up_to_the_last_event_and_byte(
+    name: str, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guaranteed_events, f"GUARANTEED{name}", bound)
+    events = GuaranteedEvents()
+    assert [events.begin(an_event(one), [1], NOW, LIFE, sender=7) for one in (1, 2, 3)] == [True, True, False]
+    assert events.begin(an_event(3), [1], NOW, LIFE, sender=8)
+    assert all(events.begin(an_event(one), [1], NOW, LIFE) for one in (4, 5, 6))  # another node has counted them
+    assert events.acknowledged(acknowledgement(1), 1)
+    assert [events.begin(an_event(one), [1], NOW, LIFE, sender=7) for one in (7, 8)] == [True, False]
+    for number in range(2, 8):
+        events.acknowledged(acknowledgement(number), 1)
+    assert (len(events), events._events_of, events._bytes_of) == (0, {}, {})
 
 
 @pytest.mark.parametrize("ahead_seconds", [7_200.0, -7_200.0])

@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from msg_node.kernel.changes import Journal
+from msg_node.requests.core import inbox
 from msg_node.requests.core.delivery_status import Status, report_of
 from msg_node.requests.core.inbox import Inboxes, Notice
 from msg_node.requests.core.parked import Sender
 from protofly import codec
+from protofly.limits import PARKED_EXPIRED_AT_ONCE
 
 ANA = "hyperty://alpha.example/h-ana"
+BO = "domain://alpha.example/h-bo"
 SENDER = Sender("runtime://alpha.example/ana", "c")
 QUEUE = "thing://alpha.example/agent-4"
 
@@ -30,6 +33,14 @@ class Rig:
     def deposit(self, request_id: str, *, is_final: bool = True, now: float = 0.0, owner: str = ANA) -> int:
         entry = self.inboxes.deposit(Notice(owner, SENDER, request_id, QUEUE, b'{"code":200}', is_final), now)
         return entry.number
+
+    def fill(self, request_id: str, size_bytes: int, *, runtime: str = "ana", owner: str = ANA) -> None:
+        sender = Sender(f"runtime://alpha.example/{runtime}", "c")
+        self.inboxes.deposit(Notice(owner, sender, request_id, QUEUE, b"1" * size_bytes, is_final=True), 0.0)
+
+    @property
+    def kept(self) -> list[str]:
+        return [entry.request_id for entry in self.inboxes]
 
     def requests(self, owner: str = ANA) -> list[str]:
         return [entry.request_id for entry in self.inboxes.of_owner(owner)]
@@ -109,6 +120,91 @@ def test_entries_end_after_their_time_whatever_the_clock_does() -> None:
     assert rig.inboxes.expire(599.0) == 0
     assert rig.inboxes.expire(600.0) == 1
     assert len(rig.inboxes) == 0
+
+
+def test_what_waits_for_one_runtime_is_bounded_in_bytes_for_all_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "INBOX_BYTES_PER_RUNTIME", 100)
+    rig, second = Rig(), "hyperty://alpha.example/h-second"
+    rig.fill("a", 40)
+    rig.fill("b", 40, owner=second)
+    rig.fill("other", 100, runtime="bo", owner=BO)
+    rig.fill("c", 20)
+    assert (rig.kept, rig.inboxes.dropped) == (["a", "b", "other", "c"], 0)
+    rig.fill("c", 20)  # in place of the one before
+    assert rig.kept == ["a", "b", "other", "c"]
+    rig.fill("d", 1, owner=second)
+    assert (rig.kept, rig.inboxes.dropped) == (["b", "other", "c", "d"], 1)
+    rig.inboxes.acknowledge(second, [entry.number for entry in rig.inboxes.of_owner(second)])
+    rig.fill("e", 80)
+    assert rig.kept == ["other", "c", "e"]
+    rig.fill("large", 101)  # what is longer than the bound is there alone
+    assert (rig.kept, rig.inboxes.dropped) == (["other", "large"], 3)
+
+
+@pytest.mark.parametrize(("total_bytes", "entries"), [(100, 9), (1_000, 3)])
+def test_where_all_inboxes_are_full_the_runtime_for_which_most_waits_makes_way(
+    total_bytes: int, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inbox, "INBOX_BYTES", total_bytes)
+    rig = Rig(max_entries=entries)
+    rig.fill("old", 10)
+    rig.fill("large-1", 40, runtime="bo", owner=BO)
+    rig.fill("large-2", 50, runtime="bo", owner=BO)
+    assert rig.kept == ["old", "large-1", "large-2"]
+    rig.fill("new", 1)
+    assert (rig.kept, rig.inboxes.dropped) == (["old", "large-2", "new"], 1)
+    rig.fill("huge", total_bytes + 1)  # what is longer than all bounds is there alone
+    assert rig.kept == ["huge"]
+
+
+def test_an_address_is_of_every_runtime_that_sent_in_its_name_until_nothing_of_it_waits() -> None:
+    rig, ana, bo = Rig(), "runtime://alpha.example/ana", "runtime://alpha.example/bo"
+    rig.fill("a", 1)
+    rig.fill("b", 1, runtime="bo")
+    rig.fill("c", 1, runtime="bo", owner=BO)
+    assert (rig.inboxes.owners_of(ana), rig.inboxes.owners_of(bo)) == ([ANA], [BO, ANA])
+    found = rig.inboxes.find("b")
+    assert found is not None
+    rig.inboxes.acknowledge(ANA, [found.number])
+    assert (rig.inboxes.owners_of(ana), rig.inboxes.owners_of(bo)) == ([ANA], [BO])
+    assert (rig.inboxes.find("b"), sorted(rig.inboxes.owners()), len(rig.inboxes)) == (None, [BO, ANA], 2)
+
+
+def test_what_was_pushed_or_is_gone_is_not_pushed_again() -> None:
+    rig = Rig(first_number=7)
+    assert [rig.deposit("a"), rig.deposit("b"), rig.deposit("c")] == [7, 8, 9]
+    first, second, _ = rig.inboxes.unnotified(ANA)
+    rig.inboxes.notified(first)
+    rig.inboxes.acknowledge(ANA, [second.number])
+    assert [one.request_id for one in rig.inboxes.unnotified(ANA)] == ["c"]
+    rig.inboxes.acknowledge(ANA, [first.number, 9])
+    assert (rig.inboxes.has_unnotified(ANA), rig.inboxes.unnotified(ANA), rig.requests()) == (False, [], [])
+
+
+def test_what_was_stored_comes_back_by_age_whatever_its_numbers() -> None:
+    rig = Rig()
+    rig.deposit("later", now=20.0)
+    rig.deposit("earlier", now=10.0)
+    again = rig.restarted()
+    assert again.requests() == ["earlier", "later"]
+    assert again.inboxes.expire(10.0 + again.inboxes.keep_seconds) == 1
+    assert (again.requests(), again.deposit("new")) == (["later"], 3)
+
+
+def test_a_stored_word_that_says_no_more_is_neither_final_nor_pushed() -> None:
+    row = {"number": 5, "owner": ANA, "request_id": "d", "queue": QUEUE, "body": {}, "at": 1.0, "runtime_key": "ana"}
+    inboxes = Inboxes(Journal())
+    inboxes.restore({"5": msgspec.json.encode(row)})
+    [entry] = inboxes.unnotified(ANA)
+    assert (entry.number, entry.is_final, entry.is_notified, entry.sender) == (5, False, False, Sender("ana"))
+
+
+def test_of_many_old_words_so_many_end_at_a_time() -> None:
+    rig = Rig()
+    for number in range(PARKED_EXPIRED_AT_ONCE + 1):
+        rig.deposit(str(number))
+    gone = [rig.inboxes.expire(1e9) for _ in range(3)]
+    assert gone == [PARKED_EXPIRED_AT_ONCE, 1, 0]
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,8 @@ def test_a_new_runtime_of_an_address_ends_the_subscriptions_of_the_old_one() -> 
     assert len(targets) == 2
     targets.gone(f"{ENDPOINT}/2")
     assert (len(targets), targets.of("other")) == (1, [])
+    targets.remove(OWN)
+    assert (len(targets), targets._of_runtime, targets._by_key, targets._by_endpoint) == (0, {}, {}, {})
 
 
 def test_a_guest_is_not_served() -> None:

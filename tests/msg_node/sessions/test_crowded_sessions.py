@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from msg_node.kernel.changes import Journal
+from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.proof import ANONYMOUS, Proven
 from msg_node.kernel.session import Opened, Opener, Session
 from msg_node.sessions.core.transitions import SessionTransitions
+from tests.support.state_rig import DOMAIN, StateRig, body_of
 
 PROVEN = Proven("somebody")
 
@@ -79,3 +83,15 @@ def test_a_session_that_has_ended_counts_nowhere() -> None:
     assert transitions.sessions.crowds.giving_way("h") is None
     transitions.close(third.sid)
     assert transitions.sessions.crowds.giving_way(None) is None
+    assert transitions.sessions.crowds._networks == {}
+
+
+def test_the_last_place_is_taken_before_anybody_gives_way() -> None:
+    rig = StateRig(credentials=[Credential(digest_of("ana"), f"runtime://{DOMAIN}/ana")])
+    rig.state.transitions.rules = replace(rig.state.transitions.rules, max_sessions=3)
+    numbers = [rig.open(name, place)[0] for place, name in enumerate("abc", 1)]
+    assert [rig.state.sessions.get(number) is not None for number in numbers] == [True, True, True]
+    refused = rig.session_verb("open", f"runtime://{DOMAIN}/d", 4)
+    assert body_of(refused.replies[0])["code"] == 503
+    rig.open("ana", 5, {"credentials": {"token": "ana"}})
+    assert [rig.state.sessions.get(number) is not None for number in numbers] == [False, True, True]
