@@ -195,6 +195,7 @@ class Pairing:
         self.events: list[int] = []
         self.allocated: list[str] = []
         self.is_over = False
+        self._unanswered: set[str] = set()
 
     async def answer(self, *, task_status: trio.TaskStatus[None]) -> None:
         task_status.started()
@@ -238,15 +239,17 @@ class Pairing:
         wanted = {"scheme": "comm", "value": {"number": 1}}
         await asker.say(*reads, a_message("create", asker.address, ALLOCATION, wanted, id_=f"a{numbers[0]}"))
         waiting = {f"a{numbers[0]}", *(f"r{n}" for n in numbers)}
+        self._unanswered |= waiting
         while waiting:
             message: Json = {"type": "silence"}
             with trio.move_on_after(SILENCE_SECONDS):
                 message = await asker.next()
             if message["type"] in ("moved", "silence"):
-                return  # what was asked is not acknowledged any more: one of the two has moved
-            if message.get("id") not in waiting:
+                return  # one of the two may have moved; if not, answers come late, and count then
+            if message.get("id") not in self._unanswered:
                 continue
-            waiting.discard(str(message["id"]))
+            waiting.discard(message["id"])
+            self._unanswered.discard(message["id"])
             if message["body"]["code"] == 200 and message["id"].startswith("a"):
                 self.allocated += message["body"]["value"]["allocated"]
             elif message["body"]["code"] == 200:
