@@ -197,6 +197,8 @@ class SessionMoves:
             return False  # the service says what is wrong with it
         if runtime_key in self._claims.held or domain not in self._state.domains:
             return False
+        if self._state.sessions.by_connection(port.connection) is not None:
+            return False  # it gets no second one: the service says so, and nothing has to come here for that
         paused = PausedReading()
 
         async def move() -> None:

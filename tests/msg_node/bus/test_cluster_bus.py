@@ -25,6 +25,7 @@ from tests.support.cluster_rig import cluster_rig, node_of
 from tests.support.runtime_rig import (
     ALLOCATION,
     DOMAIN,
+    SESSION,
     SM,
     Json,
     Runtime,
@@ -110,6 +111,19 @@ async def test_a_runtime_that_is_live_at_one_node_cannot_be_opened_at_another(tm
         assert code_and_reason(await second.open("ana")) == (409, "address-taken")
         assert (await first.ask("read", runtime_address("nobody")))["body"]["code"] == 404
         assert two.state.sessions.by_runtime(runtime_address("ana")) is None
+
+
+@pytest.mark.parametrize("nodes", [("n1",), ("n1", "n2")])
+async def test_a_connection_with_a_session_gets_no_second_one_and_that_one_stays_where_it_is(
+    tmp_path: Path, nodes: tuple[str, ...]
+) -> None:
+    async with cluster_rig(tmp_path, nodes) as rigs:
+        ana, bo = await rigs[0].opened("ana"), await rigs[-1].opened("bo")
+        assert code_and_reason(await bo.ask("open", SESSION, from_=ana.address)) == (409, "duplicate")
+        reply = await bo.ask("re-open", SESSION, from_=ana.session_address)
+        assert reply["body"]["code"] == 500
+        assert rigs[0].state.sessions.by_runtime(ana.address) is not None
+        assert (await ana.ask("read", ALLOCATION))["body"]["code"] == 200
 
 
 async def test_a_session_that_is_re_opened_at_another_node_goes_there_with_its_addresses(tmp_path: Path) -> None:
