@@ -32,7 +32,8 @@ QUEUE_FRAMES: Final = 65_536
 ACKNOWLEDGE_FRAMES: Final = 64
 HOLD_SECONDS: Final = 2.0
 PING_SECONDS: Final = 1.0
-SILENCE_SECONDS: Final = 4.0
+SILENCE_SECONDS: Final = 2.5
+"""With `HOLD_SECONDS`, no longer than a lease: who asks a machine that was lost is answered before its node is dead."""
 STUCK_SECONDS: Final = 10.0
 """How long the other node may take nothing of what waits for it before that comes back."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from msg_node.cluster.core import node_link
 from msg_node.cluster.core.handshake import Hello
+from msg_node.cluster.core.lease import LEASE_SECONDS
 from msg_node.cluster.core.link_frames import FRAME_BYTES, Frame, FrameKind, FrameReader, count_frame, frame
 from msg_node.cluster.core.node_link import Close, Met, NodeLink, Returned, Taken
 from protofly.errors import Code, PeerError
@@ -230,3 +232,14 @@ def test_any_bytes_give_frames_or_a_peer_error(raw: bytes) -> None:
     link.connected(Side("p2").hello(), "p1", now=0.0)
     with contextlib.suppress(PeerError):
         link.take(FrameReader().feed(raw), now=0.0)
+
+
+def test_who_asks_a_machine_that_was_lost_is_answered_while_its_lease_still_counts() -> None:
+    """Nothing closes the connection: the other node is only silent."""
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    assert one.link.queue(b"request", now=0.0) is None
+    moments = (tick / 5 for tick in count(1))  # as `TICK_SECONDS` has it
+    returned_at = next(now for now in moments if Returned([b"request"]) in one.link.tick(now)[1])
+    assert returned_at <= LEASE_SECONDS
+    assert one.link.queue(b"later", now=returned_at) is Code.NOT_CONNECTED
