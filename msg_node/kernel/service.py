@@ -50,13 +50,17 @@ class Caller(msgspec.Struct, frozen=True):
 
 
 class ServiceRequest(msgspec.Struct):
-    """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness."""
+    """One request to a service. `domain` is the one of our domains that it is for, `seed` fresh randomness.
+
+    `elsewhere`: keys of addresses in it that other nodes own, as far as that was asked.
+    """
 
     message: Message
     caller: Caller
     domain: str
     now: float
     seed: bytes
+    elsewhere: frozenset[str] = frozenset()
     _members: Members | None = None
 
     @property

@@ -17,6 +17,7 @@ from msg_node.bus.delivery_of_nodes import DELIVERY_OF_NODES, DeliveryOfNodes
 from msg_node.bus.policies_of_nodes import OBJECTS_OF_NODES, PoliciesOfNodes, guarded_services
 from msg_node.bus.recorder import Recorder
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
+from msg_node.bus.releases_of_nodes import RELEASES_OF_NODES, ReleasesOfNodes
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.services import Services
 from msg_node.bus.taps import Taps
@@ -108,7 +109,7 @@ def build_bus(
     bus.restore()
     backends.connect(bus)
     if cluster is not None and of_nodes is not None:
-        of_nodes.connect(bus)
+        of_nodes.connect(bus, services)
         backends.connect_nodes(bus, cluster.parts.questions, cluster.quota_sources())
     if recorder is not None:
         recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
@@ -126,6 +127,7 @@ class ServicesOfNodes:
         self._twins = TwinsOfNodes(questions, TwinService(state, state.delivery.queues))
         self._delivery = DeliveryOfNodes(questions, DeliveryService(state), state.take_changes, cluster.unreachable)
         self._domains = state.domains
+        self._releases = ReleasesOfNodes(cluster.identity.node, state, cluster.directory)
         self.policies = PoliciesOfNodes(cluster.identity.node, state, questions, cluster.directory)
         """Before services that answer here about objects of other nodes, once `guard` has put them there."""
         self.by_key: dict[str, Service] = {}
@@ -141,12 +143,16 @@ class ServicesOfNodes:
         for key, type_ in guarded_services(self._domains).items():
             services.guard(key, partial(self.policies.over, judged=type_))
 
-    def connect(self, bus: Bus) -> None:
+    def connect(self, bus: Bus, services: Services) -> None:
         """Have the other nodes asked; once, before anything runs."""
+        for domain in self._domains:
+            for kind in ("", "hyperty-", "object-"):
+                services.guard(f"domain://msg-node.{domain}/{kind}address-allocation", self._releases.over)
         bus.inquiries.connect(REGISTRIES_OF_NODES, self.registries.ask)
         bus.inquiries.connect(TWINS_OF_NODES, self._twins.ask)
         bus.inquiries.connect(OBJECTS_OF_NODES, self.policies.ask)
         bus.inquiries.connect(DELIVERY_OF_NODES, self._delivery.ask)
+        bus.inquiries.connect(RELEASES_OF_NODES, self._releases.ask)
         self._delivery.effects = bus.effects
 
 

@@ -20,6 +20,7 @@ from msg_node.bus.node_routing import NodeRouting
 from msg_node.bus.node_runs import RunsToNodes
 from msg_node.bus.node_traffic import Interest, NodeParts
 from msg_node.bus.registry_of_nodes import REGISTRIES_OF_NODES, RegistriesOfNodes
+from msg_node.bus.releases_of_nodes import RELEASES_OF_NODES, ReleasesOfNodes
 from msg_node.bus.session_moves import SessionMoves
 from msg_node.bus.twin_of_nodes import TWINS_OF_NODES, TwinsOfNodes
 from msg_node.bus.work_moves import WorkMoves
@@ -135,6 +136,9 @@ class ClusterNode:
         rig.bus.inquiries.connect(TWINS_OF_NODES, self.twins.ask)
         rig.bus.inquiries.connect(DELIVERY_OF_NODES, self.delivery.ask)
         self.delivery.effects = rig.bus.effects
+        releases = ReleasesOfNodes(self.name, rig.state, self.directory)
+        rig.bus.inquiries.connect(RELEASES_OF_NODES, releases.ask)
+        rig.services.guard(f"domain://msg-node.{DOMAIN}/address-allocation", releases.over)
         self.claims.restored(list(rig.state.sessions))
         await self.claims.restart([])
         links = self.join(rig)

@@ -105,13 +105,7 @@ class AllocationService:
 
     def _release(self, request: ServiceRequest) -> Answer:
         """Read `delete` as section 7.3 says: list and key, block before address, own blocks before those of others."""
-        value = object_of(request.members, "value")
-        listed = texts_of(request.members, "childrenResources", "resources")
-        listed += texts_of(value, "childrenResources", "allocated")
-        resource = text_of(request.members, "resource", "allocationKey") or text_of(value, "resource", "allocationKey")
-        if not listed and not resource:
-            raise PeerError(Code.BAD_BODY, "neither a key nor addresses to release")
-        texts = child_paths(resource, listed) if resource else [text for text in listed if ":" in text]
+        resource, texts = _named(request.members)
         owners, own = self._state.owners, self._state.sessions.of_runtime(request.caller.number)
         others = self._releasable(request)
         former, released = set(own), []
@@ -129,7 +123,7 @@ class AllocationService:
             former |= holders
             keys = owners.release(holders, key)
             released += keys or []
-            results[text] = Code.NOT_OWNER if keys is None else None
+            results[text] = Code.NOT_OWNER if keys is None or key in request.elsewhere else None
         self._silence(former, released)
         return answer_each(request.members, results)
 
@@ -164,6 +158,23 @@ class AllocationService:
         for sid in sids:
             for key in released if self._state.listeners.count(sid) else ():
                 self._state.listeners.remove_at(sid, key)
+
+
+def named_for_release(members: Members) -> list[str]:
+    """What a `delete` names: addresses, and perhaps the key of a block. Raises PeerError: BAD_BODY."""
+    resource, texts = _named(members)
+    return [*texts, resource] if resource else texts
+
+
+def _named(members: Members) -> tuple[str, list[str]]:
+    """The resource, which is an address or the key of a block, and the addresses that are listed. Raises PeerError."""
+    value = object_of(members, "value")
+    listed = texts_of(members, "childrenResources", "resources")
+    listed += texts_of(value, "childrenResources", "allocated")
+    resource = text_of(members, "resource", "allocationKey") or text_of(value, "resource", "allocationKey")
+    if not listed and not resource:
+        raise PeerError(Code.BAD_BODY, "neither a key nor addresses to release")
+    return resource, child_paths(resource, listed) if resource else [text for text in listed if ":" in text]
 
 
 def _shown(row: OwnedRow) -> dict[str, object]:
