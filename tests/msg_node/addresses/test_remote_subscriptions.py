@@ -125,6 +125,28 @@ def test_only_what_the_reporter_has_let_a_runtime_observe_is_asked_for(remote: R
         remote.subscribe(request, members, 1, FOREIGN, 0.0, has_consent=lambda _key: False)
 
 
+def test_what_was_refused_at_a_renewal_is_asked_for_until_a_renewal_is_granted(remote: RemoteSubscriptions) -> None:
+    remote.answered(reply(wish(remote, CHANGES).upstream[0]), FOREIGN)
+    for code, asks_again in ((403, True), (200, False)):
+        (renewal,) = remote.renew(FOREIGN, 1.0)
+        assert remote.answered(reply(renewal, code), FOREIGN) == SubscriptionStep()
+        step = wish(remote, CHANGES, sid=2)
+        assert (len(step.upstream), len(step.granted)) == ((1, 0) if asks_again else (0, 1))
+
+
+def test_an_answer_is_one_to_a_request_of_ours_and_to_us(remote: RemoteSubscriptions) -> None:
+    (request,) = wish(remote, CHANGES).upstream
+    answer = reply(request)
+    assert request.id is not None
+    assert remote.is_answer(answer)
+    for type_, to, id_ in (
+        ("response", ANA, int(request.id)),
+        ("update", request.from_, int(request.id)),
+        ("response", request.from_, int(request.id) + 1),
+    ):
+        assert not remote.is_answer(parsed(a_message(type_, request.to, to, {"code": 200}, id_=id_)))
+
+
 def test_a_provisional_answer_changes_nothing(remote: RemoteSubscriptions) -> None:
     (request,) = wish(remote, CHANGES).upstream
     assert remote.answered(reply(request, 100), FOREIGN) == SubscriptionStep()

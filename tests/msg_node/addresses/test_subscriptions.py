@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from msg_node.addresses.core import subscriptions
 from msg_node.addresses.core.subscriptions import Listeners, Subscription
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.credentials import Credential, digest_of
@@ -108,6 +109,20 @@ def test_quota_refuses_the_whole_request() -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
         listeners.add(1, [*want("a"), *want("c")])
     assert listeners.targets("c") == ()
+
+
+def test_the_names_of_a_session_have_so_many_characters_up_to_the_last_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "NAMES_CHARS_PER_SESSION", 10)
+    listeners = Listeners(Journal())
+    listeners.add(1, want("1234", "s"))
+    listeners.add(1, [*want("1234", "s"), *want("5678", "s")])  # what it has takes no more room
+    for sid, key in ((1, "9"), (2, "1234567890")):
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+            listeners.add(sid, want(key, "s"))
+    listeners.add(2, want("123456789", "s"))
+    listeners.remove(1, "1234")
+    listeners.add(1, want("abcd", "s"))
+    assert (listeners.count(1), listeners.count(2)) == (2, 1)
 
 
 def test_an_unsubscribe_makes_room_for_exactly_as_many_as_it_removed() -> None:
@@ -477,3 +492,22 @@ def test_operator_reads_those_of_others(resource: str) -> None:
     subscribe(rig, ana, f"{ROOM}/changes")
     expected = {"resources": [{"url": f"{ROOM}/changes", "source": f"runtime://{DOMAIN}/rt-ana"}]}
     assert rig.reply(operator, SM, "read", {"resource": resource})["value"] == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "code"),
+    [
+        ("runtime://beta.example/rt", 200),
+        ("hyperty://beta.example/h", 200),
+        ("hyperty://gamma.example/h", 403),
+        (f"runtime://{DOMAIN}/ana", 403),
+    ],
+)
+def test_a_guest_unsubscribes_in_names_of_its_own_domain_only(source: str, code: int) -> None:
+    rig = StateRig(credentials=[Credential(digest_of("b"), "runtime://beta.example/*")], allows_guests=True)
+    rig.open("ana", 2)
+    rig.session_verb("open", "runtime://beta.example/rt", 1, {"credentials": {"token": "b"}})
+    guest = rig.state.sessions.by_connection(1)
+    assert guest is not None
+    reply = rig.reply(guest, SM, "unsubscribe", {"resources": [f"{ROOM}/changes"], "source": source})
+    assert reply["code"] == code
