@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from protofly.errors import Code, TransportError
 
-STATUS_SECONDS: Final = 5.0
+STATUS_SECONDS: Final = 30.0
 
 
 class ContactStep(Struct, frozen=True, kw_only=True):

@@ -118,7 +118,9 @@ class Frontier:
         assert (await self.link(self.good)).state == "live"
 
     async def status(self) -> _Status:
-        async with httpx.AsyncClient(verify=self.authority.client_context(), trust_env=False) as client:
+        async with httpx.AsyncClient(
+            verify=self.authority.client_context(), trust_env=False, timeout=PATIENCE_SECONDS
+        ) as client:
             return msgspec.json.decode((await client.get(self.node.status_url)).content, type=_Status)
 
     async def link(self, foreign: ForeignDomain) -> LinkFacts:

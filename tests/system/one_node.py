@@ -81,7 +81,7 @@ class Process:
 
     async def status(self) -> dict[str, Any]:
         """What it says at `/status`: nothing that `docs/status.md` lacks."""
-        async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
+        async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR, timeout=PATIENCE_SECONDS) as client:
             status: dict[str, Any] = (await client.get(f"{self.ready['site']}/status")).json()
         assert unlisted(status) == []
         return status

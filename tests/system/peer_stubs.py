@@ -13,7 +13,7 @@ import trio
 
 from interop.foreign.simulator import ForeignNode
 from interop.participant import AccessPoint
-from interop.talker import Talker
+from interop.talker import PATIENCE_SECONDS, Talker
 from tests.support.status_token import AS_OPERATOR
 
 from .frontier import LinkFacts
@@ -52,7 +52,7 @@ class PeerSystem:
         return await talker_of(self.process, name, self.nursery)
 
     async def status(self) -> _Status:
-        async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR) as client:
+        async with httpx.AsyncClient(trust_env=False, headers=AS_OPERATOR, timeout=PATIENCE_SECONDS) as client:
             return msgspec.json.decode((await client.get(f"{self.process.ready['site']}/status")).content, type=_Status)
 
     async def link(self) -> LinkFacts:

@@ -70,7 +70,9 @@ class System:
     async def whole_status(self, node: LaboratoryNode) -> dict[str, Any]:
         """What the node says at `/status`: nothing that `docs/status.md` lacks."""
         assert self.laboratory.authority is not None
-        async with httpx.AsyncClient(verify=self.laboratory.authority.client_context(), trust_env=False) as client:
+        async with httpx.AsyncClient(
+            verify=self.laboratory.authority.client_context(), trust_env=False, timeout=PATIENCE_SECONDS
+        ) as client:
             status: dict[str, Any] = (await client.get(node.status_url)).json()
         assert unlisted(status) == []
         return status
