@@ -243,6 +243,9 @@ class ReportFacts:
     pairs: tuple[PairCases, ...] = ()
     pair_count: int = 0
     offsets: tuple[ClockOffset, ...] = ()
+    clock_findings: tuple[str, ...] = ()
+    """Clocks that drift or were set, the newest first, a line each."""
+    clock_finding_count: int = 0
     replay: ReplayHeader | None = None
     flips: tuple[RuleFlips, ...] = ()
     stubs: tuple[StubVersion, ...] = ()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import fields
 from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.columns.clock_findings import ClockFinding, finding_line
 from pipeline.columns.groups import column, group_numbers, numbers, starts_of, words
 from pipeline.columns.report_sums import STUBS, TRAFFIC
 from pipeline.columns.usual import HOUR_US, alarm_level, hour_of_week
@@ -37,6 +39,7 @@ from pipeline.report.facts import (
 )
 from pipeline.schemas import (
     ALERT,
+    CLOCK_FINDING,
     CLOCK_OFFSET,
     DOMAIN_BASELINE,
     RECON_PAIR,
@@ -90,6 +93,7 @@ class _Gathering:
         statements, statement_count, complete_until_us = self._statements()
         alerts, alert_count = self._alerts()
         replay, flips = self._replay()
+        clock_findings = self._clock_findings()
         shown = self._peer_to_show(alerts)
         traffic = self._traffic(shown)
         accepted = [group for group in segments if group.verdict == "accepted" and group.kind == "mdr"]
@@ -109,6 +113,8 @@ class _Gathering:
             pairs=pairs[:ROWS_SHOWN],
             pair_count=len(pairs),
             offsets=self._offsets(),
+            clock_findings=clock_findings[:ROWS_SHOWN],
+            clock_finding_count=len(clock_findings),
             replay=replay,
             flips=flips,
             stubs=self._stubs(),
@@ -240,6 +246,12 @@ class _Gathering:
             )
             for domain, row in sorted(newest.items())[:PAIRS]
         )
+
+    def _clock_findings(self) -> tuple[str, ...]:
+        names = [field.name for field in fields(ClockFinding)]
+        rows = self._rows(CLOCK_FINDING, ("dt", *names))
+        ordered = sorted(rows, key=lambda row: (row["dt"], row["hour_us"], row["domain"]), reverse=True)
+        return tuple(finding_line(ClockFinding(**{name: row[name] for name in names}), row["dt"]) for row in ordered)
 
     def _replay(self) -> tuple[ReplayHeader | None, tuple[RuleFlips, ...]]:
         newest = max(self._rows(REPLAY_RUN), key=lambda row: str(row["run"]), default=None)

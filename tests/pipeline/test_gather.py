@@ -18,6 +18,7 @@ from pipeline.report.gather import gather
 from pipeline.report.recent import RecentDays
 from pipeline.schemas import (
     ALERT,
+    CLOCK_FINDING,
     CLOCK_OFFSET,
     RECON_PAIR,
     REPLAY_FLIP,
@@ -109,6 +110,19 @@ def test_of_a_clock_the_newest_hour_counts_and_the_messages_of_all() -> None:
     facts = gather(FewRows({CLOCK_OFFSET.name: rows}))
     found = [(one.domain, one.offset_us, one.messages) for one in facts.offsets]
     assert found == [("a.example", 4, 9), ("b.example", 3, 7)]
+
+
+def test_clocks_that_go_wrong_are_listed_the_newest_first() -> None:
+    def finding(domain: str, dt: str, hour_us: int) -> dict[str, Any]:
+        words = {"domain": domain, "dt": dt, "hour_us": hour_us, "kind": "step", "against": "the clock of x"}
+        return words | {"change_us": 2_000_000, "error_us": 9_000}
+
+    rows = [finding("a.example", "2026-03-01", 5), finding("b.example", "2026-03-02", 7)]
+    rows += [finding("c.example", "2026-03-02", 9)] + [finding("d.example", "2026-02-01", 1)] * ROWS_SHOWN
+    facts = gather(FewRows({CLOCK_FINDING.name: rows}))
+    first = [" ".join(line.split()[2:5]) for line in facts.clock_findings[:3]]
+    assert first == ["c.example on 2026-03-02:", "b.example on 2026-03-02:", "a.example on 2026-03-01:"]
+    assert (facts.clock_finding_count, len(facts.clock_findings)) == (ROWS_SHOWN + 3, ROWS_SHOWN)
 
 
 def test_flips_are_those_of_the_newest_replay_and_named_after_the_rule_that_decides_now() -> None:

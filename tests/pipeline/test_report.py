@@ -157,6 +157,8 @@ def facts(name: str = "b.example") -> ReportFacts:
         pairs=(cases(name),),
         pair_count=1,
         offsets=(ClockOffset(domain=name, offset_us=2_500_000, error_us=60, messages=900),),
+        clock_findings=(f"clock of {name} was set",),
+        clock_finding_count=1,
         replay=REPLAY,
         flips=(RuleFlips(rule_id=name, denied_now=30, permitted_now=4),),
         stubs=(
