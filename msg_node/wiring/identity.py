@@ -161,18 +161,6 @@ class IdentityServices:
         credentials.set_further_check(rules.issuer, tokens.check)
         return tokens
 
-    def _show_keys(self) -> None:
-        """Publish the keys with which our domain signs now."""
-        self._public_keys[:] = [self._node_key.jwk(), *([] if self._tokens is None else self._tokens.public_keys)]
-
-    def _sign_with(self, keys: Sequence[SigningKey], chosen: TokenSettings) -> None:
-        """Sign and verify our tokens with these keys from now on."""
-        if self._tokens is not None:
-            self._tokens.sign_with(keys, _life(chosen))
-            credentials = self._state.transitions.credentials
-            credentials.set_issuer_keys(self._tokens.rules.issuer, self._tokens.verification_keys)
-            self._show_keys()
-
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
@@ -182,7 +170,7 @@ class IdentityServices:
             services[GLOBAL_REGISTRY_KEY] = GlobalRegistryService(
                 read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
             )
-        self._show_keys()
+        self._public_keys[:] = _own_keys(self._node_key, self._tokens)
         credentials, profile = self._state.transitions.credentials, self._state.users.profile
         identity = IdentityService(credentials, self._verdicts, self._logins, self._public_keys, profile)
         for domain in self._settings.own_domains:
@@ -245,8 +233,11 @@ class IdentityServices:
         """
         self._settings = settings
         self._follow_passwords(settings.identity.passwords)
-        if settings.identity.tokens is not None:
-            self._sign_with(loaded.token_keys, settings.identity.tokens)
+        if self._tokens is not None and settings.identity.tokens is not None:
+            self._tokens.sign_with(loaded.token_keys, _life(settings.identity.tokens))
+            ours = self._tokens
+            self._state.transitions.credentials.set_issuer_keys(ours.rules.issuer, ours.verification_keys)
+            self._public_keys[:] = _own_keys(self._node_key, self._tokens)
         gone = self._keyring.follow(loaded.fetcher, loaded.sources)
         fetched = {one.issuer: self._verdicts.keys_of(one.issuer) for one in loaded.sources if one.issuer not in gone}
         self._verdicts.follow(loaded.rules, {**fetched, **loaded.keys})
@@ -346,6 +337,11 @@ class IdentityServices:
         if rules is None:
             return frozenset()
         return ours if ANY_DOMAIN in rules.domains else ours & rules.domains
+
+
+def _own_keys(node_key: SigningKey, tokens: SessionTokens | None) -> list[Mapping[str, str]]:
+    """The keys with which our domain signs, as JWK."""
+    return [node_key.jwk(), *([] if tokens is None else tokens.public_keys)]
 
 
 def _life(chosen: TokenSettings) -> TokenLife:
