@@ -68,7 +68,7 @@ class Documents:
         )
         services = ServicesOfNodes(rig.state, cluster)
         services.guard(rig.services, gate)
-        services.connect(rig.bus)
+        services.connect(rig.bus, rig.services)
         self.of_nodes = services.policies
 
 
