@@ -345,6 +345,25 @@ def test_what_an_agent_says_of_its_things_is_for_observers_and_what_others_say_f
         assert decision == words[expected]
 
 
+@pytest.mark.parametrize(
+    ("from_", "class_", "is_heard"),
+    [
+        (AGENT, "rpc", True),
+        (f"{AGENT}/lamp", "rpc", True),
+        (f"{AGENT}0", "rpc", False),
+        ("plain", "rpc", False),
+        ("plain", "event", True),  # that node has judged who it is
+    ],
+)
+def test_what_an_agent_says_at_another_node_of_ours_is_for_observers_here(
+    rig: Rig, from_: str, class_: str, *, is_heard: bool
+) -> None:
+    bo = rig.session("bo")
+    rig.listen(bo, MOTION)
+    message = parsed(a_message("update", from_, MOTION, {"class": class_} if class_ else {}))
+    assert rig.router.decide(message, NODES, NOW) == (to_sessions(bo) if is_heard else DROP)
+
+
 def test_a_thing_without_an_agent_is_nowhere_although_it_has_observers(rig: Rig) -> None:
     bo, ana = rig.session("bo"), rig.session("ana")
     rig.listen(bo, MOTION)
