@@ -32,7 +32,7 @@ from msg_node.settings.reference import configuration_reference
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import build_alarms
 from msg_node.wiring.block_lists import build_block_lists
-from protofly.errors import PeerError, SettingsError
+from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
 from stubkit.keys import KeyRing, make_key, make_keys, save_keys
@@ -628,8 +628,10 @@ def test_the_page_lists_every_setting_that_needs_a_restart_and_no_other() -> Non
 
 async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: Running, tmp_path: Path) -> None:
     both = {"limits": {"links": 7, "max_hops": 2}, "log": {"format": "json"}}
-    with pytest.raises(SettingsError, match=r"limits.max_hops: needs a restart, .*log.format: needs a restart"):
+    named = r"limits.max_hops: needs a restart, .*log.format: needs a restart"
+    with pytest.raises(SettingsError, match=named) as caught:
         await running.plan(settings_of(tmp_path, both))
+    assert caught.value.code is Code.NEEDS_RESTART
     assert running.node.federation.max_links != 7
 
 
