@@ -122,6 +122,8 @@ class Resolver:
         self._rates = LookupRates()
         self._refreshes_in, self._refreshes_out = trio.open_memory_channel[str](limits.DISCOVERY_IN_FLIGHT)
         self._done = _Done()
+        self.asker_of: Callable[[str], str] = _as_it_is
+        """Who asks, by the address that a message is from: a runtime may have thousands, and its share once."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Refresh in the background what is used and has lived for 80 % of its time, one domain after the other."""
@@ -257,7 +259,10 @@ class Resolver:
 
     def _count(self, domain: str, asked_by: str, *, is_peer: bool) -> None:
         """Bound look-ups; see `LookupRates`. A visitor that names a peer takes nothing from its neighbours."""
-        is_counted = asked_by and not (is_peer and asked_by.startswith(VISITOR))
+        is_visitor = asked_by.startswith(VISITOR)
+        is_counted = asked_by and not (is_peer and is_visitor)
+        if is_counted and not is_visitor:
+            asked_by = self.asker_of(asked_by)
         wait = self._rates.take(asked_by if is_counted else "", is_peer=is_peer, now=self._clock())
         if wait:
             self._done.rate_refused += 1
@@ -326,6 +331,10 @@ class Resolver:
             for note in outcome.notes:
                 self.log.add(domain, Attempt(DiscoveryStep.TXT, "records", "ignored", note, self._clock()))
         return outcome
+
+
+def _as_it_is(address: str) -> str:
+    return address
 
 
 def _unwrap(outcome: Location | Failure) -> Location:

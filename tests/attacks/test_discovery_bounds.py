@@ -1,6 +1,7 @@
 """Attack rows 13 to 15: floods of names, poisoned negative answers, many first messages at once, lying name servers."""
 
 import contextlib
+from pathlib import Path
 
 import pytest
 import trio
@@ -12,9 +13,11 @@ from federation.core.name_questions import Answer, AnswerStatus, Question, Recor
 from federation.core.resolution import PeerEntry
 from federation.resolver import VISITOR, Resolver
 from interop.name_server import Fault
+from msg_node.wiring.federation import asker_of
 from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
 from tests.support.names import SILENCE, ScriptedNames, name_service
+from tests.support.runtime_rig import DOMAIN, runtime_rig
 from tests.support.services import PATIENCE_SECONDS
 
 SVCB = "SVCB _rethink-mn.b.example"
@@ -55,6 +58,34 @@ async def test_one_user_asking_for_10000_names_gets_few_and_harms_nobody() -> No
     assert len(names.asked) <= 3 * (limits.DISCOVERIES_PER_MINUTE_AND_ASKER + 12)
     assert await resolver.resolve("b.example") is good
     await resolver.resolve("new.example", asked_by="runtime://a.example/somebody-else")
+
+
+async def test_a_runtime_that_asks_from_10000_addresses_gets_what_one_gets() -> None:
+    names, clock = ScriptedNames({SVCB: GOOD_SVCB}), Clock()
+    resolver = make_resolver(names, clock)
+    resolver.asker_of = lambda address: "session 1" if "/mal" in address else address
+    refused = 0
+    for number in range(10_000):
+        clock.now += 60 / 10_000
+        try:
+            await resolver.resolve(f"d{number}.example", asked_by=f"hyperty://a.example/mal-{number}")
+        except DiscoveryError as error:
+            refused += error.code is Code.RATE
+    assert 10_000 - refused <= limits.DISCOVERIES_PER_MINUTE_AND_ASKER + 11
+    await resolver.resolve("new.example", asked_by="hyperty://a.example/somebody")
+
+
+async def test_all_addresses_of_a_runtime_are_one_asker(tmp_path: Path) -> None:
+    async with runtime_rig(tmp_path) as rig:
+        mal = await rig.opened("mal")
+        hyperty = await mal.allocated("hyperty")
+        own = [mal.address, f"{mal.address}/part", hyperty, f"{hyperty}/below"]
+        [asker] = {asker_of(rig.state, one) for one in own}
+        assert asker.startswith("session ")
+        ben = await rig.opened("ben")
+        assert asker_of(rig.state, ben.address) not in (asker, "nobody")
+        nobodys = [f"hyperty://{DOMAIN}/free-{number}" for number in range(3)]
+        assert {asker_of(rig.state, one) for one in (*nobodys, "no address")} == {"nobody"}
 
 
 async def test_a_visitor_that_claims_10000_names_leaves_look_ups_for_others_and_for_named_peers() -> None:
