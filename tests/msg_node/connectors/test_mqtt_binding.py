@@ -11,7 +11,7 @@ import pytest
 import trio
 import trustme
 
-from msg_node.connectors import mqtt_client
+from msg_node.connectors import mqtt, mqtt_client
 from msg_node.connectors.mqtt import MqttBinding, MqttOptions
 from msg_node.connectors.mqtt_client import BrokerOptions
 from msg_node.kernel.credentials import Credential, digest_of
@@ -146,8 +146,9 @@ async def test_take_over_asks_for_a_proof_like_everywhere(tmp_path: Path, broker
 
 @BOTH_VERSIONS
 async def test_a_broker_that_restarts_loses_nothing_that_was_acknowledged(
-    rig: RuntimeRig, broker: Broker, is_version_5: bool
+    rig: RuntimeRig, broker: Broker, is_version_5: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(mqtt, "MQTT_GONE_SECONDS", PATIENCE_SECONDS)  # it says of all that they are gone as it stops
     async with mqtt_binding(rig, broker, is_version_5=is_version_5) as binding:
         ana = await opened_mqtt(broker, session_id="ana-stays", token_in_body=not is_version_5)
         bob = await rig.opened("bob")
