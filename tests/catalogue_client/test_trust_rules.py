@@ -11,7 +11,7 @@ import pytest
 from catalogue_client.core import trust as rules
 from catalogue_client.core.freshness import REFRESH_SHARE, documents_are_fresh, freshness
 from catalogue_client.core.location import Location
-from catalogue_client.core.state import DomainTrust, HeldUpdate, StubMark, TrustAnchor, TrustState
+from catalogue_client.core.state import DomainTrust, HeldUpdate, StubMark, TrustAnchor, TrustState, raised
 from catalogue_client.core.verify import (
     ManifestRules,
     PermissionsHeldError,
@@ -231,17 +231,17 @@ def test_a_cached_live_document_raises_the_mark_only_if_it_is_newer_and_signed(b
     b.publish_live(serial=7)
     state = b.accept_live()
 
-    def raised(raw: bytes) -> int:
+    def serial_after(raw: bytes) -> int:
         bundle = DocumentBundle(domain="b.example", live=raw, fetched_at=0, fresh_until=0)
         after = rules.raise_marks(state, b.root, bundle)
         assert (after == state) is (after.live_serial == state.live_serial)
         return after.live_serial
 
-    assert raised(b.publish_live(serial=6)) == 7
-    assert raised(b.publish_live(serial=7, expires=moment(START + DAY))) == 7  # and keeps the hash that was seen
-    assert raised(b.publish_live(serial=9, signed_by=(b.keys["P1"],))) == 7
-    assert raised(b"no document") == 7
-    assert raised(b.publish_live(serial=8)) == 8
+    assert serial_after(b.publish_live(serial=6)) == 7
+    assert serial_after(b.publish_live(serial=7, expires=moment(START + DAY))) == 7  # and keeps the hash that was seen
+    assert serial_after(b.publish_live(serial=9, signed_by=(b.keys["P1"],))) == 7
+    assert serial_after(b"no document") == 7
+    assert serial_after(b.publish_live(serial=8)) == 8
 
 
 def test_marks_of_rotated_keys_are_forgotten_and_their_permissions_are_not(b: Published) -> None:
@@ -359,7 +359,22 @@ def with_held_update(state: TrustState) -> TrustState:
 )
 def test_a_module_is_the_one_that_the_manifest_names(b: Published, module: bytes, code: Code) -> None:
     assert code_of(lambda: check_module(module, b.manifest)) is code
+    assert (
+        code_of(lambda: make_stub(b.trust, b.manifest, b.manifest_raw, module)) is code
+    )  # even if it was looked at before
     check_module(MODULE, b.manifest)
+    assert make_stub(b.trust, b.manifest, b.manifest_raw, MODULE).module == MODULE
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(5.0, 9.0), (9.0, 5.0)])
+def test_marks_of_another_node_never_bring_the_newest_time_of_issue_back(ours: float, theirs: float) -> None:
+    one, other = (
+        TrustState(domain="b.example", level=TrustLevel.WEB, root_version=1, live_serial=serial, newest_issued=issued)
+        for serial, issued in ((1, ours), (2, theirs))
+    )
+    found = raised(one, other)
+    assert found is not None
+    assert (found.live_serial, found.newest_issued) == (2, 9.0)
 
 
 def test_a_named_module_that_is_no_webassembly_or_too_large_is_refused(b: Published) -> None:
