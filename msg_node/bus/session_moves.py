@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -44,7 +44,7 @@ from msg_node.bus.node_questions import ANSWER_SECONDS, NodeQuestions
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.runtime_port import RuntimePort
 from msg_node.bus.services import SessionRequests
-from msg_node.cluster.directory import Claim
+from msg_node.cluster.directory import NONE_DEAD, Claim
 from msg_node.kernel.changes import Change, Table, decode_row
 from msg_node.kernel.credentials import digest_of
 from msg_node.kernel.proof import Offered
@@ -71,8 +71,11 @@ MOVED_BYTES: Final = 4 << 20
 """Most of a session that moves: what holds more stays where it is."""
 MOVES_AT_ONCE: Final = 256
 
-StoredAt = Callable[[str, Asked], Awaitable[MovedSession | None]]
-"""Reads what a node that has died stored of a session. Raises HostError: NOT_CONNECTED while it may be alive."""
+StoredAt = Callable[[str, Asked], Awaitable[tuple[MovedSession | None, int]]]
+"""Reads what a node that has died stored of a session, and under which epoch it died.
+
+Raises HostError: NOT_CONNECTED while it may be alive.
+"""
 
 GivenAway = Callable[[str], Awaitable[bytes | None]]
 """Reads a session on its way by the digest of its token. Raises HostError."""
@@ -247,15 +250,24 @@ class SessionMoves:
             raise PeerError(Code.OVERLOAD, "its session goes to another node")
         owner = (await self._directory.claim([runtime_key]))[runtime_key]
         is_ours = owner.node == self._node
-        moved = None if is_ours else await self._session_at(owner.node, asked)
+        moved, dead = None, NONE_DEAD
+        if owner.node in self._questions.bus.connected:
+            moved = await self._session_at(owner.node, asked)
+        elif not is_ours:
+            moved, epoch = await self._stored_at(owner.node, asked)
+            dead = {owner.node: epoch}
         if moved is None and asked.session_address:
             moved = await self._on_its_way(asked)
-        elif moved is not None and owner.node not in self._questions.bus.connected:
+        elif moved is not None and dead:
             await self._put_on_its_way(moved)  # what it holds is claimed in place of the dead before it is stored here
         if moved is None and is_ours:
             self._claims.held.add(runtime_key)
             return
-        owners = await self._claim(runtime_key, owner, moved)
+        owners = await self._claim(runtime_key, owner, moved, dead)
+        if owners[runtime_key] == owner and not is_ours:
+            if moved is not None:
+                self._off_its_way(moved)  # that node has it, and may end it
+            raise HostError(Code.NOT_CONNECTED, "the node that has the session has begun again")
         if owners[runtime_key].node != self._node:
             raise PeerError(Code.ADDRESS_TAKEN, "another node was faster")
         self._claims.held.add(runtime_key)
@@ -288,27 +300,29 @@ class SessionMoves:
         if errors:
             raise errors[0]
 
-    async def _claim(self, runtime_key: str, owner: Claim, moved: MovedSession | None) -> dict[str, Claim]:
+    def _off_its_way(self, moved: MovedSession) -> None:
+        done = Change(Table.GIVEN_SESSIONS, moved.session.token_digest, None)
+        with suppress(HostError):  # it is forgotten when its grace has ended
+            self._claims.submit([done], _nothing, is_awaited=False)
+
+    async def _claim(
+        self, runtime_key: str, owner: Claim, moved: MovedSession | None, dead: Mapping[str, int]
+    ) -> dict[str, Claim]:
         """Claim a runtime in place of the node that had it, and if that succeeds what its session owns."""
         known = {} if moved is None else {key: Claim(*claim) for key, claim in moved.claims.items()}
         known[runtime_key] = owner
         replaced = {key: claim for key, claim in known.items() if claim.node != self._node}
-        if moved is None:
-            return await self._directory.claim([runtime_key], replaced)
-        if not known.keys() >= set(moved.keys):
-            owners = await self._directory.claim([runtime_key], replaced)
-            if owners[runtime_key].node != self._node:
-                return owners
-        owners = await self._directory.claim(moved.keys, replaced)
-        if owners[runtime_key].node != self._node:
-            got = [key for key, one in owners.items() if one.node == self._node]
-            self._claims.release([key for key in got if self._state.owners.claimant(key) is None])
+        keys = [runtime_key] if moved is None else moved.keys
+        owners = await self._directory.claim(keys, replaced, led_by=runtime_key, dead=dead)
+        if moved is None or owners[runtime_key].node != self._node:
             return owners
         others = {key: one for key, one in owners.items() if one.node != self._node}
         free = {key for key, one in others.items() if one.node == owner.node}
         if rest := {key: one for key, one in others.items() if key not in free}:
             free.update(await self._claims.others.abandoned(rest))
-        return owners | await self._directory.claim(free, {key: others[key] for key in free}) if free else owners
+        if free:
+            owners |= await self._directory.claim(free, {key: others[key] for key in free}, dead=dead)
+        return owners
 
     def _take_in(self, moved: MovedSession, owners: dict[str, Claim]) -> None:
         claimant = self._state.owners.claimant  # of what somebody here has claimed since it was stored
@@ -356,8 +370,6 @@ class SessionMoves:
 
     async def _session_at(self, node: str, asked: Asked) -> MovedSession | None:
         """The session that a node gives away. Raises PeerError: why it does not."""
-        if node not in self._questions.bus.connected:
-            return await self._stored_at(node, asked)
         text = await self._questions.ask(node, ASKED, msgspec.json.encode(asked))
         try:
             answer = _answered_decoder.decode(text)
@@ -430,6 +442,10 @@ def _given(moved: MovedSession, text: bytes) -> Change:
     """Puts a session on its way."""
     given = GivenSession(given_at=time.time(), moved=msgspec.Raw(text))
     return Change(Table.GIVEN_SESSIONS, moved.session.token_digest, given)
+
+
+def _nothing() -> None:
+    """Nobody waits."""
 
 
 def _shares(state: BusTables, key: str) -> bool:

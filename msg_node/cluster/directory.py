@@ -3,7 +3,8 @@
 An address is claimed by compare-and-set: by its owner again, by anybody while nobody owns it, and otherwise only by a
 node that names the claim that it replaces. So of two nodes that claim one address at once one gets it, and both know
 which. A claim lasts until it is released or replaced; it is worth nothing while its node has lost its name, and then
-others may replace it. Nodes remember what they have looked up, and are notified of claims that end.
+others may replace it. A node that has begun again has its claims again: who believes it dead replaces none of them.
+Nodes remember what they have looked up, and are notified of claims that end.
 
 `MemoryDirectory` is for one process, for tests and simulations; `EngineDirectory` of
 `msg_node.cluster.engine_directory` is for several. Both pass the same tests. Source: design, section 6.
@@ -24,6 +25,7 @@ class Claim(NamedTuple):
 
 
 NO_CLAIMS: Mapping[str, Claim] = {}
+NONE_DEAD: Mapping[str, int] = {}
 
 
 class Directory(Protocol):
@@ -36,11 +38,26 @@ class Directory(Protocol):
 
     on_ended: Callable[[Collection[str] | None], None]
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self,
+        keys: Collection[str],
+        replaced: Mapping[str, Claim] = NO_CLAIMS,
+        *,
+        led_by: str = "",
+        dead: Mapping[str, int] = NONE_DEAD,
+    ) -> dict[str, Claim]:
         """Claim addresses for this node, each that is free, or this node's, or held by the claim in `replaced`.
 
+        Args:
+            keys: What is to be claimed.
+            replaced: Claims of others that ours may take the place of, by key.
+            led_by: One of the keys, if not empty: where that does not become ours, no other one is claimed. So of nodes
+                that want the same session at once, one gets all that it holds.
+            dead: Nodes that are believed dead, with the epochs under which they died: no claim of one that has begun
+                again since is replaced.
+
         Returns:
-            Who owns each of them now.
+            Who owns each of them now; where the first one is not ours, only who owns that.
 
         Raises:
             HostError: STATE_UNAVAILABLE; nothing is claimed, as far as is known. FencedError: this node lost its name.
@@ -69,11 +86,27 @@ class MemoryDirectory:
         self._others = [] if others is None else others
         self.claims: dict[str, Claim] = self._others[0].claims if self._others else {}
         self.epochs: Iterator[int] = self._others[0].epochs if self._others else count(1)
+        self.node_epochs: dict[str, int] = self._others[0].node_epochs if self._others else {}
+        """Under which epochs nodes live; set by tests."""
         self.on_ended: Callable[[Collection[str] | None], None] = _ignore
         self._others.append(self)
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self,
+        keys: Collection[str],
+        replaced: Mapping[str, Claim] = NO_CLAIMS,
+        *,
+        led_by: str = "",
+        dead: Mapping[str, int] = NONE_DEAD,
+    ) -> dict[str, Claim]:
         """See `Directory`."""
+        alive = {node for node, epoch in dead.items() if self.node_epochs.get(node, epoch) != epoch}
+        taken = {key: claim for key, claim in replaced.items() if claim.node not in alive}
+        if led_by and self._take([led_by], taken)[led_by].node != self._node:
+            return {led_by: self.claims[led_by]}
+        return self._take(keys, taken)
+
+    def _take(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
         ended = []
         for key in keys:
             holder = self.claims.get(key)

@@ -8,14 +8,14 @@ come back at once. See docs/adr/0028.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 import psycopg
 import trio
 from psycopg.rows import TupleRow
 
-from msg_node.cluster.directory import NO_CLAIMS, Claim
+from msg_node.cluster.directory import NO_CLAIMS, NONE_DEAD, Claim
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_keys import digests, in_order, portions
@@ -39,15 +39,22 @@ _FIND: Final = "SELECT key, node, epoch FROM trapezoid_claim WHERE digest = ANY(
 _RELEASE: Final = "DELETE FROM trapezoid_claim WHERE node || '' = %s AND digest = ANY(%b::bytea[]) RETURNING key"
 """By digests, and by no index of nodes (`node || ''`): see `msg_node.storage.engine_keys`."""
 _OURS: Final = "SELECT key FROM trapezoid_claim WHERE node = %s"
+_EPOCHS: Final = """SELECT name, epoch FROM trapezoid_node WHERE name = ANY(%s::text[]) AND is_held
+    ORDER BY name FOR KEY SHARE"""
+"""None of them begins again before our transaction has ended: who takes a name locks it for update."""
 _NOTIFY: Final = "SELECT pg_notify('trapezoid_claim', payload) FROM unnest(%s::text[]) AS ended (payload)"
 
 
 class _Wanted:
-    """Claims that somebody waits for; `is_done` when there is a result or an error."""
+    """Claims that somebody waits for, see `Directory.claim`; `is_done` when there is a result or an error."""
 
-    def __init__(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> None:
+    def __init__(
+        self, keys: Collection[str], replaced: Mapping[str, Claim], led_by: str, dead: Mapping[str, int]
+    ) -> None:
         self.keys = keys
         self.replaced = replaced
+        self.led_by = led_by
+        self.dead = dead
         self.is_done = False
         self.owners: dict[str, Claim] = {}
         self.error: HostError | None = None
@@ -72,9 +79,16 @@ class EngineDirectory:
         self.on_ended: Callable[[Collection[str] | None], None] = _ignore
         notices.follow(CHANNEL, self._heard)
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self,
+        keys: Collection[str],
+        replaced: Mapping[str, Claim] = NO_CLAIMS,
+        *,
+        led_by: str = "",
+        dead: Mapping[str, int] = NONE_DEAD,
+    ) -> dict[str, Claim]:
         """See `Directory`."""
-        wanted = _Wanted(keys, replaced)
+        wanted = _Wanted(keys, replaced, led_by, dead)
         self._wanted.append(wanted)
         try:
             async with self._claiming:
@@ -85,24 +99,26 @@ class EngineDirectory:
                 self._wanted.remove(wanted)  # nobody waits for it any more
         if wanted.error is not None:
             raise wanted.error
-        return {key: wanted.owners[key] for key in keys}
+        is_led = led_by == "" or wanted.owners[led_by].node == self._held[0]
+        return {key: wanted.owners[key] for key in (keys if is_led else [led_by])}
 
     async def _claim_together(self) -> None:
-        """Make all claims that are wanted by now, as far as no two of them replace one claim by different ones."""
-        together: list[_Wanted] = []
-        keys, replaced = dict[str, None](), dict[str, Claim]()
-        while self._wanted and (not together or len(keys) < CLAIMED_AT_ONCE):
+        """Make all claims that are wanted by now, as far as they agree about what they replace, and who is dead."""
+        together, keys = list[_Wanted](), 0
+        replaced, dead = dict[str, Claim](), dict[str, int]()
+        while self._wanted and (not together or keys < CLAIMED_AT_ONCE):
             wanted = self._wanted[0]
-            if any(replaced.get(key, claim) != claim for key, claim in wanted.replaced.items()):
+            if not (_agree(wanted.replaced, replaced) and _agree(wanted.dead, dead)):
                 break
             together.append(self._wanted.pop(0))
-            keys |= dict.fromkeys(wanted.keys)
+            keys += len(wanted.keys)
             replaced |= wanted.replaced
+            dead |= wanted.dead
         owners: dict[str, Claim] = {}
         error: HostError | None = None
         try:
             with trio.CancelScope(shield=True):  # others wait for it, too
-                owners = await trio.to_thread.run_sync(self._claim, keys.keys(), replaced, limiter=self._limiter)
+                owners = await trio.to_thread.run_sync(self._claim, together, replaced, dead, limiter=self._limiter)
         except HostError as exc:
             error = exc
         for wanted in together:
@@ -131,22 +147,38 @@ class EngineDirectory:
 
     # In threads.
 
-    def _claim(self, keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
-        wanted = in_order(keys)
-        old = in_order(replaced.keys() & set(keys))
-        with self._engine.transaction(patience_seconds(len(wanted))) as connection:
+    def _claim(
+        self, together: Sequence[_Wanted], replaced: Mapping[str, Claim], dead: Mapping[str, int]
+    ) -> dict[str, Claim]:
+        with self._engine.transaction(patience_seconds(sum(len(wanted.keys) for wanted in together))) as connection:
             connection.execute(_HOLD, self._held)
-            for some in portions(old):
-                nodes, epochs = zip(*(replaced[key.decode()] for key in some), strict=True)
-                values = (self._held[0], digests(some), list(nodes), list(epochs))
-                _announce(connection, connection.execute(_REPLACE, values, prepare=False).fetchall())
-            for _ in range(CLAIM_ATTEMPTS):  # who kept us from claiming may release it before we look who that is
-                for some in portions(wanted):
-                    connection.execute(CLAIM, (self._held[0], list(some)))
-                owners = _find(connection, wanted)
-                if owners.keys() >= set(keys):
-                    return owners
+            if dead:
+                living = connection.execute(_EPOCHS, (list(dead),)).fetchall()
+                again = {node for node, epoch in living if epoch != dead[node]}
+                replaced = {key: claim for key, claim in replaced.items() if claim.node not in again}
+            led = self._take(connection, {wanted.led_by for wanted in together if wanted.led_by}, replaced)
+            ours = {key for key, claim in led.items() if claim.node == self._held[0]} | {""}
+            keys = {key for wanted in together if wanted.led_by in ours for key in wanted.keys}
+            return led | self._take(connection, keys, replaced)
+
+    def _take(
+        self, connection: psycopg.Connection[TupleRow], keys: Collection[str], replaced: Mapping[str, Claim]
+    ) -> dict[str, Claim]:
+        """Claim what is free, or held by what is replaced. Raises HostError: STATE_UNAVAILABLE."""
+        wanted, old = in_order(keys), in_order(replaced.keys() & set(keys))
+        for some in portions(old):
+            nodes, epochs = zip(*(replaced[key.decode()] for key in some), strict=True)
+            values = (self._held[0], digests(some), list(nodes), list(epochs))
+            _announce(connection, connection.execute(_REPLACE, values, prepare=False).fetchall())
+        for _ in range(CLAIM_ATTEMPTS if wanted else 0):  # who kept us from it may release it before we look who it is
+            for some in portions(wanted):
+                connection.execute(CLAIM, (self._held[0], list(some)))
+            owners = _find(connection, wanted)
+            if owners.keys() >= set(keys):
+                return owners
+        if wanted:
             raise HostError(Code.STATE_UNAVAILABLE, "other nodes claim and release the same addresses all the time")
+        return {}
 
     def _find(self, keys: Collection[str]) -> dict[str, Claim]:
         with self._engine.transaction() as connection:
@@ -163,13 +195,19 @@ class EngineDirectory:
             connection.execute("SET LOCAL statement_timeout = 0")  # a million claims take longer than a usual statement
             ours = {key.decode() for (key,) in connection.execute(_OURS, (self._held[0],)).fetchall()}
             self._end(connection, in_order(ours.difference(keys)))
-        return self._claim(keys, NO_CLAIMS) if keys else {}
+        wanted = _Wanted(keys, NO_CLAIMS, "", NONE_DEAD)
+        return self._claim([wanted], NO_CLAIMS, NONE_DEAD) if keys else {}
 
     def _end(self, connection: psycopg.Connection[TupleRow], keys: list[bytes]) -> None:
         """End those of our claims, and announce it."""
         for some in portions(keys):
             values = (self._held[0], digests(some))
             _announce(connection, connection.execute(_RELEASE, values, prepare=False).fetchall())
+
+
+def _agree(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
+    """True if what both have is the same."""
+    return not any(other.get(key, value) != value for key, value in one.items())
 
 
 def _find(connection: psycopg.Connection[TupleRow], keys: list[bytes]) -> dict[str, Claim]:

@@ -110,14 +110,15 @@ class SessionsOfTheDead:
         self._finding = trio.Lock()
         self._wanted: dict[str, list[_Wanted]] = {}
 
-    async def find(self, node: str, asked: Asked) -> MovedSession | None:
-        """The session that a runtime asks for; None when there is none.
+    async def find(self, node: str, asked: Asked) -> tuple[MovedSession | None, int]:
+        """The session that a runtime asks for, None when there is none; and the epoch under which the node died.
 
         Raises:
             HostError: NOT_CONNECTED while the node may be alive; ADDRESS_TAKEN when it is not for this runtime.
         """
         if not self._membership.is_dead(node):
             raise HostError(Code.NOT_CONNECTED, "the node that has the session cannot be reached")
+        died = self._membership.found_dead(node)
         wanted = _Wanted(asked)
         self._wanted.setdefault(node, []).append(wanted)
         async with self._finding:
@@ -126,7 +127,7 @@ class SessionsOfTheDead:
                     await self._find_together(node)
         if wanted.error is not None:
             raise wanted.error
-        return wanted.found
+        return wanted.found, 0 if died is None else died.epoch
 
     async def _find_together(self, node: str) -> None:
         """Find all that is wanted by now of what a node stored: thousands ask at once."""

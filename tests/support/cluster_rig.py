@@ -108,10 +108,10 @@ class ClusterNode:
         self.bus: MemoryNodeBus
         self.links: ClusterLinks
 
-    async def stored_at(self, node: str, asked: Asked) -> MovedSession | None:
+    async def stored_at(self, node: str, asked: Asked) -> tuple[MovedSession | None, int]:
         if node not in self.dead:
             raise HostError(Code.NOT_CONNECTED, "that node may be alive")
-        return self.stored.get(asked.runtime_key)
+        return self.stored.get(asked.runtime_key), 0
 
     async def abandoned(self, claims: Mapping[str, Claim]) -> list[str]:
         return [key for key, claim in claims.items() if claim.node in self.dead]

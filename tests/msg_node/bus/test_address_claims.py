@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -25,11 +26,13 @@ class Held(MemoryDirectory):
     turn: trio.Lock
     frees_after_first = ""
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+    ) -> dict[str, Claim]:
         async with self.turn:
             self.is_asked.set()
             await self.may_answer.wait()
-            owners = await super().claim(keys, replaced)
+            owners = await super().claim(keys, replaced, **more)
             if self.frees_after_first:
                 for other in self._others:
                     await MemoryDirectory.release(other, [self.frees_after_first])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -36,10 +37,12 @@ class Chance(MemoryDirectory):
             heard, self.unheard = self.unheard, []
             self.on_ended(heard)
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+    ) -> dict[str, Claim]:
         async with self.turn:
             await self.pause()
-            owners = await super().claim(keys, replaced)
+            owners = await super().claim(keys, replaced, **more)
             await self.pause()
             return owners
 

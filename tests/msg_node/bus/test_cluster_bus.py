@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -352,11 +353,13 @@ class Dying(MemoryDirectory):
     error: HostError | None = None
     dies_later = False
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+    ) -> dict[str, Claim]:
         if not replaced and len(keys) == 1:
             return await super().claim(keys)
         if self.dies_later:
-            await super().claim(keys, replaced or {key: self.claims[key] for key in keys if key in self.claims})
+            await super().claim(keys, replaced or {key: self.claims[key] for key in keys if key in self.claims}, **more)
         if self.error is None:
             await trio.sleep_forever()
         raise self.error
@@ -440,14 +443,16 @@ class Halting(MemoryDirectory):
     reached: trio.Event
     may_go_on: trio.Event
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+    ) -> dict[str, Claim]:
         self.claims_left -= 1
         if self.claims_left:
-            return await super().claim(keys, replaced)
-        owners = await super().claim(keys, replaced) if self.is_after else {}
+            return await super().claim(keys, replaced, **more)
+        owners = await super().claim(keys, replaced, **more) if self.is_after else {}
         self.reached.set()
         await self.may_go_on.wait()
-        return owners or await super().claim(keys, replaced)
+        return owners or await super().claim(keys, replaced, **more)
 
 
 def halted(rig: RuntimeRig, *, claim: int, is_after: bool = False) -> Halting:
@@ -622,6 +627,27 @@ async def test_a_session_of_a_node_that_died_is_brought_back_from_what_it_stored
         assert (await next_of(back, "message"))["to"] == target
 
 
+async def test_a_session_of_a_node_that_has_begun_again_while_it_was_claimed_stays_there(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        bo = await two.opened("bo")
+        target = canonical_key(await bo.allocated())
+        session = two.state.sessions.get(two.state.sessions.by_runtime(bo.address) or 0)
+        assert session is not None
+        node, directory = node_of(one), node_of(one).directory
+        claims = {target: tuple(directory.claims[target])}
+        node.stored[bo.address] = msgspec.structs.replace(move_out(two.state, session), claims=claims)
+        node_of(two).bus.leave()
+        node.dead.add("n2")
+        directory.node_epochs["n2"] = 1  # it died under epoch 0
+        back = await one.runtime()
+        reply = await back.ask("re-open", "mn:/session", None, from_=bo.session_address)
+        assert code_and_reason(reply) == (503, "not-connected")
+        assert {directory.claims[key].node for key in (target, canonical_key(bo.address))} == {"n2"}
+        while node.shared[Table.GIVEN_SESSIONS]:  # what was put on its way is taken off
+            await trio.lowlevel.checkpoint()
+        assert one.state.sessions.by_runtime(bo.address) is None
+
+
 async def test_a_session_of_a_dead_node_comes_back_with_two_claims_where_those_of_its_addresses_are_known(
     tmp_path: Path,
 ) -> None:
@@ -641,9 +667,11 @@ async def test_a_session_of_a_dead_node_comes_back_with_two_claims_where_those_o
         asked: list[list[str]] = []
         claim_of = directory.claim
 
-        async def noted(keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+        async def noted(
+            keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+        ) -> dict[str, Claim]:
             asked.append(sorted(keys))
-            return await claim_of(keys, replaced)
+            return await claim_of(keys, replaced, **more)
 
         directory.claim = noted  # type: ignore[method-assign]
         back = await one.runtime()
@@ -705,10 +733,12 @@ class Broken(MemoryDirectory):
 
     is_away = False
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+    ) -> dict[str, Claim]:
         if self.is_away:
             raise HostError(Code.STATE_UNAVAILABLE, "the engine is away")
-        return await super().claim(keys, replaced)
+        return await super().claim(keys, replaced, **more)
 
 
 async def test_while_the_directory_is_away_nothing_is_promised_and_its_claims_are_made_later(tmp_path: Path) -> None:
@@ -737,9 +767,11 @@ class Slow(MemoryDirectory):
 
     may_answer: trio.Event
 
-    async def claim(self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS) -> dict[str, Claim]:
+    async def claim(
+        self, keys: Collection[str], replaced: Mapping[str, Claim] = NO_CLAIMS, **more: Any
+    ) -> dict[str, Claim]:
         await self.may_answer.wait()
-        return await super().claim(keys, replaced)
+        return await super().claim(keys, replaced, **more)
 
 
 async def test_a_repetition_promises_no_address_whose_claim_is_under_way(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ import trio
 from msgspec import Raw
 
 from msg_node.cluster.directory import NO_CLAIMS, Claim, Directory, MemoryDirectory
-from msg_node.cluster.engine_directory import CLAIM, EngineDirectory
+from msg_node.cluster.engine_directory import CLAIM, EngineDirectory, _Wanted
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.kernel.changes import Table
 from msg_node.storage.engine import Engine
@@ -98,6 +98,19 @@ async def test_an_address_changes_its_owner_only_for_who_names_the_claim_that_it
     assert replaced.node == "n2"
     assert replaced.epoch > held.epoch
     assert (await one.claim(["a"], {"a": held}))["a"] == replaced
+
+
+async def test_where_the_leading_address_is_another_s_no_other_one_is_claimed(pair: Pair) -> None:
+    one, other = pair
+    held = await one.claim(["led", "held", "leader"])
+    leader = (await other.claim(["leader"], held))["leader"]
+    assert await one.claim(["free", "leader", "held"], led_by="leader") == {"leader": leader}
+    assert await other.find(["free"]) == {}
+
+    # Two nodes want all that a third one had: who gets the leading one gets everything.
+    assert await one.claim(["led", "leader"], {"leader": held["leader"]}, led_by="leader") == {"leader": leader}
+    owners = await other.claim(["led", "held", "leader", "free"], held, led_by="leader")
+    assert {claim.node for claim in owners.values()} == {"n2"}
 
 
 async def test_released_addresses_are_free_and_those_of_others_stay(pair: Pair) -> None:
@@ -211,9 +224,11 @@ async def test_claims_that_come_while_one_is_under_way_are_made_together(postgre
     rounds: list[int] = []
     claim_in_thread = one._claim
 
-    def counted(keys: Collection[str], replaced: Mapping[str, Claim]) -> dict[str, Claim]:
-        rounds.append(len(keys))
-        return claim_in_thread(keys, replaced)
+    def counted(
+        together: Sequence[_Wanted], replaced: Mapping[str, Claim], dead: Mapping[str, int]
+    ) -> dict[str, Claim]:
+        rounds.append(len(together))
+        return claim_in_thread(together, replaced, dead)
 
     one._claim = counted  # type: ignore[method-assign]
 
@@ -233,6 +248,25 @@ async def test_claims_that_come_while_one_is_under_way_are_made_together(postgre
         }  # fmt: skip
     assert len(rounds) <= 3, rounds
     assert await other.find(["given up"]) == {}
+    for directory in (one, other):
+        await directory.close()
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_claims_of_a_node_that_has_begun_again_are_not_replaced_by_who_believes_it_dead(
+    postgres: Postgres, is_held: bool
+) -> None:
+    options = postgres.options(postgres.new_database())
+    one, other = engine_directory(options, "n1"), engine_directory(options, "n2")
+    held = await one.claim(["a", "b"])
+    assert {claim.node for claim in (await other.claim(["a"], held, dead={"n1": 1})).values()} == {"n2"}
+    held_rows(options, "n1", 2).close()
+    engine = Engine(options)
+    with engine.transaction() as connection:  # or only another one has ended what was left of it
+        connection.execute("UPDATE trapezoid_node SET is_held = %s WHERE name = 'n1'", (is_held,))
+    engine.close()
+    owners = await other.claim(["b", "c"], held, led_by="b", dead={"n1": 1})
+    assert {key: claim.node for key, claim in owners.items()} == ({"b": "n1"} if is_held else {"b": "n2", "c": "n2"})
     for directory in (one, other):
         await directory.close()
 
