@@ -93,13 +93,14 @@ class DeliveryService:
         return Answer(202, value, description="the recipient has it, and is asked to leave it undone")
 
     def _open(self, viewer: Viewer, request_id: str) -> ParkedRequest | None:
-        entry = self._delivery.parking.find(viewer.domain, request_id)
-        if entry is None and not viewer.domain:
-            entry = self._delivery.parking.find_foreign(request_id)
-        if entry is None:
-            return None
-        seen = self._may_see(viewer, entry.sender, entry.request.from_key, entry.queue)
-        return entry if seen else None
+        """The open request with that id that somebody may see: of several with one id ours, or else the newest."""
+        parking = self._delivery.parking
+        entry = parking.find(viewer.domain, request_id)
+        found = [] if entry is None else [entry]
+        if not viewer.domain:
+            found += parking.find_foreign(request_id)
+        seen = (one for one in found if self._may_see(viewer, one.sender, one.request.from_key, one.queue))
+        return next(seen, None)
 
     def _finished(self, viewer: Viewer, request_id: str) -> FinishedRequest:
         finished = self._delivery.parking.finished.find(viewer.domain, request_id)

@@ -91,7 +91,7 @@ class Parking:
         self.finished = FinishedRequests(journal)
         self.transactions: dict[TransactionKey, ParkedRequest] = {}
         self._by_id: dict[tuple[str, str], ParkedRequest] = {}
-        self._foreign: dict[str, str] = {}  # domains of requests by their ids
+        self._foreign: dict[str, dict[str, None]] = {}  # domains of open requests by their ids, the newest last
         self._by_sender: dict[Sender, dict[int, ParkedRequest]] = {}
         self._expiries: list[tuple[float, int, ParkedRequest]] = []
         self.next_number = 1
@@ -113,10 +113,9 @@ class Parking:
         """The open request with that id; `domain` is the one it came from, "" for ours."""
         return self._by_id.get((domain, request_id))
 
-    def find_foreign(self, request_id: str) -> ParkedRequest | None:
-        """The open request of any other domain with that id; the newest, if several have it."""
-        domain = self._foreign.get(request_id)
-        return None if domain is None else self._by_id.get((domain, request_id))
+    def find_foreign(self, request_id: str) -> list[ParkedRequest]:
+        """The open requests of other domains with that id, the newest first: each domain chooses its own ids."""
+        return [self._by_id[domain, request_id] for domain in reversed(self._foreign.get(request_id, {}))]
 
     def is_open(self, entry: ParkedRequest) -> bool:
         """False once the request is finished."""
@@ -265,7 +264,7 @@ class Parking:
         self._by_id[entry.sender.domain, entry.request_id] = entry
         self.numbers.add(entry.number)
         if entry.sender.domain:
-            self._foreign[entry.request_id] = entry.sender.domain
+            self._foreign.setdefault(entry.request_id, {})[entry.sender.domain] = None
         self.transactions[entry.transaction] = entry
         self._by_sender.setdefault(entry.sender, {})[entry.number] = entry
         self._bytes += entry.size_bytes
@@ -278,8 +277,11 @@ class Parking:
 
     def _remove(self, entry: ParkedRequest) -> None:
         del self._by_id[entry.sender.domain, entry.request_id]
-        if self._foreign.get(entry.request_id) == entry.sender.domain:
-            del self._foreign[entry.request_id]
+        if entry.sender.domain:
+            domains = self._foreign[entry.request_id]
+            del domains[entry.sender.domain]
+            if not domains:
+                del self._foreign[entry.request_id]
         del self.transactions[entry.transaction]
         self.numbers.discard(entry.number)
         self.owed.discard(entry)

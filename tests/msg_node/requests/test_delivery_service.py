@@ -222,6 +222,20 @@ def test_a_request_is_shown_to_its_sender_its_agent_and_operators(several: State
         assert spoken(several, who, "read", {"resource": name})["code"] == (200 if name in seen else 404)
 
 
+def test_a_request_of_another_domain_with_the_same_id_hides_none(several: StateRig) -> None:
+    parking = several.state.delivery.parking
+    for domain, number in (("beta.example", 1), ("gamma.example", 2), ("delta.example", 2)):
+        agent = AGENT if number == 1 else f"{OWNER}/thing"
+        for name in ("d-1",) if domain == "beta.example" else ("d-1", "d-2"):
+            request = codec.build(id=name, type="execute", from_=f"runtime://{domain}/rt", to=f"{agent}/x", body={})
+            sender = Sender("", domain=domain)
+            parking.store(parking.submit(Submission(request, agent, sender, name, 1e6), several.now))
+    for who, name, from_ in (("rt-owner", "d-1", OWNER), ("rt-agent", "d-2", BETA)):
+        value = spoken(several, who, "read", {"resource": name})["value"]
+        assert isinstance(value, dict)
+        assert value["from"] == from_
+
+
 def test_who_has_no_session_sees_no_requests_and_no_inbox(several: StateRig) -> None:
     body = {"resources": [1]}
     for number in (99, several.state.links.number("beta.example")):

@@ -111,10 +111,11 @@ def test_an_id_is_open_once_for_each_domain() -> None:
         parked.submit(Submission(REQUEST, AGENT, sender, "d-1", 60.0), 0.0)
         with pytest.raises(PeerError, check=lambda error: error.code is Code.DUPLICATE):
             parked.submit(Submission(REQUEST, OTHER, sender, "d-1", 60.0), 0.0)
-    newest = parked.find_foreign("d-1")
-    assert newest is not None
-    assert newest.sender.domain == "gamma.example"
-    assert (parked.find_foreign("d-2"), parked.find("beta.example", "d-2")) == (None, None)
+    newest, older = parked.find_foreign("d-1")
+    assert (newest.sender.domain, older.sender.domain) == ("gamma.example", "beta.example")
+    assert (parked.find_foreign("d-2"), parked.find("beta.example", "d-2")) == ([], None)
+    parked.finish(newest, EXPIRED, 1.0)
+    assert parked.find_foreign("d-1") == [older]
 
 
 def test_a_request_is_repeated_by_the_same_words_of_the_same_sender_for_a_while() -> None:
@@ -208,7 +209,7 @@ def test_nothing_is_held_of_requests_that_ended_but_what_is_remembered_of_them()
         parked.finish(entry, EXPIRED, 1.0)
         assert entry not in parked.owed
     assert {name: held for name, held in vars(parked).items() if isinstance(held, dict | set) and held} == {}
-    assert parked.find_foreign(entry.request_id) is None
+    assert parked.find_foreign(entry.request_id) == []
 
 
 def test_times_of_requests_that_ended_long_before_are_forgotten_and_those_that_are_open_expire_in_their_order() -> None:
