@@ -156,7 +156,7 @@ def test_a_missing_token_is_made_for_its_owner_only_and_kept(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("content", "mode", "shown"), [("t" * 40, 0o644, "chmod 600"), ("short", 0o600, "32 characters")]
+    ("content", "mode", "shown"), [("t" * 40, 0o644, "chmod 600"), ("short", 0o600, "32 printable characters")]
 )
 def test_a_token_that_others_know_or_could_guess_is_refused(
     tmp_path: Path, content: str, mode: int, shown: str

@@ -369,7 +369,7 @@ def test_stub_check_shows_a_line_for_each_step_and_the_verdict() -> None:
     done = run("stub", "check", LINK)
     assert done.exit_code == 0
     head, *steps = done.stdout.split("\n\n")[1].splitlines()
-    assert head.split() == ["step", "events", "actions", "fuel", "share", "CPU", "memory", "complaint"]
+    assert head.split() == ["step", "events", "actions", "fuel", "share", "CPU", "memory", "state", "complaint"]
     assert steps[0].startswith("start ")
     assert all(line.endswith("  -") for line in steps)
     assert done.stdout.endswith("verdict  good\n")
