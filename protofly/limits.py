@@ -261,6 +261,8 @@ QOS_CALL_SECONDS: Final = 5.0  # the broker does not answer at all when a parame
 CATALOGUE_CACHE_SECONDS: Final = 300.0
 CATALOGUE_CACHED: Final = 256  # of at most DESCRIPTOR_BYTES each
 CATALOGUE_MISSING_SECONDS: Final = 60.0
+CATALOGUE_READS_PER_MINUTE: Final = 2_400
+CATALOGUE_READS_PER_MINUTE_AND_ASKER: Final = 240
 CATALOGUE_PLACE_SECONDS: Final = 4.0
 
 # Parked requests and inboxes. Source: message specification, sections 19.2 and 19.3.

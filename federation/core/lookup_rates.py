@@ -1,4 +1,4 @@
-"""How many look-ups of domains anybody may cause: so many per asker, and so many in all.
+"""How many look-ups at other domains anybody may cause: so many per asker, and so many in all.
 
 The bound per asker comes first, so that one asker cannot use up what is for all. Look-ups of peers that the settings
 name do not count towards the total.
@@ -11,16 +11,25 @@ from collections import OrderedDict
 from policy.core.rates import RateBucket, RateLimit
 from protofly import limits
 
-_TOTAL_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE / 60.0, burst_seconds=10.0)
-_ASKER_RATE = RateLimit(messages_per_second=limits.DISCOVERIES_PER_MINUTE_AND_ASKER / 60.0, burst_seconds=10.0)
+_BURST_SECONDS = 10.0
 _ASKERS = 1000
 
 
 class LookupRates:
-    """Counts look-ups; askers that asked least lately are forgotten first."""
+    """Counts look-ups; askers that asked least lately are forgotten first.
 
-    def __init__(self) -> None:
-        self._total = RateBucket(_TOTAL_RATE)
+    Args:
+        per_minute: So many are permitted in all; by default those of domains.
+        per_minute_and_asker: So many of one asker.
+    """
+
+    def __init__(
+        self,
+        per_minute: float = limits.DISCOVERIES_PER_MINUTE,
+        per_minute_and_asker: float = limits.DISCOVERIES_PER_MINUTE_AND_ASKER,
+    ) -> None:
+        self._of_asker = RateLimit(messages_per_second=per_minute_and_asker / 60.0, burst_seconds=_BURST_SECONDS)
+        self._total = RateBucket(RateLimit(messages_per_second=per_minute / 60.0, burst_seconds=_BURST_SECONDS))
         self._askers: OrderedDict[str, RateBucket] = OrderedDict()
 
     def take(self, asked_by: str, *, is_peer: bool, now: float) -> float:
@@ -41,7 +50,7 @@ class LookupRates:
         return wait_seconds
 
     def _bucket(self, asked_by: str) -> RateBucket:
-        bucket = self._askers.setdefault(asked_by, RateBucket(_ASKER_RATE))
+        bucket = self._askers.setdefault(asked_by, RateBucket(self._of_asker))
         self._askers.move_to_end(asked_by)
         while len(self._askers) > _ASKERS:
             self._askers.popitem(last=False)

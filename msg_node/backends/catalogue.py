@@ -1,12 +1,13 @@
 """Fetches descriptors for local runtimes.
 
 It does so as this node fetches everything foreign: judged addresses, verified TLS, bounded bytes and time, no
-redirects. Nothing is asked of a domain that we do not talk to. What was found is given again for a while, and so is
-that nothing was. Source: data formats, sections 2.4 and 2.8; trust and hosts, section 2.6.
+redirects. Nothing is asked of a domain that we do not talk to, and no runtime asks without end. What was found is given
+again for a while, and so is that nothing was. Source: data formats, sections 2.4 and 2.8; trust and hosts, section 2.6.
 """
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections import OrderedDict
@@ -18,6 +19,7 @@ import trio
 from catalogue_client.core.catalogue_entry import CatalogueEntry, decode_entry, places
 from catalogue_client.core.location import Location
 from catalogue_client.fetcher import Fetched, Fetcher
+from federation.core.lookup_rates import LookupRates
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.kernel.catalogue_questions import CatalogueQuestion
 from protofly.errors import Code, HostError, PeerError
@@ -26,6 +28,8 @@ from protofly.limits import (
     CATALOGUE_CACHED,
     CATALOGUE_MISSING_SECONDS,
     CATALOGUE_PLACE_SECONDS,
+    CATALOGUE_READS_PER_MINUTE,
+    CATALOGUE_READS_PER_MINUTE_AND_ASKER,
     DESCRIPTOR_BYTES,
 )
 
@@ -61,6 +65,7 @@ class CatalogueReader:
         own: Our own catalogue, when the settings name one.
         published: Entries of our own domains that this node publishes; others are asked for.
         cache_seconds: How long a descriptor is given again when its server says nothing.
+        asker_of: Who asks, by the address that a question is from: a runtime may have thousands, and its share once.
     """
 
     def __init__(
@@ -72,6 +77,7 @@ class CatalogueReader:
         own: BackendHttp | None = None,
         published: Published | None = None,
         cache_seconds: float = CATALOGUE_CACHE_SECONDS,
+        asker_of: Callable[[str], str] = str,
     ) -> None:
         self._fetcher = fetcher
         self._resolve = resolve
@@ -79,6 +85,8 @@ class CatalogueReader:
         self._own = own
         self._published = published
         self._cache_seconds = cache_seconds
+        self._asker_of = asker_of
+        self._rates = LookupRates(CATALOGUE_READS_PER_MINUTE, CATALOGUE_READS_PER_MINUTE_AND_ASKER)
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[_Key, trio.Lock] = weakref.WeakValueDictionary()
 
@@ -105,6 +113,8 @@ class CatalogueReader:
 
     async def _look(self, entry: CatalogueEntry, asked_by: str) -> _Kept:
         is_own = entry.domain in self._own_domains
+        if not is_own:
+            self._count(entry.domain, asked_by)
         location = None if is_own else await self._find(entry.domain, asked_by)
         own = self._own if is_own else None
         urls = places(
@@ -123,6 +133,14 @@ class CatalogueReader:
             life_seconds = self._cache_seconds if fetched.max_age_seconds is None else fetched.max_age_seconds
             return _Kept(time.time() + min(life_seconds, _LONGEST_SECONDS), descriptor)
         return _Kept(time.time() + CATALOGUE_MISSING_SECONDS, None, error.code, error.detail)
+
+    def _count(self, domain: str, asked_by: str) -> None:
+        """Bound what is asked of other domains for one asker, and for all. Raises PeerError: RATE."""
+        asker = self._asker_of(asked_by) if asked_by else ""
+        wait_seconds = self._rates.take(asker, is_peer=False, now=time.monotonic())
+        if wait_seconds:
+            text = f"too many entries of catalogues were asked for: again in {math.ceil(wait_seconds)} s"
+            raise PeerError(Code.RATE, text, domain=domain)
 
     async def _find(self, domain: str, asked_by: str) -> Location | None:
         """Find where a domain publishes; None if it has no node: its catalogue may exist nevertheless."""

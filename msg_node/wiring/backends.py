@@ -184,6 +184,7 @@ class Backends:
             own=own,
             published=None if site is None or site.publisher is None else site.publisher.objects.read,
             cache_seconds=chosen.cache_seconds,
+            asker_of=lambda address: resolver.asker_of(address),
         )
         bus.inquiries.connect(CATALOGUE, reader)
         self._readers = schemas, _ = schema_reader(reader), document_reader(reader)

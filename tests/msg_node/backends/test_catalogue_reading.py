@@ -7,6 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ from msg_node.kernel.catalogue_questions import CATALOGUE
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
+from msg_node.wiring.federation import asker_of
 from protofly.errors import Code, PeerError
-from protofly.limits import DESCRIPTOR_BYTES
+from protofly.limits import CATALOGUE_READS_PER_MINUTE_AND_ASKER, DESCRIPTOR_BYTES
 from tests.support.lines import LoopbackDialler
 from tests.support.rest_server import Asked, Lie, RestServer, Said, answer, rest_server
 from tests.support.runtime_rig import (
@@ -106,6 +108,7 @@ async def catalogue_rig(
             own_domains=[DOMAIN],
             own=BackendHttp(own.url, client, max_bytes=DESCRIPTOR_BYTES),
             cache_seconds=cache_seconds,
+            asker_of=partial(asker_of, rig.state),
         )
         rig.bus.inquiries.connect(CATALOGUE, reader)
         yield made
@@ -263,6 +266,26 @@ async def test_many_who_want_the_same_cause_one_question(rig: Rig, ana: Runtime)
     for one in (ana, bo):
         assert [(await one.next())["body"]["code"] for _ in range(20)] == [200] * 20
     assert len(rig.server.asked) == 1
+
+
+async def test_a_runtime_that_asks_for_many_entries_is_slowed_down_and_takes_nothing_from_others(
+    rig: Rig, ana: Runtime
+) -> None:
+    burst = CATALOGUE_READS_PER_MINUTE_AND_ASKER // 6
+    codes = []
+    for number in range(2 * burst):
+        sender = f"{ana.address}/{number}"  # one runtime, many senders
+        reply = await ana.ask("read", CHAT_ADDRESS.replace("Chat", f"c{number}"), from_=sender)
+        codes.append(code_and_reason(reply))
+        if codes[-1] == (429, "rate"):
+            break
+    assert (len(codes) > burst, codes[-1]) == (True, (429, "rate"))
+    asked = len(rig.server.asked)
+    assert code_and_reason(await read(ana, CHAT_ADDRESS.replace("Chat", "one-more")))[0] == 429
+    assert len(rig.server.asked) == asked
+    bo = await rig.rig.opened("bo")
+    assert (await read(bo, CHAT_ADDRESS))["body"]["code"] == 200
+    assert (await read(ana, CHAT_ADDRESS))["body"]["code"] == 200, "what is known costs nobody anything"
 
 
 async def test_what_is_remembered_is_bounded(rig: Rig, ana: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
