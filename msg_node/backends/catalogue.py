@@ -55,15 +55,28 @@ class _Kept:
     detail: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class OwnCatalogue:
+    """Where entries of our own domains are.
+
+    Attributes:
+        domains: Domains whose catalogue is ours.
+        server: Our own catalogue, when the settings name one.
+        published: Entries that this node publishes; others are asked for.
+    """
+
+    domains: Collection[str]
+    server: BackendHttp | None = None
+    published: Published | None = None
+
+
 class CatalogueReader:
     """Answers questions of `catalogue_service`.
 
     Args:
         fetcher: The node's way to documents of others.
         resolve: Finds a domain that we talk to.
-        own_domains: Domains whose catalogue is ours.
-        own: Our own catalogue, when the settings name one.
-        published: Entries of our own domains that this node publishes; others are asked for.
+        own: What is ours.
         cache_seconds: How long a descriptor is given again when its server says nothing.
         asker_of: Who asks, by the address that a question is from: a runtime may have thousands, and its share once.
     """
@@ -73,17 +86,15 @@ class CatalogueReader:
         fetcher: Fetcher,
         *,
         resolve: Resolve,
-        own_domains: Collection[str],
-        own: BackendHttp | None = None,
-        published: Published | None = None,
+        own: OwnCatalogue,
         cache_seconds: float = CATALOGUE_CACHE_SECONDS,
         asker_of: Callable[[str], str] = str,
     ) -> None:
         self._fetcher = fetcher
         self._resolve = resolve
-        self._own_domains = frozenset(own_domains)
-        self._own = own
-        self._published = published
+        self._own_domains = frozenset(own.domains)
+        self._own = own.server
+        self._published = own.published
         self._cache_seconds = cache_seconds
         self._asker_of = asker_of
         self._rates = LookupRates(CATALOGUE_READS_PER_MINUTE, CATALOGUE_READS_PER_MINUTE_AND_ASKER)

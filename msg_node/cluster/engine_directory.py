@@ -39,6 +39,8 @@ _FIND: Final = "SELECT key, node, epoch FROM trapezoid_claim WHERE digest = ANY(
 _RELEASE: Final = "DELETE FROM trapezoid_claim WHERE node || '' = %s AND digest = ANY(%b::bytea[]) RETURNING key"
 """By digests, and by no index of nodes (`node || ''`): see `msg_node.storage.engine_keys`."""
 _OURS: Final = "SELECT key FROM trapezoid_claim WHERE node = %s"
+_LOCK: Final = "SELECT 1 FROM trapezoid_claim WHERE digest = ANY(%b::bytea[]) ORDER BY digest FOR UPDATE"
+"""So nodes that want the same ones wait for one another, and not all of them at once."""
 _EPOCHS: Final = """SELECT name, epoch FROM trapezoid_node WHERE name = ANY(%s::text[]) AND is_held
     ORDER BY name FOR KEY SHARE"""
 """None of them begins again before our transaction has ended: who takes a name locks it for update."""
@@ -156,10 +158,12 @@ class EngineDirectory:
                 living = connection.execute(_EPOCHS, (list(dead),)).fetchall()
                 again = {node for node, epoch in living if epoch != dead[node]}
                 replaced = {key: claim for key, claim in replaced.items() if claim.node not in again}
-            led = self._take(connection, {wanted.led_by for wanted in together if wanted.led_by}, replaced)
-            ours = {key for key, claim in led.items() if claim.node == self._held[0]} | {""}
-            keys = {key for wanted in together if wanted.led_by in ours for key in wanted.keys}
-            return led | self._take(connection, keys, replaced)
+            _lock(connection, in_order(replaced))
+            alone = {key for wanted in together for key in ([wanted.led_by] if wanted.led_by else wanted.keys)}
+            owners = self._take(connection, alone, replaced)
+            ours = {key for key in alone if owners[key].node == self._held[0]}
+            led = {key for wanted in together if wanted.led_by in ours for key in wanted.keys}
+            return owners | self._take(connection, led - alone, replaced)
 
     def _take(
         self, connection: psycopg.Connection[TupleRow], keys: Collection[str], replaced: Mapping[str, Claim]
@@ -200,6 +204,7 @@ class EngineDirectory:
 
     def _end(self, connection: psycopg.Connection[TupleRow], keys: list[bytes]) -> None:
         """End those of our claims, and announce it."""
+        _lock(connection, keys)
         for some in portions(keys):
             values = (self._held[0], digests(some))
             _announce(connection, connection.execute(_RELEASE, values, prepare=False).fetchall())
@@ -213,6 +218,12 @@ def _agree(one: Mapping[str, object], other: Mapping[str, object]) -> bool:
 def _find(connection: psycopg.Connection[TupleRow], keys: list[bytes]) -> dict[str, Claim]:
     found = [connection.execute(_FIND, (digests(some),), prepare=False) for some in portions(keys)]
     return {key.decode(): Claim(node, epoch) for one in found for key, node, epoch in one.fetchall()}
+
+
+def _lock(connection: psycopg.Connection[TupleRow], keys: Sequence[bytes]) -> None:
+    """Lock claims that will change, before any is made, in the order that all nodes keep."""
+    for some in portions(keys) if len(keys) > 1 else ():
+        connection.execute(_LOCK, (digests(some),), prepare=False)
 
 
 def _announce(connection: psycopg.Connection[TupleRow], rows: list[TupleRow]) -> None:

@@ -19,7 +19,7 @@ from federation.stub_provider import StubProvider
 from msg_node.backends.backend import Backend
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
-from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.connector_stubs import ConnectorStub
 from msg_node.backends.core.connector_requests import connector_name, connector_service
 from msg_node.backends.qos_watch import QosWatch
@@ -173,16 +173,15 @@ class Backends:
         async def resolve(domain: str, asked_by: str) -> Location:
             return await resolver.resolve(domain, asked_by=asked_by)
 
-        own = None
+        server = None
         if chosen.own is not None:
             tls = BackendTls("catalogue.own", chosen.own)
-            own = BackendHttp(chosen.own.url, tls, max_bytes=DESCRIPTOR_BYTES)
+            server = BackendHttp(chosen.own.url, tls, max_bytes=DESCRIPTOR_BYTES)
+        published = None if site is None or site.publisher is None else site.publisher.objects.read
         reader = CatalogueReader(
             fetcher,
             resolve=resolve,
-            own_domains=self._settings.own_domains,
-            own=own,
-            published=None if site is None or site.publisher is None else site.publisher.objects.read,
+            own=OwnCatalogue(self._settings.own_domains, server, published),
             cache_seconds=chosen.cache_seconds,
             asker_of=lambda address: resolver.asker_of(address),
         )

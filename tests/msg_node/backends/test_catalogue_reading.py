@@ -19,7 +19,7 @@ from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
 from msg_node.backends import catalogue
 from msg_node.backends.backend_http import BackendHttp
-from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.kernel.catalogue_questions import CATALOGUE
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
@@ -105,8 +105,7 @@ async def catalogue_rig(
         reader = CatalogueReader(
             HttpFetcher(dialler, client),
             resolve=resolve,
-            own_domains=[DOMAIN],
-            own=BackendHttp(own.url, client, max_bytes=DESCRIPTOR_BYTES),
+            own=OwnCatalogue([DOMAIN], BackendHttp(own.url, client, max_bytes=DESCRIPTOR_BYTES)),
             cache_seconds=cache_seconds,
             asker_of=partial(asker_of, rig.state),
         )

@@ -16,7 +16,7 @@ from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.decision_records import DecisionRecords
 from msg_node.backends.backend_http import BackendHttp
-from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import document_reader
 from msg_node.bus.middleware import Step
 from msg_node.kernel.changes import Journal
@@ -117,8 +117,7 @@ async def policy_rig(folder: Path, *, reads: bool = True) -> AsyncIterator[Rig]:
         catalogue = CatalogueReader(
             HttpFetcher(LoopbackDialler(), context),
             resolve=resolve,
-            own_domains=[DOMAIN],
-            own=BackendHttp(server.url, context, max_bytes=DESCRIPTOR_BYTES),
+            own=OwnCatalogue([DOMAIN], BackendHttp(server.url, context, max_bytes=DESCRIPTOR_BYTES)),
         )
         made.append(documents := PolicyDocuments(rig.state, rig.state.policy_names))
         documents.connect(lambda: gate.narrow_by(documents))

@@ -15,7 +15,7 @@ import trio
 from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
 from msg_node.backends.backend_http import BackendHttp
-from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import schema_reader, source_of
 from msg_node.bus.middleware import Step
 from msg_node.kernel.catalogue_questions import SCHEMA
@@ -96,8 +96,7 @@ async def schema_rig(folder: Path, *, expands: bool = True) -> AsyncIterator[Rig
         catalogue = CatalogueReader(
             HttpFetcher(LoopbackDialler(), context),
             resolve=resolve,
-            own_domains=[DOMAIN],
-            own=BackendHttp(server.url, context, max_bytes=DESCRIPTOR_BYTES),
+            own=OwnCatalogue([DOMAIN], BackendHttp(server.url, context, max_bytes=DESCRIPTOR_BYTES)),
         )
         reader = schema_reader(catalogue)
         rig.bus.inquiries.connect(SCHEMA, reader)

@@ -17,7 +17,7 @@ import trustme
 from typer.testing import CliRunner
 
 from catalogue_client.core.catalogue_entry import entry_of
-from msg_node.backends.catalogue import CatalogueReader
+from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import schema_reader
 from msg_node.kernel.catalogue_questions import CatalogueQuestion
 from msg_node.settings.model import SiteSettings
@@ -168,8 +168,7 @@ async def test_published_schema_is_the_one_that_this_node_validates_with(folder:
         reader = CatalogueReader(
             cast("Any", None),
             resolve=cast("Any", None),
-            own_domains=[DOMAIN],
-            published=site.publisher.objects.read,
+            own=OwnCatalogue([DOMAIN], published=site.publisher.objects.read),
         )
         schemas = schema_reader(reader)
         question = CatalogueQuestion(entry_of(f"hyperty-catalogue://catalogue.{DOMAIN}/dataschema/Message"), "anna")
