@@ -97,6 +97,7 @@ class CatalogueReader:
         self._published = own.published
         self._cache_seconds = cache_seconds
         self._asker_of = asker_of
+        self.clock: Callable[[], float] = time.monotonic
         self._rates = LookupRates(CATALOGUE_READS_PER_MINUTE, CATALOGUE_READS_PER_MINUTE_AND_ASKER)
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[_Key, trio.Lock] = weakref.WeakValueDictionary()
@@ -148,7 +149,7 @@ class CatalogueReader:
     def _count(self, domain: str, asked_by: str) -> None:
         """Bound what is asked of other domains for one asker, and for all. Raises PeerError: RATE."""
         asker = self._asker_of(asked_by) if asked_by else ""
-        wait_seconds = self._rates.take(asker, is_peer=False, now=time.monotonic())
+        wait_seconds = self._rates.take(asker, is_peer=False, now=self.clock())
         if wait_seconds:
             text = f"too many entries of catalogues were asked for: again in {math.ceil(wait_seconds)} s"
             raise PeerError(Code.RATE, text, domain=domain)

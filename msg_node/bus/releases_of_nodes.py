@@ -42,7 +42,7 @@ class ReleasesOfNodes:
         self._directory = directory
 
     def over(self, service: Service) -> Service:
-        """The same service, which knows of the addresses of a `delete` those that other nodes own."""
+        """Wrap the service: with each `delete` it learns which of the addresses other nodes own."""
 
         def serve(request: ServiceRequest) -> Answer | Inquiry:
             is_asked = request.message.type == "delete" and not request.caller.is_link

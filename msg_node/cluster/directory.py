@@ -87,7 +87,7 @@ class MemoryDirectory:
         self.claims: dict[str, Claim] = self._others[0].claims if self._others else {}
         self.epochs: Iterator[int] = self._others[0].epochs if self._others else count(1)
         self.node_epochs: dict[str, int] = self._others[0].node_epochs if self._others else {}
-        """Under which epochs nodes live; set by tests."""
+        """The epochs of nodes that have begun again."""
         self.on_ended: Callable[[Collection[str] | None], None] = _ignore
         self._others.append(self)
 

@@ -40,7 +40,7 @@ _RELEASE: Final = "DELETE FROM trapezoid_claim WHERE node || '' = %s AND digest 
 """By digests, and by no index of nodes (`node || ''`): see `msg_node.storage.engine_keys`."""
 _OURS: Final = "SELECT key FROM trapezoid_claim WHERE node = %s"
 _LOCK: Final = "SELECT 1 FROM trapezoid_claim WHERE digest = ANY(%b::bytea[]) ORDER BY digest FOR UPDATE"
-"""So nodes that want the same ones wait for one another, and not all of them at once."""
+"""The same order at each node: otherwise two that want the same claims could wait for each other."""
 _EPOCHS: Final = """SELECT name, epoch FROM trapezoid_node WHERE name = ANY(%s::text[]) AND is_held
     ORDER BY name FOR KEY SHARE"""
 """None of them begins again before our transaction has ended: who takes a name locks it for update."""

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from msg_node.services import VERSION
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(sys.executable).parent
 CHANGELOG_COLUMNS = 175
@@ -79,6 +81,14 @@ def test_the_changelog_has_the_version_of_the_project_as_its_newest() -> None:
     assert ".".join(map(str, versions[0])) == settings()["project"]["version"]
     assert text.count(settings()["tool"]["towncrier"]["start_string"]) == 1
     assert set(re.findall(r"^### (.*)$", text, re.MULTILINE)) <= set(kinds().values())
+
+
+def test_the_node_and_the_pages_name_the_version_of_the_project() -> None:
+    version = settings()["project"]["version"]
+    minor = version.rpartition(".")[0]
+    assert version == VERSION
+    assert f"\nVersion {minor}. " in text_of("README.md")
+    assert f"(now {minor})" in text_of("SECURITY.md")
 
 
 # Hooks of commits.
