@@ -16,6 +16,7 @@ from federation.link_context import Identify
 from federation.resolver import Resolver
 from federation.stub_host import StubHost
 from federation.stub_provider import StubProvider
+from msg_node.addresses.core.askers import asker_of
 from msg_node.backends.backend import Backend
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
@@ -183,7 +184,7 @@ class Backends:
             resolve=resolve,
             own=OwnCatalogue(self._settings.own_domains, server, published),
             cache_seconds=chosen.cache_seconds,
-            asker_of=lambda address: resolver.asker_of(address),
+            asker_of=partial(asker_of, self._state),
         )
         bus.inquiries.connect(CATALOGUE, reader)
         self._readers = schemas, _ = schema_reader(reader), document_reader(reader)

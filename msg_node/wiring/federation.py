@@ -26,7 +26,7 @@ from federation.link_records import Recording
 from federation.reverse_check import ReverseChecks
 from federation.router import Federation
 from federation.stub_host import StubHost
-from msg_node.addresses.core.tables import AddressTables
+from msg_node.addresses.core.askers import asker_of
 from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine
 from msg_node.registries.core.stub_inventory import state_events
@@ -42,8 +42,6 @@ from msg_node.wiring.nodes import ClusterNode
 from msg_node.wiring.recordings import recorded_bytes, recordings_of
 from msg_node.wiring.trust import Trust
 from policy.core.gate import Gate
-from protofly.address import canonical_key
-from protofly.errors import PeerError
 from protofly.message import Message
 from sandbox.host import Sandbox
 
@@ -65,17 +63,6 @@ def build_supervision(
 
     discovery.resolver.asker_of = partial(asker_of, state)
     return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state), forbidden, canary)
-
-
-def asker_of(state: AddressTables, address: str) -> str:
-    """Name who sends from an address, for bounds: its session, whatever other addresses that has."""
-    try:
-        sid = state.holders.speaker_of(canonical_key(address))
-    except PeerError:
-        sid = None
-    if sid is None:  # of a runtime at another node; without others it is nobody's, and there is no end of those
-        return address if state.rules.shares_domain else "nobody"
-    return f"session {sid}"
 
 
 def build_link_context(

@@ -13,7 +13,7 @@ from federation.core.name_questions import Answer, AnswerStatus, Question, Recor
 from federation.core.resolution import PeerEntry
 from federation.resolver import VISITOR, Resolver
 from interop.name_server import Fault
-from msg_node.wiring.federation import asker_of
+from msg_node.addresses.core.askers import asker_of
 from protofly import limits
 from protofly.errors import Code, PeerError, TransportError
 from tests.support.names import SILENCE, ScriptedNames, name_service

@@ -17,6 +17,7 @@ import trustme
 from catalogue_client.core.catalogue_entry import entry_of, places
 from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
+from msg_node.addresses.core.askers import asker_of
 from msg_node.backends import catalogue
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
@@ -24,7 +25,6 @@ from msg_node.kernel.catalogue_questions import CATALOGUE
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
 from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
-from msg_node.wiring.federation import asker_of
 from protofly.errors import Code, PeerError
 from protofly.limits import CATALOGUE_READS_PER_MINUTE_AND_ASKER, DESCRIPTOR_BYTES
 from tests.support.lines import LoopbackDialler

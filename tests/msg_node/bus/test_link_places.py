@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 
 from federation.link_context import Refusal
+from msg_node.bus import link_claims
 from msg_node.bus.requests_elsewhere import MORE_SECONDS
+from msg_node.cluster.directory import Claim
 from protofly.codec import body_members
 from protofly.errors import Code, PeerError
 from protofly.limits import REQUEST_TTL_SECONDS, USER_WAITING_PER_SENDER
@@ -247,23 +250,29 @@ async def test_a_node_that_is_given_a_link_of_which_nothing_exists_knows_it_befo
         assert await sent_by(one, 3) == list(range(3))
 
 
-async def test_a_node_that_has_given_a_link_does_not_believe_its_own_claim_until_the_other_has_claimed(
-    tmp_path: Path,
+async def test_a_node_that_has_given_a_link_does_not_believe_its_own_claim_while_the_other_lives_to_claim(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(link_claims, "CLAIM_SECONDS", 1_000.0)
     async with cluster_rig(tmp_path) as (one, two):
-        places = node_of(two).places
+        places, directory = node_of(two).places, node_of(one).directory
         await places.take(FOREIGN)
-        places._give(FOREIGN, "n1")
-        with trio.fail_after(10):
-            while node_of(one).directory.claims[f"link {FOREIGN}"].node != "n1":
-                assert places.known() == {FOREIGN: "n1"}
-                places.want(FOREIGN)
-                await trio.lowlevel.checkpoint()
+        settled = trio.Event()
 
-        # Who has died claims nothing.
-        node_of(two).dead.add("n1")
+        async def never(*_: Any, **__: Any) -> dict[str, Claim]:
+            await trio.sleep_forever()
+
+        directory.claim = never  # type: ignore[method-assign]
+        places.on_settled = lambda *_: settled.set()
+        places._give(FOREIGN, "n1")
         places.want(FOREIGN)
         with trio.fail_after(10):
+            await settled.wait()
+            assert places.known() == {FOREIGN: "n1"}
+
+            # Who has died claims nothing any more.
+            node_of(two).dead.add("n1")
+            places.want(FOREIGN)
             while places.known() != {FOREIGN: "n2"}:  # noqa: ASYNC110
                 await trio.sleep(0.01)
 
