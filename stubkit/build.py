@@ -11,21 +11,20 @@ Source: docs/abi.md, "The module"; Wasmtime study, section 5.
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from protofly import limits
 from protofly.errors import SettingsError
+from sandbox.core.script_package import Script
+from stubkit.adapt import packaged, read_published
 from stubkit.assemblyscript import compile_assemblyscript
 from stubkit.files import replace_file
 from stubkit.rust import compile_rust
+from stubkit.zig import FEATURES, run_zig
 
 SDK_FOLDER: Final = Path(__file__).parent / "sdk"
 """What stubs include or import, a folder for each language."""
@@ -33,10 +32,6 @@ SDK_FOLDER: Final = Path(__file__).parent / "sdk"
 GUEST_STACK_BYTES: Final = 64 << 10
 """C stack inside the guest's memory; lies first, so that an overflow is a trap and not a quiet overwrite."""
 
-BUILD_SECONDS: Final = 120.0
-
-FEATURES: Final = "mvp+bulk_memory+mutable_globals+sign_ext"
-"""What of WebAssembly the contract allows and compilers make use of."""
 _COMPILE: Final = (
     "cc",
     "--target=wasm32-freestanding",
@@ -132,37 +127,7 @@ def _compile_zig(source: Path, work: Path, has_names: bool) -> bytes:
 
 
 def _package_script(source: Path, _work: Path, _has_names: bool) -> bytes:
-    from sandbox.core.script_package import Script
-    from stubkit.adapt import packaged, read_published  # whose interpreter is built by this module
-
     published = read_published(source)
     return packaged(
         Script(text=published.text, file=source.name, name=source.stem, configuration=published.configuration)
     )
-
-
-def run_zig(arguments: list[str], folder: Path, cache: Path, *, seconds: float = BUILD_SECONDS) -> None:
-    """Run one command of the toolchain in `folder`, with all that it keeps below `cache`.
-
-    Raises:
-        SettingsError: no toolchain, its complaint, or no end within `seconds`.
-    """
-    if find_spec("ziglang") is None:
-        raise SettingsError("the toolchain is missing; install it with: pip install 'trapezoid[stubkit]'")
-    environment = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(cache),
-        "ZIG_GLOBAL_CACHE_DIR": str(cache / "global"),
-        "ZIG_LOCAL_CACHE_DIR": str(cache / "local"),
-    }
-    command = [sys.executable, "-m", "ziglang", *arguments]
-    try:
-        done = subprocess.run(  # noqa: S603 (our own interpreter and fixed arguments; file names are single arguments)
-            command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
-        )
-    except subprocess.TimeoutExpired as exc:
-        raise SettingsError(f"the compiler did not end within {seconds:.0f} s") from exc
-    except OSError as exc:
-        raise SettingsError(f"the compiler cannot be started: {exc.strerror}") from exc
-    if done.returncode != 0:
-        raise SettingsError(f"zig {arguments[0]} failed:\n{done.stderr.strip()}")

@@ -18,8 +18,8 @@ from typing import Final
 
 from protofly import limits
 from protofly.errors import SettingsError
-from stubkit.build import FEATURES, run_zig
 from stubkit.files import replace_file
+from stubkit.zig import FEATURES, run_zig
 
 SOURCES: Final = "quickjs-ng==0.17.0.2"
 """The PyPI package whose source distribution has the C sources of QuickJS-ng 0.17.0 (MIT)."""

@@ -12,8 +12,9 @@ from urllib.parse import urlsplit
 from msg_node.admin.admin_token import read_token
 from msg_node.kernel.expiry import judge
 from msg_node.running import LOCK_NAME, running_node
-from msg_node.settings.admin import AdminSettings
-from msg_node.settings.model import ListenSettings, Settings, SiteSettings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.admin import AdminSettings
+from msg_node.settings.tables.listeners import ListenSettings, SiteSettings
 from msg_node.storage.certificates import CertificateFile, check_key_of, check_names, read_certificate
 from msg_node.storage.file_checks import FileError, check_private_folder, check_state_file, check_writable_folder
 from msg_node.storage.sealing import read_state_keys

@@ -14,16 +14,18 @@ from functools import partial
 from pathlib import Path
 
 from msg_node.backends.web_push import PushKey
-from msg_node.settings.admin import AdminSettings, token_file
-from msg_node.settings.bindings import MqttSettings
+from msg_node.settings.admin import token_file
 from msg_node.settings.interworking import build_interworking, token_readers
 from msg_node.settings.model import Settings
 from msg_node.settings.mqtt import check_broker_files
 from msg_node.settings.profiles import members_set_otherwise
-from msg_node.settings.push import PushSettings
-from msg_node.settings.registries import BackendSettings, backend_context
+from msg_node.settings.registries import backend_context
 from msg_node.settings.sessions import build_credentials
-from msg_node.settings.traces import TracesSettings
+from msg_node.settings.tables.admin import AdminSettings
+from msg_node.settings.tables.bindings import MqttSettings
+from msg_node.settings.tables.push import PushSettings
+from msg_node.settings.tables.registries import BackendSettings
+from msg_node.settings.tables.traces import TracesSettings
 from msg_node.storage.file_checks import FileError, check_writable_folder, read_file
 from msg_node.storage.key_files import load_online_keys
 from msg_node.storage.policy_store import PolicyStore

@@ -16,7 +16,7 @@ from federation.log_allowance import LineAllowance, fields
 from protofly.printable import escaped, escaped_json
 
 if TYPE_CHECKING:
-    from msg_node.settings.model import LogSettings
+    from msg_node.settings.tables.node import LogSettings
 
 TEXT_CHARS: Final = 4 << 10
 """Maximum length of the message of an event, without its traceback."""

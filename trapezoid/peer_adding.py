@@ -8,7 +8,8 @@ import trio
 
 from federation.error_groups import first_error
 from msg_node.settings.load import load_settings
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.peers import PeerSettings
 from protofly.address import valid_domain
 from protofly.errors import HostError, SettingsError
 from trapezoid.findings import Level

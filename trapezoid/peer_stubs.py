@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from federation.chosen_stubs import StubChoice, read_choice
 from msg_node.kernel.data_schemas import check_configuration
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.wiring.peer_stubs import stub_choice, stub_choices
 from protofly.errors import Code, HostError, PeerError, SettingsError
 from stubs_cache.store import load_secret

@@ -32,7 +32,8 @@ from federation.egress import EgressRules, LineOpener
 from federation.hosted_stub import HostedStub, StubInstance, host
 from federation.identity import Identity
 from federation.name_client import DnsClient
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.wiring import meaning
 from msg_node.wiring.peer_stubs import stub_choice
 from protofly import codec

@@ -32,8 +32,9 @@ from msg_node.admin.console import Console
 from msg_node.admin.core.openapi import openapi_document
 from msg_node.admin.core.operations import OPERATIONS, REQUEST_BYTES, AdminRequest, Operation, error_facts
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
-from msg_node.settings.admin import AdminSettings, token_file
+from msg_node.settings.admin import token_file
 from msg_node.settings.model import Settings
+from msg_node.settings.tables.admin import AdminSettings
 from protofly.errors import Code, HostError, MisuseError, PeerError
 
 logger = logging.getLogger("msg_node")

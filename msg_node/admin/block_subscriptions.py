@@ -21,7 +21,7 @@ from msg_node.admin import changes
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.list_agreement import ListWord, agreed_until
 from msg_node.kernel.restrictions import Restricted, Restriction
-from msg_node.settings.block_lists import BlockListSettings
+from msg_node.settings.tables.block_lists import BlockListSettings
 from protofly.block_list import BlockList, read_block_list
 from protofly.errors import HostError, PeerError
 from protofly.records import AdminEvent

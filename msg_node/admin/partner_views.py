@@ -18,7 +18,7 @@ from msg_node.admin.core.traffic import OTHER, Stage, Window
 from msg_node.admin.evaluation import explained, facts_at
 from msg_node.admin.link_report import failure_of, link_status
 from msg_node.admin.record_search import DenialQuery
-from msg_node.settings.model import PeerSettings
+from msg_node.settings.tables.peers import PeerSettings
 from policy.core.gate import Gate
 from policy.core.model import HOOKS, Hook
 from policy.core.session_class import asked_about

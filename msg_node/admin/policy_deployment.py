@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
 
-from msg_node.settings.policy import PolicySettings
+from msg_node.settings.tables.policy import PolicySettings
 from msg_node.storage.policy_store import FILES_OF_SETTINGS, ActivePolicies, Groups, PolicyStore, compile_files
 from policy.core.engine import CompiledPolicies
 from policy.core.gate import Gate

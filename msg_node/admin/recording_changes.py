@@ -13,7 +13,8 @@ from msg_node.admin.core.pages import Row
 from msg_node.admin.core.plan import Plan
 from msg_node.bus.recorder import BY_OPERATOR, Recorder, RecordingTerms
 from msg_node.records.conversation_file import ConversationFile, fresh_path, recordings_in
-from msg_node.settings.recording import RecordingSettings, recording_key, recordings_folder
+from msg_node.settings.recording import recording_key, recordings_folder
+from msg_node.settings.tables.recording import RecordingSettings
 from protofly.address import canonical_key, valid_domain
 from protofly.conversation import ConversationRule
 from protofly.errors import Code, PeerError

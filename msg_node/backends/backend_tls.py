@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from msg_node.settings.registries import BackendSettings, backend_context
+from msg_node.settings.registries import backend_context
+from msg_node.settings.tables.registries import BackendSettings
 from protofly.errors import SettingsError
 from protofly.limits import CERTIFICATES_LOOKED_AT_SECONDS
 

@@ -19,7 +19,7 @@ from typing import Final
 
 import trio
 
-from msg_node.settings.proxies import ClientAddressFrom, ProxiedSettings
+from msg_node.settings.tables.proxies import ClientAddressFrom, ProxiedSettings
 from protofly.errors import Code, PeerError
 from wire.core.network import Network, parse_networks
 from wire.core.proxied import (

@@ -10,12 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from msg_node.addresses.core.missed import Missed
 from msg_node.kernel.resources import is_reserved
 from msg_node.kernel.rules import Rules
-from msg_node.settings.model import PoolSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.problem import Problem
+from msg_node.settings.tables.addresses import PoolSettings
 from protofly.address import canonical_key, domain_of, scheme_of
 from protofly.errors import PeerError
-
-Problem = tuple[tuple[str | int, ...], str]
-"""Where in the settings, and what is wrong."""
 
 
 def address_problems(settings: Settings) -> Iterator[Problem]:

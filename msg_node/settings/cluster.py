@@ -7,46 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
-
-from msgspec import Meta, Struct
+from typing import Final
 
 from msg_node.cluster.node_line import Address
-
-if TYPE_CHECKING:
-    from msg_node.settings.model import Settings
-
+from msg_node.settings.model import Settings
 
 _NAME_CHARS: Final = 59
 _SOCKET_PATH_BYTES: Final = 104
 """Linux takes 107, and each further process adds a point and two digits."""
-
-
-class ClusterSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """This node among the nodes of its domain that share an engine (`[storage]`); see `docs/cluster.md`."""
-
-    standby: Annotated[
-        bool,
-        Meta(
-            description="While another process runs under this node's name, wait, and take over when it has ended or "
-            "died; off: refuse to start."
-        ),
-    ] = False
-    listen: Annotated[
-        str,
-        Meta(
-            description="Where this node listens for the others of its domain, that hold other names: `host:port`, or "
-            "`unix:/path` on one machine; absent: it knows none."
-        ),
-    ] = ""
-    advertise: Annotated[
-        str, Meta(description="The address at which the others reach it; absent: that of `listen`.")
-    ] = ""
-    key_file: Annotated[
-        Path | None,
-        Meta(description="File with 32 random bytes, mode 0600, the same at every node: who has it is a node."),
-    ] = None
 
 
 def cluster_problems(settings: Settings) -> Iterator[tuple[tuple[str | int, ...], str]]:

@@ -8,44 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from msgspec import Meta, Struct
 
 from federation.core.interworking import NOWHERE, Admission, Interworking
 from federation.core.service_tokens import origin_of, read_token
 from federation.core.stub_status import StubAddresses
+from msg_node.settings.model import Settings
+from msg_node.settings.problem import Problem
+from msg_node.settings.tables.interworking import InterworkingSettings
 from msg_node.storage.file_checks import read_private
 from protofly.errors import PeerError, SettingsError
 from protofly.legacy_range import LegacyRange, covers_any, natural_range, parse_range
-
-if TYPE_CHECKING:
-    from msg_node.settings.model import Settings
-
-Problem = tuple[tuple[str | int, ...], str]
-"""Where in the settings, and what is wrong."""
-
-
-class InterworkingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One interworking stub that is admitted; all others are refused. It needs a `[[peer]]` entry of its own."""
-
-    domain: Annotated[str, Meta(description="The stub's domain, in full, such as `sip.legacy.example`.")]
-    ranges: Annotated[
-        tuple[str, ...],
-        Meta(
-            description="The most that it may speak for: `sip://legacy.example`, `tel:+4930*`. Absent: what the name "
-            "of its domain says, `sip://legacy.example` for `sip.legacy.example`."
-        ),
-    ] = ()
-    http: Annotated[bool, Meta(description="It may open channels of kind `http` to its endpoints.")] = False
-    token_file: Annotated[
-        Path | None,
-        Meta(description="File with the access token of its service, mode 0600; read anew for every request."),
-    ] = None
-    token_origins: Annotated[
-        tuple[str, ...],
-        Meta(description="Where its and its users' tokens may go: `https://host[:port]` of endpoints; none: nowhere."),
-    ] = ()
 
 
 def build_interworking(settings: Settings, addresses: StubAddresses = NOWHERE) -> Interworking:

@@ -27,12 +27,17 @@ from msg_node.settings.admin import admin_problems
 from msg_node.settings.block_lists import block_list_problems
 from msg_node.settings.cluster import cluster_problems
 from msg_node.settings.connectors import connector_problems
-from msg_node.settings.environment import Variable, settings_of, struct_of, type_of_settings
+from msg_node.settings.environment import (
+    Variable,
+    settings_of,
+    struct_of,
+    type_of_settings,
+)
 from msg_node.settings.exchange import exchange_problems
 from msg_node.settings.identity import identity_problems
 from msg_node.settings.interworking import interworking_problems
 from msg_node.settings.middleware import middleware_problems
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.settings.mqtt import mqtt_problems
 from msg_node.settings.peer_stubs import peer_stub_problems
 from msg_node.settings.profiles import apply_profile
@@ -44,6 +49,7 @@ from msg_node.settings.registries import backend_problems
 from msg_node.settings.retired import retired_hint
 from msg_node.settings.sessions import session_problems
 from msg_node.settings.storage import storage_problems
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.settings.traces import traces_problems
 from protofly.address import valid_domain
 from protofly.documents import is_fingerprint

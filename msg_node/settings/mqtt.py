@@ -8,8 +8,8 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 
-from msg_node.settings.bindings import MqttSettings
 from msg_node.settings.model import Settings
+from msg_node.settings.tables.bindings import MqttSettings
 from msg_node.storage.tls_files import believe, show
 from protofly.errors import SettingsError
 

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
 from federation.core.peer_terms import PeerTerms
-from msg_node.settings.grants import GrantSettings
 from msg_node.settings.interworking import token_readers
+from msg_node.settings.model import Settings
+from msg_node.settings.problem import Problem
+from msg_node.settings.tables.grants import GrantSettings
+from msg_node.settings.tables.peers import PeerSettings
 from protofly.documents import EndpointUrl
 from protofly.limits import STUB_CONFIGURATION_BYTES
 
-if TYPE_CHECKING:
-    from msg_node.settings.model import PeerSettings, Settings
-
-Problem = tuple[tuple[str | int, ...], str]
-"""Where in the settings, and what is wrong."""
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _SCRIPT_URL: Final = re.compile(
     r"https://([a-z0-9](?:[a-z0-9.-]{0,250}[a-z0-9])?(?::[1-9]\d{1,4})?)/\.well-known/protocolstub/([A-Za-z0-9_][A-Za-z0-9_.-]{0,63})"

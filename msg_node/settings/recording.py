@@ -3,38 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
-
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.recording import RecordingSettings
 from msg_node.storage.sealing import read_state_keys
-
-if TYPE_CHECKING:
-    from msg_node.settings.model import Settings
-
-
-class RecordingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Operators may record what passes the node, for a time, into encrypted files: `trapezoid node recording start`."""
-
-    key_file: Annotated[
-        Path,
-        Meta(
-            description="File of `trapezoid keys state`, mode 0600, outside `data_dir`: its first key encrypts "
-            "recordings, and who replays them needs it."
-        ),
-    ]
-    folder: Annotated[
-        Path | None, Meta(description="Where recordings are written. Default: `conversations` in `data_dir`.")
-    ] = None
-    max_seconds: Annotated[
-        float, Meta(ge=1.0, le=86_400.0, description="The longest recording, whatever an operator asks for.")
-    ] = 3600.0
-    max_bytes: Annotated[
-        int, Meta(ge=1 << 16, le=4 << 30, description="The largest one. A recording that reaches it ends.")
-    ] = 64 << 20
-    max_files: Annotated[
-        int, Meta(ge=1, le=1000, description="How many the folder may hold; then none is started before one is gone.")
-    ] = 20
 
 
 def recordings_folder(settings: Settings) -> Path:

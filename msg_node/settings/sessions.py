@@ -14,13 +14,12 @@ from msg_node.kernel.credentials import CertificateRules, Credential, Credential
 from msg_node.kernel.issuer_keys import VerificationKey, key_of_pem, keys_of_jwks
 from msg_node.kernel.runtime_address import is_pattern
 from msg_node.kernel.signed_tokens import ALGORITHMS
-from msg_node.settings.model import CertificateSettings, IssuerSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.problem import Problem
+from msg_node.settings.tables.sessions import CertificateSettings, IssuerSettings
 from protofly.errors import SettingsError
 
 _PATTERN = "not a runtime address, with or without a final `*` behind the slash after its domain"
-
-Problem = tuple[tuple[str | int, ...], str]
-"""Where in the settings, and what is wrong."""
 
 
 def session_problems(settings: Settings) -> Iterator[Problem]:

@@ -8,51 +8,16 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from msgspec import Meta, Struct
-
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.storage import StorageSettings
 from msg_node.storage.engine_options import EngineOptions
 from msg_node.storage.file_checks import FileError, read_private
 from msg_node.storage.sealing import StateKeys, read_state_keys
 
-if TYPE_CHECKING:
-    from msg_node.settings.model import Settings
-
 DEFAULT_PORT = 5432
 SCHEMES = frozenset({"postgresql", "postgres"})
-
-
-class StorageSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the state of the node is kept. Without `engine`: in files of `data_dir`; see `docs/cluster.md`."""
-
-    engine: Annotated[
-        str,
-        Meta(
-            description="PostgreSQL that the nodes of this domain share: `postgresql://user@host[:port]/database`, "
-            "several hosts with commas, or `postgresql://user@/database?host=/folder` for a Unix socket."
-        ),
-    ] = ""
-    password_file: Annotated[
-        Path | None, Meta(description="File with its password, mode 0600; absent: `PGPASSWORD` of the environment.")
-    ] = None
-    tls: Annotated[
-        Literal["verify-full", "verify-ca", "off"],
-        Meta(
-            description="`verify-ca`: the certificate may have any name; `off`: only on one machine, or a closed net."
-        ),
-    ] = "verify-full"
-    ca_file: Annotated[Path | None, Meta(description="PEM file with the authorities of its certificate.")] = None
-    certificate: Annotated[Path | None, Meta(description="PEM file with our client certificate.")] = None
-    key: Annotated[Path | None, Meta(description="PEM file with its private key, mode 0600.")] = None
-    key_file: Annotated[
-        Path | None,
-        Meta(
-            description="File of `trapezoid keys state`, mode 0600, outside `data_dir`: its first key encrypts "
-            "`state.sqlite`, all of them open it. Not with `engine`."
-        ),
-    ] = None
 
 
 def storage_problems(storage: StorageSettings) -> Iterator[tuple[tuple[str | int, ...], str]]:

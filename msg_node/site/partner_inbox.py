@@ -24,7 +24,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from msg_node.connectors.http_line import allow_body
-from msg_node.settings.exchange import ExchangeSettings
+from msg_node.settings.tables.exchange import ExchangeSettings
 from protofly.errors import Code, PeerError
 from protofly.partner_files import HEADER, PATH, PartnerFile, read_header
 from protofly.signatures import KeyRecord

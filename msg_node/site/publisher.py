@@ -10,7 +10,8 @@ import msgspec
 import trio
 
 from msg_node.settings.model import Settings
-from msg_node.settings.publish import PublishSettings, published_endpoints
+from msg_node.settings.publish import published_endpoints
+from msg_node.settings.tables.publish import PublishSettings
 from msg_node.site.catalogue_objects import CatalogueObjects
 from msg_node.site.publication import LiveOptions, LiveSigner, Publication, SignedLive, SiteFolder
 from msg_node.site.shared_live import LiveOfDomain, is_behind, joint_endpoint

@@ -27,7 +27,8 @@ from federation.reverse_check import ReverseChecks
 from msg_node.connectors.http_line import remote_of
 from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import WebBounds, WebServer, listen
-from msg_node.settings.model import Settings, SiteSettings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.listeners import SiteSettings
 from msg_node.site.pages import JSON, published_routes
 from msg_node.site.partner_inbox import PartnerInbox
 from msg_node.site.process_metrics import of_processes

@@ -44,8 +44,9 @@ from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.registries.validation import Validation
 from msg_node.requests.core.push_service import PushService
 from msg_node.settings.model import Settings
-from msg_node.settings.push import PushSettings, origin_of
-from msg_node.settings.registries import BackendSettings
+from msg_node.settings.push import origin_of
+from msg_node.settings.tables.push import PushSettings
+from msg_node.settings.tables.registries import BackendSettings
 from msg_node.site.site import Site
 from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.identity import IdentityServices

@@ -50,8 +50,13 @@ from msg_node.node_state import NodeState
 from msg_node.registries.core.global_registry_service import GLOBAL_REGISTRY, GLOBAL_REGISTRY_KEY, GlobalRegistryService
 from msg_node.registries.core.stub_claims import names_stub_of
 from msg_node.registries.engine_guids import GUIDS
-from msg_node.settings.identity import GlobalRegistrySettings, PasswordSettings, ProviderSettings, TokenSettings
 from msg_node.settings.model import Settings
+from msg_node.settings.tables.identity import (
+    GlobalRegistrySettings,
+    PasswordSettings,
+    ProviderSettings,
+    TokenSettings,
+)
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring import meaning
 from msg_node.wiring.accounts import clients_of, guids_of, users_of

@@ -30,9 +30,11 @@ from msg_node.kernel.restrictions import Restricted, Restrictions
 from msg_node.kernel.runtime_address import runtime_part
 from msg_node.node_state import NodeState
 from msg_node.sessions.core.transitions import SessionRules
-from msg_node.settings.admin import AdminSettings
-from msg_node.settings.model import PeerSettings, Settings, SiteSettings
+from msg_node.settings.model import Settings
 from msg_node.settings.rates import quotas_of, rate_limit, type_rates
+from msg_node.settings.tables.admin import AdminSettings
+from msg_node.settings.tables.listeners import SiteSettings
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.storage.policy_store import PolicyStore
 from msg_node.storage.tls_files import believe, show
 from policy.core.engine import CompiledPolicies

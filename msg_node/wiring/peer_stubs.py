@@ -8,8 +8,9 @@ from pathlib import Path
 from federation.catalogue_scripts import CatalogueScript
 from federation.chosen_stubs import StubChoice, read_choice
 from federation.shipped_files import shipped_file
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import plain_values, script_place
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.site.publication import SiteFolder
 from protofly.errors import PeerError, SettingsError
 

@@ -29,7 +29,12 @@ from msg_node.connectors.listener import Listener
 from msg_node.node_state import NodeState
 from msg_node.records.writer import RecordsWriter
 from msg_node.sessions.core.transitions import take_rules_over
-from msg_node.settings.addresses import build_missed, build_pools, build_rules, kept_objects
+from msg_node.settings.addresses import (
+    build_missed,
+    build_pools,
+    build_rules,
+    kept_objects,
+)
 from msg_node.settings.delivery import build_delivery_rules
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms

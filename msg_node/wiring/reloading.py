@@ -24,8 +24,9 @@ from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, differences, is_reloadable, reason_for_restart
 from msg_node.admin.policy_deployment import Policies, policies_of
 from msg_node.kernel.credentials import Credentials
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.settings.weakenings import insecure_switches
 from msg_node.site.publisher import live_options
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore

@@ -19,9 +19,10 @@ from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.node_state import NodeState
 from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.registries.validation import Validation
-from msg_node.settings.middleware import StepName, active_steps
+from msg_node.settings.middleware import active_steps
 from msg_node.settings.model import Settings
 from msg_node.settings.rates import type_rates
+from msg_node.settings.tables.middleware import StepName
 from policy.core.gate import narrow
 from policy.core.model import Facts
 from protofly.address import domain_of

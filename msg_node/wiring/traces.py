@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msg_node.services import VERSION
 from msg_node.settings.model import Settings
-from msg_node.settings.traces import TracesSettings
+from msg_node.settings.tables.traces import TracesSettings
 from msg_node.storage.file_checks import read_private
 from protofly.errors import SettingsError
 

@@ -13,8 +13,9 @@ import pytest
 from msg_node.admin.admin_access import FAILURES
 from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.core.operations import REQUEST_BYTES
-from msg_node.settings.admin import AdminSettings
-from msg_node.settings.model import NodeSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.admin import AdminSettings
+from msg_node.settings.tables.node import NodeSettings
 from protofly.errors import SettingsError
 from tests.support.admin_rig import ADMIN_ADDRESS, AdminRig, admin_rig, admin_site, ask_admin, bearer
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Json, a_message, parsed, runtime_address

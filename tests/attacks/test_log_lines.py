@@ -18,7 +18,7 @@ from federation.log_allowance import (
     LineAllowance,
 )
 from msg_node.bus.middleware import MESSAGE_LOG
-from msg_node.settings.model import LogSettings
+from msg_node.settings.tables.node import LogSettings
 from msg_node.storage.engine_errors import EngineError
 from protofly.errors import Code, HostError, PeerError
 from protofly.printable import escaped

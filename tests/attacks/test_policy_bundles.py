@@ -25,7 +25,7 @@ from msg_node.admin.core.proposals import (
 )
 from msg_node.admin.policy_deployment import policies_of
 from msg_node.kernel.changes import Journal
-from msg_node.settings.policy import PolicySettings
+from msg_node.settings.tables.policy import PolicySettings
 from policy.core.signed_bundle import PAYLOAD_TYPE, check_signature, sign_bundle
 from policy.files import digest_of_files
 from protofly.errors import Code, HostError, PeerError, SettingsError

@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from msg_node.settings.model import PeerSettings
-from msg_node.settings.rates import TypeRateSettings
+from msg_node.settings.tables.peers import PeerSettings
+from msg_node.settings.tables.rates import TypeRateSettings
 from msg_node.wiring.meaning import peer_rule
 from pipeline.cli.gate_settings import from_node_settings, from_policy_files
 from policy.core.engine import compile_canonical

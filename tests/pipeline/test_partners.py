@@ -19,8 +19,8 @@ import trio
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 
-from msg_node.settings.exchange import ExchangePartner, ExchangeSettings
-from msg_node.settings.model import SiteSettings
+from msg_node.settings.tables.exchange import ExchangePartner, ExchangeSettings
+from msg_node.settings.tables.listeners import SiteSettings
 from msg_node.site.partner_inbox import PartnerInbox
 from msg_node.site.site import Site
 from pipeline.jobs import partners

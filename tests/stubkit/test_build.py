@@ -9,6 +9,7 @@ import pytest
 
 from protofly.errors import SettingsError
 from stubkit import build as building
+from stubkit import zig
 from stubkit.build import build
 
 ECHO = Path(__file__).parents[2] / "examples" / "stubs" / "echo" / "echo.c"
@@ -82,6 +83,6 @@ def test_output_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_missing_toolchain_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "find_spec", lambda _name: None)
+    monkeypatch.setattr(zig, "find_spec", lambda _name: None)
     with pytest.raises(SettingsError, match="pip install"):
         build(ECHO, tmp_path / "x.wasm")

@@ -30,12 +30,14 @@ from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
-from msg_node.settings.admin import AdminSettings
-from msg_node.settings.identity import IdentitySettings
-from msg_node.settings.model import CredentialSettings, NodeSettings, SessionSettings, Settings
-from msg_node.settings.policy import PolicySettings
-from msg_node.settings.recording import RecordingSettings
+from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.settings.tables.admin import AdminSettings
+from msg_node.settings.tables.identity import IdentitySettings
+from msg_node.settings.tables.node import NodeSettings
+from msg_node.settings.tables.policy import PolicySettings
+from msg_node.settings.tables.recording import RecordingSettings
+from msg_node.settings.tables.sessions import CredentialSettings, SessionSettings
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring.accounts import clients_of, forget_guid
 from msg_node.wiring.identity import IdentityServices

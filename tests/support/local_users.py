@@ -12,9 +12,12 @@ from typer.testing import CliRunner
 from msg_node.identity.password_hash import HashCost
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
-from msg_node.settings.identity import IdentitySettings, PasswordSettings, TokenSettings
-from msg_node.settings.model import ListenSettings, NodeSettings, SessionSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.settings.tables.identity import IdentitySettings, PasswordSettings, TokenSettings
+from msg_node.settings.tables.listeners import ListenSettings
+from msg_node.settings.tables.node import NodeSettings
+from msg_node.settings.tables.sessions import SessionSettings
 from msg_node.wiring.identity import IdentityServices
 from protofly.documents import SigningKey
 from stubkit.keys import KeyRing, make_key, save_keys

@@ -13,7 +13,7 @@ import trustme
 
 from federation.reverse_check import ReverseChecks
 from msg_node.connectors.web_server import WebServer
-from msg_node.settings.model import SiteSettings
+from msg_node.settings.tables.listeners import SiteSettings
 from msg_node.site.site import Site
 from tests.support.runtime_rig import PATIENCE_SECONDS, Wire
 

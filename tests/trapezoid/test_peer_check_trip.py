@@ -9,7 +9,8 @@ import pytest
 
 from federation.core.carrier import Accepted, Refused
 from federation.core.round_trip import RoundTrip, answer_to, question
-from msg_node.settings.model import NodeSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.node import NodeSettings
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.message import Message

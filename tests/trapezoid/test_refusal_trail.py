@@ -13,7 +13,7 @@ import pytest
 from federation.link_records import REFUSALS_PER_MINUTE, LinkRecords, Recording
 from msg_node.admin.core.spans import spans_of
 from msg_node.bus.middleware import MESSAGE_LOG, log
-from msg_node.settings.model import LogSettings
+from msg_node.settings.tables.node import LogSettings
 from policy.core.gate import Gate
 from protofly.errors import Code
 from protofly.records import Record

@@ -12,7 +12,7 @@ from typing import Literal
 import httpx
 import pytest
 
-from msg_node.settings.model import LogSettings
+from msg_node.settings.tables.node import LogSettings
 from trapezoid.log_output import set_up_log
 
 

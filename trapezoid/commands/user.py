@@ -17,7 +17,7 @@ from trapezoid.output import errors_reported, print_facts, print_rows
 
 if TYPE_CHECKING:
     from msg_node.identity.user_store import Users
-    from msg_node.settings.identity import PasswordSettings
+    from msg_node.settings.tables.identity import PasswordSettings
 
 Config = Annotated[Path, typer.Option("--config", metavar="FILE", help="Configuration file, for example node.toml.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -16,7 +16,8 @@ from federation.egress import LineOpener
 from federation.error_groups import first_error
 from federation.shipped_files import interpreter_file
 from msg_node.kernel.data_schemas import check_configuration
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.wiring.peer_stubs import stub_choice
 from protofly.documents import Endpoint
 from protofly.errors import Code, HostError, PeerError

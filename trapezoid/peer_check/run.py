@@ -19,8 +19,9 @@ from federation.egress import LineOpener
 from federation.identity import Identity
 from federation.name_client import DnsClient
 from federation.visitors import greeting
-from msg_node.settings.model import PeerSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
+from msg_node.settings.tables.peers import PeerSettings
 from msg_node.wiring import meaning
 from policy.core.model import Facts
 from protofly.address import valid_domain

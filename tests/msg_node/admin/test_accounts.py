@@ -15,7 +15,7 @@ import trio
 from msg_node.identity.client_store import CLIENTS_FILE, ClientStore
 from msg_node.identity.local_clients import stored_credentials
 from msg_node.kernel.credentials import digest_of
-from msg_node.settings.identity import IdentitySettings, PasswordSettings, TokenSettings
+from msg_node.settings.tables.identity import IdentitySettings, PasswordSettings, TokenSettings
 from msg_node.wiring.accounts import clients_of
 from policy.core.session_class import roles_in
 from stubkit.keys import KeyRing, make_key, save_keys

@@ -17,7 +17,8 @@ import trio.testing
 from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.changes import block
 from msg_node.kernel.restrictions import Restricted, Restriction
-from msg_node.settings.block_lists import BlockListSettings, block_list_problems
+from msg_node.settings.block_lists import block_list_problems
+from msg_node.settings.tables.block_lists import BlockListSettings
 from msg_node.wiring.block_lists import build_block_lists
 from protofly.block_list import BlockedDomain, BlockList, sign_block_list
 from protofly.signatures import SigningKey

@@ -19,7 +19,8 @@ from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.changes import block
 from msg_node.admin.core.list_agreement import ListWord, agreed_until
 from msg_node.kernel.restrictions import Restricted
-from msg_node.settings.block_lists import BlockListSettings, block_list_problems
+from msg_node.settings.block_lists import block_list_problems
+from msg_node.settings.tables.block_lists import BlockListSettings
 from protofly.block_list import BlockedDomain, BlockList, sign_block_list
 from protofly.errors import Code, TransportError
 from protofly.signatures import SigningKey

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from msg_node.admin.policy_deployment import Policies, PolicyDeployment, change_sha256, policies_of
-from msg_node.settings.policy import PolicySettings
+from msg_node.settings.tables.policy import PolicySettings
 from msg_node.storage.policy_store import PolicyStore
 from policy.core.gate import Gate
 from policy.core.quotas import Counted

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from msg_node.settings.recording import RecordingSettings
+from msg_node.settings.tables.recording import RecordingSettings
 from msg_node.storage.sealing import add_state_key
 from tests.support.admin_rig import admin_rig, ask_admin
 from tests.support.runtime_rig import runtime_address

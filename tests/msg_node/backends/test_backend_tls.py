@@ -13,7 +13,7 @@ import trustme
 
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
-from msg_node.settings.registries import BackendSettings
+from msg_node.settings.tables.registries import BackendSettings
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.limits import CERTIFICATES_LOOKED_AT_SECONDS
 from tests.support.rest_server import RestServer, Said, rest_server

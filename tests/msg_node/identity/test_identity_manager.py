@@ -20,16 +20,13 @@ from msg_node.kernel.credentials import Credential, Credentials
 from msg_node.kernel.issuer_keys import keys_of_jwks
 from msg_node.kernel.service import Service
 from msg_node.node_state import NodeState
-from msg_node.settings.identity import IdentitySettings, ProviderSettings
-from msg_node.settings.model import (
-    DiscoverySettings,
-    IssuerSettings,
-    ListenSettings,
-    NodeSettings,
-    SessionSettings,
-    Settings,
-)
+from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.settings.tables.discovery import DiscoverySettings
+from msg_node.settings.tables.identity import IdentitySettings, ProviderSettings
+from msg_node.settings.tables.listeners import ListenSettings
+from msg_node.settings.tables.node import NodeSettings
+from msg_node.settings.tables.sessions import IssuerSettings, SessionSettings
 from msg_node.wiring.identity import IdentityServices
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.engine import Algorithm

@@ -20,9 +20,13 @@ from msg_node.identity.mark_keeper import announcement
 from msg_node.identity.token_store import TokenStore
 from msg_node.kernel.service import CloseCode, Service
 from msg_node.node_state import NodeState
-from msg_node.settings.identity import IdentitySettings, ProviderSettings, TokenSettings
-from msg_node.settings.model import DiscoverySettings, ListenSettings, NodeSettings, SessionSettings, Settings
+from msg_node.settings.model import Settings
 from msg_node.settings.sessions import build_credentials
+from msg_node.settings.tables.discovery import DiscoverySettings
+from msg_node.settings.tables.identity import IdentitySettings, ProviderSettings, TokenSettings
+from msg_node.settings.tables.listeners import ListenSettings
+from msg_node.settings.tables.node import NodeSettings
+from msg_node.settings.tables.sessions import SessionSettings
 from msg_node.storage.key_files import load_online_keys
 from msg_node.wiring.identity import IdentityServices
 from policy.core.session_class import roles_in

@@ -16,7 +16,7 @@ from msg_node.identity.core.password_login import LocalAccounts, PasswordQuestio
 from msg_node.identity.password_check import PasswordCheck
 from msg_node.identity.password_hash import HashCost, is_right
 from msg_node.identity.user_store import USERS_FILE, LocalUser, UserStore
-from msg_node.settings.identity import PasswordSettings
+from msg_node.settings.tables.identity import PasswordSettings
 from msg_node.wiring.identity import load_providers
 from tests.support.local_users import (
     COST,

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from msg_node.records.retention import DAY_SECONDS, SpoolRetention, remove_expired
-from msg_node.settings.model import KindWord, RecordSettings
+from msg_node.settings.tables.records import KindWord, RecordSettings
 from protofly.records import Kind
 
 NOW = 1_800_000_000.0

@@ -20,7 +20,7 @@ from catalogue_client.core.catalogue_entry import entry_of
 from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import schema_reader
 from msg_node.kernel.catalogue_questions import CatalogueQuestion
-from msg_node.settings.model import SiteSettings
+from msg_node.settings.tables.listeners import SiteSettings
 from msg_node.site.site import Site
 from protofly.errors import Code, PeerError
 from protofly.limits import DESCRIPTOR_BYTES

@@ -12,8 +12,9 @@ from typing import Any
 import httpx
 import trio
 
-from msg_node.settings.exchange import ExchangePartner, ExchangeSettings, exchange_problems
-from msg_node.settings.model import SiteSettings
+from msg_node.settings.exchange import exchange_problems
+from msg_node.settings.tables.exchange import ExchangePartner, ExchangeSettings
+from msg_node.settings.tables.listeners import SiteSettings
 from msg_node.site.partner_inbox import PartnerInbox
 from msg_node.site.site import Site
 from protofly.partner_files import HEADER, PATH, PartnerFile, header_of

@@ -24,8 +24,10 @@ from catalogue_client.core.state import TrustAnchor
 from catalogue_client.fetcher import Dialler
 from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
-from msg_node.settings.model import ListenSettings, NodeSettings, Settings, SiteSettings
-from msg_node.settings.publish import PublishSettings
+from msg_node.settings.model import Settings
+from msg_node.settings.tables.listeners import ListenSettings, SiteSettings
+from msg_node.settings.tables.node import NodeSettings
+from msg_node.settings.tables.publish import PublishSettings
 from msg_node.site.publication import SiteFolder
 from msg_node.site.publisher import Publisher, live_options, make_publisher
 from msg_node.site.site import Site

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
-from msg_node.settings.block_lists import PublicKey
+from msg_node.settings.tables.block_lists import PublicKey
 
 
 class PolicySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

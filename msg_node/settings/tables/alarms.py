@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from msg_node.settings.registries import BackendSettings
+from msg_node.settings.tables.registries import BackendSettings
 
 
 class WebhookSettings(BackendSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
