@@ -123,8 +123,9 @@ class DomainLink(LinkPort):
         if actions:
             action = actions[0]
             if type(action) is Rejected:
-                self.records.not_taken(outbound, action.code, self.now())
-                return Refusal(action.code)
+                code = Code.STUB_THROTTLED if is_throttled(self) else action.code
+                self.records.not_taken(outbound, code, self.now())
+                return Refusal(code)
             self.need.arise(outbound.message.from_)
         self.last_used_seconds = now
         self.touched(self)
@@ -237,6 +238,11 @@ def reclassify(link: DomainLink, link_class: LinkClass) -> None:
     """The domain of a link has another trust class from the next message on."""
     link.outward.link_class = link_class
     link.inward.reclassify(link_class)
+
+
+def is_throttled(link: DomainLink) -> bool:
+    """True while the stub of a link has used up its share of the processor."""
+    return link.stub.meters.processor.is_used_up(link.now())
 
 
 def close_link(link: DomainLink) -> None:

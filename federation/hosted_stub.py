@@ -16,6 +16,7 @@ import trio
 
 from federation.core.carrier import Carrier, CarrierDown, Convicted, LinkPort
 from federation.core.outbound_queue import OutboundMessage
+from federation.core.processor_share import ShareChange
 from federation.core.stub_grant import WHOLE_GRANT, StubGrant
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
@@ -73,14 +74,21 @@ class StubInstance:
         return self.grant.permissions(self.stub)
 
 
-class StubObserver(Protocol):
-    """Follows the instances of one stub."""
+class StateObserver(Protocol):
+    """Follows the states of one stub."""
 
     def reported(self, text: str) -> None:
         """The stub reports a state: its word, and text after a space."""
 
     def line_failed(self, reason: str) -> None:
         """A line of the stub could not be opened."""
+
+
+class StubObserver(StateObserver, Protocol):
+    """Follows one instance of a stub."""
+
+    def throttled(self, detail: str) -> None:
+        """It has used up its share of the processor, and waits before each exchange; or has enough again: no detail."""
 
 
 _Result = TypeVar("_Result")
@@ -142,6 +150,7 @@ class HostedStub(Carrier):
         messages = StubMessages(self, running, self._contact, port, instance.settings.peer_stream)
         self._actions = StubActions(running, self.egress, self._far_end, messages, handler_nursery)
         self._has_ended = False
+        instance.meters.processor.share = instance.process.budget.cpu_share
 
     # What the link and the supervisor call.
 
@@ -199,6 +208,7 @@ class HostedStub(Carrier):
         while True:
             await self._wait_for_work()
             await self._exchange()
+            await self._wait_for_share()
 
     async def _watch_process(self) -> None:
         """A worker that ends while nobody asks it anything is missed as well; else the next exchange finds out."""
@@ -252,6 +262,7 @@ class HostedStub(Carrier):
             cpu_us=reply.cpu_us,
             memory_bytes=reply.memory_bytes,
         )
+        self._pay(reply.cpu_us)
         share = reply.fuel // len(batch) if batch else 0
         for pending in batch:
             pending.stub_us, pending.fuel = elapsed_us, share
@@ -268,6 +279,25 @@ class HostedStub(Carrier):
                 fault.trap,
             )
             raise self.running.fault(fault.code, fault.trap, fault.trap)
+
+    async def _wait_for_share(self) -> None:
+        """Wait while the stub has taken more of the processor than its share; a worker that ends is noticed at once."""
+        pause_seconds = self.running.meters.processor.pause_seconds
+        if pause_seconds:
+            began = time.monotonic()
+            with trio.move_on_after(pause_seconds):
+                await self._process.wait_ended()
+            self.running.meters.paused_us += int((time.monotonic() - began) * 1e6)
+
+    def _pay(self, cpu_us: int) -> None:
+        """Take the cost of one exchange from the share of the stub, and report when that is used up."""
+        processor = self.running.meters.processor
+        change = processor.take(cpu_us, time.monotonic())
+        if change is ShareChange.USED_UP:
+            text = f"its stub has used up its share of the processor, {processor.share:.0%} of a core, and has to wait"
+            self._observer.throttled(text)
+        elif change is ShareChange.ENOUGH_AGAIN:
+            self._observer.throttled("")
 
     def _convict(self, numbers: list[int], trap: str) -> None:
         self.running.meters.traps += 1

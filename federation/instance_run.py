@@ -16,7 +16,7 @@ from federation.core.stub_lifecycle import REPORTABLE, StubState
 from federation.core.stub_status import StepTimes
 from federation.domain_documents import DomainDocuments
 from federation.domain_link import DomainLink
-from federation.hosted_stub import HostedStub, StubInstance, StubObserver, host
+from federation.hosted_stub import HostedStub, StateObserver, StubInstance, StubObserver, host
 from federation.line_patience import LinePatience
 from federation.stub_host import StubHost
 from federation.stub_life import StubLife
@@ -79,9 +79,9 @@ class InstanceRun(StubObserver):
     def __init__(
         self, package: Package, instance: StubInstance, link: DomainLink, feed: AddressFeed, port: LinkPort
     ) -> None:
-        self._port = port
+        self._port, self._events = port, link.events
         self.package = package
-        self.observer: StubObserver | None = None
+        self.observer: StateObserver | None = None
         self.ended = trio.Event()
         self.failure: Exception | None = None
         self.patience = LinePatience(link)
@@ -154,7 +154,7 @@ class InstanceRun(StubObserver):
     # What the instance reports.
 
     def reported(self, text: str) -> None:
-        """See `StubObserver`."""
+        """See `StateObserver`."""
         state = REPORTABLE.get(text.partition(" ")[0])
         if state is not None:
             self.patience.reported(state)
@@ -165,10 +165,14 @@ class InstanceRun(StubObserver):
             self.observer.reported(text)
 
     def line_failed(self, reason: str) -> None:
-        """See `StubObserver`."""
+        """See `StateObserver`."""
         self.patience.line_failed()
         if self.observer is not None:
             self.observer.line_failed(reason)
+
+    def throttled(self, detail: str) -> None:
+        """See `StubObserver`."""
+        self._events.throttled(detail)
 
 
 class Instances:
@@ -187,7 +191,7 @@ class Instances:
     """
 
     def __init__(
-        self, link: DomainLink, life: StubLife, sources: StubSources, nursery: trio.Nursery, observer: StubObserver
+        self, link: DomainLink, life: StubLife, sources: StubSources, nursery: trio.Nursery, observer: StateObserver
     ) -> None:
         self.began_seconds = 0.0
         self._observer = observer

@@ -18,7 +18,7 @@ from federation.core.stub_release import ReleaseAction, ReleaseEvent
 from federation.core.stub_status import StepTimes
 from federation.document_news import DocumentNews
 from federation.domain_link import DomainLink
-from federation.hosted_stub import StubObserver
+from federation.hosted_stub import StateObserver
 from federation.instance_run import InstanceRun, Instances, StubSources
 from federation.instance_watch import InstanceWatch
 from federation.stub_life import StubLife
@@ -27,7 +27,7 @@ from federation.stub_succession import StubSuccession
 from protofly.errors import Code, HostError, PeerError, StubFaultError, TransportError
 
 
-class StubDeployment(StubObserver):
+class StubDeployment(StateObserver):
     """Deploys the stub of one link, and follows its instance.
 
     Args:
@@ -185,7 +185,7 @@ class StubDeployment(StubObserver):
     # What the instance reports.
 
     def reported(self, text: str) -> None:
-        """See `StubObserver`."""
+        """See `StateObserver`."""
         state = self._life.reported(text)
         if state is StubState.LIVE:
             self._proved()
@@ -203,6 +203,6 @@ class StubDeployment(StubObserver):
         self._news.line_proved()
 
     def line_failed(self, reason: str) -> None:
-        """See `StubObserver`."""
+        """See `StateObserver`."""
         self._link.events.met(Side.LINE, reason)
         self._news.line_failed()

@@ -170,6 +170,7 @@ class Code(Enum):
     STUB_OUTPUT = (502, "stub-output")
     STUB_DENIED = (502, "stub-denied")
     STUB_DIED = (502, "stub-died")
+    STUB_THROTTLED = (503, "stub-throttled")
     QUARANTINED = (502, "quarantined")
     CIRCUIT_OPEN = (503, "circuit-open")
 

@@ -10,7 +10,9 @@ import os
 import platform
 import resource
 import signal
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from protofly import limits
@@ -70,6 +72,13 @@ def leave_session(parent_pid: int, name: bytes) -> None:
     if os.getppid() != parent_pid:
         os._exit(0)  # the parent died before we could ask for the signal
     set_name(name)
+
+
+def give_way(nice: int) -> None:
+    """Have a lower priority than the node: whatever guests compute, it is served first."""
+    os.nice(nice)
+    with suppress(OSError):  # where the kernel groups processes by session, the priority of the group counts
+        Path("/proc/self/autogroup").write_text(str(nice), encoding="ascii")
 
 
 def set_name(name: bytes) -> None:

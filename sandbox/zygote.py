@@ -24,6 +24,8 @@ from sandbox.worker import Worker, serve
 
 NAME: Final = b"stub-zygote"
 CHILD_NAMES: Final = {ForkKind.WORKER: b"stub-worker", ForkKind.COMPILER: b"stub-compiler"}
+NICE: Final = {ForkKind.WORKER: 5, ForkKind.COMPILER: 10}
+"""The node comes before its stubs, and stubs that run before those that are compiled."""
 EXIT_FAILED: Final = 70
 
 
@@ -88,6 +90,7 @@ def _be_child(kind: ForkKind, connection: int, parent_pid: int, engine: Engine, 
     status = EXIT_FAILED
     try:
         confinement.leave_session(parent_pid, CHILD_NAMES[kind])
+        confinement.give_way(NICE[kind])
         confinement.keep_only(connection)
         if kind is ForkKind.WORKER:
             _work(engine, is_unconfined=is_unconfined)

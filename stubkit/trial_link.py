@@ -167,6 +167,9 @@ class TrialLink(LinkPort):
     def line_failed(self, reason: str) -> None:
         """See `StubObserver`: the stub hears it as well."""
 
+    def throttled(self, detail: str) -> None:
+        """See `StubObserver`. A trial is slower then."""
+
     @property
     def is_done(self) -> bool:
         """Every message has its fate, and as many came as were asked for."""

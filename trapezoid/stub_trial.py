@@ -179,6 +179,9 @@ class _Contact(LinkPort):
         """See `StubObserver`."""
         self.reported(reason)
 
+    def throttled(self, detail: str) -> None:
+        """See `StubObserver`. A trial is slower then."""
+
 
 async def try_start(settings: Settings, stub: VerifiedStub, configuration: Mapping[str, object]) -> StartCost:
     """Compile a stub, start it in a worker, and hand it its first events; what it asks for is not done.

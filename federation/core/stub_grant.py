@@ -8,7 +8,7 @@ Source: trust and hosts, section 3.4.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from protofly.documents import Manifest
@@ -29,6 +29,7 @@ class StubGrant:
         http: It may open channels of kind `http`.
         memory_bytes: Memory that it may have; None: what the node allows any stub.
         call_ms: CPU time of one call; None: the same.
+        cpu_share: What its calls may take of a core over time, more or less than other stubs; None: as they.
     """
 
     endpoints: frozenset[str] | None = None
@@ -36,6 +37,7 @@ class StubGrant:
     http: bool = True
     memory_bytes: int | None = None
     call_ms: int | None = None
+    cpu_share: float | None = None
 
     def budget(self, manifest: Manifest, node: Budget) -> Budget:
         """Return what an instance may spend: what its manifest needs, within this grant and what the node allows.
@@ -52,7 +54,8 @@ class StubGrant:
             text = f"{needs.call_ms} ms of CPU for one call, and may have {most.cpu_milliseconds}"
             raisable = needs.call_ms <= CPU_BACKSTOP_SECONDS * MILLISECONDS_PER_SECOND
             raise _needs_more(manifest, text, "grant.call_ms" if raisable else "")
-        return most.lowered_to(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms)
+        budget = most.lowered_to(memory_bytes=needs.memory_bytes or None, call_ms=needs.call_ms)
+        return replace(budget, cpu_share=self.cpu_share or node.cpu_share)
 
     def permissions(self, stub: VerifiedStub) -> Grants:
         """The permissions of an instance: those that its manifest asks for and this grant does not withhold."""

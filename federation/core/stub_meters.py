@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from federation.core.processor_share import ProcessorShare
 from protofly.log_linear import bucket_of, pairs_of
 
 Pairs = tuple[tuple[int, int], ...]
@@ -12,7 +13,10 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(slots=True)
 class StubMeters:
-    """Counts since the node first needed the domain, and two histograms that `take_histograms` empties."""
+    """Counts since the node first needed the domain, and two histograms that `take_histograms` empties.
+
+    `processor` is what its exchanges are paid from.
+    """
 
     calls: int = 0
     messages: int = 0
@@ -21,6 +25,8 @@ class StubMeters:
     cpu_us: int = 0
     memory_bytes: int = 0
     log_lines_dropped: int = 0
+    paused_us: int = 0
+    processor: ProcessorShare = field(default_factory=ProcessorShare)
     _exchange_us: Counter[int] = field(default_factory=Counter)
     _exchange_fuel: Counter[int] = field(default_factory=Counter)
 
@@ -44,6 +50,7 @@ class StubMeters:
             "cpu_us": self.cpu_us,
             "memory_bytes": self.memory_bytes,
             "log_lines_dropped": self.log_lines_dropped,
+            "paused_us": self.paused_us,
         }
 
     @property

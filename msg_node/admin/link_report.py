@@ -9,7 +9,8 @@ from federation.core.canary_lane import CanaryLane
 from federation.core.contact_trouble import cleaned
 from federation.core.link_counts import LinkCount
 from federation.core.link_machine import queues_of
-from federation.domain_link import DomainLink
+from federation.domain_link import DomainLink, is_throttled
+from protofly.errors import Code
 
 FORGED_NAMES_SHOWN = 8
 
@@ -19,6 +20,8 @@ def link_problem(link: DomainLink) -> str:
     machine = link.machine
     if machine.state == "stalled":
         return f"{link.domain} is stalled: {machine.detail}"
+    if is_throttled(link):
+        return f"{link.domain} is slow ({Code.STUB_THROTTLED.word}): its stub has used up its share of the processor"
     return "" if machine.carriers else link.events.trouble
 
 

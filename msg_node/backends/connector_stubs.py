@@ -293,6 +293,11 @@ class ConnectorStub(StubObserver):
         """See `StubObserver`."""
         logger.warning("the connector of %s gets no line: %s", self.name, reason)
 
+    def throttled(self, detail: str) -> None:
+        """See `StubObserver`."""
+        text = f"{Code.STUB_THROTTLED.word}: {detail}; raise `sandbox.cpu_share` if it needs more"
+        logger.warning("the connector of %s: %s", self.name, text if detail else "it need not wait now")
+
 
 async def _for_ever(_: HostedStub) -> None:
     await trio.sleep_forever()

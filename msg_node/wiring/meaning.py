@@ -258,7 +258,8 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 
 def stub_budget(settings: Settings) -> Budget:
     """What any stub may spend."""
-    return Budget(memory_bytes=settings.sandbox.memory_bytes, batch_seconds=settings.sandbox.batch_seconds)
+    sandbox = settings.sandbox
+    return Budget(memory_bytes=sandbox.memory_bytes, batch_seconds=sandbox.batch_seconds, cpu_share=sandbox.cpu_share)
 
 
 def main_domains(settings: Settings) -> dict[str, str]:

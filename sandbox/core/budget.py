@@ -14,12 +14,15 @@ from protofly.errors import MisuseError
 
 PAGE_BYTES: Final = 64 << 10
 MILLISECONDS_PER_SECOND: Final = 1000
-_WIRE: Final = Struct("<IIQIIIf")
+_WIRE: Final = Struct("<IIQIIIfd")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """Ceilings of one instance and of one call. Fuel is the engine's unit, roughly one per instruction."""
+    """Ceilings of one instance and of one call, and what its calls may take of a core over time.
+
+    Fuel is the engine's unit, roughly one per instruction.
+    """
 
     memory_bytes: int = limits.MEMORY_BYTES
     table_elements: int = limits.TABLE_ELEMENTS
@@ -28,6 +31,7 @@ class Budget:
     fuel_per_input_byte: int = limits.FUEL_PER_INPUT_BYTE
     cpu_milliseconds: int = int(limits.CPU_BACKSTOP_SECONDS * MILLISECONDS_PER_SECOND)
     batch_seconds: float = limits.BATCH_SECONDS
+    cpu_share: float = limits.STUB_CPU_SHARE
 
     def lowered_to(self, *, memory_bytes: int | None = None, call_ms: int | None = None) -> Self:
         """The budget of a stub whose manifest needs this much; None or more than we allow means our own limit.
@@ -56,6 +60,7 @@ class Budget:
             self.fuel_per_input_byte,
             self.cpu_milliseconds,
             self.batch_seconds,
+            self.cpu_share,
         )
 
     @classmethod
@@ -67,7 +72,7 @@ class Budget:
         """
         if len(raw) != WIRE_BYTES:
             raise MisuseError(f"a budget of {len(raw)} bytes")
-        memory, table, instantiate, per_event, per_byte, cpu, batch = _WIRE.unpack(raw)
+        memory, table, instantiate, per_event, per_byte, cpu, batch, share = _WIRE.unpack(raw)
         return cls(
             memory_bytes=memory,
             table_elements=table,
@@ -76,6 +81,7 @@ class Budget:
             fuel_per_input_byte=per_byte,
             cpu_milliseconds=cpu,
             batch_seconds=batch,
+            cpu_share=share,
         )
 
 

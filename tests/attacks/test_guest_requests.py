@@ -6,14 +6,24 @@ import logging
 from collections.abc import AsyncIterator
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from catalogue_client.fetcher import Dialler
+from federation import hosted_stub
 from protofly.errors import Code, TransportError
-from protofly.limits import STUB_CHANNELS, STUB_LINES_PER_SECOND, STUB_REQUESTS_PER_ANSWER, STUB_STATES_PER_SECOND
+from protofly.limits import (
+    STUB_CHANNELS,
+    STUB_CPU_BURST_SECONDS,
+    STUB_CPU_SHARE,
+    STUB_LINES_PER_SECOND,
+    STUB_REQUESTS_PER_ANSWER,
+    STUB_STATES_PER_SECOND,
+)
+from protofly.records import StubEvent
 from sandbox.core.exchange import Action, Event, GuestAction, GuestEvent
 from tests.support.hosted import StubRig, link_module, stub_rig
 from tests.support.link_endpoint import Documents, make_world
@@ -22,6 +32,8 @@ from tests.support.services import PATIENCE_SECONDS
 from tests.support.sides import chat
 
 A_SECOND = (1_000).to_bytes(4, "little")
+A_MILLISECOND = (1).to_bytes(4, "little")
+RINGING = frozenset({Event.START, Event.TIMER})
 
 
 @pytest.fixture
@@ -119,3 +131,27 @@ async def test_a_stub_may_set_a_timer_anew_for_each_message_of_a_long_batch(rig:
                 await trio.lowlevel.checkpoint()
         assert max(process.batches) > STUB_REQUESTS_PER_ANSWER
     assert rig.fault is None
+
+
+async def test_a_stub_that_has_itself_called_for_ever_gets_its_share_of_the_processor(
+    rig: StubRig, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert autojump_clock.autojump_threshold == 0
+    clock = SimpleNamespace(monotonic=trio.current_time)
+    monkeypatch.setattr(hosted_stub, "time", clock)
+    monkeypatch.setattr(rig.link, "now", trio.current_time)
+
+    process = ScriptedProcess(lambda event: [act(Action.SET_TIMER, 1, A_MILLISECOND)] if event.op in RINGING else ())
+    process.cpu_us = 40_000  # a millisecond later it is called again
+    async with rig.running(process):
+        await trio.sleep(10 * STUB_CPU_BURST_SECONDS)
+        used_seconds = rig.meters.cpu_us / 1e6
+        assert used_seconds < STUB_CPU_SHARE * 11 * STUB_CPU_BURST_SECONDS + 0.1
+        assert used_seconds > STUB_CPU_SHARE * 10 * STUB_CPU_BURST_SECONDS
+        assert rig.meters.processor.is_used_up(trio.current_time())
+        assert rig.meters.paused_us > 0
+    assert rig.fault is None
+    [line] = [one for one in caplog.messages if Code.STUB_THROTTLED.word in one]
+    assert "grant.cpu_share" in line
+    recorded = [(one.state, one.code) for one in rig.bus.records if isinstance(one, StubEvent)]
+    assert recorded == [("throttled", "stub-throttled")]

@@ -28,6 +28,7 @@ def test_counts_grow_and_histograms_are_those_since_they_were_taken() -> None:
         "cpu_us": 360,
         "memory_bytes": 1 << 20,
         "log_lines_dropped": 0,
+        "paused_us": 0,
     }
 
 

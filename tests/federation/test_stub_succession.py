@@ -17,7 +17,7 @@ from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_grant import WHOLE_GRANT
 from federation.core.stub_release import ReleaseAction, ReleaseEvent
-from federation.hosted_stub import StubObserver
+from federation.hosted_stub import StateObserver
 from federation.instance_run import InstanceRun, Instances, StubSources
 from federation.stub_host import StubHost
 from federation.stub_life import StubLife
@@ -71,7 +71,7 @@ class Releases:
         return self.action
 
 
-class Silent(StubObserver):
+class Silent(StateObserver):
     """Hears of the stub of the link, and does nothing."""
 
     def reported(self, text: str) -> None:

@@ -101,6 +101,9 @@ class StubRig:
     def line_failed(self, reason: str) -> None:
         """Nobody here asks for newer documents."""
 
+    def throttled(self, detail: str) -> None:
+        self.link.events.throttled(detail)
+
     def cut(self) -> None:
         """Every line of the stub breaks, whatever is under way."""
         for channel in self.hosted.egress._channels.values():

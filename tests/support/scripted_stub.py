@@ -9,6 +9,7 @@ from typing import Any
 import trio
 
 from protofly.errors import StubFaultError
+from sandbox.core.budget import Budget
 from sandbox.core.exchange import Action, ChannelKind, Event, GuestAction, GuestEvent
 from sandbox.stub_process import ExchangeReply, Fault
 
@@ -17,9 +18,14 @@ Script = Callable[[GuestEvent], Answer]
 
 
 class ScriptedProcess:
-    """Stands in for `StubProcess`. `seen` are all events in order; the script is asked for each one."""
+    """Stands in for `StubProcess`. `seen` are all events in order; the script is asked for each one.
+
+    Each exchange says that it took `cpu_us` of the processor.
+    """
 
     pid = 1
+    budget = Budget()
+    cpu_us = 1
 
     def __init__(self, script: Script = lambda _event: ()) -> None:
         self.script = script
@@ -39,7 +45,7 @@ class ScriptedProcess:
             if isinstance(answer, Fault):
                 return ExchangeReply(actions, 1, 1, 65536, Fault(answer.code, answer.trap, index, 1))
             actions += answer
-        return ExchangeReply(actions, 1, 1, 65536, None)
+        return ExchangeReply(actions, 1, self.cpu_us, 65536, None)
 
     async def wait_ended(self) -> None:
         await trio.sleep_forever()

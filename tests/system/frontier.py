@@ -36,6 +36,7 @@ waiting_seconds = {waiting_seconds}
 
 [sandbox]
 batch_seconds = 30.0
+cpu_share = {cpu_share}
 """
 """A busy machine may take its time: what ends a hostile stub is what it may compute."""
 PEER = """
@@ -52,6 +53,7 @@ class LinkFacts(msgspec.Struct, frozen=True, kw_only=True):
     domain: str
     state: str
     detail: str = ""
+    problem: str = ""
     worker_pid: int | None = None
     stub: dict[str, str] = {}
     usage: dict[str, int] = {}
@@ -157,10 +159,12 @@ def _prepare(folder: DomainFolder, node: LaboratoryNode) -> str:
 
 
 @asynccontextmanager
-async def running_frontier(path: Path, *foreign: str, waiting_seconds: float = 15.0) -> AsyncIterator[Frontier]:
+async def running_frontier(
+    path: Path, *foreign: str, waiting_seconds: float = 15.0, cpu_share: float = 0.5
+) -> AsyncIterator[Frontier]:
     """The node with a good neighbour that it has talked to; its settings name `foreign` as further neighbours.
 
-    `waiting_seconds`: for which a message waits for its domain.
+    `waiting_seconds`: for which a message waits for its domain. `cpu_share`: what each stub may have of a core.
     """
     authority = DevelopmentAuthority(path / "authority")
     certificate, key = authority.certificate_for(DOMAIN)
@@ -183,7 +187,7 @@ async def running_frontier(path: Path, *foreign: str, waiting_seconds: float = 1
         )
         folder.settings.write_text(
             settings
-            + MORE_SETTINGS.format(waiting_seconds=waiting_seconds)
+            + MORE_SETTINGS.format(waiting_seconds=waiting_seconds, cpu_share=cpu_share)
             + "".join([PEER.format(name) for name in ("good", *foreign)])
         )
         await node.start(("trapezoid", "serve"), {})

@@ -78,6 +78,40 @@ async def test_a_message_that_kills_its_stub_twice_is_quarantined_and_answered(t
 
 
 @pytest.fixture(scope="session")
+def spinning(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """Our own link stub, but it has itself called all the time, and computes for a while each time."""
+    folder = tmp_path_factory.mktemp("spinning")
+    source = LINK_STUB.with_name("link.c").read_text()
+    start, ring, mark = "on_start(event->bytes);\n", "on_timer(event->arg);\n", "static void on_drain(void) {"
+    assert all(text in source for text in (start, ring, mark))
+    arm = "for (unsigned timer = 100; timer < 130; timer++) stub_set_timer(timer, 1);"
+    spin = "for (unsigned number = 0; number < 5000; number++) sink += number;"
+    source = source.replace(start, f"{start} {arm}\n").replace(mark, f"static volatile unsigned sink;\n{mark}")
+    source = source.replace(ring, f"if (event->arg >= 100) {{ {spin} stub_set_timer(event->arg, 1); }}\n{ring}")
+    (folder / "link.c").write_text(source)
+    build(folder / "link.c", folder / "link.wasm")
+    return (folder / "link.wasm").read_bytes()
+
+
+async def test_a_stub_that_computes_for_ever_waits_for_its_share_and_its_neighbour_is_served(
+    tmp_path: Path, spinning: bytes
+) -> None:
+    async with running_frontier(tmp_path, "spinning", cpu_share=0.002) as frontier:
+        foreign = await frontier.add("spinning")
+        foreign.publish(module=spinning)
+        assert (await frontier.ask(foreign)).is_ok
+        link = await wait_until(lambda: frontier.link(foreign), lambda one: one.usage["paused_us"] > 0)
+        assert "stub-throttled" in link.problem
+        assert (link.state, link.stub_faults) == ("live", 0)
+        assert (await frontier.ask(foreign)).is_ok  # slower, but nothing is lost
+        await frontier.assert_unharmed()
+        assert await frontier.node.stop() == 0
+        states = [one for one in read_records(frontier.spool, StubEvent) if one.state == "throttled"]
+        assert frontier.node.folder.log.read_text().count("stub-throttled") == 1
+    assert [(one.domain, one.code) for one in states] == [(foreign.domain, "stub-throttled")]
+
+
+@pytest.fixture(scope="session")
 def listing(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """Our own link stub, but it traps when it hears of addresses of ours."""
     folder = tmp_path_factory.mktemp("listing")

@@ -28,6 +28,11 @@ class GrantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         Meta(description="CPU milliseconds of one call; absent: the node's bound. A stub that needs more is refused."),
     ] = None
 
+    cpu_share: Annotated[
+        Annotated[float, Meta(gt=0.0, le=1.0)] | None,
+        Meta(description="What its calls may take of a core over time; absent: `sandbox.cpu_share`."),
+    ] = None
+
     def grant(self) -> StubGrant:
         """The bounds as links use them."""
         return StubGrant(
@@ -36,4 +41,5 @@ class GrantSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             http=self.http,
             memory_bytes=self.memory_bytes,
             call_ms=self.call_ms,
+            cpu_share=self.cpu_share,
         )

@@ -23,6 +23,13 @@ class SandboxSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     batch_seconds: Annotated[
         Rate, Meta(description="Wall time after which a worker that does not answer is killed.")
     ] = limits.BATCH_SECONDS
+    cpu_share: Annotated[
+        Annotated[float, Meta(gt=0.0, le=1.0)],
+        Meta(
+            description="What the calls of one stub may take of a core over time. One that takes more waits between "
+            "them, and its link gets slower; a minute's worth may come at once."
+        ),
+    ] = limits.STUB_CPU_SHARE
     cache_bytes: Annotated[
         PositiveInt,
         Meta(description="Size of the stubs cache; entries unused for 30 days or longest are removed."),
