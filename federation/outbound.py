@@ -31,7 +31,7 @@ from policy.core.engine import Facts
 from policy.core.gate import Step, Verdict
 from policy.core.obligations import Instead
 from protofly import codec
-from protofly.address import domain_of
+from protofly.address import domain_of, is_address
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD
 from protofly.lifetime import ttl_of
@@ -160,9 +160,10 @@ class Outbound:
         """Answer a request of the peer's in the name of the address that it wanted. Our own words pass no gate.
 
         With `instead`, the answer is a policy's; else it names the id of its record, if `msg_id` says that. None when
-        it expects none, or none can be given now.
+        it expects none, none can be given now, or its sender has a name that nobody can read: all that is queued has
+        addresses that can be read.
         """
-        if not request.expects_reply:
+        if not request.expects_reply or not is_address(request.from_):
             return None
         node, ours = self._rules.ours.node, self._our_domains
         if instead is None:

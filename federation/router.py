@@ -273,10 +273,19 @@ async def _tick(links: list[DomainLink], monotonic: Callable[[], float]) -> None
     while links:
         unfinished = []
         for link in links:
-            if link.tick(monotonic()):
+            if _is_unfinished(link, monotonic()):
                 unfinished.append(link)
                 await trio.sleep(PAUSE_SECONDS)
         links = unfinished
+
+
+def _is_unfinished(link: DomainLink, now: float) -> bool:
+    """Look at one link; true when there may be more to answer."""
+    try:
+        return link.tick(now)
+    except Exception:  # a defect of ours may cost this domain what waits, never the node
+        logger.exception("the link to %s failed", link.domain, extra={"domain": link.domain})
+        return False
 
 
 def _always(_domain: str) -> bool:

@@ -135,4 +135,7 @@ class StubSupervisor:
     def _answer_all(self, code: Code, detail: str) -> None:
         """Answer what waits, and what comes until the next try."""
         self._link.machine.refusal = code
-        self._link.give_up(code, detail)
+        try:
+            self._link.give_up(code, detail)
+        except Exception:  # a defect of ours may cost this domain what waits, never the node
+            logger.exception("the link to %s failed", self._link.domain, extra={"domain": self._link.domain})

@@ -155,6 +155,15 @@ def canonical_key(text: str) -> str:
     return text if text == key else key  # one string in the tables where two would say the same
 
 
+def is_address(text: str) -> bool:
+    """True for an address that somebody could mean; nobody can be answered at any other."""
+    try:
+        canonical_key(text)
+    except PeerError:
+        return False
+    return True
+
+
 @remembered(_CACHED_ADDRESSES)
 def domain_of(text: str) -> str:
     """Domain to which an address belongs, or "" when it has none.

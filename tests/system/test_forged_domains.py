@@ -11,6 +11,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import pytest
+import trio
 
 from federation.core.link_frames import encode_messages
 from interop.lab.link_peer import LinkLine, message
@@ -140,4 +141,32 @@ async def test_an_alias_that_says_the_same_of_itself_is_heard(tmp_path: Path, li
             await frontier.anna.wait_for(lambda: len(frontier.anna.heard) > heard)
             assert frontier.anna.heard[-1].from_ == f"hyperty://{lab}/h-1"
             assert (await frontier.link(foreign)).domains == sorted([foreign.domain, lab])
+        await frontier.assert_unharmed()
+
+
+UNREADABLE = ["hyperty://\uff41.example/anna", "hyperty://liar.foreign.example\u0000/x", "hyperty://[x/y"]
+
+
+@both_ways
+async def test_requests_from_no_address_do_not_end_the_node(tmp_path: Path, line_to: Via) -> None:
+    """Their refusals wait for nobody: what waits too long, and what is given up, is answered by the node itself."""
+    async with running_frontier(tmp_path, "liar", waiting_seconds=1.0) as frontier:
+        foreign = await frontier.add("liar")
+        anna = frontier.anna.hyperty
+        mine = f"hyperty://{foreign.domain}/h-1"
+        sent = [
+            *(message(name, anna, id_=number, value=0) for number, name in enumerate(UNREADABLE)),
+            message(mine, anna, value=1),
+        ]
+        while line_to is hosted and not (await frontier.ask(foreign)).is_ok:
+            pass  # a busy machine may need longer for a first contact than messages wait here
+        heard = len(frontier.anna.heard)
+        async with line_to(frontier, foreign) as line:
+            foreign.peer.acknowledges = False
+            await line.send(*encode_messages(list(enumerate(sent, 1000))))
+            await frontier.anna.wait_for(lambda: len(frontier.anna.heard) > heard)
+            foreign.behaviour = trio.aclose_forcefully  # nobody carries what waits
+            await trio.aclose_forcefully(line.stream)
+        await wait_until(lambda: frontier.link(foreign), lambda one: one.waiting == 0 and one.state != "live")
+        assert [one.from_ for one in frontier.anna.heard[heard:]] == [mine]
         await frontier.assert_unharmed()

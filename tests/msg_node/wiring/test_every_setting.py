@@ -439,6 +439,7 @@ EFFECTS: dict[str, Effect] = {
             "auth": False,
             "memory_bytes": 1 << 20,
             "call_ms": 20,
+            "cpu_share": 0.25,
         }.items()
     },
 }
