@@ -338,7 +338,7 @@ class Replayer:
         facts = group.facts.of(src_key, dst_key, size_in, size_wire, ts_us)
         was = self._old.judge(facts)
         now = self._new.judge(facts)
-        if group.is_forward or group.rule.startswith(RULE_PREFIX) or (group.is_partial and not self._decides_partial):
+        if group.is_forward or group.rule.startswith(_OF_NO_POLICY) or (group.is_partial and not self._decides_partial):
             return _NOT_REPLAYABLE
         is_hashed = _is_hashed(src_key)
         if group.revision != self._old_revision:

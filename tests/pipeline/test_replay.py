@@ -235,9 +235,10 @@ def test_records_that_were_written_under_a_limit_agree_with_it() -> None:
     assert (checked.agreed, checked.differed) == (3, 0)
 
 
-def test_what_a_gate_for_a_time_decided_proves_nothing_about_policies() -> None:
+@pytest.mark.parametrize("rule", ["gate: deny * > *", "document: room-policy/no-deletes"])
+def test_what_a_gate_for_a_time_or_an_object_decided_proves_nothing_about_policies(rule: str) -> None:
     old = settings()
-    gated = {"decision": "deny", "outcome": "denied", "outcome_code": "policy", "rule_id": "gate: deny * > *"}
+    gated = {"decision": "deny", "outcome": "denied", "outcome_code": "policy", "rule_id": rule}
     checked = replayed(old, old, [{**recorded(old), **gated}, recorded(old)]).checked
     assert (checked.agreed, checked.differed, checked.not_replayable) == (1, 0, 1)
 
