@@ -26,7 +26,6 @@ from protofly.toml_lines import read_toml
 
 SHIPPED: Final = Path(__file__).parent / "matrices"
 CELL_SECONDS: Final = 300.0
-MOST_PARALLEL: Final = 16
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import trio
 from trio_websocket import ConnectionClosed, WebSocketConnection
 
 from interop.conformance.outcome import NodeFaultError
-from interop.partner.core.frames import BYE, MESSAGES, WELCOME, BrokenFrameError, Frame, pack, pack_messages, unpack
+from interop.partner.core.frames import BYE, MESSAGES, WELCOME, BrokenFrameError, Frame, pack_messages, unpack
 
 FRAME_BYTES: Final = 16 << 20
 QUEUED_FRAMES: Final = 1024
@@ -102,12 +102,6 @@ class PartnerLine:
             if frame.kind == MESSAGES:
                 raise NodeFaultError("the node sent messages to a partner that has proved nothing")
         return self.closed_with
-
-    async def say_bye(self, word: str) -> None:
-        """End the connection with BYE."""
-        await self.send(pack(BYE, 0, word.encode()))
-        with suppress(*LOST), trio.move_on_after(2):
-            await self._websocket.aclose()
 
     async def cut(self) -> None:
         """End the connection as a cable does."""

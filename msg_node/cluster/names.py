@@ -27,7 +27,6 @@ _REMOVE: Final = """DELETE FROM trapezoid_node WHERE name = %s AND NOT is_held
     AND NOT EXISTS (SELECT 1 FROM trapezoid_row WHERE node = name) RETURNING epoch"""
 _LIST: Final = """SELECT name, epoch, is_held, extract(epoch FROM clock_timestamp() - renewed_at)::float8, facts
     FROM trapezoid_node ORDER BY name"""
-_ROWS: Final = "SELECT name, epoch, beat, is_held, instance, facts FROM trapezoid_node"
 
 
 class NodeFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -198,7 +198,6 @@ _LIST: Final = msgspec.json.encode(
 _FILE: Final = PartnerFile(
     author="a.example", reader="b.example", name="2026-11-23.totals", size=1, sha256="0" * 64, sent=NOW
 )
-_SIGNED_LIST: Final = sign_envelope(_LIST, PAYLOAD_TYPE, [_LIST_KEY])
 
 
 def check_manifest(data: bytes) -> None:

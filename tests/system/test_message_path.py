@@ -29,7 +29,7 @@ IN_THE_WORKER = {"sandbox/worker.py", "sandbox/engine.py"}
 MOST_OF_A_FLOW = (30, 54)
 """Files with functions that are given a message of a flow or give it back (as bytes, decoded, or in a batch), and files
 with functions that run for it: also what is asked about an address, counts, or gets the time."""
-MOST_OF_A_FIRST_MESSAGE = (43, 67)
+MOST_OF_A_FIRST_MESSAGE = (42, 67)
 """The same for the first message from one address to another: all that is decided once about a flow comes on top."""
 
 

@@ -89,7 +89,6 @@ PUBLISHING_FAULTS: Final = DOCUMENT_FAULTS | RELEASE_FAULTS
 NODE_FAULTS: Final = (
     frozenset({"kill", "restart", "pause", "full-disk", "dns-lies"}) | SHARED_FAULTS | CLOCK_FAULTS | PUBLISHING_FAULTS
 )
-LINE_FAULTS: Final = frozenset({"cut", "drop", "half-open", "delay", "throttle", "reorder"})
 PLACEHOLDERS: Final = frozenset(
     {"settings", "folder", "domain", "listen", "site", "certificate", "key", "ca_file", "name_server"}
 )

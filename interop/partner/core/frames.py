@@ -19,7 +19,6 @@ from interop.partner.core.keys import base64url, from_base64url, is_signed
 SUBPROTOCOL: Final = "trapezoid-link.1"
 HELLO, CHALLENGE, TOKEN, WELCOME, MESSAGES, ACK, REFUSE, BYE = range(1, 9)
 NAMES: Final = ("?", "HELLO", "CHALLENGE", "TOKEN", "WELCOME", "MESSAGES", "ACK", "REFUSE", "BYE")
-STREAM_CHARS: Final = 32
 TOKEN_BYTES: Final = 4096
 TOKEN_SECONDS: Final = 60
 _HEADER: Final = struct.Struct("<BBHI")

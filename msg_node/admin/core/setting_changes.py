@@ -69,8 +69,6 @@ _RELOADABLE: Final = re.compile(
 
 _DIGEST_SHOWN: Final = 8
 _PLACE: Final = re.compile(r"(https?://[^/?#]*/?).*", re.DOTALL)
-_BACKENDS: Final = "registry|qos|catalogue|global_registry|push|mqtt|alarms|discovery|identity"
-_TABLES: Final = "allocation|subscriptions|routing|twin|delivery|storage|cluster|compat|sessions"
 _REASONS: Final = (
     (r"policy\.documents", "what reads them is made at the start"),
     (r"node\..*", "stored state and other nodes know it"),

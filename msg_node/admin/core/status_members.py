@@ -53,7 +53,6 @@ _TEXT, _INTEGER, _NUMBER, _FLAG = "text", "integer", "number", "true or false"
 _TEXTS = "list of texts"
 _CLUSTER, _REGISTRY, _PROVIDER = "nodes of a domain serve together", "`[registry]`", "`[[identity.provider]]`"
 _QOS, _CONNECTORS, _FAILED, _FOUND = "`[qos]`", "`[[connector]]`", "the look-up failed", "the domain was found"
-_NAMED = "a TXT record or the settings say so"
 
 _COUNTERS: Final = (
     "[counters.md](counters.md) has every number with its meaning; one that was never counted is left out"
