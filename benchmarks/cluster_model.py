@@ -110,7 +110,7 @@ def simulate(sessions: int, costs: Costs, habits: Habits, chance: random.Random)
 
 
 def _carries(sessions: int, nodes: int, costs: Costs, habits: Habits, chance: random.Random) -> tuple[bool, float]:
-    """Whether the busiest of so many nodes has room for its sessions and its work, and its share of a core."""
+    """True if the busiest of so many nodes has room for its sessions and its work, and its share of a core."""
     each = sessions / nodes
     crossing = (nodes - 1) / nodes
     per_message = (1 - crossing) * costs.local_us + crossing * costs.crossing_us

@@ -86,7 +86,7 @@ def frame(payload: bytes) -> bytes:
 
 
 def frame_head(size: int) -> bytes:
-    """What stands before a masked text payload of `size` bytes."""
+    """The bytes before a masked text payload of `size` bytes."""
     if size < 126:
         return bytes((0x81, 0x80 | size)) + bytes(4)
     if size < 1 << 16:
@@ -209,7 +209,7 @@ class Stream:
 
 
 class Line(Protocol):
-    """What a load client speaks on its connections."""
+    """The protocol that a load client speaks on its connections."""
 
     life: bytes
     """Shows the server that the client lives."""
@@ -220,7 +220,7 @@ class Line(Protocol):
         """Open one connection. The server may give it another address."""
 
     def framing(self, stream: Stream) -> Framing:
-        """What makes the frames of a stream."""
+        """The function that makes the frames of a stream."""
 
     def pattern(self, run: int) -> re.Pattern[bytes]:
         """See `pattern_of`."""

@@ -19,7 +19,7 @@ VERTX_PEER: Final = "vertx_peer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bar:
-    """What a figure has to reach."""
+    """The bar that a figure has to reach."""
 
     figure: str
     limit: float

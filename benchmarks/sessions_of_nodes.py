@@ -83,7 +83,7 @@ class RunningNode:
     idle_kib: int
 
     def kib_per_session(self, sessions: int) -> float:
-        """What each of so many sessions has added to its memory."""
+        """The memory that each of so many sessions has added."""
         return (resident_kib(self.pid) - self.idle_kib) / sessions
 
 
@@ -109,7 +109,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What was found of one kind of node."""
+    """The measurements of one kind of node."""
 
     kib_per_session: float
     opens_per_second: float

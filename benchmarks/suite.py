@@ -35,7 +35,7 @@ from protofly.errors import HostError
 
 
 class Part(StrEnum):
-    """What can be measured by itself."""
+    """A part of the suite that can be measured by itself."""
 
     TRAPEZOID = "trapezoid"
     DOMAIN = "domain"

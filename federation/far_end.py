@@ -109,7 +109,7 @@ class FarEnd:
         await self._watch(claims, rests_on)
 
     async def _watch(self, proved: Claims, rests_on: Proof) -> None:
-        """What was proved holds as long as its key is published, and for the aliases that documents prove now."""
+        """End a proof when its key is no longer published, and keep its aliases to those that documents prove now."""
         claims: Claims | None = proved
         while claims is not None:
             await self._identity.wait_renewed(rests_on, seconds=RECHECK_SECONDS)

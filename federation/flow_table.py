@@ -26,7 +26,7 @@ class HasText(Protocol):
 
     @property
     def text(self) -> HeaderText:
-        """What they share."""
+        """The text of the header that its messages share."""
 
 
 F = TypeVar("F", bound=HasText)

@@ -99,7 +99,7 @@ class InstanceRun(StubObserver):
 
     @property
     def why_it_failed(self) -> FailedModule:
-        """What ended it, for the mark of its module."""
+        """The reason for its end, for the mark of its module."""
         failure = self.failure
         if isinstance(failure, StubFaultError):
             return FailedModule(code=failure.code.word, detail=failure.detail)

@@ -213,7 +213,7 @@ class InwardFlows:
 
 
 class _Expected(NamedTuple):
-    """What a flow would have made of a text, and how many messages had entered before it."""
+    """The message and record that a flow would have made of a text, and how many messages had entered before it."""
 
     flow: InwardFlow
     message: Message

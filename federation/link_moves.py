@@ -62,7 +62,7 @@ def hand_over_link(federation: Federation, domain: str) -> MovedLink | None:
 
 
 def taken_out(link: DomainLink) -> MovedLink:
-    """What a link has, which has nothing of it any more."""
+    """Take everything out of a link, for another node; nothing is left in it."""
     machine, now = link.machine, link.now()
     if machine.canary is not None:
         machine.canary.join(machine.queue)

@@ -97,7 +97,7 @@ class LinkRecords:
 
     @contextmanager
     def as_carried_by(self, channel: str, stub_version: str) -> Iterator[None]:
-        """What is recorded of messages of ours meanwhile went this way."""
+        """Record messages of ours within this context as carried on this channel by this version of the stub."""
         before = self._out.channel, self._out.stub_ver
         self._out.channel, self._out.stub_ver = channel, stub_version
         try:

@@ -71,7 +71,7 @@ class Federation:
         self.max_links = max_links
         self._links: dict[str, DomainLink] = {}
         self.is_ours: Callable[[str], bool] = _always
-        """Whether this node is to have the link to a domain; set before anything runs, where nodes share links."""
+        """Says if this node is to have the link to a domain; set before anything runs, where nodes share links."""
         self.visitors = Visitors(context, decisions)
         self.barred_messages = 0
         """Messages of ours to domains that we do not talk to: refused before there is a link."""

@@ -37,7 +37,7 @@ class DomainFolder:
 
     @property
     def site(self) -> Path:
-        """What it publishes."""
+        """The folder of the documents that it publishes."""
         return self.path / "site"
 
     @property

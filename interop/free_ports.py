@@ -69,7 +69,7 @@ def reserve(ports: Iterable[int]) -> bool:
 
 
 def is_free(port: int) -> bool:
-    """Whether a server of loopback could have this port now."""
+    """True if a server of loopback could have this port now."""
     try:
         socket.create_server((HOST, port)).close()
     except OSError:

@@ -47,14 +47,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """What happened to a message that must be refused."""
+    """A message that must be refused, and its answer."""
 
     item: Forbidden
     answer: Answer
 
     @property
     def is_as_expected(self) -> bool:
-        """Whether it was refused with the foreseen code and reason."""
+        """True if it was refused with the foreseen code and reason."""
         return (self.answer.code, self.answer.reason) == (self.item.code, self.item.reason)
 
 
@@ -92,7 +92,7 @@ class GroupChat:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether everything arrived once, equal and in order, and everything forbidden was refused as foreseen."""
+        """True if everything arrived once, equal and in order, and everything forbidden was refused as foreseen."""
         return (
             self.ledger.totals().is_faultless
             and not self.uncalled_for

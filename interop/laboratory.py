@@ -172,7 +172,7 @@ class Laboratory:
         return statuses
 
     async def statuses(self) -> dict[str, NodeStatus]:
-        """What both nodes say about themselves."""
+        """The `/status` of both nodes."""
         return {domain: await node.status() for domain, node in self.nodes.items()}
 
     async def _prepare(self, nursery: trio.Nursery) -> None:

@@ -84,7 +84,7 @@ class Totals:
 
     @property
     def is_faultless(self) -> bool:
-        """Whether everything that was sent arrived once, equal, and in order, and nothing else did."""
+        """True if everything that was sent arrived once, equal, and in order, and nothing else did."""
         return not (self.lost or self.duplicated or self.reordered or self.differing or self.unexpected)
 
 

@@ -88,7 +88,7 @@ class Child:
 
     @property
     def is_running(self) -> bool:
-        """Whether the process was started and has not ended."""
+        """True if the process was started and has not ended."""
         return self._process is not None and self._process.poll() is None
 
     async def start(self) -> None:
@@ -127,7 +127,7 @@ class Child:
                 await self._process.wait()
 
     def obituary(self) -> str:
-        """Whether the process is silent or has ended, and the end of its log."""
+        """A line that says if the process is silent or has ended, and the end of its log."""
         lines = self._log_file.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
         state = "is silent" if self.is_running else f"ended with {self._process.returncode if self._process else '?'}"
         return "\n".join([f"{self._name} {state}; its log {'says:' if lines else 'is empty'}", *lines])

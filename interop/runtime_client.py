@@ -59,7 +59,7 @@ class Answer:
 
     @property
     def is_ok(self) -> bool:
-        """Whether the request was granted."""
+        """True if the request was granted."""
         return 200 <= self.code < 300
 
 

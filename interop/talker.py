@@ -77,5 +77,5 @@ class Talker:
 
 
 def body_of(answer: Answer) -> Members:
-    """What an answer says, without what every answer has."""
+    """The members of an answer, without those that explain it."""
     return {name: value for name, value in answer.body.items() if name not in {"desc", "description"}}

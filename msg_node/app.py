@@ -191,7 +191,7 @@ async def _serve(node: Node, on_ready: Callable[[dict[str, object]], None]) -> L
 
 
 def drain_of(node: Node) -> Drain:
-    """What stops the node, in the time that the settings give it then."""
+    """Return the drain of a node, which stops it in the time that the settings give then."""
     return Drain(node.bus, node.federation, lambda: node.current.get().node.drain_seconds, node.cluster)
 
 
@@ -234,7 +234,7 @@ async def _run(
 
 
 def _retention(node: Node) -> SpoolRetention:
-    """What removes old records, by the settings of the moment."""
+    """Return the service that removes old records, by the settings of the moment."""
 
     def keep_days() -> dict[str, float]:
         return {str(kind): days for kind, days in node.current.get().records.keep_days.items()}

@@ -396,7 +396,7 @@ def response(
 
 @lru_cache(_CACHED_CODES)
 def _peek_of_code(code: int) -> BodyPeek:
-    """What routing reads in an answer that has no other member that it looks at."""
+    """The peek of an answer whose only member for routing is its code."""
     return BodyPeek(code=Raw(_encode(code)))
 
 

@@ -68,7 +68,7 @@ class Counters(dict[str, int]):
         return 0
 
     def shown(self) -> dict[str, int]:
-        """What has been counted, by name, in order of names."""
+        """The counts by name, in order of names."""
         return {str(name): count for name, count in sorted(self.items())}
 
     def as_members(self) -> dict[str, int]:

@@ -32,7 +32,7 @@ from protofly.signatures import base64url, parse_strict
 
 
 class Flaw(StrEnum):
-    """What is wrong with a record."""
+    """The flaws that a record can have."""
 
     TOO_LARGE = "too-large"
     FORM = "form"

@@ -105,7 +105,7 @@ class Column:
     width: int
 
     def numbers(self) -> Sequence[int]:
-        """What is in `data` of numbers or places, in the order of the records."""
+        """The values of a column of numbers or places, in the order of the records."""
         if self.width <= 1:
             return self.data
         count = len(self.data) // self.width

@@ -54,7 +54,7 @@ def known_versions(kind: Kind) -> tuple[int, ...]:
 
 
 def sealed_suffix(version: int) -> str:
-    """What the name of a sealed segment of this schema version ends with."""
+    """The suffix of the name of a sealed segment of this schema version."""
     return BLOCKS_SUFFIX if version == BLOCKS_VERSION else SEALED_SUFFIX
 
 

@@ -23,7 +23,7 @@ _Challenge = Annotated[str, Meta(min_length=22, max_length=86, pattern=r"^[A-Za-
 
 
 class ReverseChallenge(Struct, frozen=True, kw_only=True):
-    """What a token has to answer, base64url without padding."""
+    """The challenge that a token has to answer, base64url without padding."""
 
     challenge: _Challenge
 
@@ -36,7 +36,7 @@ class ReverseProof(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ReverseAnswer(Struct, frozen=True, kw_only=True):
-    """Whether a link would be admitted now.
+    """Says if a link would be admitted now.
 
     Attributes:
         admitted: It would.

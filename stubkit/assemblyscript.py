@@ -94,7 +94,7 @@ def _read(source: Path) -> str:
 
 
 def _section(source: Path, text: str) -> dict[str, Any]:
-    """What the module says of itself, from the constants of its source."""
+    """The section in which the module names itself, from the constants of its source."""
     said = {name: _constant(text, name) for name in ("NAME", "VERSION", "CONFIGURATION", "EVENTS", "KIND")}
     for name in ("NAME", "VERSION"):
         if not said[name]:

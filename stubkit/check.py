@@ -25,7 +25,7 @@ from stubkit.trial import CHECK_DOMAIN, CheckStep, Trial
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """What is known about a module after `check_stub`."""
+    """The findings of `check_stub` about a module."""
 
     path: str
     module_bytes: int
@@ -36,11 +36,11 @@ class CheckReport:
     refusal: str
     """Why the module was not run at all, "" if it was."""
     is_live_unproved: bool = False
-    """Whether it says `live` without proof of its far end: a manifest that asks for `auth` does not let it."""
+    """True if it says `live` without proof of its far end: a manifest that asks for `auth` does not let it."""
 
     @property
     def is_good(self) -> bool:
-        """Whether the stub kept the contract in every step."""
+        """True if the stub kept the contract in every step."""
         return not self.refusal and all(not step.complaint for step in self.steps)
 
 

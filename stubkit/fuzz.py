@@ -112,5 +112,5 @@ def _mutated(source: random.Random, payload: bytes) -> bytes:
 
 
 def _spoken(under_test: StubUnderTest) -> list[bytes]:
-    """What the far end of the author's script says."""
+    """The bytes that the far end of the author's script sends."""
     return [event.payload for case in under_test.script.cases for step in case.steps for event in step.events()]

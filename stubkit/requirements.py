@@ -227,7 +227,7 @@ async def _leaves_strangers(under_test: StubUnderTest) -> str:
 
 
 async def _problem_with(under_test: StubUnderTest, raw: bytes, flags: int) -> str:
-    """What is wrong with a live instance when these bytes come on all its channels, "" for nothing."""
+    """The problem of a live instance that gets these bytes on all its channels, "" for none."""
     async with under_test.live_instance() as host:
         for channel in list(host.channels):
             if fault := await fault_of(host, GuestEvent(Event.DATA, channel, raw, flags)):

@@ -54,7 +54,7 @@ class StubRelease:
     connect: Sequence[str] = ("mn",)
     """Names of the endpoints that the stub opens."""
     needs_auth: bool = True
-    """Whether it asks the host for tokens."""
+    """True if it asks the host for tokens."""
     needs: Needs = field(default_factory=Needs)
     for_domains: Sequence[str] = ("*",)
     replaces: int | None = None

@@ -72,7 +72,7 @@ class Trial:
         self._has_instance = True
         self._has_verdict = False
         self.is_live_unproved = False
-        """Whether the stub said `live` before anybody had said that its far end is verified."""
+        """True if the stub said `live` before anybody had said that its far end is verified."""
 
     async def play(self) -> list[CheckStep]:
         """Go through the script until its end or the end of the instance."""

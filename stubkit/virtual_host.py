@@ -25,7 +25,7 @@ FIRED_TIMERS: Final = 10_000
 
 @dataclass(slots=True)
 class Cost:
-    """What calls have cost and answered so far."""
+    """The cost and the number of answers of all calls so far."""
 
     calls: int = 0
     fuel: int = 0

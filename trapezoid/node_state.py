@@ -52,7 +52,7 @@ _MOST_BYTES: Final = 64 << 30
 
 
 class StateLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """What a copy says about itself."""
+    """The label of a copy: of which node it is, and in which form."""
 
     format: int
     domain: str

@@ -14,7 +14,7 @@ from protofly.errors import SettingsError
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOptions:
-    """What the entry says."""
+    """The settings of the entry."""
 
     stub: Annotated[str, typer.Option(help="A .wasm file, or the name of a stub, for example vertx_peer.")]
     endpoint: Annotated[str, typer.Option(metavar="URL", help="URL of the domain's node.")]

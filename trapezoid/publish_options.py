@@ -86,7 +86,7 @@ class PublishOptions:
 
     @property
     def needs(self) -> Needs:
-        """What the manifest asks hosts for."""
+        """The permissions that the manifest asks hosts for."""
         return Needs(memory_bytes=self.memory_kib << 10, call_ms=self.call_ms)
 
     def facts(self) -> dict[str, object]:

@@ -60,7 +60,7 @@ from trapezoid.site_files import replace_published
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PublishReport:
-    """What is published now."""
+    """The documents that are published now."""
 
     domain: str
     site: str

@@ -71,7 +71,7 @@ def service_of(settings: Settings, *, instance: str = "", host: str = "", port: 
 
 
 def text_of(service: Service, form: Form) -> str:
-    """What announces a service, in the form that its announcer reads."""
+    """The announcement of a service, in the form that its announcer reads."""
     return {"zone": _zone, "avahi": _avahi, "systemd": _systemd}[form](service)
 
 

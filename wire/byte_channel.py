@@ -140,7 +140,7 @@ class ByteChannel:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the channel was closed from this side or failed."""
+        """True if the channel was closed from this side or failed."""
         return self._closed
 
     @property

@@ -54,7 +54,7 @@ class Crowd:
         return {"members": len(self._members), "seconds": time.monotonic() - began}
 
     def report(self) -> dict[str, object]:
-        """What became of them."""
+        """The results of all clients."""
         return {"members": len(self._members), "pings": self._pings}
 
     def serve(self) -> None:

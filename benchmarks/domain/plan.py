@@ -155,7 +155,7 @@ def shapes(*, quick: bool) -> tuple[Shape, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """What a hostile runtime or a stranger does, and how often a second."""
+    """The attack of a hostile runtime or a stranger, and its rate per second."""
 
     kind: str
     rate: float

@@ -43,7 +43,7 @@ class DomainVariant(Variant):
         """Where clients connect; `ready` is what the process says about itself."""
 
     async def settle(self) -> None:
-        """What is to be done once the process runs."""
+        """Do what has to be done once the process runs."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Start the process and keep it until cancelled."""

@@ -125,7 +125,7 @@ def measure(shape: Shape, engine: str, folder: Path, *, rows: int, memory: str, 
 
 @dataclass(slots=True)
 class Spent:
-    """What a piece of work took, of the whole process tree."""
+    """The time and memory of a piece of work, of the whole process tree."""
 
     cpu_s: float = 0.0
     wall_s: float = 0.0

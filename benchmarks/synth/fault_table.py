@@ -99,7 +99,7 @@ class FaultRow:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all that was planted was found, and nothing else."""
+        """True if all that was planted was found, and nothing else."""
         return self.planted == self.reported
 
 

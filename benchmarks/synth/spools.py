@@ -34,7 +34,7 @@ _compress = frame_compressor().compress
 
 
 class Entry(NamedTuple):
-    """What has to be known about one message record if its segment is going to be damaged."""
+    """The facts about one message record that are needed to damage its segment."""
 
     msg_id: str
     role: str
@@ -58,7 +58,7 @@ class Sealed:
 
     @property
     def name(self) -> SegmentName:
-        """What the names of both its files begin with."""
+        """The stem of the names of both its files."""
         manifest = self.manifest
         return SegmentName(manifest.kind, manifest.node, manifest.boot, manifest.segno)
 

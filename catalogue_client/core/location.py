@@ -34,7 +34,7 @@ class Location:
     pin_hint: str = ""
     """`k=` of the TXT record: fingerprint of the root key set."""
     pin_is_validated: bool = False
-    """Whether `pin_hint` came under DNSSEC from a resolver that the operator trusts; else it binds nothing."""
+    """True if `pin_hint` came under DNSSEC from a resolver that the operator trusts; else it binds nothing."""
     mode: str = "enforce"
     for_domain: str = ""
     """Whose address rules apply, and who is to blame, where that is another domain: the one that claims this alias."""

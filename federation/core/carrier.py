@@ -69,7 +69,7 @@ class CarrierUp(msgspec.Struct, frozen=True, gc=False):
 
 
 class CarrierProved(msgspec.Struct, frozen=True, gc=False):
-    """What was proved on a connection holds for these domains from now on, and for no others."""
+    """From now on the carrier speaks for these domains, and for no others."""
 
     carrier: Carrier
     domains: frozenset[str]

@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class ReleaseEvent(Enum):
-    """What happens to it."""
+    """An event in the life of a newer version."""
 
     LIVE = "live"
     FAULT = "fault"
@@ -45,7 +45,7 @@ class ReleaseEvent(Enum):
 
 
 class ReleaseAction(Enum):
-    """What is to be done."""
+    """An action that follows from an event of a newer version."""
 
     NOTHING = "nothing"
     TAKE_OVER = "take over"

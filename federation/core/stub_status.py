@@ -109,7 +109,7 @@ class StubStatus:
 
     @property
     def signature(self) -> Literal["valid", "unverified"]:
-        """Whether the last package that was offered passed every check."""
+        """The verdict on the last package that was offered: `valid` if it passed every check."""
         return "valid" if self.module_sha256 else "unverified"
 
     def verified(self, *, module_sha256: str, version: str, ranges: str = "") -> None:

@@ -99,7 +99,7 @@ async def _try_session(node: Node, manner: Manner) -> str:
 
 
 def _was_granted(talk: Conversation) -> bool:
-    """Whether the session was opened, in words that a case will find fault with."""
+    """True if the session was opened."""
     heard = talk.participants["probe"].heard if "probe" in talk.participants else None
     body = heard.get("body", heard) if isinstance(heard, dict) else {}
     return isinstance(body, dict) and 200 in {body.get("code"), body.get("response")}

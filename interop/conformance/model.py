@@ -39,12 +39,12 @@ class Dialect(Enum):
 
     @property
     def has_session_messages(self) -> bool:
-        """Whether `open` is a message (dialect A), on whatever transport."""
+        """True if `open` is a message (dialect A), on whatever transport."""
         return self in _DIALECT_A
 
     @property
     def has_frames(self) -> bool:
-        """Whether the connection is a WebSocket from its first byte."""
+        """True if the connection is a WebSocket from its first byte."""
         return self in {Dialect.A, Dialect.B, Dialect.C}
 
 
@@ -75,7 +75,7 @@ STRICT_ONLY: Final = frozenset({Profile.STRICT})
 
 
 class Need(Enum):
-    """What a case needs besides a node."""
+    """The things besides a node that a case needs."""
 
     TOKEN = "token"  # noqa: S105 - the word for it, not one
     ANONYMOUS = "anonymous"

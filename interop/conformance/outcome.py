@@ -51,7 +51,7 @@ class Outcome:
 
     @property
     def is_finding(self) -> bool:
-        """Whether the node has to be looked at."""
+        """True if the node has to be looked at."""
         return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
 
     def explain(self) -> str:

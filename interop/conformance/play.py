@@ -281,7 +281,7 @@ class Player:
 
 
 def _is_notice(message: Json) -> bool:
-    """Whether it is a status notice of the session manager. Source: message specification, section 5.4."""
+    """True if it is a status notice of the session manager. Source: message specification, section 5.4."""
     return isinstance(message, dict) and message.get("from") == "mn:/session" and message.get("type") == "update"
 
 

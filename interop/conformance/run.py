@@ -28,7 +28,7 @@ class Report:
 
     @property
     def findings(self) -> tuple[Outcome, ...]:
-        """What the node has to be looked at for."""
+        """The findings for which somebody has to look at the node."""
         return tuple(outcome for outcome in self.outcomes if outcome.is_finding)
 
     def count(self, verdict: Verdict) -> int:

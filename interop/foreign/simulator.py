@@ -112,7 +112,7 @@ class ForeignNode:
     # What a dialect says.
 
     def accepts(self, path: str, query: str) -> bool:
-        """Whether a WebSocket may be opened here."""
+        """True if a WebSocket may be opened here."""
         return path == self.path and not query
 
     def join(self, runtime: LocalRuntime) -> None:

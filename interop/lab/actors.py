@@ -135,7 +135,7 @@ class LabRuntime:
 
     @property
     def is_away(self) -> bool:
-        """Whether it has no session now."""
+        """True if it has no session now."""
         return self._away_since is not None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

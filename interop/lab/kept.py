@@ -48,7 +48,7 @@ OnPrepared = Callable[[Preparation], None]
 
 
 class LabFacts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What `lab.json` holds."""
+    """The contents of `lab.json`."""
 
     domains: tuple[str, ...]
     name_server_port: int

@@ -63,7 +63,7 @@ class MatrixReport:
 
     @property
     def is_good(self) -> bool:
-        """Whether every cell that can be played kept its promises, and there was one."""
+        """True if every cell that can be played kept its promises, and there was one."""
         return self.count("kept") > 0 and not self.count("broken") and not self.count("failed")
 
 

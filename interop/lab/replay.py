@@ -90,7 +90,7 @@ class _Player:
 
 @dataclass(slots=True)
 class _Result:
-    """What came of one act."""
+    """The result of one act."""
 
     asked: Asked
     body: dict[str, Any] | None = None

@@ -19,7 +19,7 @@ _STYLE_BLOCK: Final = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 
 
 def facts_of(report: ReplayReport) -> dict[str, object]:
-    """What was played, and how it went."""
+    """The facts about a replay: its acts and their results."""
     return {
         "recorded at": report.node + ("" if report.is_whole else ", and cut short: its node was killed"),
         "domains here": [f"{there} is {here}" for there, here in report.domains.items()],

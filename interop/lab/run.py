@@ -50,12 +50,12 @@ class LabReport:
 
     @property
     def is_good(self) -> bool:
-        """Whether every promise that was to be tested was tested, and kept."""
+        """True if every promise that was to be tested was tested, and kept."""
         return all(one.state is State.KEPT for one in self.judged)
 
 
 class PlayedWorld(Protocol):
-    """What a scene is played in."""
+    """The world in which a scene is played."""
 
     hostile: list[HostileDomain]
 

@@ -101,7 +101,7 @@ async def _started(child: Child, domain: str, command: Sequence[str]) -> None:
 
 
 def names_for(domain: str, place: NodePlace, certificate: tuple[Path, Path], more: Mapping[str, str]) -> dict[str, str]:
-    """What the placeholders of a command stand for."""
+    """The values of the placeholders of a command."""
     names = {
         "domain": domain,
         "folder": str(place.folder.path),

@@ -73,7 +73,7 @@ class ShellRuntimes:
 
     @property
     def commands(self) -> list[Command]:
-        """What can be done with them."""
+        """The commands that it takes."""
         return [
             Command("open NAME [DOMAIN]", "opens a runtime with a hyperty, or a dropped one again", 1, self.open, 2),
             Command("close NAME", "closes its session", 1, self.close, 1),
@@ -189,7 +189,7 @@ class ShellNodes:
 
     @property
     def commands(self) -> list[Command]:
-        """What can be done with them."""
+        """The commands that it takes."""
         return [
             Command("status", "shows the nodes, and their links", 0, self.status, 0),
             Command("stop NODE", "ends a node in order; NODE is a domain, or as `status` shows it", 1, self.stop, 1),

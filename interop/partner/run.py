@@ -43,7 +43,7 @@ class PartnerOutcome:
 
     @property
     def is_finding(self) -> bool:
-        """Whether the node has to be looked at."""
+        """True if the node has to be looked at."""
         return self.verdict in {Verdict.FAILED, Verdict.NO_ANSWER}
 
 
@@ -58,7 +58,7 @@ class PartnerReport:
 
     @property
     def findings(self) -> tuple[PartnerOutcome, ...]:
-        """What the node has to be looked at for."""
+        """The findings for which somebody has to look at the node."""
         return tuple(one for one in self.outcomes if one.is_finding)
 
     def count(self, verdict: Verdict) -> int:

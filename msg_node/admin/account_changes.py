@@ -40,7 +40,7 @@ _HASHES_AT_ONCE: Final = trio.CapacityLimiter(1)
 
 
 def held(node: Administered) -> AbstractAsyncContextManager[object]:
-    """What keeps others from changing accounts meanwhile."""
+    """The lock under which accounts are changed."""
     return node.clients.changing
 
 

@@ -55,7 +55,7 @@ class Subscription:
 
     @property
     def word(self) -> ListWord:
-        """What it says, for the agreement of lists."""
+        """The domains that it blocks, and until when that counts, for the agreement of lists."""
         return ListWord(self.reasons, 0.0 if self.known is None else self.known.expires)
 
     @property
@@ -69,7 +69,7 @@ class Subscription:
         return f"{_BY}{self.settings.author}"
 
     def status(self, now: float) -> dict[str, object]:
-        """What `/status` shows of it."""
+        """The state of the list, for `/status`."""
         known = self.known
         is_over = known is None or known.expires <= now
         return {
@@ -107,7 +107,7 @@ class BlockSubscriptions:
         self._changed.set()
 
     def status(self) -> list[dict[str, object]]:
-        """What `/status` shows."""
+        """The state of each list, for `/status`."""
         return [one.status(self.clock()) for one in self.lists]
 
     async def run(self) -> None:

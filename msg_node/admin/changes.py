@@ -59,7 +59,7 @@ def block(node: Administered, arguments: Arguments, by: str) -> Plan:
 
 
 class _Affected(TypedDict):
-    """What of a domain is here."""
+    """The parts of a domain that exist here."""
 
     links: list[str]
     guests: list[int]

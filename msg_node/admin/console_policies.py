@@ -47,7 +47,7 @@ class PolicyPages:
         self._context = context
 
     async def show(self, request: Request, log_in: LogIn) -> Response:
-        """What is in force, and what there is."""
+        """Show the policies in force and the bundles that exist."""
         return await self._show(request, log_in, {}, None)
 
     async def evaluate(self, request: Request, log_in: LogIn, form: Form) -> Response:

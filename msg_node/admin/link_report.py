@@ -60,5 +60,5 @@ def link_status(link: DomainLink) -> dict[str, object]:
 
 
 def _share(lane: CanaryLane) -> dict[str, int]:
-    """What became of the share of a newer version so far."""
+    """Counts of the messages that a newer version has delivered and refused so far."""
     return {"delivered": lane.delivered, "refused": lane.refused}

@@ -60,7 +60,7 @@ def partner(node: Administered, arguments: Mapping[str, Value]) -> dict[str, obj
 
 
 def _settings_of(entry: PeerSettings | None) -> dict[str, object]:
-    """What an entry says otherwise than one that says nothing."""
+    """The settings of an entry that differ from the defaults."""
     if entry is None:
         return {}
     nothing, said = (msgspec.to_builtins(one, enc_hook=str) for one in (PeerSettings(domain=entry.domain), entry))

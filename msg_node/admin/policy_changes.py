@@ -100,14 +100,14 @@ async def bundle(node: Administered, arguments: Arguments) -> dict[str, object]:
 
 
 async def active(node: Administered, _arguments: Arguments) -> dict[str, object]:
-    """What is in force, and what was before."""
+    """The bundle in force, and the one before it."""
     activations = node.policies.in_force.active.activations
     history = [{"bundle": one.bundle or FILES_OF_SETTINGS, "by": one.by, "at": _utc(one.at)} for one in activations]
     return {**node.policies.facts(), "history": history[::-1]}
 
 
 async def evaluate(node: Administered, arguments: Arguments) -> dict[str, object]:
-    """Whether a message would pass a gate, now or with the policies of a bundle.
+    """Say if a message would pass a gate, now or with the policies of a bundle.
 
     Raises:
         PeerError: BAD_BODY, BAD_HEADER, NAME_INVALID: it is no message; NO_SUCH_BUNDLE.
@@ -238,7 +238,7 @@ async def _in_thread(call: Callable[..., _Result], *arguments: object) -> _Resul
 
 
 def _nothing() -> None:
-    """What is in force stays."""
+    """Leave the policies in force."""
 
 
 def _digest_named(node: Administered, name: str) -> str:

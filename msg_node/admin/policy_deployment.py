@@ -146,7 +146,7 @@ class PolicyDeployment:
         self.on_deployed()
 
     def facts(self) -> dict[str, object]:
-        """What is in force, and since when, for operators."""
+        """The bundle in force, and since when, for operators."""
         active = self.in_force.active
         newest = active.activations[-1] if active.activations else None
         return {

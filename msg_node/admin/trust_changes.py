@@ -122,7 +122,7 @@ def _begin_anew(node: Administered, domain: str) -> None:
 
 
 def _ignore(_state: object) -> None:
-    """What was there before is in the plan."""
+    """Do nothing: the plan has the state before the change."""
 
 
 PLANNERS: Final[Mapping[str, Callable[[Administered, Arguments, str], Plan]]] = {

@@ -158,7 +158,7 @@ def quotas(node: Administered) -> Iterator[Row]:
 
 
 def limits(node: Administered) -> Iterator[Row]:
-    """What was counted for limits of rules whose period goes on, those with the most messages first."""
+    """The counts of limits of rules whose period goes on, those with the most messages first."""
     now = time.time()
     counts = [one for one in node.gate.limits if one.counted is not None and now < one.counted.until]
     for limit, key, counted in sorted(counts, key=lambda one: -(one.counted.messages if one.counted else 0)):
@@ -196,7 +196,7 @@ def _queue(kind: str, name: str, waiting: int, under_way: int) -> Row:
 
 
 def restrictions(node: Administered) -> Iterator[Row]:
-    """What operators have forbidden."""
+    """The restrictions that operators have set."""
     for one in node.state.restrictions:
         if one.what is Restricted.GATE:
             continue

@@ -47,7 +47,7 @@ class ClaimsLostError(HostError):
 
 
 class _Promise:
-    """What follows when rows and claims are both done, or one of them has failed."""
+    """The steps that follow when rows and claims are both done, or one of them has failed."""
 
     __slots__ = ("_error", "_on_durable", "_on_failed", "_open")
 

@@ -175,7 +175,7 @@ class Effects:
             self._submit()
 
     def _has_to_wait(self, durability: Durability) -> bool:
-        """Whether replies that report earlier changes wait until these are durable."""
+        """True if replies that report earlier changes wait until these are durable."""
         if durability is Durability.NONE or (durability is Durability.PREFERRED and self._store.is_failing):
             return False
         return bool(self._steps) or not self._store.is_settled
@@ -267,7 +267,7 @@ class Effects:
 
 
 def _rests_on(result: ServiceResult, number: int, error: HostError) -> bool:
-    """Whether a step cannot be promised after an error: claims that were lost concern those who had made them."""
+    """True if a step cannot be promised after an error: claims that were lost concern those who had made them."""
     if not result.changes and result.durability is not Durability.REQUIRED:
         return False
     if not isinstance(error, ClaimsLostError) or number in error.sids:

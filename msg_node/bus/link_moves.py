@@ -79,7 +79,7 @@ class Arrivals(Protocol):
         """The node to which marks go on, messages held here or not; "" if none is known."""
 
     def released(self, domain: str, number: int) -> None:
-        """What waits for a mark may go."""
+        """Let go what waits for a mark."""
 
 
 class LinkMoves:

@@ -48,7 +48,7 @@ class _Wanted(msgspec.Struct, frozen=True):
 
 
 class _Given(msgspec.Struct, frozen=True):
-    """Whether the link is given; `is_moving` says that it is to be asked again in a moment."""
+    """Says if the link is given; `is_moving` says that it is to be asked again in a moment."""
 
     is_given: bool
     is_moving: bool = False

@@ -155,7 +155,7 @@ class NodeRouting:
         return self._awaited.is_congested(number)
 
     def forget(self, key: str) -> None:
-        """What was known about an address turned out wrong."""
+        """Ask again about an address: what was known of it is wrong."""
         self._awaited.forget(key)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -100,7 +100,7 @@ class RunsToNodes:
         return None if senders is None or senders.is_slow else senders
 
     def head(self, like: Message, roles: frozenset[str]) -> bytes:
-        """What a run of messages like this one begins with."""
+        """The bytes with which a run of messages like this one begins."""
         key = like.type, like.from_, like.to, like.verdict, roles
         head = self._heads.get(key)
         if head is None:

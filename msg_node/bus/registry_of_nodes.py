@@ -33,14 +33,14 @@ class RegistryRead(msgspec.Struct, frozen=True):
 
 
 class RegistryAnswer(msgspec.Struct, frozen=True):
-    """What the registry of one node says."""
+    """The answer of the registry of one node."""
 
     code: int
     value: object = None
 
 
 class RegistryAnswers(msgspec.Struct, frozen=True):
-    """What the registries of the other nodes say."""
+    """The answers of the registries of the other nodes."""
 
     answers: Sequence[RegistryAnswer]
     missing: int = 0

@@ -94,7 +94,7 @@ class Turns:
     ended: float = 0.0
 
     def progress(self) -> Progress:
-        """What was done in them so far, and the processor time of this thread."""
+        """The counts of work done in them so far, and the processor time of this thread."""
         return Progress(self.messages, self.count, time.thread_time())
 
 

@@ -30,7 +30,7 @@ class TwinRead(msgspec.Struct, frozen=True):
 
 
 class TwinValues(msgspec.Struct, frozen=True):
-    """What the twins of the other nodes say, those that have anything."""
+    """The values that the twins of other nodes have, without the nodes that have none."""
 
     values: list[object]
 

@@ -76,7 +76,7 @@ def _put(connection: psycopg.Connection[TupleRow], node: str, table: Table, rows
 
 
 def _digest(tables: Tables) -> bytes:
-    """What two equal states have in common, and no two others."""
+    """A digest that is equal for equal states only."""
     digest = hashlib.sha256()
     for table in Table:
         for key, row in sorted(tables.get(table, {}).items()):

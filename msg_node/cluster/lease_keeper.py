@@ -77,7 +77,7 @@ class LeaseKeeper:
         return self._lease.epoch
 
     def state(self) -> LeaseState:
-        """What may be done now under this name."""
+        """The state of the name now."""
         return LeaseState.LAPSED if self._lease is None else self._lease.state(now=lease_clock())
 
     def problem(self) -> str:

@@ -93,7 +93,7 @@ class Names:
         return self._engine.place
 
     def read(self, name: str) -> NameRow | None:
-        """What the engine has about a name."""
+        """Read the row of one name from the engine."""
         row = self._one("SELECT epoch, beat, is_held, instance FROM trapezoid_node WHERE name = %s", (name,))
         return None if row is None else NameRow(*row)
 
@@ -124,7 +124,7 @@ class Names:
         ]
 
     def rows(self) -> dict[str, tuple[NameRow, NodeFacts]]:
-        """What the engine has about each name, and what its holder said last."""
+        """The row of each name in the engine, with what its holder last said."""
         with self._engine.transaction() as connection:
             rows = connection.execute(
                 "SELECT name, epoch, beat, is_held, instance, facts FROM trapezoid_node"

@@ -110,7 +110,7 @@ class SharedTrust:
             del unsaid[domain]
 
     def _note_unsaid(self, said: Collection[str]) -> None:
-        """What is remembered here from before nodes shared it is said, too."""
+        """Announce trust that is remembered here from before nodes shared it."""
         for domain in self._store.domains():
             if domain in said:
                 continue

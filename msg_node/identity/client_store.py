@@ -33,7 +33,7 @@ class Clients(Protocol):
 
 
 def changed_meanwhile(name: str) -> PeerError:
-    """What to raise when somebody else has changed a client."""
+    """The error to raise when somebody else has changed a client."""
     return PeerError(Code.DUPLICATE, f"client {name} was changed by somebody else meanwhile; try again")
 
 

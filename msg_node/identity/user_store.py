@@ -81,7 +81,7 @@ class Users(ABC):
 
 
 def changed_meanwhile(name: str) -> PeerError:
-    """What to raise when somebody else has changed a user."""
+    """The error to raise when somebody else has changed a user."""
     return PeerError(Code.DUPLICATE, f"user {name} was changed by somebody else meanwhile; try again")
 
 

@@ -38,7 +38,7 @@ class DomainRecords(Protocol):
 
 
 def announcement(kind: str, key: str) -> str:
-    """What is announced when a record was replaced."""
+    """The text that nodes announce when a record was replaced."""
     text = f"{kind} {key}"
     return text if len(text.encode()) <= ANNOUNCED_BYTES else f"{kind} "
 

@@ -25,7 +25,7 @@ _DIGEST_CHARS: Final = 64
 
 
 class Restricted(StrEnum):
-    """What a restriction is about."""
+    """The kinds of things that a restriction can be about."""
 
     PEER = "peer"
     """A domain, or `*.` and a domain for all its sub-domains: no message comes from there or goes there."""

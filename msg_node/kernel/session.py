@@ -33,7 +33,7 @@ class Dialect(Enum):
         self.has_token = word in _WITH_TOKEN
         """True if the runtime gets a token, with which it can bring its session back."""
         self.reads_desc = word in _WITH_DESC
-        """Whether the runtime reads descriptions as `desc`. Source: message specification, section 4."""
+        """True if the runtime reads descriptions as `desc`. Source: message specification, section 4."""
         self.is_of_old_nodes = word in _OF_OLD_NODES
         """True if published stubs of the reference nodes speak it."""
 

@@ -259,7 +259,7 @@ _decode_lines = msgspec.json.Decoder(_Line).decode_lines
 
 @dataclass(frozen=True, slots=True)
 class _Frame:
-    """What a frame holds that is not empty."""
+    """The contents of a frame that is not empty."""
 
     version: int
     first_seq: int

@@ -34,7 +34,7 @@ class ReadingCounts(NamedTuple):
 
 @dataclass(slots=True)
 class _Known(Generic[_Entry]):
-    """What was read at an address, and until when it is used (monotonic, seconds)."""
+    """An answer that was read at an address, and until when it is used (monotonic, seconds)."""
 
     until: float
     entry: _Entry | None = None

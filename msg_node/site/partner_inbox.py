@@ -85,7 +85,7 @@ class PartnerInbox:
         return [Route(f"{PATH}/{{author}}", self.take, methods=["POST"])]
 
     def status(self) -> list[dict[str, object]]:
-        """What `/status` shows."""
+        """The files that each partner has handed in, for `/status`."""
         return [
             {"domain": domain, "taken": one.taken, "refused": one.refused} for domain, one in self._partners.items()
         ]

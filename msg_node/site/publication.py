@@ -57,7 +57,7 @@ class PublishedStub(Struct, frozen=True, kw_only=True):
     module_sha256: str
     class_name: str
     is_built_in: bool | None = None
-    """Whether it is the link stub of this program, and follows its versions; None: published before this was noted."""
+    """True if it is the link stub of this program, and follows its versions; None: published before this was noted."""
 
 
 class PublishedRuntimeStub(Struct, frozen=True, kw_only=True):
@@ -80,7 +80,7 @@ class PublishedEntry(Struct, frozen=True, kw_only=True):
     sha256: str
     """Digest of its code."""
     is_default: bool = False
-    """Whether `default` means it, among others of its kind."""
+    """True if `default` means it, among others of its kind."""
 
 
 class Publication(Struct, frozen=True, kw_only=True):

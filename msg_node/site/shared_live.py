@@ -22,7 +22,7 @@ class LiveOfDomain(Protocol):
     """What nodes share of their `live` document. Blocking; every method raises EngineError."""
 
     def nodes(self) -> list[Published]:
-        """What each node that holds its name adds, in the order of the names."""
+        """The part that each node that holds its name adds, in the order of the names."""
 
     def read(self) -> SignedLive | None:
         """The document of now, None before the first."""

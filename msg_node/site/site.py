@@ -73,7 +73,7 @@ class Site:
         """What serves it, once it runs."""
         self._settings = settings
         self.is_shared = False
-        """Whether other processes of this node listen there, too."""
+        """True if other processes of this node listen there, too."""
         self._publisher = publisher
         self.inbox: PartnerInbox | None = None
         """Takes files of partners, if the settings name some."""

@@ -160,7 +160,7 @@ class Engine:
         return f"PostgreSQL {version}: a change is acknowledged when it is on the disk of this server ({commit})"
 
     def _end_lost(self, connection: EngineLine) -> None:
-        """What was given up must not be done after what is asked from now on."""
+        """End the work of a connection that was lost, so that it does not happen after what is asked from now on."""
         if self._lost is not None and not end_work(connection, self._lost):
             action = "wait, or end its process there with pg_terminate_backend"
             text = f"process {self._lost.pid} there still works for a connection that was lost"

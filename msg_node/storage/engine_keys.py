@@ -19,7 +19,7 @@ ROWS_AT_A_TIME: Final = 2_000
 
 
 def digests(keys: Collection[bytes]) -> list[bytes]:
-    """What stands for these keys in rows and claims."""
+    """The digests that stand for these keys in rows and claims."""
     return [hashlib.sha256(key).digest() for key in keys]
 
 

@@ -180,7 +180,7 @@ def _write(connection: psycopg.Connection[TupleRow], node: str, gone: _Gone, put
 
 
 def _followed(changed: Iterable[tuple[str, bytes]]) -> list[str]:
-    """What is announced of changed rows whose tables nodes follow."""
+    """The announcements of changed rows whose tables nodes follow."""
     keys: dict[str, list[bytes]] = {}
     for kind, key in changed:
         if kind in _FOLLOWED_KINDS:

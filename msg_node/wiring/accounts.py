@@ -26,7 +26,7 @@ ADOPTED = ".adopted"
 
 @dataclass(frozen=True, slots=True)
 class LeftInFiles:
-    """What a node kept in its data folder before it shared an engine, as counts."""
+    """Counts of the accounts that a node kept in its data folder before it shared an engine."""
 
     users: int = 0
     clients: int = 0

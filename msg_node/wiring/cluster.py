@@ -102,14 +102,14 @@ class HeldName:
         self.records.close()
 
     def token_marks(self) -> EngineTokenMarks:
-        """What has become of the session tokens of the domain."""
+        """The marks of the domain's session tokens in the engine."""
         from msg_node.identity.engine_token_marks import EngineTokenMarks
         from msg_node.storage.engine import Engine
 
         return EngineTokenMarks(Engine(self.options))
 
     def live(self, domain: str) -> LiveOfDomain:
-        """What the nodes of the domain share of their `live` document."""
+        """The part of the `live` document that the nodes of the domain share."""
         from msg_node.cluster.names import Names
         from msg_node.site.engine_live import EngineLive
         from msg_node.storage.engine import Engine

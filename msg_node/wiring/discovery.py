@@ -39,7 +39,7 @@ def load_ways(settings: Settings) -> LoadedWays:
 
 
 class WaysOut(NamedTuple):
-    """What asks name servers, fetches documents and opens lines of stubs."""
+    """The parts that ask name servers, fetch documents and open lines of stubs."""
 
     names: DnsClient
     http: HttpFetcher

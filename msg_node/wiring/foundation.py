@@ -192,7 +192,7 @@ def _restore_state(
 
 
 def _observers(traffic: Traffic, spans: SpanExport | None) -> Observe:
-    """What sees each batch of records before it is written."""
+    """The observers that see each batch of records before it is written."""
     if spans is None:
         return traffic.observe
 

@@ -257,7 +257,7 @@ def client_context(settings: Settings) -> ssl.SSLContext:
 
 
 def stub_budget(settings: Settings) -> Budget:
-    """What any stub may spend."""
+    """The budget of each stub."""
     sandbox = settings.sandbox
     return Budget(memory_bytes=sandbox.memory_bytes, batch_seconds=sandbox.batch_seconds, cpu_share=sandbox.cpu_share)
 

@@ -309,11 +309,11 @@ class JoinedNode:
         return {**self.bus.statistics(), "domains": self.node.parts.places.known()}
 
     def figures(self) -> dict[str, NodeFigures]:
-        """What the nodes of the domain that are alive say of themselves, by their names."""
+        """The figures that the live nodes of the domain report, by their names."""
         return self.node.membership.figures()
 
     def connections(self) -> dict[str, bool]:
-        """Whether this node is connected with each of the others."""
+        """For each of the other nodes, True if this node is connected with it."""
         connected = self.bus.connected
         return {name: name in connected for name in self.node.membership.addresses()}
 

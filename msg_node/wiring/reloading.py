@@ -263,7 +263,7 @@ def _way(settings: Settings, domain: str) -> object:
 
 
 def _contact_rules(settings: Settings, domain: str) -> object:
-    """What a contact with a domain is held against."""
+    """The rules for contact with a domain."""
     aliases = sorted(alias for alias, main in meaning.main_domains(settings).items() if main == domain)
     return meaning.anchor_of(settings, domain), meaning.allowed_addresses(settings).get(domain, ()), aliases
 

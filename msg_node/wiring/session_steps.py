@@ -185,7 +185,7 @@ class SessionSteps:
 
 
 def _settings_of(name: StepName, settings: Settings) -> object:
-    """What a step is made from."""
+    """The settings from which a step is made."""
     chosen = settings.middleware
     return {
         "logging": chosen.logging,

@@ -62,7 +62,7 @@ class _Peer(_Rate, frozen=True, kw_only=True):
     may_receive: tuple[str, ...] = ()
 
     def rule(self) -> PeerRule:
-        """What it says to the gate."""
+        """The rule of the gate that it stands for."""
         rates = tuple(TypeRate(types=one.types, limit=one.limit()) for one in self.rate)
         received = frozenset(self.may_receive)
         return PeerRule(default=self.default, rate=self.limit(), rates=rates, p2p=self.p2p, may_receive=received)

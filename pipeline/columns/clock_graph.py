@@ -35,7 +35,7 @@ _ROUNDED_US: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """What the records' times of one ordered pair differ by at least, in µs, and how many messages say so."""
+    """The least difference of the records' times of one ordered pair, in µs, and how many messages show it."""
 
     src_domain: str
     dst_domain: str

@@ -78,7 +78,7 @@ class ClockTables:
     offsets: pa.Table
 
     def __getstate__(self) -> dict[str, pa.Table]:
-        """What travels to workers."""
+        """Send the tables alone to workers."""
         return {"delays": self.delays, "offsets": self.offsets}
 
     @cached_property

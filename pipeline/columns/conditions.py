@@ -10,7 +10,7 @@ Condition: TypeAlias = Sequence[Sequence[tuple[str, str, Any]]]
 
 
 def held(where: Condition, ranges: Mapping[str, tuple[Any, Any]]) -> bool | None:
-    """Whether a condition holds for all rows, for none, or who knows (None).
+    """True if a condition holds for all rows, False if for none, None if that is not known.
 
     Args:
         where: The condition.

@@ -90,7 +90,7 @@ class GateSettings:
 
     @property
     def has_rates(self) -> bool:
-        """Whether what a message meets depends on the messages before it."""
+        """True if what a message meets depends on the messages before it."""
         return _LIMIT in self.canonical or any(peer.rates or not peer.rate.is_unlimited for peer in self.peers.values())
 
     def gate(self) -> Gate:
@@ -323,7 +323,7 @@ class Replayer:
         return groups, run_of_rows(order, starts)
 
     def take_cells(self) -> dict[Cell, Tally]:
-        """What was counted since the last time."""
+        """Return the counts since the last time, and begin anew."""
         taken, self.cells = self.cells, {}
         for group in self._groups.values():
             group.tallies.clear()
@@ -332,7 +332,7 @@ class Replayer:
     def _said(
         self, group: _RecordGroup, src_key: str, dst_key: str, size_in: int, size_wire: int | None, ts_us: int
     ) -> _Said:
-        """What both settings say about one record."""
+        """The verdicts of both settings about one record."""
         if group.facts is None:
             return _NOT_REPLAYABLE
         facts = group.facts.of(src_key, dst_key, size_in, size_wire, ts_us)

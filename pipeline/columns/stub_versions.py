@@ -81,7 +81,7 @@ def regressions(hours: pa.Table, wanted: Versions) -> Iterator[dict[str, object]
 
 
 def _hours(hours: pa.Table, pair: tuple[str, str]) -> Iterator[HourOfStub]:
-    """What both versions met, over all our nodes."""
+    """The hours of both versions, over all our nodes."""
     order = [(name, "ascending") for name in ("stub_ver", "hour_us", "msg_type", "size_class", "our_domain")]
     for row in hours.filter(pc.is_in(hours.column("stub_ver"), pa.array(pair))).sort_by(order).to_pylist():
         yield HourOfStub(

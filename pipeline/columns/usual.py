@@ -171,7 +171,7 @@ def _every_hour(hours: pa.Table, missing: Missing) -> tuple[pa.Table, Numbers, N
 
 
 def _is_in(missing: Missing, domains: pa.Array, pair: Numbers, hour: Numbers) -> NDArray[np.bool_]:
-    """Whether records of any part of the hour are missing, of the domain that the pair has."""
+    """True if records of any part of the hour are missing, of the domain that the pair has."""
     found = np.zeros(len(pair), bool)
     for domain, periods in missing.items():
         is_its = is_word(domains, domain)[pair]

@@ -115,7 +115,7 @@ def of_senders(senders: Iterable[Mapping[str, Any]], evidence: Mapping[tuple[Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Alert:
-    """What an alert says, without the domains and the hour."""
+    """The contents of an alert, without the domains and the hour."""
 
     pattern: str
     subject: str | None

@@ -41,7 +41,7 @@ class BusinessDays:
 
     @property
     def is_of_whole_hours(self) -> bool:
-        """Whether each midnight is at the begin of an hour of UTC; if not, all are at that of a quarter."""
+        """True if each midnight is at the begin of an hour of UTC; if not, all are at that of a quarter."""
         return not any(self._midnight_us(day) % HOUR_US for day in self._days())
 
     @property

@@ -123,14 +123,14 @@ def _walk(stretches: Sequence[Stretch]) -> _Chain:
 
 
 def _is_doubtful(one: Stretch, behind: Stretch | None) -> bool:
-    """Whether somebody says that other content belongs under the last number: another segment, or the one behind it."""
+    """True if somebody says that other content belongs under the last number: another segment, or the one behind it."""
     if behind is not None and (behind.boot, behind.first.segno) == (one.boot, one.last.segno + 1):
         return behind.first.prev_sha256 != one.last.sha256
     return one.is_disputed and not (behind is not None and _follows(one.last, behind.first))
 
 
 def _follows(last: Accepted, one: Accepted) -> bool:
-    """Whether a stretch begins where another one ended: only with the next start, or both would be one."""
+    """True if a stretch begins where another one ended: only with the next start, or both would be one."""
     return one.segno == 1 and one.prev_sha256 == last.sha256
 
 

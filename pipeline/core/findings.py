@@ -25,7 +25,7 @@ class Severity(IntEnum):
 
 
 class Verdict(Enum):
-    """What became of a segment."""
+    """The verdict on a segment."""
 
     ACCEPTED = "accepted"
     COPY = "copy"

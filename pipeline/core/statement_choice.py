@@ -48,16 +48,16 @@ class Wanted:
     drafts: bool = False
 
     def has_day(self, day: str) -> bool:
-        """Whether the day was asked for."""
+        """True if the day was asked for."""
         return self.from_day <= day and (not self.until_day or day <= self.until_day)
 
     @property
     def has_period(self) -> bool:
-        """Whether days were named; then each of them is expected."""
+        """True if days were named; then each of them is expected."""
         return bool(self.from_day or self.until_day)
 
     def is_meant(self, one: Standing) -> bool:
-        """Whether the domain and the day were asked for."""
+        """True if the domain and the day were asked for."""
         return self.has_day(one.day) and self.domain in {"", one.our_domain}
 
 
@@ -126,7 +126,7 @@ def choose(standings: Collection[Standing], wanted: Wanted, known: Known | None 
 
 
 def known_of(standings: Iterable[Standing]) -> Known:
-    """What all statements say."""
+    """The domains and days of all statements."""
     domains, days = [], []
     for one in standings:
         domains.append(one.our_domain)

@@ -38,7 +38,7 @@ ENTRY: Final = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class Accepted:
-    """What is remembered of an accepted segment."""
+    """The facts that are kept of an accepted segment."""
 
     boot: int
     segno: int
@@ -91,11 +91,11 @@ class Stretch:
         return self.first.boot
 
     def has(self, boot: int, segno: int) -> bool:
-        """Whether the segment with this number is one of them."""
+        """True if the segment with this number is one of them."""
         return self.boot == boot and self.first.segno <= segno <= self.last.segno
 
     def precedes(self, other: Stretch) -> bool:
-        """Whether the other one goes on where this one ends."""
+        """True if the other one goes on where this one ends."""
         return (self.boot, self.last.segno + 1) == (
             other.boot,
             other.first.segno,

@@ -38,7 +38,7 @@ class Rate(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Tariff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What was agreed with a partner, from one business day to another, both included."""
+    """The prices agreed with a partner, from one business day to another, both included."""
 
     id: Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]{1,64}\Z")]
     peer: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -48,7 +48,7 @@ class Tariff(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     valid_until: date | None = None
 
     def is_valid(self, day: str) -> bool:
-        """Whether it is in force on a day, `YYYY-MM-DD`."""
+        """True if it is in force on a day, `YYYY-MM-DD`."""
         return self.valid_from.isoformat() <= day and (self.valid_until is None or day <= self.valid_until.isoformat())
 
     @property
@@ -98,7 +98,7 @@ def minor_digits(currency: str) -> int:
 
 
 class Item(NamedTuple):
-    """What a line of a bill is about."""
+    """The subject of a line of a bill."""
 
     currency: str
     role: str
@@ -116,7 +116,7 @@ class Charge:
     amount: int = 0
 
     def less(self, other: Charge) -> Charge:
-        """What this is more than another one."""
+        """This charge minus another one."""
         return Charge(self.quantity - other.quantity, self.amount - other.amount)
 
 

@@ -25,7 +25,7 @@ class Tolerance:
     by_class: Mapping[str, int] = field(default_factory=dict)
 
     def is_exceeded(self, counts: Mapping[str, int]) -> bool:
-        """Whether there are more cases than are tolerated, by how many there are of each class."""
+        """True if there are more cases than are tolerated, by how many there are of each class."""
         beyond = (counts[word] for word in CASES if word not in BLAMELESS and counts[word] > self.by_class.get(word, 0))
         return sum(beyond) > self.allowed
 

@@ -343,7 +343,7 @@ class Ingest:
             result.exit_code = ExitCode.FINDINGS
 
     def _warn_of_unsigned(self, result: JobResult) -> None:
-        """What is there already may have come when signatures were not required."""
+        """Warn of segments that were taken when signatures were not required."""
         lax = sum(one.unchecked_segments for one in read_stretches(self.lake))
         if lax:
             result.findings += lax

@@ -48,7 +48,7 @@ class Billed:
 
     @property
     def txn(self) -> str:
-        """What documents of it are counted by."""
+        """The name under which its documents are counted."""
         return f"{APP}/{self.our_domain}/{self.peer}/{self.month}"
 
 
@@ -127,7 +127,7 @@ def run(
 
 
 def _is_signed_off(found: Exchanged, of: Billed, result: JobResult) -> bool:
-    """Whether the month can be billed; if not, the result says why."""
+    """True if the month can be billed; if not, the result says why."""
     if found.changed:
         result.warnings += found.changed
         result.findings = len(found.changed)

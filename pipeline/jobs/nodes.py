@@ -63,7 +63,7 @@ def enter(lake: Lake, node: str, declaration: Declaration, *, why: str, day: str
 
 
 def listed(lake: LakeFiles) -> JobResult:
-    """What was said about nodes, the newest last."""
+    """List the declarations about nodes, the newest last."""
     rows = sorted(lake.read_small(NODE_DECLARATION).to_pylist(), key=lambda row: int(row["entered_us"]))
     lines = [
         f"{moment(row['entered_us'])}: {row['node']} {row['declaration']}"

@@ -117,7 +117,7 @@ def _warn(result: JobResult, text: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Notes:
-    """What was done with one partner, by day, as the lake has it."""
+    """Notes on the exchange with one partner, by day, as the lake has them."""
 
     lake: Lake
     what: Exchanging
@@ -220,7 +220,7 @@ class _Round:
         self._add(done)
 
     def _by_each_key(self, read: Callable[[KeyRecord], _Found]) -> _Found:
-        """What is read with the first key of the partner that has signed it."""
+        """Read a file with the first key of the partner that has signed it."""
         *others, last = self.partner.records
         for key in others:
             try:
@@ -377,7 +377,7 @@ class _Round:
         self.waiting = len(self.folders.waiting())
 
     def _drop_old(self) -> None:
-        """What nobody has taken while it was news is of no use any more."""
+        """Give up files that nobody has taken while they were news."""
         oldest = self.what.clock() - self.what.settings.days * 86_400.0
         for path in self.folders.waiting():
             if path.stat().st_mtime < oldest:

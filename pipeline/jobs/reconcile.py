@@ -92,7 +92,7 @@ ONE_DOMAIN: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What reconciliation allows for."""
+    """The tolerances of reconciliation."""
 
     grace_us: int
     skew_us: int
@@ -334,7 +334,7 @@ def clocks_of_days(
 
 
 def _stored_offsets(lake: Lake, day: str) -> dict[int, list[Offset]]:
-    """What `clock_offset` has of a day, by hour."""
+    """The rows of `clock_offset` of a day, by hour."""
     names = [field.name for field in fields(Offset)]
     by_hour: dict[int, list[Offset]] = {}
     for row in lake.read_small(CLOCK_OFFSET, columns=["hour_us", *names], partitions=[day]).to_pylist():

@@ -117,7 +117,7 @@ def _news(lake: Lake, version: int) -> tuple[int, list[DataFile], int]:
 
 
 def _is_new(file: DataFile, done: int) -> bool:
-    """Whether all rows of a file came after this batch, as far as the log says."""
+    """True if all rows of a file came after this batch, as far as the log says."""
     known = file.bounds.get("batch")
     return known is not None and known[0] > done
 
@@ -216,7 +216,7 @@ def _may_meet(file: DataFile, span: _Span) -> bool:
 
 
 def _is_surely_once(spans: Sequence[_Span]) -> bool:
-    """Whether no record can be there twice: within a segment ingest sees to it, and these do not overlap."""
+    """True if no record can be there twice: within a segment ingest sees to it, and these do not overlap."""
     is_dense = all(span.rows <= span.last - span.first + 1 for span in spans)
     return is_dense and all(
         (one.node, one.boot) != (other.node, other.boot) or one.last < other.first
@@ -225,7 +225,7 @@ def _is_surely_once(spans: Sequence[_Span]) -> bool:
 
 
 def _in_any(spans: Sequence[_Span]) -> Column:
-    """Whether a key lies where new rows are; by these ranges whole files of silver are left out."""
+    """True if a key lies where new rows are; by these ranges whole files of silver are left out."""
     ranges: dict[tuple[str, int], tuple[int, int]] = {}
     for span in spans:
         first, last = ranges.get((span.node, span.boot), (span.first, span.last))

@@ -61,7 +61,7 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one domain's statements of one day."""
+    """The decision about one domain's statements of one day."""
 
     our_domain: str
     day: str

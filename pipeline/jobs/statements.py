@@ -145,7 +145,7 @@ def _of(table: pa.Table, taken: Iterable[Standing]) -> pa.Table:
 
 
 def _is_with(table: pa.Table, peer: str) -> pa.Array:
-    """Whether the other domain of a statement is this one."""
+    """True if the other domain of a statement is this one."""
     is_out = pc.equal(table.column("role"), "out")
     return pc.equal(pc.if_else(is_out, table.column("dst_domain"), table.column("src_domain")), peer)
 
@@ -177,7 +177,7 @@ def _check(lake: LakeFiles, result: JobResult, table: pa.Table, *, signed_off: C
 
 
 def outdated_line(one: Standing) -> str:
-    """What to do about a statement that its records do not bear out any more."""
+    """The advice about a statement that its records no longer support."""
     return (
         f"{one.our_domain} {one.day}: the records have changed since the statement was {one.status} "
         f"(version {one.version}); look at `audit`, then settle this day with --restate"

@@ -75,14 +75,14 @@ def _inputs(lake: Lake) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """What is other than at the last comparison."""
+    """Finds out what has changed since the last comparison."""
 
     lake: Lake
     inputs: Mapping[str, str]
     known: Mapping[str, str]
 
     def is_right(self) -> bool:
-        """Whether the segments that this is about are stored as the ledger says."""
+        """True if the segments that this is about are stored as the ledger says."""
         entered = self._parts(SEGMENTS)
         if not entered <= {file.partition["entered"] for file in self.lake.files(SEGMENTS)}:
             return False  # rows of the ledger have gone

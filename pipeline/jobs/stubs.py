@@ -68,7 +68,7 @@ def run(
 
 
 def _bring_lives(lake: Lake, result: JobResult) -> None:
-    """What happened to stubs, of days with other events than before."""
+    """Write the events of stubs, of days with other events than before."""
     version = lake.version(BRONZE_STUB_EVENT)
     days = changed_days(lake, _LIVES, version, BRONZE_STUB_EVENT)
     if days:

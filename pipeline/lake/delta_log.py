@@ -49,7 +49,7 @@ class DeltaLog:
         self._newest: Snapshot | None = None
 
     def exists(self) -> bool:
-        """Whether the table was ever made."""
+        """True if the table was ever made."""
         if self._table is not None:
             return True
         if isinstance(self._folder, Path):

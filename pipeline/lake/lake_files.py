@@ -42,7 +42,7 @@ class LakeFiles:
             return LakeFiles(folder)
 
     def has(self, table: Table | str) -> bool:
-        """Whether anything was ever committed to the table."""
+        """True if anything was ever committed to the table."""
         return self._log(table_of(table)).exists()
 
     def version(self, table: Table | str) -> int:

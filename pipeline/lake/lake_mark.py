@@ -66,7 +66,7 @@ def check_mark(folder: Location) -> None:
 
 
 def _others(folder: Location) -> list[str]:
-    """What is in there."""
+    """The contents of the folder."""
     if isinstance(folder, Path):
         return sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
     return [one.path for one in storage.files_below(folder)]

@@ -51,7 +51,7 @@ class Found(NamedTuple):
 
 
 def exists(path: Location) -> bool:
-    """Whether there is a file, or anything below it."""
+    """True if there is a file, or anything below it."""
     if isinstance(path, Path):
         return path.exists()
     return bool(_info(path).type != arrow_fs.FileType.NotFound)
@@ -198,7 +198,7 @@ def open_parquet(path: Location, **options: Any) -> pq.ParquetFile:
 
 
 def parquet_metadata(path: Location) -> pq.FileMetaData:
-    """What a Parquet file says of itself."""
+    """The metadata of a Parquet file."""
     if isinstance(path, Path):
         return pq.read_metadata(path)
     return pq.read_metadata(path.inner, filesystem=_files(path))

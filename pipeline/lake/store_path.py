@@ -37,7 +37,7 @@ class StorePath:
     scheme: str = S3
 
     def __truediv__(self, inside: str) -> StorePath:
-        """What has this name below it."""
+        """The path below this one that has this name."""
         return StorePath(self.bucket, "/".join(part for part in (self.key, inside.strip("/")) if part), self.scheme)
 
     def __str__(self) -> str:
@@ -86,7 +86,7 @@ def parsed(word: str) -> Location:
 
 
 def location(text: str) -> Location:
-    """What `str` has made a text of."""
+    """Read a location back from its text."""
     scheme, separator, inner = text.partition("://")
     if not separator or scheme not in _STORES:
         return Path(text)

@@ -71,7 +71,7 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class CommitNote:
-    """What was noted with one commit."""
+    """A note beside one commit."""
 
     version: int
     time_us: int
@@ -79,7 +79,7 @@ class CommitNote:
 
 
 def is_disk_full(error: BaseException) -> bool:
-    """Whether the reason, however wrapped, is a disk without room."""
+    """True if the reason, however wrapped, is a disk without room."""
     texts = ("No space left on device", "Disk quota exceeded", "File too large")
     cause: BaseException | None = error
     while cause is not None:

@@ -80,7 +80,7 @@ class Change:
     has_news: bool = True
 
     def noted(self) -> Noted:
-        """What the log says of a commit besides its files."""
+        """The note of the log about a commit, besides its files."""
         return Noted(Transaction(*self.txn) if self.txn else None, self.meta, self.has_news)
 
 
@@ -414,7 +414,7 @@ class _Added:
         return replaced
 
     def commit(self, version: int, change: Change) -> Commit:
-        """What has become of it."""
+        """The commit that has become of it."""
         touched = self.replaced(change) if change.mode == "replace_partitions" else self.written()
         return Commit(self.table.name, version, sum(file.rows for file in self.files), tuple(sorted(touched - {""})))
 

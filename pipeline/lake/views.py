@@ -64,7 +64,7 @@ def _view(table: Table, files: list[str]) -> str:
 
 
 def view_name(field: StructField) -> str:
-    """What a column of a table is called in its view."""
+    """The name of a column in the view of its table."""
     return field.name.removesuffix(_SUFFIX) + "_time" if is_moment(field) else field.name
 
 
@@ -78,7 +78,7 @@ def view_type(field: StructField) -> str:
 
 
 def is_moment(field: StructField) -> bool:
-    """Whether a column holds moments, in µs since 1970."""
+    """True if a column holds moments, in µs since 1970."""
     return field.name.endswith(_SUFFIX) and field.dataType.typeName() == "long" and field.name not in _DURATIONS
 
 

@@ -136,7 +136,7 @@ def rows_in_files(
 
 
 def _of_nothing(spark: SparkSession, work: Work, schema: StructType) -> DataFrame:
-    """What a function gives when it gets nothing, which is worth no task."""
+    """The result of a function that gets nothing, which is worth no task."""
     rows = pa.Table.from_batches(work(iter(())), to_arrow_schema(schema))
     return spark.createDataFrame(rows, schema=schema)
 

@@ -169,7 +169,7 @@ class Header(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What the reader asked for."""
+    """The extract that the reader asked for."""
 
     domain: str
     """Whose extract."""

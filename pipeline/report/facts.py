@@ -85,7 +85,7 @@ class ClockOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleFlips:
-    """What a proposed policy would have decided otherwise, by the rule that says so."""
+    """The decisions that a proposed policy would have made otherwise, by the rule that makes them."""
 
     rule_id: str
     denied_now: int
@@ -135,7 +135,7 @@ class StubVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BandHour:
-    """What one peer sent in one hour, beside what is usual at that hour of the week."""
+    """The traffic of one peer in one hour, beside the usual traffic at that hour of the week."""
 
     hour_us: int
     observed: float

@@ -61,10 +61,10 @@ _TAKEN: Final = frozenset({Verdict.ACCEPTED.value, Verdict.COPY.value})
 
 
 class ReadableLake(Protocol):
-    """What the report needs of a lake."""
+    """A lake, as the report reads it."""
 
     def has(self, table: Table) -> bool:
-        """Whether a table has ever been written."""
+        """True if a table has ever been written."""
 
     def read_in_workers(self, table: Table, *, columns: Collection[str]) -> WorkerRows:
         """Columns of its newest version, in workers."""
@@ -328,7 +328,7 @@ class _Gathering:
         return known.our_domain, known.peer_domain
 
     def _band(self, shown: tuple[str, str], traffic: Traffic, alerts: Iterable[AlertLine]) -> Band:
-        """What this peer sent, hour by hour, against its baseline."""
+        """The traffic of this peer, hour by hour, against its baseline."""
         baseline = [
             row
             for row in self._rows(DOMAIN_BASELINE)

@@ -95,7 +95,7 @@ def _moment(us: int | None) -> str:
 
 
 def _measured(alert: AlertLine) -> str:
-    """What was counted, in its unit, and from where on that is an alert."""
+    """The counted value, in its unit, and from where on it is an alert."""
     observed, threshold = (
         f"{100 * number:.0f} %"
         if alert.pattern in _SHARES

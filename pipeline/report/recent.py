@@ -33,7 +33,7 @@ class RecentDays:
         self.first_day = date.fromordinal(date.fromisoformat(newest).toordinal() - days + 1).isoformat()
 
     def has(self, table: Table) -> bool:
-        """Whether a table has ever been written."""
+        """True if a table has ever been written."""
         return self._lake.has(table)
 
     def version(self, table: Table) -> int:

@@ -77,7 +77,7 @@ class Table:
         return tuple(name for name in self.schema.names if name in INDEXED)
 
     def has(self, partition: Mapping[str, str]) -> bool:
-        """Whether a file with this partition, in the table's log, is one of its own."""
+        """True if a file with this partition, in the table's log, is one of its own."""
         return not self.shared_log or partition[WHICH] == self.name
 
 

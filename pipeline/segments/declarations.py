@@ -11,14 +11,14 @@ from pipeline.schemas import NODE_DECLARATION, Table
 
 
 class ReadsSmall(Protocol):
-    """What is needed of a lake to read declarations."""
+    """A lake, as declarations are read from it."""
 
     def read_small(self, table: Table, /) -> pa.Table:
         """Its newest version."""
 
 
 class Declaration(Enum):
-    """What can be said about a node."""
+    """A statement about a node."""
 
     VOUCHED = "vouched"
     """It wrote nothing more up to the end of a day."""

@@ -49,7 +49,7 @@ _Number: TypeAlias = tuple[str, str, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What the ledger says about the manifest at one place, last."""
+    """The last row of the ledger about the manifest at one place."""
 
     manifest_sha256: str
     mtime_us: int
@@ -60,7 +60,7 @@ class Known:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing can change any more, as long as the manifest stays what it is."""
+        """True if nothing can change any more, as long as the manifest stays what it is."""
         return self.verdict != Verdict.REJECTED.value
 
     def says_the_same_as(self, segment: Segment) -> bool:
@@ -87,7 +87,7 @@ class Ledger:
         return self._lake.transaction_version(SEGMENTS, APP_ID) or 0
 
     def stretches(self) -> Stretches:
-        """What the accepted segments add up to."""
+        """The stretches that the accepted segments add up to."""
         if self._stretches is None:
             self._stretches = read_stretches(self._lake)
         return self._stretches
@@ -239,7 +239,7 @@ def _is_rejected(file: DataFile) -> bool:
 
 
 def _has_any(file: DataFile, column: str, ascending: np.ndarray[Any, np.dtype[np.int64]]) -> bool:
-    """Whether the file may have one of these numbers."""
+    """True if the file may have one of these numbers."""
     known = file.bounds.get(column)
     if known is None:
         return True

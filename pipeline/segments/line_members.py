@@ -53,7 +53,7 @@ class Member(ABC):
         return self.plain
 
     def quickly(self, value: Any) -> Any:
-        """What the quick decoder gives in place of this value."""
+        """The value that the quick decoder gives in place of this one."""
         return value
 
     @abstractmethod
@@ -71,7 +71,7 @@ class Member(ABC):
 
     @abstractmethod
     def array(self, parts: Sequence[Any]) -> pa.Array:
-        """What was packed, as a column."""
+        """The packed values, as a column."""
 
     def _values(self, column: Column) -> list[Any]:
         """Those that stand in the header of a block. Raises OddColumnError: not of this member, or not there."""
@@ -307,7 +307,7 @@ def _texts(words: Vocabulary, parts: Sequence[bytes | pa.Array]) -> pa.Array:
 
 
 def _plain_type(type_: DataType) -> Any:
-    """What msgspec is to take for a column of this type."""
+    """The type as which msgspec is to read a column of this type."""
     match type_:
         case StringType():
             return str | None

@@ -194,13 +194,13 @@ def _is_own_domain(found: Members, _: Claims) -> Mask | None:
 
 
 def _lie_between(column: pa.Array, first: int, last: int) -> bool:
-    """Whether all values that there are do; also where there are none."""
+    """True if all values that there are do; also where there are none."""
     bounds = pc.min_max(column).as_py()
     return bounds["min"] is None or (first <= bounds["min"] and bounds["max"] <= last)
 
 
 def _is_outside(column: pa.Array, first: Bound, last: Bound) -> Mask | None:
-    """Whether it is nothing, or not between these."""
+    """True if it is nothing, or not between these."""
     is_null = column.is_null() if column.null_count else None
     values = np.asarray(column if is_null is None else column.fill_null(0))
     is_outside = (values < first) | (values > last)

@@ -131,7 +131,7 @@ class LineDecoder:
                     vocabulary.sign_of(word)
 
     def columns(self, pieces: Sequence[Piece]) -> Columns:
-        """What all these pieces say, one after the other."""
+        """The columns of all these pieces, one after the other."""
         parts = zip(*(piece.parts for piece in pieces), strict=True)
         arrays = {
             name: member.array(of_member)

@@ -92,7 +92,7 @@ class Place:
 
     @property
     def stem(self) -> str:
-        """What the names of both begin with."""
+        """The stem of the names of both files."""
         return PurePosixPath(self.path).name.removesuffix(MANIFEST_SUFFIX)
 
 
@@ -127,7 +127,7 @@ class Segment:
 
     @property
     def is_fatal(self) -> bool:
-        """Whether it cannot be accepted."""
+        """True if it cannot be accepted."""
         return self.severity is Severity.FATAL
 
     @property

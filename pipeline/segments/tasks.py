@@ -56,7 +56,7 @@ class Loading:
 
 
 class Counts(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the lines of one segment."""
+    """The counts of the lines of one segment, by what became of them."""
 
     stem: str
     good: int

@@ -39,7 +39,7 @@ class Mailbox:
 
     @property
     def url(self) -> str:
-        """What it is called, in warnings and in `alert_sent`."""
+        """The name by which warnings and `alert_sent` call it."""
         return f"mailto:{self.address}"
 
     def send(self, alerts: Sequence[Mapping[str, Any]]) -> None:

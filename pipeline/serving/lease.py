@@ -47,7 +47,7 @@ class Lease:
 
     @property
     def is_held(self) -> bool:
-        """Whether we hold it now."""
+        """True if we hold it now."""
         return self.clock() < self.until
 
     def take(self) -> bool:

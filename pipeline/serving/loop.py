@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class Health:
-    """What the process is doing, for those who ask from outside."""
+    """The state of the process, for those who ask from outside."""
 
     job: str = ""
     since: float = 0.0
@@ -89,7 +89,7 @@ class Work:
         self._ingest = Ingest(self.lake, [location(spool) for spool in self.settings.spools], self.trust)
 
     def jobs(self) -> dict[str, Callable[[], JobResult]]:
-        """What each job does."""
+        """The function that runs each job."""
         settles = periods(self.settings)["settle"] is not None
         return {
             "ingest": self._ingest.run,
@@ -307,7 +307,7 @@ class _Either(Event):
         self._other = other
 
     def is_set(self) -> bool:
-        """Whether one of them is."""
+        """True if one of them is."""
         return super().is_set() or self._other.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:

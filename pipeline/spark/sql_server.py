@@ -56,7 +56,7 @@ def token_of(path: Path) -> str:
 
 
 def may_change(lake: Lake) -> bool:
-    """Whether the user of this process can write to the lake; what it may do in a store is not known here."""
+    """True if the user of this process can write to the lake; what it may do in a store is not known here."""
     return isinstance(lake.folder, Path) and os.access(lake.folder, os.W_OK)
 
 

@@ -59,7 +59,7 @@ _YEAR_10000_SECONDS: Final = 253_402_300_800
 
 
 class Kind(Enum):
-    """What an attribute's value is, and therefore which operators and parameters it takes."""
+    """The kind of an attribute's value, and therefore which operators and parameters it takes."""
 
     DOMAIN = "a domain"
     ADDRESS = "an address"

@@ -110,7 +110,7 @@ class Explanation:
     peer_entry: str
     """The entry of the settings that fits the peer, "" if none does."""
     is_listed: bool
-    """Whether the allow and deny lists let the peer's domain pass."""
+    """True if the allow and deny lists let the peer's domain pass."""
     rules: tuple[RuleOutcome, ...]
     values: dict[str, object]
     """Attributes that rules read, as they saw them; what was missing is not here."""
@@ -132,7 +132,7 @@ class Settled:
 
 
 class _Lane:
-    """What is settled about one domain at one hook, looked up by each message."""
+    """The settled decisions about one domain at one hook, looked up by each message."""
 
     __slots__ = ("bars_p2p", "bucket", "default", "entry", "is_listed")
 
@@ -147,7 +147,7 @@ class _Lane:
 
 
 def _both_lanes(link: _Lane, sender: _Lane) -> _Lane:
-    """What is settled about messages of one domain over the link of another."""
+    """The settled decisions about messages of one domain over the link of another."""
     is_listed = link.is_listed and sender.is_listed
     if sender.entry is link.entry or sender.entry is UNNAMED:
         return _Lane(link.entry, link.bucket, is_listed=is_listed, default=link.default, bars_p2p=link.bars_p2p)
@@ -173,7 +173,7 @@ class _Lanes:
         self._of_senders: dict[tuple[str, str], _Lane] = {}
 
     def of(self, hook: str, domain: str) -> _Lane:
-        """What is settled about one domain at one hook."""
+        """The settled decisions about one domain at one hook."""
         return self._lanes.get((hook, domain)) or self._open(hook, domain)
 
     def of_sender(self, facts: Facts) -> _Lane:
@@ -256,7 +256,7 @@ class Gate:
 
     @property
     def judges_own_bus(self) -> bool:
-        """Whether any message on the own bus could be denied, or has a record of its own."""
+        """True if any message on the own bus could be denied, or has a record of its own."""
         is_open = self._own_bus is not OWN_BUS["deny"] and self.objects is None
         return self.has_policies or bool(self._temporary) or not is_open
 
@@ -322,7 +322,7 @@ class Gate:
         return verdict
 
     def _counted(self, verdict: Verdict, facts: Facts) -> Verdict:
-        """What a limit makes of a verdict that permits a message, which is counted."""
+        """Count a permitted message in its limit; the verdict becomes a denial when the limit is reached."""
         if verdict.limit is None or facts.hook == "peer":
             return verdict
         bucket = self.limits.bucket(verdict.limit, facts)
@@ -523,7 +523,7 @@ def _as_transfer(verdict: Verdict, transfer: Transfer, peer: PeerRule, hook: Hoo
 
 
 def _narrowed(verdict: Verdict, objects: ObjectPolicies, facts: Facts) -> Verdict:
-    """What the policies of single objects make of a verdict that permits a message."""
+    """Apply the policies of single objects to a verdict that permits a message."""
     denial = denial_of(objects, facts)
     if denial is None:
         return verdict

@@ -162,7 +162,7 @@ class Limits:
         self._swept = 0.0
 
     def bucket(self, limit: Limit, facts: Facts) -> Bucket:
-        """What one message has to pass."""
+        """The bucket that one message has to pass."""
         found = self._places.get(limit.text)
         if found is None:
             found = self._places[limit.text] = limit, {}

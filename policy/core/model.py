@@ -31,7 +31,7 @@ Scalar = str | int | float | bool
 
 
 class Effect(Enum):
-    """What a rule wants, and what a decision says."""
+    """The effect that a rule wants, and that a decision has."""
 
     PERMIT = "permit"
     DENY = "deny"
@@ -230,7 +230,7 @@ class Facts(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class ShadowOutcome:
-    """What a rule or set in report mode would have decided."""
+    """The decision that a rule or set in report mode would have made."""
 
     rule_id: str
     effect: Effect

@@ -55,7 +55,7 @@ class PeerEntry:
         self.outbound = quotas.bucket(name, "out", make_bucket(rule.rate, rule.rates), rule.quotas)
 
     def bucket(self, hook: str) -> Bucket | None:
-        """What messages at a hook have to pass, None for nothing."""
+        """The bucket that messages at a hook have to pass, None for none."""
         return self.inbound if hook == "in" else self.outbound if hook == "out" else None
 
 

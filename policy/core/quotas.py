@@ -89,7 +89,7 @@ class QuotaBucket:
 
 
 class Quotas:
-    """What has been counted for all quotas, by their names."""
+    """The counts of all quotas, by their names."""
 
     def __init__(self) -> None:
         self.volumes: dict[str, Counted] = {}

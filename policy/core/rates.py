@@ -45,7 +45,7 @@ class TypeRate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Bucket(Protocol):
-    """What counts the messages of one sender."""
+    """Counts messages against a rate."""
 
     def take(self, size_bytes: int, now: float, type_: str = "") -> float:
         """Let one message of a type pass: 0.0; or refuse it: seconds after which it is worth another try."""

@@ -17,7 +17,7 @@ _CACHED_SETS: Final = 1_024
 
 
 class SessionClass(Enum):
-    """What is known of who opened a session."""
+    """The proof with which a session was opened."""
 
     ANONYMOUS = "anonymous"
     """Nothing: the client proved nothing."""

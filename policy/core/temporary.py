@@ -51,7 +51,7 @@ class TemporaryGate(msgspec.Struct, frozen=True):
 
     @property
     def rule_id(self) -> str:
-        """What verdicts name as their rule."""
+        """The id of the rule that verdicts name."""
         return f"{RULE_PREFIX}{self.effect} {self.name}"
 
     def fits(self, source: str, target: str, type_: str, scheme: str) -> bool:

@@ -88,7 +88,7 @@ class FlightLog:
             self._is_whole = False
 
     def recording(self, stub: RecordedStub, *, fault: str, at: float) -> Recording:
-        """What is in the log."""
+        """The recording of everything in the log."""
         exchanges = [] if self._first is None else [self._first, *self._last]
         return Recording(spec=SPEC, stub=stub, exchanges=exchanges, is_whole=self._is_whole, fault=fault, at=at)
 

@@ -197,6 +197,18 @@ def test_everything_public_says_what_it_is_for() -> None:
     assert silent == []
 
 
+def test_no_docstring_only_asks_a_question() -> None:
+    question = re.compile(r"(What|Whether) [^.;:]*\.")  # says neither what is returned nor what happens
+    asked = [
+        place(path, node)
+        for path in modules(*PACKAGES)
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and question.fullmatch(ast.get_docstring(node) or "")
+    ]
+    assert asked == []
+
+
 def test_every_module_says_what_it_holds() -> None:
     assert [place(path) for path in modules(*PACKAGES) if not ast.get_docstring(tree_of(path))] == []
 

@@ -94,7 +94,7 @@ class CaseOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class FederationOptions(MatrixOptions):
-    """What tests the side of a node that other domains see, alone or in every pair."""
+    """Options for tests of the side of a node that other domains see, alone or in every pair."""
 
     partner: Annotated[
         Path | None,

@@ -68,7 +68,7 @@ class RegistryAccess:
 
 @dataclass(frozen=True, kw_only=True)
 class RecordChanges:
-    """What the next record says that the last one does not."""
+    """The changes that the next record makes to the last one."""
 
     user: Users = None
     forget_user: Annotated[list[str] | None, typer.Option(metavar="UID", help="User identifier to remove.")] = None

@@ -77,7 +77,7 @@ def user_remove(name: Name, config: Config, dry_run: DryRun = False, json: Json 
 
 @dataclass(frozen=True, kw_only=True)
 class NewClient:
-    """What a client is added with."""
+    """The properties of a client that is added."""
 
     kind: Kind
     runtime: Allowed = ""

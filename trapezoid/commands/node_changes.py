@@ -50,7 +50,7 @@ class GateOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class GateTerm:
-    """What a gate does, and until when."""
+    """The effect of a gate, and until when it holds."""
 
     effect: Annotated[str, typer.Option(help="deny or permit.")] = "deny"
     for_: For = ""
@@ -255,7 +255,7 @@ def change_node(config: Path, operation: str, arguments: dict[str, Any], *, dry_
 
 
 def _differences(after: object) -> tuple[object, dict[str, list[str]]]:
-    """What is so after a change, and the settings that differ as lines of their own."""
+    """The state after a change, and the settings that differ as lines of their own."""
     if not isinstance(after, dict) or not isinstance(after.get("changes"), list):
         return after, {}
     lines = [f"{one['name']}: {_short(one['before'])} → {_short(one['after'])}" for one in after["changes"]]
@@ -279,7 +279,7 @@ def not_done(result: dict[str, Any]) -> dict[str, str]:
 
 
 def _stated(facts: object) -> object:
-    """What a change says of itself, without what is empty, and with moments as people read them."""
+    """The members of a change that are not empty, with moments as people read them."""
     if isinstance(facts, dict):
         kept = {name: _moment(value) if name in _MOMENTS else _inner(value) for name, value in facts.items()}
         return {name: value for name, value in kept.items() if value not in _EMPTY} or "nothing"

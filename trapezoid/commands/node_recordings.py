@@ -15,7 +15,7 @@ app = typer.Typer(help="Record what passes the node, for `trapezoid lab replay`.
 
 @dataclass(frozen=True, kw_only=True)
 class RecordingOptions:
-    """What is recorded."""
+    """Options for what is recorded."""
 
     for_: Annotated[str, typer.Option("--for", metavar="TIME", help="How long at most, for example 30s or 10m.")]
     source: Annotated[

@@ -292,7 +292,7 @@ def _print_change(
 
 
 def _recorded(beside: Collection[Path]) -> dict[str, object]:
-    """What is said of the audit records about a change that was made in folders on which nothing runs."""
+    """The member that says that a change in folders on which nothing runs has no audit record."""
     return {"recorded": NOT_RECORDED} if beside else {}
 
 
@@ -329,7 +329,7 @@ def _approve_at(stores: Mapping[Path, TrustStore], domain: str, stub: str) -> li
 
 @contextmanager
 def _trust_store(config: Path) -> Iterator[TrustStore]:
-    """What is remembered by the node, or by its first process."""
+    """The trust store of the node, or of its first process."""
     from msg_node.settings.load import load_settings
 
     with _opened(load_settings(config).node.data_dir) as store:

@@ -132,7 +132,7 @@ def _end_renewal(report: RenewalReport, *, as_json: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class EntryOptions:
-    """What is said of a catalogue entry."""
+    """The properties of a catalogue entry."""
 
     descriptor: Annotated[
         Path | None,

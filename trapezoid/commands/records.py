@@ -94,7 +94,7 @@ class Period:
 
 @dataclass(frozen=True, kw_only=True)
 class Filters:
-    """What a record must have to be found."""
+    """The conditions that a record must meet to be found."""
 
     id_: Annotated[
         str, typer.Option("--id", metavar="ID", help="Message id as recorded, or a record as boot/sequence number.")

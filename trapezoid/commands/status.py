@@ -76,7 +76,7 @@ def _chosen(link: dict[str, Any]) -> str:
 
 
 def _policies(policies: dict[str, Any]) -> str:
-    """Whether a bundle or the files of the settings are in force."""
+    """The source of the policies in force: a bundle, or the files of the settings."""
     if policies.get("source") != "bundle":
         return "the files of the settings"
     return f"bundle {policies['bundle']}, activated by {policies['by']}; not the files of the settings"

@@ -53,12 +53,12 @@ class HttpServing:
 
     @property
     def is_over(self) -> bool:
-        """Whether this connection carries no further request once everything is written."""
+        """True if this connection carries no further request once everything is written."""
         return self._protocol.our_state in (h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
 
     @property
     def is_answered(self) -> bool:
-        """Whether no request waits for its answer."""
+        """True if no request waits for its answer."""
         return self._protocol.our_state is not h11.SEND_RESPONSE
 
     def receive(self, data: bytes) -> None:

@@ -172,7 +172,7 @@ def judge_port(port: int) -> None:
 
 
 def same_address(first: str, second: str) -> bool:
-    """Whether two texts are the same address, IPv4-mapped or not."""
+    """True if two texts are the same address, IPv4-mapped or not."""
     ours, theirs = parse_address(first), parse_address(second)
     return ours is not None and _bare(ours) == _bare(theirs)
 
@@ -187,7 +187,7 @@ def _is_in(address: Address, networks: Iterable[Network]) -> bool:
 
 
 def _refused_as(address: Address) -> str:
-    """What the address is instead of a host on the Internet, "" if it is one."""
+    """The kind of an address that is no host on the Internet, "" for one that is."""
     for network, meaning in _SPECIAL:
         if address in network:
             return meaning

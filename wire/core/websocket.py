@@ -92,12 +92,12 @@ class WebSocket:
 
     @property
     def is_binary(self) -> bool:
-        """Whether messages are binary frames; else they are text."""
+        """True if messages are binary frames; else they are text."""
         return self._binary
 
     @property
     def is_open(self) -> bool:
-        """Whether messages can be sent."""
+        """True if messages can be sent."""
         return self.protocol.state is OPEN
 
     @property
@@ -116,7 +116,7 @@ class WebSocket:
 
     @property
     def is_broken(self) -> bool:
-        """Whether a fault of the other side has ended it; a line that just ends is none."""
+        """True if a fault of the other side has ended it; a line that just ends is none."""
         fault = self.protocol.parser_exc
         return self._has_failed or not (fault is None or isinstance(fault, EOFError))
 
@@ -377,7 +377,7 @@ class ServerWebSocket(WebSocket):
 
     @property
     def handshake_failed(self) -> bool:
-        """Whether what came was no upgrade request; `data_to_send` holds the HTTP answer, if any."""
+        """True if what came was no upgrade request; `data_to_send` holds the HTTP answer, if any."""
         return self.protocol.handshake_exc is not None
 
     def header(self, name: str) -> str:
@@ -412,7 +412,7 @@ class ServerWebSocket(WebSocket):
 
     @property
     def is_upgrade(self) -> bool:
-        """Whether `accept` will answer the request with 101; to be asked before anything else is done."""
+        """True if `accept` will answer the request with 101; to be asked before anything else is done."""
         if self._answer is None and self._request is not None:
             self._answer = self._answer_to(self._request)
         return self._answer is not None and self._answer.status_code == 101
@@ -515,7 +515,7 @@ class ClientWebSocket(WebSocket):
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the server has not answered the request yet."""
+        """True if the server has not answered the request yet."""
         return self.protocol.state is CONNECTING and not self.refusal
 
     @property

@@ -63,7 +63,7 @@ def _id(slug: str, id_: Json, *, reference: bool = False) -> Case:
 
 
 def _validator(member: str, *, id_: Json = 7) -> Json:
-    """What the validator says of a broken header."""
+    """The validator's answer to a broken header."""
     body = Refusal(400, ("bad-header",), value={"member": member})
     header: dict[str, Json] = {} if id_ is ABSENT else {"id": id_}
     return {**header, "type": "response", "from": "mn:/validator", "to": "{ana}", "body": body}

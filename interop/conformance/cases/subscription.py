@@ -50,7 +50,7 @@ def event_to(address: str, *, type_: str = "update") -> Step:
 
 
 def heard(address: str, *, type_: str = "update") -> tuple[Step, ...]:
-    """What bo says to an address arrives at ana, once."""
+    """Messages of bo to an address arrive at ana, once."""
     return event_to(address, type_=type_), Arrives("ana", "bo"), Silent("ana", after="bo")
 
 

@@ -85,7 +85,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """What it is about."""
+        """Its subject, in a few words."""
         return f"{self.left} – {self.right}, {self.scene}, {self.fault}"
 
 

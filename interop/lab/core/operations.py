@@ -221,7 +221,7 @@ def _unseen(operation: Operation) -> Operation:
 
 
 def is_explained(operations: Sequence[Operation], model: Model, steps: int = STEPS_MOST) -> bool:
-    """Whether some order of single steps explains what was seen of one object; True if `steps` tries do not decide.
+    """True if some order of single steps explains what was seen of one object; True if `steps` tries do not decide.
 
     Unseen operations are possible at each point after their beginning, any number of times: that keeps the search
     small, and errs towards an explanation.

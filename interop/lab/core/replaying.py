@@ -236,7 +236,7 @@ class Addresses:
     known: dict[str, str] = field(default_factory=dict)
 
     def learn(self, recorded: Sequence[str], here: Sequence[str]) -> None:
-        """What was allocated once is something else here."""
+        """Note by which addresses allocated ones are known here."""
         self.known.update(zip(map(base_of, recorded), map(base_of, here), strict=False))
 
     def here(self, address: str) -> str:

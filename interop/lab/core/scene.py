@@ -211,13 +211,13 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def title(self) -> str:
-        """What happens to what, in a few words."""
+        """The fault and its target, in a few words."""
         what = f"mn-{self.node} of {self.domain}" if self.node else self.domain
         return f"{self.does} {what or ' – '.join(self.between or ())}"
 
     @property
     def is_lure(self) -> bool:
-        """Whether it shows something false that leads to an impostor."""
+        """True if it shows something false that leads to an impostor."""
         return self.does in DOCUMENT_FAULTS or (self.does == "dns-lies" and self.answer == "impostor")
 
     @property

@@ -61,11 +61,11 @@ class FaultSpan:
 
     @property
     def title(self) -> str:
-        """What happened to what, in a few words."""
+        """The fault and its target, in a few words."""
         return self.fault.title
 
     def hits(self, source: str, target: str) -> bool:
-        """Whether messages between two domains were affected."""
+        """True if messages between two domains were affected."""
         return bool({source, target} & {*self.domains}) if self.fault.domain else {source, target} == {*self.domains}
 
 
@@ -136,7 +136,7 @@ class Release:
     revoked: str = ""
 
     def is_followed(self, one: Running) -> bool:
-        """Whether a node runs what it should."""
+        """True if a node runs what it should."""
         return one.sha256 != self.revoked if self.revoked else one.sha256 == self.wanted
 
 

@@ -139,7 +139,7 @@ def _judged(name: PromiseName, findings: list[Finding], figure: str) -> Judged:
 
 
 class _Case:
-    """What was seen, by message."""
+    """The observations, by message."""
 
     def __init__(self, seen: Seen, recovery_seconds: float) -> None:
         self.seen = seen
@@ -151,7 +151,7 @@ class _Case:
                 self.arrivals[one.key].append(one)
 
     def _is_addressed(self, one: Arrived, key: Key) -> bool:
-        """Whether the sender's address and the receiver are those of the key."""
+        """True if the sender's address and the receiver are those of the key."""
         return one.runtime == key[1] and self.seen.addresses.get(one.sender) == key[0]
 
     def once(self) -> Iterator[Finding]:
@@ -184,7 +184,7 @@ class _Case:
                 yield fault
 
     def is_hit(self, pair: Pair, fault: FaultSpan) -> bool:
-        """Whether a fault affects messages of a pair."""
+        """True if a fault affects messages of a pair."""
         return fault.hits(self.seen.domains[pair[0]], self.seen.domains[pair[1]])
 
     def order(self) -> Iterator[Finding]:
@@ -227,7 +227,7 @@ class _Case:
         return any(one.outcome in _EVENTS_DENIED for one in self.seen.passages.get(sent.record_id, ()))
 
     def _is_in_the_dark(self, sent: Sent) -> bool:
-        """Whether a fault hit a pair about when it sent, one of whose nodes acknowledges nothing."""
+        """True if a fault hit a pair about when it sent, one of whose nodes acknowledges nothing."""
         pair = sent.key[0], sent.key[1]
         if not self.seen.silent & {self.seen.domains[pair[0]], self.seen.domains[pair[1]]}:
             return False
@@ -265,7 +265,7 @@ class _Case:
         return self.evidence(sent.key, f"got {len(answers)} answers")
 
     def _was_forgotten(self, first: Answered, second: Answered) -> bool:
-        """Whether a killed node may have given up a request before, and taken its reply soon after it was back.
+        """True if a killed node may have given up a request before, and taken its reply soon after it was back.
 
         `docs/delivery.md` allows that under "Late replies".
         """

@@ -179,7 +179,7 @@ class Publication:
         return raw
 
     def module_reference(self, **members: object) -> dict[str, object]:
-        """What a manifest says about the module."""
+        """The reference to the module in a manifest."""
         reference: Members = {
             "sha256": hashlib.sha256(self.module).hexdigest(),
             "size": len(self.module),

@@ -37,7 +37,7 @@ _UNITS: Final = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 class ArgumentKind(Enum):
-    """What the value of an argument may be."""
+    """The kinds of values that an argument may have."""
 
     TEXT = "text"
     NUMBER = "number"

@@ -118,7 +118,7 @@ def _was_permitted(record: Judged) -> bool:
 
 
 def _facts_of(record: Judged) -> Facts:
-    """What the gate knew, as far as it was recorded."""
+    """The facts that the gate knew, as far as they were recorded."""
     packed = None if record.facts is None else msgspec.json.encode(record.facts)
     if isinstance(record, MessageRecord):
         alike = AlikeFacts.read(record.role, record.src_domain, record.dst_domain, record.msg_type, packed)

@@ -32,7 +32,7 @@ _FAILURES: Final = frozenset({"trapped", "timeout", "undeliverable", "rejected",
 
 
 class SpanKind(Enum):
-    """What a span stands for."""
+    """The kinds of work that a span stands for."""
 
     SEND = "producer"
     RECEIVE = "consumer"

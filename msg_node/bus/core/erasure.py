@@ -71,7 +71,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traces:
-    """What a node holds of one person, by table."""
+    """The data that a node has about one person, by table."""
 
     person: Person
     addresses: list[str]

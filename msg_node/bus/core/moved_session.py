@@ -87,7 +87,7 @@ class MovedSession(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def keys(self) -> list[str]:
-        """What is claimed for it."""
+        """The keys that are claimed for it."""
         return [self.session.runtime_key, *(canonical_key(row.url) for row in self.addresses)]
 
     def with_only(self, ours: Collection[str]) -> MovedSession:

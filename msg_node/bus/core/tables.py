@@ -64,7 +64,7 @@ class BusTables(AddressTables, Protocol):
 
     @property
     def restrictions(self) -> Restrictions:
-        """What operators have forbidden."""
+        """The restrictions that operators have set."""
 
     @property
     def list_marks(self) -> ListMarks:

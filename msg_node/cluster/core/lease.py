@@ -44,7 +44,7 @@ class NameRow:
 
 
 class Verdict(Enum):
-    """What to do about a name that is wanted."""
+    """The decision about a name that a process wants."""
 
     TAKE = "take"
     WAIT = "wait"
@@ -88,7 +88,7 @@ class NameSearch:
 
 
 class LeaseState(Enum):
-    """What a process may do under a name."""
+    """The states of a name that a process holds, by what it may do under it."""
 
     HELD = "held"
     LAPSED = "lapsed"
@@ -124,7 +124,7 @@ class Lease:
         self._is_lost = True
 
     def state(self, *, now: float) -> LeaseState:
-        """What may be done now."""
+        """The state of the name now."""
         if self._is_lost:
             return LeaseState.LOST
         return LeaseState.HELD if now < self.ends_at else LeaseState.LAPSED

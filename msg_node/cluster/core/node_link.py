@@ -137,7 +137,7 @@ class NodeLink:
         self._size_bytes += len(content)
 
     def block(self, *, now: float) -> bytes:
-        """What is to be written now, b"" for nothing."""
+        """The bytes to write now, b"" for none."""
         if not self._is_up:
             return b""
         parts = []

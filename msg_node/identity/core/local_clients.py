@@ -63,7 +63,7 @@ class LocalClient(msgspec.Struct, frozen=True, kw_only=True):
     changed_at: float = 0.0
 
     def credentials(self) -> Iterator[Credential]:
-        """What opens its sessions."""
+        """The credentials that open its sessions."""
         if self.is_disabled:
             return
         if self.digest:
@@ -94,7 +94,7 @@ class EnrolQuestion(msgspec.Struct, frozen=True):
 
 
 class Enrolled(msgspec.Struct, frozen=True):
-    """What a device gets for its code."""
+    """The secrets that a device gets in exchange for its code."""
 
     token: str
     client: LocalClient

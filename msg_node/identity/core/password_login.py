@@ -42,7 +42,7 @@ class PasswordQuestion(msgspec.Struct, frozen=True):
 
 
 class PasswordVerdict(msgspec.Struct, frozen=True):
-    """Whether it is. With a `pause` it was not looked at, since there were too many attempts."""
+    """The verdict on a password. With a `pause` it was not looked at, since there were too many attempts."""
 
     is_right: bool
     roles: tuple[str, ...] = ()

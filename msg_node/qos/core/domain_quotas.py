@@ -64,7 +64,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Released(msgspec.Struct, frozen=True):
-    """Whether a node had it; `is_whole`: all nodes that may have it were asked."""
+    """Says if a node had it; `is_whole`: all nodes that may have it were asked."""
 
     is_found: bool
     is_whole: bool = True
@@ -77,7 +77,7 @@ RELEASES: ConnectorName[Release, Released] = ConnectorName("releases")
 
 
 class DomainView(Protocol):
-    """What one of several nodes knows of the others' reservations."""
+    """The reservations of other nodes, as one of several nodes knows them."""
 
     @property
     def is_granting(self) -> bool:
@@ -105,7 +105,7 @@ class DomainQuotas:
                 del self._pending[name]
 
     def reserved(self, provider: str) -> Amounts:
-        """What is reserved at a provider, as of the last look, or granted since."""
+        """The sum that is reserved at a provider, as of the last look, or granted since."""
         total = self._stored.get(provider, Amounts())
         for grant, _ in self._pending.values():
             if grant.provider == provider:

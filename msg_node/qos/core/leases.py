@@ -124,7 +124,7 @@ class Leases:
             self.end(name)
 
     def of_session(self, sid: int) -> list[Lease]:
-        """What a session has reserved."""
+        """The reservations of a session."""
         return [self._leases[name] for name in self._by_sid.get(sid, ())]
 
     def let_go(self, sid: int) -> None:

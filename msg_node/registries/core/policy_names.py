@@ -102,7 +102,7 @@ class PolicyNames:
                 self.forget(key)
 
     def of_session(self, sid: int) -> dict[str, PolicyNameRow]:
-        """What a session has named, by canonical key of the object."""
+        """The policies that a session has named, by canonical key of the object."""
         return {key: row for key, row in self._rows.items() if row.sid == sid} if self._of_session[sid] else {}
 
     def move_in(self, rows: Mapping[str, PolicyNameRow], sid: int) -> dict[str, PolicyNameRow]:

@@ -39,7 +39,7 @@ class RegistryTables(Protocol):
 
     @property
     def rules(self) -> Rules:
-        """What the operator has switched."""
+        """The rules that the operator has set."""
 
     @property
     def holders(self) -> HolderDirectory:

@@ -32,7 +32,7 @@ _NO_TYPES = frozenset[str]()
 
 
 class _Typed(msgspec.Struct):
-    """What a look-up by type needs of a description."""
+    """The part of a description that a look-up by type needs."""
 
     type_: object = msgspec.field(default=None, name="@type")
 
@@ -116,7 +116,7 @@ class Twin:
         self.refused_values = 0
         """Values that were too large, or for which there was no room."""
         self.watches = bool(objects)
-        """Whether there is anything whose values are kept: asked for every message."""
+        """True if there is anything whose values are kept: asked for every message."""
 
     def statistics(self) -> dict[str, int]:
         """Count what is kept, and values that were too large or had no room."""

@@ -23,7 +23,7 @@ from msg_node.requests.core.parking import NUMBERS_PER_SECOND, Parking
 
 
 def given_prefix(node: str) -> str:
-    """What the keys of rows begin with that are given to a node."""
+    """The prefix of the keys of rows that are given to a node."""
     return f"{node} "
 
 
