@@ -22,7 +22,7 @@ from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import EngineError
 from msg_node.storage.engine_keys import in_order, portions
 from msg_node.storage.engine_line import LONG_SECONDS
-from msg_node.storage.engine_rows import ANNOUNCE, DOMAIN, HOLD, PUT_NEW, SHARED_CHANNEL
+from msg_node.storage.engine_rows import ANNOUNCE, DOMAIN, HOLD, PUT_NEW, SHARED_CHANNEL, lock_order
 
 _MARK: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
     VALUES (%s, 'adopted', sha256(%b::bytea), %b, %b) ON CONFLICT (node, kind, digest) DO NOTHING RETURNING 1"""
@@ -58,7 +58,7 @@ def adopt_state(engine: Engine, held: tuple[str, int], tables: Tables, claimed: 
         if found is not None and found[0]:
             action = "adopt under a name that no node has: `--as NAME`"
             raise EngineError("engine-taken", engine.place, f"the name {node} has state there already", action)
-        for table, rows in tables.items():
+        for table, rows in sorted(tables.items(), key=lambda item: item[0].value):
             _put(connection, DOMAIN if table in SHARED else node, table, rows)
         for some in portions(in_order(claimed)):
             connection.execute(CLAIM, (node, list(some)))
@@ -70,7 +70,10 @@ def adopt_state(engine: Engine, held: tuple[str, int], tables: Tables, claimed: 
 
 
 def _put(connection: psycopg.Connection[TupleRow], node: str, table: Table, rows: Rows) -> None:
-    for some in portions(list(rows.items())):
+    items = list(rows.items())
+    if node == DOMAIN:  # other nodes may add the same
+        items.sort(key=lambda item: lock_order(table.value, item[0].encode()))
+    for some in portions(items):
         kinds, keys = [table.value] * len(some), [key.encode() for key, _ in some]
         connection.execute(PUT_NEW, (node, kinds, keys, [row for _, row in some]))
 

@@ -26,9 +26,14 @@ _ANY: Final = """SELECT EXISTS (SELECT 1 FROM trapezoid_row WHERE node = %s AND 
     OR EXISTS (SELECT 1 FROM trapezoid_row WHERE node = %s AND kind IN ('given_parked', 'given_inbox')
         AND substring(key from 1 for %s) = %s)"""
 _FENCE: Final = """WITH seen AS (
-        SELECT name FROM trapezoid_node WHERE name = %s AND epoch = %s AND beat = %s AND is_held = %s FOR UPDATE
+        SELECT name FROM trapezoid_node WHERE name = %s AND epoch = %s AND beat = %s AND is_held = %s
+        FOR UPDATE SKIP LOCKED
     ) UPDATE trapezoid_node AS node SET epoch = epoch + 1, beat = 0, is_held = false
     FROM seen WHERE node.name = seen.name RETURNING epoch"""
+"""Who holds the name in a transaction is not dead. To wait for it could be for ever: it may want to end our epoch."""
+_LOCK: Final = """SELECT 1 FROM trapezoid_row WHERE node = %s AND kind IN ('given_parked', 'given_inbox')
+    AND substring(key from 1 for %s) = %s ORDER BY kind, digest FOR UPDATE"""
+"""In the order of `msg_node.storage.engine_rows`: who gives them writes them as well."""
 _TAKE_OVER: Final = """UPDATE trapezoid_row
     SET node = %s, kind = 'given_' || kind, key = %b || key, digest = sha256(%b || key)
     WHERE node = %s AND kind IN ('parked', 'inbox')"""
@@ -80,7 +85,7 @@ class WorkTakeover:
             row: Its name as it was when it was found dead.
 
         Returns:
-            False when there is nothing, or when the name is not as it was.
+            False when there is nothing, or when the name is not as it was, or in use.
 
         Raises:
             EngineError: The engine cannot be asked. FencedError: it is us who have lost our name.
@@ -95,6 +100,7 @@ class WorkTakeover:
             if connection.execute(_FENCE, seen).fetchone() is None:
                 return False
             ours, rest = f"{node} ".encode(), len(theirs) + 1
+            connection.execute(_LOCK, (DOMAIN, len(theirs), theirs))
             connection.execute(_FORWARD, (ours, rest, ours, rest, DOMAIN, len(theirs), theirs))
             mark = f"{node} {name} {row.epoch} ".encode()
             connection.execute(_TAKE_OVER, (DOMAIN, mark, mark, name))
@@ -109,7 +115,7 @@ class WorkTakeover:
             row: Its name as it was when it was found dead.
 
         Returns:
-            False when the name is not as it was.
+            False when the name is not as it was, or in use.
 
         Raises:
             EngineError: As `take_over`.

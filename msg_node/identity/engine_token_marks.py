@@ -23,8 +23,12 @@ _RAISE: Final = """INSERT INTO trapezoid_row AS held (node, kind, digest, key, r
     ON CONFLICT (node, kind, digest) DO UPDATE SET row = excluded.row
     WHERE (convert_from(held.row, 'UTF8')::json ->> 'least')::bigint < %s RETURNING 1"""
 _ANNOUNCE: Final = "SELECT pg_notify(%s, %s)"
-_FORGET: Final = """DELETE FROM trapezoid_row WHERE node = %s AND kind = 'token_marks'
-    AND (convert_from(row, 'UTF8')::json ->> 'until')::float8 <= %s"""
+_FORGET: Final = """WITH old AS MATERIALIZED (
+        SELECT digest FROM trapezoid_row WHERE node = %s AND kind = 'token_marks'
+            AND (convert_from(row, 'UTF8')::json ->> 'until')::float8 <= %s FOR UPDATE SKIP LOCKED
+    ) DELETE FROM trapezoid_row AS mark USING old
+    WHERE mark.node = %s AND mark.kind = 'token_marks' AND mark.digest = old.digest"""
+"""Nodes that do this at the same time do not wait for each other."""
 _LOAD: Final = "SELECT row FROM trapezoid_row WHERE node = %s AND kind = 'token_marks'"
 _KEPT_BETWEEN: Final = 1_000
 """After so many marks, those that say nothing any more are deleted."""
@@ -62,7 +66,7 @@ class EngineTokenMarks:
                 is_raised = connection.execute(_RAISE, (DOMAIN, key, key, row, mark.least)).fetchone() is not None
                 connection.execute(_ANNOUNCE, (CHANNEL, announcement(mark)))
                 if next(self._numbers) % _KEPT_BETWEEN == 0:
-                    connection.execute(_FORGET, (DOMAIN, now))
+                    connection.execute(_FORGET, (DOMAIN, now, DOMAIN))
         return is_raised
 
     def _look(self) -> None:

@@ -24,10 +24,16 @@ _REMOVE: Final = (
     "DELETE FROM trapezoid_row WHERE node = %s AND kind = %s AND digest = sha256(%b) AND row = %b RETURNING 1"
 )
 _ANNOUNCE: Final = "SELECT pg_notify(%s, %s)"
-_FORGET_OLDEST: Final = """DELETE FROM trapezoid_row WHERE node = %s AND kind = %s AND digest IN (
-    SELECT digest FROM (SELECT digest, convert_from(row, 'UTF8')::json AS facts FROM trapezoid_row
-        WHERE node = %s AND kind = %s) AS kept
-    ORDER BY (facts ->> 'is_revoked')::boolean DESC, (facts ->> 'seen_at')::float8 DESC OFFSET %s)"""
+_FORGET_OLDEST: Final = """WITH oldest AS MATERIALIZED (
+        SELECT digest FROM (SELECT digest, convert_from(row, 'UTF8')::json AS facts FROM trapezoid_row
+            WHERE node = %(node)s AND kind = %(kind)s) AS kept
+        ORDER BY (facts ->> 'is_revoked')::boolean DESC, (facts ->> 'seen_at')::float8 DESC OFFSET %(most)s
+    ), old AS MATERIALIZED (
+        SELECT digest FROM trapezoid_row
+            WHERE node = %(node)s AND kind = %(kind)s AND digest IN (SELECT digest FROM oldest) FOR UPDATE SKIP LOCKED
+    ) DELETE FROM trapezoid_row AS record USING old
+    WHERE record.node = %(node)s AND record.kind = %(kind)s AND record.digest = old.digest"""
+"""Nodes that do this at the same time do not wait for each other."""
 
 
 class EngineRecords:
@@ -78,7 +84,7 @@ class EngineRecords:
     def forget_oldest(self, kind: str, most: int) -> None:
         """See `DomainRecords`. Raises EngineError."""
         with self._lock, self._engine.transaction() as connection:
-            connection.execute(_FORGET_OLDEST, (DOMAIN, kind, DOMAIN, kind, most))
+            connection.execute(_FORGET_OLDEST, {"node": DOMAIN, "kind": kind, "most": most})
 
     def close(self) -> None:
         """Close the connection."""

@@ -2,19 +2,22 @@
 
 Rows of some tables (`SHARED`) belong to the domain. They stand under no node's name; what a node writes of them is
 announced to the others (`SHARED_CHANNEL`) with its transaction; of those in `FOLLOWED`, each key (`RECORDS_CHANNEL`).
+Several nodes may write the same of them at once, so each locks what it changes in one order, and adds in that order:
+otherwise two could wait for each other.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Collection, Iterable
+from hashlib import sha256
 from typing import Final
 
 import msgspec
 import psycopg
 from psycopg.rows import TupleRow
 
-from msg_node.kernel.changes import FOLLOWED, SHARED, Table
+from msg_node.kernel.changes import FOLLOWED, GIVEN, SHARED, Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.storage.engine import Engine
 from msg_node.storage.engine_errors import SILENT, EngineError
@@ -25,6 +28,8 @@ from msg_node.storage.state_file import NO_TEXT, Rows, refuse_unwritable
 HOLD: Final = "SELECT trapezoid_hold(%s, %s)"
 _DELETE: Final = """DELETE FROM trapezoid_row AS held USING unnest(%b::text[], %b::bytea[]) AS gone (kind, digest)
     WHERE held.node = (SELECT %s::text) AND held.kind = gone.kind AND held.digest = gone.digest"""
+_LOCK: Final = """SELECT 1 FROM trapezoid_row AS held JOIN unnest(%b::text[], %b::bytea[]) AS wanted (kind, digest)
+    USING (kind, digest) WHERE held.node = (SELECT %s::text) ORDER BY kind, digest FOR UPDATE OF held"""
 _FIND: Final = """SELECT held.key, held.row FROM trapezoid_row AS held
     JOIN unnest(%b::text[], %b::bytea[]) AS wanted (kind, digest) USING (kind, digest)
     WHERE held.node = (SELECT %s::text)"""
@@ -44,7 +49,7 @@ SHARED_CHANNEL: Final = "trapezoid_shared"
 """Where names of tables are announced whose shared rows have changed."""
 ANNOUNCE: Final = "SELECT pg_notify(%s, text) FROM unnest(%s::text[]) AS changed (text)"
 _SHARE: Final = """INSERT INTO trapezoid_row (node, kind, digest, key, row)
-    SELECT %s, kind, digest, key, row FROM trapezoid_row WHERE node = %s AND kind = ANY(%s) ORDER BY number
+    SELECT %s, kind, digest, key, row FROM trapezoid_row WHERE node = %s AND kind = ANY(%s) ORDER BY kind, digest
     ON CONFLICT (node, kind, digest) DO NOTHING"""
 _UNSHARE: Final = "DELETE FROM trapezoid_row WHERE node = %s AND kind = ANY(%s) RETURNING 1"
 ANNOUNCED_AT_ONCE: Final = 500
@@ -53,6 +58,7 @@ ANNOUNCED_AT_ONCE: Final = 500
 _Gone = list[tuple[str, bytes]]
 _Put = list[tuple[str, bytes, bytes]]
 _SHARED_KINDS: Final = frozenset(table.value for table in SHARED)
+_GIVEN_KINDS: Final = frozenset(table.value for table in GIVEN)
 _FOLLOWED_KINDS: Final = frozenset(table.value for table in FOLLOWED)
 
 
@@ -120,9 +126,12 @@ class EngineRows:
                 _write(connection, node, own, [one for one in put if one[0] not in _SHARED_KINDS])
             if shared:
                 of_domain = [one for one in gone if one[0] in _SHARED_KINDS]
-                _write(connection, DOMAIN, of_domain, [one for one in put if one[0] in _SHARED_KINDS])
+                new = sorted((one for one in put if one[0] in _SHARED_KINDS), key=lambda one: lock_order(*one[:2]))
+                changes = [*of_domain, *((kind, key) for kind, key, _ in new)]
+                _lock(connection, changes)
+                _write(connection, DOMAIN, of_domain, new)
                 connection.execute(ANNOUNCE, (SHARED_CHANNEL, shared))
-                if heard := _followed([*of_domain, *((kind, key) for kind, key, _ in put)]):
+                if heard := _followed(changes):
                     connection.execute(ANNOUNCE, (RECORDS_CHANNEL, heard))
 
     def scrub(self) -> None:
@@ -169,6 +178,22 @@ def find_rows(
         for some in portions(in_order(keys))
     ]
     return {key.decode(): bytes(row) for one in found for key, row in one.fetchall()}
+
+
+def lock_order(kind: str, key: bytes) -> tuple[str, bytes]:
+    """Place of a row of the domain among those that nodes may add at once.
+
+    What is on its way is added by one node, and stays in the order in which that had it.
+    """
+    return kind, b"" if kind in _GIVEN_KINDS else sha256(key).digest()
+
+
+def _lock(connection: psycopg.Connection[TupleRow], changes: Collection[tuple[str, bytes]]) -> None:
+    """Lock those rows of the domain that are there, in the order that all nodes keep."""
+    every = sorted((kind, sha256(key).digest()) for kind, key in changes)
+    for some in portions(every) if len(every) > 1 else ():
+        kinds, named = zip(*some, strict=True)
+        connection.execute(_LOCK, (list(kinds), list(named), DOMAIN), prepare=False)
 
 
 def _write(connection: psycopg.Connection[TupleRow], node: str, gone: _Gone, put: _Put) -> None:
