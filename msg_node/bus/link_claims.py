@@ -47,7 +47,7 @@ class LinkClaims:
         """Claim a link that is nobody's, that a dead node has, or that `giver` has and gives; the node that has it.
 
         Raises:
-            HostError: TEMPORARILY_UNAVAILABLE or what `Directory.claim` raises: it is not known.
+            HostError: STATE_UNAVAILABLE or what `Directory.claim` raises: it is not known.
         """
         node = await self.claim_key(link_key(domain), giver)
         to, until = self._given.get(domain, ("", 0.0))
@@ -61,7 +61,7 @@ class LinkClaims:
                 if claim.node != self._node and (claim.node == giver or self._is_dead(claim.node)):
                     claim = (await self._directory.claim([key], {key: claim}))[key]
         except trio.TooSlowError as exc:
-            raise HostError(Code.TEMPORARILY_UNAVAILABLE, "the directory does not answer") from exc
+            raise HostError(Code.STATE_UNAVAILABLE, "the directory does not answer") from exc
         return claim.node
 
     async def give_back(self, domains: Collection[str]) -> None:

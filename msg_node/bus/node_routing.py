@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Final
 
 import trio
@@ -29,7 +30,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.refusals import Refusals
 from msg_node.bus.user_routing import TakeAction
 from msg_node.cluster.core.node_contents import Passed
-from msg_node.cluster.directory import Claim, Directory
+from msg_node.cluster.directory import FIND_SECONDS, Claim, Directory, found_soon
 from msg_node.cluster.node_bus import NodeBus
 from msg_node.kernel.links import is_node, node_name
 from msg_node.kernel.runtime_address import runtime_part
@@ -45,9 +46,8 @@ logger = logging.getLogger("msg_node")
 PLACE_SECONDS: Final = 300.0
 NOWHERE_SECONDS: Final = 1.0
 PLACES_KNOWN: Final = 200_000
-LOOK_UP_SECONDS: Final = 5.0
 LOOKED_UP_AT_ONCE: Final = 500
-PATIENCE_SECONDS: Final = 2 * LOOK_UP_SECONDS
+PATIENCE_SECONDS: Final = 2 * FIND_SECONDS
 """A look-up that has begun, and the one after it, are over by then."""
 LINK_PATIENCE_SECONDS: Final = 0.25
 """Others on the same link do not wait for longer."""
@@ -162,26 +162,27 @@ class NodeRouting:
         """Ask the directory until cancelled: one question for everything that is wanted at that moment."""
         task_status.started()
         while True:
-            keys = [await self._coming.receive()]
-            while len(keys) < LOOKED_UP_AT_ONCE:
-                try:
-                    keys.append(self._coming.receive_nowait())
-                except trio.WouldBlock:
-                    break
-            await self._look_up(keys)
+            first = await self._coming.receive()
+            await self._look_up([first, *islice(self._wanted_by_now(), LOOKED_UP_AT_ONCE - 1)])
+
+    def _wanted_by_now(self) -> Iterator[str]:
+        """Keys that somebody waits for and that nobody has asked for."""
+        while True:
+            try:
+                yield self._coming.receive_nowait()
+            except trio.WouldBlock:
+                return
 
     async def _look_up(self, keys: Collection[str]) -> None:
         names = {key: names_above(key) for key in keys}
         self.look_ups += 1
         self._ended_meanwhile = set()
         try:
-            with trio.fail_after(LOOK_UP_SECONDS):
-                found = await self._directory.find({name for of_key in names.values() for name in of_key})
-        except (HostError, trio.TooSlowError) as exc:
+            found = await found_soon(self._directory, {name for of_key in names.values() for name in of_key})
+        except HostError as exc:
             logger.warning("cluster: the directory does not answer: %s", exc)
-            error = HostError(Code.TEMPORARILY_UNAVAILABLE, "the directory does not answer")
-            for key in keys:
-                self._conclude(key, error, 0.0)
+            for key in (*keys, *self._wanted_by_now()):  # who came meanwhile does not wait for another silence
+                self._conclude(key, HostError(Code.STATE_UNAVAILABLE, exc.detail), 0.0)
         else:
             for key, of_key in names.items():
                 name = next((one for one in of_key if one in found), "")

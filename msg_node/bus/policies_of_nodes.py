@@ -19,7 +19,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.node_routing import names_above
 from msg_node.bus.node_runs import NoObjects, ObjectsHere
-from msg_node.cluster.directory import Directory
+from msg_node.cluster.directory import Directory, found_soon
 from msg_node.kernel.credentials import shown_of
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
 from msg_node.registries.policy_documents import named_addresses
@@ -128,7 +128,7 @@ class PoliciesOfNodes:
             HostError: POLICY_UNAVAILABLE: one of them, or the directory, cannot be asked.
         """
         try:
-            claims = await self._directory.find({name for key in asked.keys for name in names_above(key)})
+            claims = await found_soon(self._directory, {name for key in asked.keys for name in names_above(key)})
         except HostError as exc:
             raise HostError(Code.POLICY_UNAVAILABLE, "the directory does not answer") from exc
         judgements: list[ObjectJudgement] = []

@@ -12,7 +12,7 @@ import msgspec
 
 from msg_node.addresses.core.allocation_service import named_for_release
 from msg_node.bus.core.tables import BusTables
-from msg_node.cluster.directory import Claim, Directory
+from msg_node.cluster.directory import Claim, Directory, found_soon
 from msg_node.kernel.service import Answer, ConnectorName, Inquiry, Service, ServiceRequest, inquire
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, PeerError
@@ -62,7 +62,7 @@ class ReleasesOfNodes:
 
     async def ask(self, question: NotOurs) -> Mapping[str, Claim]:
         """Ask the directory. Raises HostError as it does."""
-        return await self._directory.find(question.keys)
+        return await found_soon(self._directory, question.keys)
 
     def _not_ours(self, request: ServiceRequest) -> tuple[str, ...]:
         keys = []

@@ -14,7 +14,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import count
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+import trio
+
+from protofly.errors import Code, HostError
+
+FIND_SECONDS: Final = 3.0
+"""Longest wait of who wants to be answered soon: an engine that is only slow answers before, and a node without one is
+fenced after 4.5 s, so nobody waits for both."""
 
 
 class Claim(NamedTuple):
@@ -71,6 +79,20 @@ class Directory(Protocol):
 
     async def restart(self, keys: Collection[str]) -> dict[str, Claim]:
         """Claim addresses for a process that begins, and end all other claims of this node. See `claim`."""
+
+
+async def found_soon(directory: Directory, keys: Collection[str]) -> dict[str, Claim]:
+    """As `Directory.find`, for who must answer soon.
+
+    Raises:
+        HostError: As `Directory.find`; STATE_UNAVAILABLE also after `FIND_SECONDS`.
+    """
+    try:
+        with trio.fail_after(FIND_SECONDS):
+            return await directory.find(keys)
+    except trio.TooSlowError as exc:
+        text = f"the engine has not said within {FIND_SECONDS:g} s at which node this is: try again"
+        raise HostError(Code.STATE_UNAVAILABLE, text) from exc
 
 
 class MemoryDirectory:

@@ -14,6 +14,7 @@ import trio
 from msg_node.bus import session_moves
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.moved_session import move_out
+from msg_node.cluster import directory as directory_module
 from msg_node.cluster.directory import NO_CLAIMS, Claim, MemoryDirectory
 from msg_node.kernel.changes import Table
 from msg_node.kernel.counts import NodeCount
@@ -837,10 +838,38 @@ async def until_true(condition: Callable[[], bool]) -> None:
             await trio.lowlevel.checkpoint()
 
 
+async def test_who_waits_for_a_directory_that_is_silent_is_answered_with_the_first_look_up(tmp_path: Path) -> None:
+    async with cluster_rig(tmp_path) as (one, two):
+        ana, cy, bo = await one.opened("ana"), await one.opened("cy"), await two.opened("bo")
+        first, second = await bo.allocated(), await bo.allocated()
+        routing, directory = node_of(one).parts.routing, node_of(one).directory
+        is_asked, gives_up, look_ups = trio.Event(), trio.Event(), routing.look_ups
+
+        async def find(_: Collection[str]) -> dict[str, Claim]:
+            is_asked.set()
+            await gives_up.wait()
+            raise HostError(Code.STATE_UNAVAILABLE, "the engine is silent")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(directory_module, "FIND_SECONDS", 60.0)
+            patch.setattr(directory, "find", find)
+            await ana.say(a_message("read", ana.address, first, id_="r1"))
+            await is_asked.wait()
+            await cy.say(a_message("read", cy.address, second, id_="r2"))
+            await until_true(lambda: routing._coming.statistics().current_buffer_used == 1)
+            gives_up.set()
+            for sender in (ana, cy):
+                assert code_and_reason(await next_of(sender, "response")) == (503, "state-unavailable")
+            assert routing.look_ups == look_ups + 1
+        await ana.say(a_message("message", ana.address, first, {"n": 1}))
+        assert (await next_of(bo, "message"))["body"] == {"n": 1}
+
+
 async def test_a_flood_to_an_address_that_is_being_looked_up_waits_at_its_senders_and_loses_nothing(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     count = 1_000
+    monkeypatch.setattr(directory_module, "FIND_SECONDS", 60.0)
     async with cluster_rig(tmp_path) as (one, two):
         senders = [await one.opened(name) for name in ("ana", "cy", "eve")]
         bo = await two.opened("bo")

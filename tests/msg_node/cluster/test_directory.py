@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import trio
 from msgspec import Raw
+from trio.testing import MockClock
 
-from msg_node.cluster.directory import NO_CLAIMS, Claim, Directory, MemoryDirectory
+from msg_node.cluster.core.lease import LEASE_SECONDS, MARGIN_SECONDS
+from msg_node.cluster.directory import FIND_SECONDS, NO_CLAIMS, Claim, Directory, MemoryDirectory, found_soon
 from msg_node.cluster.engine_directory import CLAIM, EngineDirectory, _Wanted
 from msg_node.cluster.engine_notices import EngineNotices
 from msg_node.kernel.changes import Table
@@ -372,3 +374,24 @@ async def test_who_looks_an_address_up_at_a_silent_engine_waits_no_longer_than_i
             server.go_on()
         assert await one.find(["a"]) == owners
         await one.close()
+
+
+class Silent(MemoryDirectory):
+    """A directory that never answers."""
+
+    async def find(self, keys: Collection[str]) -> dict[str, Claim]:  # noqa: ARG002
+        await trio.sleep_forever()
+        raise AssertionError
+
+
+async def test_who_must_answer_soon_does_not_wait_for_a_silent_directory_longer_than_a_node_until_it_is_fenced(
+    autojump_clock: MockClock,
+) -> None:
+    began = autojump_clock.current_time()
+    with pytest.raises(HostError) as refused:
+        await found_soon(Silent("n1"), ["comm://a.example/1"])
+    assert refused.value.code is Code.STATE_UNAVAILABLE
+    assert autojump_clock.current_time() - began == FIND_SECONDS < LEASE_SECONDS - MARGIN_SECONDS
+    with_one = MemoryDirectory("n1")
+    await with_one.claim(["comm://a.example/1"])
+    assert list(await found_soon(with_one, ["comm://a.example/1"])) == ["comm://a.example/1"]
