@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 import trio
@@ -24,6 +24,7 @@ from protofly.errors import PeerError
 from protofly.limits import STUB_ADDRESSES
 from protofly.message import Message
 from protofly.stub import VerifiedStub
+from sandbox.core.exchange import GuestEvent
 
 logger = logging.getLogger("federation")
 
@@ -43,11 +44,60 @@ def hears_addresses(stub: VerifiedStub) -> bool:
 class OurAddresses(Protocol):
     """The addresses of our domain."""
 
-    def __iter__(self) -> Iterator[str]:
-        """All that runtimes of ours have now."""
+    def now(self, domain: str) -> Iterable[str]:
+        """All that runtimes of ours have now; of those at other nodes, what these let a foreign domain see."""
 
-    def on_change(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Have `notify` called after each change; returns what ends that."""
+    def follow(self, domain: str, notify: Callable[[], None]) -> Callable[[], None]:
+        """Have `notify` called after each change, on behalf of a foreign domain; returns what ends that."""
+
+
+class SeenAddresses:
+    """What is new of our addresses to a foreign domain, as far as it may see them.
+
+    Args:
+        domain: The foreign domain.
+        gate: Says which of our addresses its users may write to, read or observe.
+    """
+
+    def __init__(self, domain: str, gate: Gate) -> None:
+        self._domain = domain
+        self._gate = gate
+        self._news = AddressNews(STUB_ADDRESSES, self._may_see)
+        self._revision = ""
+
+    def restart(self) -> None:
+        """Nothing is known there: the next news are a snapshot."""
+        self._news.restart()
+
+    def news(self, addresses: Iterable[str]) -> list[GuestEvent]:
+        """What makes these addresses known that are all there are now."""
+        revision = self._gate.policies.revision
+        if revision != self._revision:  # other rules: everything is judged anew
+            self._revision = revision
+            self._news.restart()
+        events = self._news.news(addresses)
+        if self._news.left_out:
+            logger.warning(
+                "the stub of %s hears of %d addresses of ours only; %d more are left out",
+                self._domain,
+                STUB_ADDRESSES,
+                self._news.left_out,
+                extra={"domain": self._domain},
+            )
+        return events
+
+    def _may_see(self, address: str) -> bool:
+        try:
+            ours = domain_of(address)
+        except PeerError:
+            return False
+        now, link_class = time.time(), self._gate.class_of(self._domain)
+        for type_ in _PROBES:
+            probe = Message(b"1", type_, f"hyperty://{self._domain}/any", address, b"", b"{}")
+            facts = Facts("in", probe, self._domain, ours, self._domain, 0, 0, now, link_class=link_class)
+            if self._gate.explain(facts).verdict.permitted:
+                return True
+        return False
 
 
 class AddressFeed:
@@ -61,20 +111,18 @@ class AddressFeed:
 
     def __init__(self, domain: str, gate: Gate, addresses: OurAddresses) -> None:
         self._domain = domain
-        self._gate = gate
         self._addresses = addresses
-        self._news = AddressNews(STUB_ADDRESSES, self._may_see)
-        self._revision = ""
+        self._seen = SeenAddresses(domain, gate)
         self._moved = trio.Event()
 
     def begin(self) -> None:
         """The stub has become live: it hears a snapshot next."""
-        self._news.restart()
+        self._seen.restart()
         self._moved.set()
 
     async def run(self, stub: HostedStub) -> None:
         """Inform a stub until cancelled."""
-        stop = self._addresses.on_change(self._note)
+        stop = self._addresses.follow(self._domain, self._note)
         try:
             while True:
                 await self._moved.wait()
@@ -89,34 +137,8 @@ class AddressFeed:
         self._moved.set()
 
     async def _inform(self, stub: HostedStub) -> None:
-        revision = self._gate.policies.revision
-        if revision != self._revision:  # other rules: everything is judged anew
-            self._revision = revision
-            self._news.restart()
-        events = self._news.news(self._addresses)
-        if self._news.left_out:
-            logger.warning(
-                "the stub of %s hears of %d addresses of ours only; %d more are left out",
-                self._domain,
-                STUB_ADDRESSES,
-                self._news.left_out,
-                extra={"domain": self._domain},
-            )
-        for event in events:
+        for event in self._seen.news(self._addresses.now(self._domain)):
             await stub.running.wait_for_room()
             if not stub.is_live:
                 return  # a snapshot follows when it is live again
             stub.running.emit(event)
-
-    def _may_see(self, address: str) -> bool:
-        try:
-            ours = domain_of(address)
-        except PeerError:
-            return False
-        now, link_class = time.time(), self._gate.class_of(self._domain)
-        for type_ in _PROBES:
-            probe = Message(b"1", type_, f"hyperty://{self._domain}/any", address, b"", b"{}")
-            facts = Facts("in", probe, self._domain, ours, self._domain, 0, 0, now, link_class=link_class)
-            if self._gate.explain(facts).verdict.permitted:
-                return True
-        return False

@@ -423,13 +423,13 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
     trust = build_trust(foundation, discovery, gate, cache, sandbox)
     # Messages: on the bus, over links, from runtimes.
     backends = Backends(settings, foundation.state, foundation.key, name)
-    inventory, cluster = StubInventory(), build_nodes(foundation, name)
+    inventory, cluster = StubInventory(), build_nodes(foundation, name, gate)
     built = build_bus(foundation, decisions, backends, inventory, cluster)
     bus = built.bus
     deployment.on_deployed = lambda: bus.from_sessions.judge_by(built.steps.stack(foundation.current.get()))
     backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
     links = build_link_context(foundation, decisions, trust, built, backends.identify, duties.quarantine)
-    supervision = build_supervision(foundation, discovery, trust, gate, sandbox)
+    supervision = build_supervision(foundation, discovery, trust, gate, sandbox, cluster)
     backends.connect_stubs(bus, trust.provider, supervision.host)
     federation = _federation(foundation, decisions, links, supervision)
     joined = connect_links(bus, federation, cluster)

@@ -22,6 +22,7 @@ from federation.link_context import Refusal
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.core.subscriptions import Listeners
+from msg_node.bus.addresses_of_nodes import AddressesOfNodes
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.router import DROP, Decision, Decisions, Deliver, Refuse
 from msg_node.bus.core.tables import BusTables
@@ -149,6 +150,7 @@ class NodeParts:
         work: Parked requests and reports that follow their recipients.
         places: Which node has the link to which other domain.
         runs: Messages of flows to other nodes.
+        addresses: What stubs are shown of all nodes.
     """
 
     routing: NodeRouting
@@ -158,11 +160,12 @@ class NodeParts:
     work: WorkMoves
     places: LinkPlaces
     runs: RunsToNodes
+    addresses: AddressesOfNodes
 
     def connect(self, bus: NodeBus) -> None:
         """Set where other nodes are reached; once, before anything runs."""
         self.routing.bus = self.interest.bus = self.questions.bus = self.work.bus = self.places.moves.bus = bus
-        self.runs.bus = bus
+        self.runs.bus = self.addresses.bus = bus
 
 
 class NodeTraffic:
@@ -189,10 +192,7 @@ class NodeTraffic:
         refusals: Refusals,
     ) -> None:
         self._state = state
-        self._routing = parts.routing
-        self._interest = parts.interest
-        self._questions = parts.questions
-        self._link_moves = parts.places.moves
+        self._parts = parts
         self._observers = observers
         self._router = router
         self._runs = RunsOfNodes(state, router, destinations.send_queues, self._route)
@@ -213,7 +213,8 @@ class NodeTraffic:
     def met(self, node: str, *, is_new: bool) -> None:
         """See `NodeBusUser`."""
         logger.info("cluster: node %s is connected", node)
-        self._interest.met(node, is_new=is_new)
+        self._parts.interest.met(node, is_new=is_new)
+        self._parts.addresses.met(node)
 
     def taken(self, node: str, contents: Sequence[bytes]) -> None:
         """See `NodeBusUser`."""
@@ -233,11 +234,11 @@ class NodeTraffic:
             if content[:1] in (QUESTION, ANSWER) or self._link_returned(node, content):
                 continue  # who asked waits no longer than a moment
             if content[:1] not in (MESSAGE, ACTION, ABROAD, RUN, RUN_ABROAD):
-                self._interest.lost_word(node)
+                self._parts.interest.lost_word(node)
                 continue
             for message in self._messages_of(content):
                 self.links.requests.returned(message)
-                self._routing.forget(message.to_key)
+                self._parts.routing.forget(message.to_key)
                 self._refusals.undelivered(message, Code.NOT_CONNECTED)
         self._send_queues.wake()
 
@@ -250,7 +251,7 @@ class NodeTraffic:
     def _link_returned(self, node: str, content: bytes) -> bool:
         """Take back a content about a link that moves; False if it is none."""
         try:
-            return self._link_moves.returned(content)
+            return self._parts.places.moves.returned(content)
         except PeerError as exc:
             logger.warning("cluster: node %s has a link in part only: %s", node, exc)
             return True
@@ -272,16 +273,16 @@ class NodeTraffic:
         elif kind == LINK_UP:
             self._foreign.link_is_live(key_of(content))
         elif kind == HEARD:
-            self._interest.heard(node, key_of(content))
+            self._parts.interest.heard(node, key_of(content))
         elif kind == UNHEARD:
-            self._interest.unheard(node, key_of(content))
+            self._parts.interest.unheard(node, key_of(content))
         elif kind == RESET:
-            self._interest.reset(node)
+            self._parts.interest.reset(node)
         elif kind == QUESTION:
-            self._questions.asked(node, content)
+            self._parts.questions.asked(node, content)
         elif kind == ANSWER:
-            self._questions.answered(content)
-        elif not self._link_moves.take(node, content):
+            self._parts.questions.answered(content)
+        elif not (self._parts.addresses.take(node, content) or self._parts.places.moves.take(node, content)):
             raise PeerError(Code.PROTOCOL_ERROR, "this content is of a newer version")
 
     def _route(self, passed: Passed, number: int, now: float) -> None:
@@ -374,7 +375,7 @@ class NodeTraffic:
         """Who has claimed the recipient here may not get it: ask the directory, which is answered behind that claim."""
         if passed.is_rerouted:
             return Code.NO_ROUTE
-        refusal = self._routing.take(passed.message, number, passed.roles)
+        refusal = self._parts.routing.take(passed.message, number, passed.roles)
         return None if refusal is None else refusal.code
 
     def _here(self, message: Message, passed: Passed, numbers: tuple[int, ...]) -> tuple[int, ...]:
@@ -387,7 +388,7 @@ class NodeTraffic:
         message = passed.message
         if type(decision) is Refuse and decision.code is not Code.NO_ROUTE:
             return decision.code
-        if passed.is_rerouted or self._routing.place(message.to_key) == 0:
+        if passed.is_rerouted or self._parts.routing.place(message.to_key) == 0:
             return Code.NO_ROUTE
-        refusal = self._routing.take(message, number, passed.roles)
+        refusal = self._parts.routing.take(message, number, passed.roles)
         return None if refusal is None else refusal.code

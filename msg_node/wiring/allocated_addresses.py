@@ -15,8 +15,8 @@ class AllocatedAddresses:
         self._state = state
         self._notified = state.owners.notified
 
-    def __iter__(self) -> Iterator[str]:
-        """All addresses that somebody owns now, session by session."""
+    def now(self, domain: str) -> Iterator[str]:  # noqa: ARG002  a domain is shown all that are here, and judged later
+        """See `OurAddresses`: all that somebody owns here, session by session."""
         state = self._state
         lent = state.owners.pools.keys
         for session in state.sessions:
@@ -24,7 +24,7 @@ class AllocatedAddresses:
                 if not row.is_guest and canonical_key(row.url) not in lent:
                     yield row.url
 
-    def on_change(self, notify: Callable[[], None]) -> Callable[[], None]:
-        """Have `notify` called after each change; returns what ends that."""
+    def follow(self, domain: str, notify: Callable[[], None]) -> Callable[[], None]:  # noqa: ARG002
+        """See `OurAddresses`."""
         self._notified.append(notify)
         return lambda: self._notified.remove(notify)

@@ -47,9 +47,14 @@ from sandbox.host import Sandbox
 
 
 def build_supervision(
-    foundation: Foundation, discovery: Discovery, trust: Trust, gate: Gate, sandbox: Sandbox
+    foundation: Foundation,
+    discovery: Discovery,
+    trust: Trust,
+    gate: Gate,
+    sandbox: Sandbox,
+    cluster: ClusterNode | None,
 ) -> StubSources:
-    """Make the sources of stubs of other domains, and what runs them."""
+    """Make the sources of stubs of other domains, and what runs them; `cluster` is None for a node alone."""
     settings, state = foundation.settings, foundation.state
     recorders = FlightRecorders(recordings_of(settings), recorded_bytes(settings))
     host = StubHost(sandbox, discovery.ways.lines, trust.identity, state.interworking, trust.terms, recorders)
@@ -62,7 +67,8 @@ def build_supervision(
         return meaning.canary_terms(foundation.current.get(), domain)
 
     discovery.resolver.asker_of = partial(asker_of, state)
-    return StubSources(trust.documents, trust.provider, host, gate, AllocatedAddresses(state), forbidden, canary)
+    addresses = AllocatedAddresses(state) if cluster is None else cluster.parts.addresses
+    return StubSources(trust.documents, trust.provider, host, gate, addresses, forbidden, canary)
 
 
 def build_link_context(

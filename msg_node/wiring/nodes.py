@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
+from federation.address_feed import SeenAddresses
 from federation.core.moved_link import MovedLink
 from federation.link_moves import hand_over_link, keeps_link, take_over_link, undo_link
 from federation.router import Federation
@@ -21,6 +22,7 @@ from federation.visitors import refused_contact
 from msg_node.addresses.core.allocation import OwnedRow
 from msg_node.addresses.core.subscriptions import Subscription, SubscriptionRow
 from msg_node.bus.address_claims import AddressClaims
+from msg_node.bus.addresses_of_nodes import AddressesOfNodes
 from msg_node.bus.bus import Bus
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession, may_have
@@ -44,8 +46,10 @@ from msg_node.qos.core.leases import Lease
 from msg_node.registries.core.policy_names import PolicyNameRow
 from msg_node.registries.core.twin import ThingRow
 from msg_node.sessions.core.session_service import OpenRefusedError
+from msg_node.wiring.allocated_addresses import AllocatedAddresses
 from msg_node.wiring.cluster import HeldName
 from msg_node.wiring.foundation import Foundation
+from policy.core.gate import Gate
 from protofly.address import canonical_key, domain_of
 from protofly.errors import Code, HostError, PeerError
 from protofly.limits import TWIN_THINGS_PER_AGENT
@@ -352,6 +356,7 @@ class JoinedNode:
                 nursery.start_soon(node.parts.moves.run)
                 nursery.start_soon(node.parts.work.run)
                 nursery.start_soon(node.parts.places.run)
+                nursery.start_soon(node.parts.addresses.run)
                 nursery.start_soon(self.links.run)
                 nursery.start_soon(node.takeover.run)
                 nursery.start_soon(node.dead.forget_given)
@@ -363,8 +368,8 @@ class JoinedNode:
             await node.directory.close()
 
 
-def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | None:
-    """Make what one of several nodes has; None for a node alone.
+def build_nodes(foundation: Foundation, name: HeldName | None, gate: Gate) -> ClusterNode | None:
+    """Make what one of several nodes has; None for a node alone. The gate says what other domains may see of us.
 
     Raises:
         SettingsError: The key of the cluster cannot be used.
@@ -394,8 +399,11 @@ def build_nodes(foundation: Foundation, name: HeldName | None) -> ClusterNode | 
     places = LinkPlaces(node, directory, membership.is_dead, questions)
     work = WorkMoves(node, state, directory, lambda table: name.shared.read(table.value), places)
     name.notices.follow(name.shared.channel, work.heard)
+    addresses = AddressesOfNodes(
+        AllocatedAddresses(state), lambda domain: SeenAddresses(domain, gate), membership.is_dead
+    )
     return ClusterNode(
-        parts=NodeParts(routing, Interest(state), moves, questions, work, places, RunsToNodes(state)),
+        parts=NodeParts(routing, Interest(state), moves, questions, work, places, RunsToNodes(state), addresses),
         claims=claims,
         directory=directory,
         membership=membership,

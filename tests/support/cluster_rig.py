@@ -10,7 +10,9 @@ from pathlib import Path
 import msgspec
 import trio
 
+from federation.address_feed import SeenAddresses
 from msg_node.bus.address_claims import AddressClaims
+from msg_node.bus.addresses_of_nodes import AddressesOfNodes
 from msg_node.bus.cluster_links import ClusterLinks
 from msg_node.bus.core.moved_session import Asked, MovedSession
 from msg_node.bus.delivery_of_nodes import DELIVERY_OF_NODES, DeliveryOfNodes
@@ -35,11 +37,15 @@ from msg_node.registries.core.twin_service import TwinService
 from msg_node.requests.core.delivery_service import DeliveryService
 from msg_node.storage.state_file import Rows
 from msg_node.storage.state_store import DurableRows, StateStore
+from msg_node.wiring.allocated_addresses import AllocatedAddresses
+from policy.core.gate import Gate, PeerRule
 from protofly.errors import Code, HostError
 from tests.support.runtime_rig import DOMAIN, RuntimeRig, runtime_rig
 
 Further = Callable[[NodeState], Mapping[str, Service]]
 SharedTables = dict[Table, dict[str, bytes]]
+SHOWN_BY = Gate(peers={"*": PeerRule()})
+"""What the nodes show to other domains."""
 
 
 class DomainRows:
@@ -104,7 +110,10 @@ class ClusterNode:
         self.places = LinkPlaces(name, self.directory, self.dead.__contains__, questions)
         self.work = WorkMoves(name, state, self.directory, lambda table: dict(shared[table]), self.places)
         runs = RunsToNodes(state)
-        self.parts = NodeParts(routing, Interest(state), moves, questions, self.work, self.places, runs)
+        shown = AddressesOfNodes(
+            AllocatedAddresses(state), lambda domain: SeenAddresses(domain, SHOWN_BY), self.dead.__contains__
+        )
+        self.parts = NodeParts(routing, Interest(state), moves, questions, self.work, self.places, runs, shown)
         self.bus: MemoryNodeBus
         self.links: ClusterLinks
 
@@ -147,6 +156,7 @@ class ClusterNode:
             nursery.start_soon(self.parts.moves.run)
             nursery.start_soon(self.work.run)
             nursery.start_soon(self.places.run)
+            nursery.start_soon(self.parts.addresses.run)
             nursery.start_soon(links.run)
             await nursery.start(self.parts.routing.run)
             task_status.started()

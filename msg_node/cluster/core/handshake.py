@@ -28,7 +28,9 @@ NONCE_BYTES: Final = 32
 VERSION: Final = 1
 RUNS_ABROAD: Final = "runs-abroad"
 """Ability: takes runs of messages for other domains (`msg_node.cluster.core.runs`)."""
-ABILITIES: Final = (RUNS_ABROAD,)
+ADDRESSES: Final = "addresses"
+"""Ability: says what another domain may see of its addresses (`msg_node.bus.addresses_of_nodes`)."""
+ABILITIES: Final = (RUNS_ABROAD, ADDRESSES)
 """Those of this version."""
 _DIALLER, _LISTENER = b"trapezoid-cluster/1 dialler", b"trapezoid-cluster/1 listener"
 

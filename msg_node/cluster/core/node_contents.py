@@ -12,6 +12,9 @@
     +  a key that sessions or links of the sender's node listen to from now on
     -  one that they listen to no more
     0  none of what was named before: all of it is named anew
+    s  the sender's node wants to know which addresses here a domain may see, and what changes
+    x  it wants that no more
+    n  news of these addresses
     ?  a question: a number, and JSON
     !  the answer: the same number, and JSON
 
@@ -42,6 +45,9 @@ MARK_PASSED: Final = b"p"
 HEARD: Final = b"+"
 UNHEARD: Final = b"-"
 RESET: Final = b"0"
+SHOW: Final = b"s"
+SHOW_NO_MORE: Final = b"x"
+SHOWN: Final = b"n"
 QUESTION: Final = b"?"
 ANSWER: Final = b"!"
 
@@ -147,6 +153,37 @@ def decode_mark(content: bytes) -> Mark:
         return msgspec.json.decode(content[1:], type=Mark)
     except (msgspec.MsgspecError, UnicodeDecodeError) as exc:
         raise PeerError(Code.PROTOCOL_ERROR, "this is no mark") from exc
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """News of the addresses of a node that a foreign domain may see.
+
+    Attributes:
+        domain: The foreign domain.
+        is_snapshot: All that was said before counts no more.
+        lines: As in the event `addresses` of a stub: `+` or `-`, and an address.
+    """
+
+    domain: str
+    is_snapshot: bool
+    lines: bytes
+
+    def encode(self) -> bytes:
+        """As content of a link."""
+        return b"".join((SHOWN, b"=" if self.is_snapshot else b"+", self.domain.encode(), b"\n", self.lines))
+
+
+def decode_shown(content: bytes) -> Shown:
+    """Read news of addresses. Raises PeerError: PROTOCOL_ERROR."""
+    domain, end, lines = content[2:].partition(b"\n")
+    try:
+        lines.decode()
+        if end:
+            return Shown(domain.decode(), content[1:2] == b"=", lines)
+    except UnicodeDecodeError as exc:
+        raise PeerError(Code.PROTOCOL_ERROR, "these are no addresses") from exc
+    raise PeerError(Code.PROTOCOL_ERROR, "these are no addresses")
 
 
 def numbered(kind: bytes, number: int, text: bytes) -> bytes:

@@ -19,16 +19,16 @@ def test_addresses_of_our_runtimes_are_shown_while_they_last() -> None:
     rig = StateRig(pools=POOL)
     owners = rig.state.owners
     addresses, changes = AllocatedAddresses(rig.state), list[None]()
-    stop = addresses.on_change(lambda: changes.append(None))
+    stop = addresses.follow("b.example", lambda: changes.append(None))
     sid, _ = rig.open("anna", 1)
     [hyperty] = owners.allocate(sid, block("hyperty", 1))
     assert owners.claim(sid, ROOM)
     owners.allocate(sid, block("sip", 2))
     owners.allocate(sid, block("hyperty", 3, is_guest=True))
-    assert list(addresses) == [hyperty, ROOM]
+    assert list(addresses.now("b.example")) == [hyperty, ROOM]
     assert len(changes) == 4
     owners.release([sid], canonical_key(hyperty))
-    assert (list(addresses), len(changes)) == ([ROOM], 5)
+    assert (list(addresses.now("b.example")), len(changes)) == ([ROOM], 5)
     stop()
     owners.release_all(sid)
-    assert (list(addresses), len(changes)) == ([], 5)
+    assert (list(addresses.now("b.example")), len(changes)) == ([], 5)
