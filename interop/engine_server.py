@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from interop.domain_files import HOST
+from interop.patience import Patience
 from protofly.errors import SettingsError
 
 INSTALL: Final = "apt-get install -y postgresql"
@@ -114,9 +115,9 @@ class EngineServer:
                 command, cwd="/", stdin=subprocess.DEVNULL, stdout=log, stderr=log, **self._as
             )
         ready = [str(self.programs / "pg_isready"), "-q", "-h", HOST, "-p", str(self.port), "-t", "1"]
-        until = time.monotonic() + PATIENCE_SECONDS
-        while time.monotonic() < until and self._process.poll() is None:
-            if subprocess.run(ready, check=False, timeout=PATIENCE_SECONDS).returncode == 0:  # noqa: S603 - as above
+        patience = Patience(PATIENCE_SECONDS)
+        while not patience.is_over() and self._process.poll() is None:
+            if subprocess.run(ready, check=False).returncode == 0:  # noqa: S603 - as above; it waits for a second
                 return
             time.sleep(_LOOK_SECONDS)
         raise SettingsError(f"PostgreSQL does not answer; {self.folder / 'log'} says why")
@@ -133,8 +134,8 @@ class EngineServer:
         if self._process is not None:
             others = self._others()
             self.stop(signal.SIGKILL)
-            until = time.monotonic() + PATIENCE_SECONDS
-            while time.monotonic() < until and any(Path("/proc", one).exists() for one in others):
+            patience = Patience(PATIENCE_SECONDS)
+            while not patience.is_over() and any(Path("/proc", one).exists() for one in others):
                 time.sleep(_LOOK_SECONDS)
 
     def pause(self) -> None:

@@ -22,7 +22,7 @@ from interop.domain_folders import DomainFolders, DomainTerms, Preparation, lock
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus, fetch_status
 from interop.participant import AccessPoint
-from interop.processes import STOPPED_SECONDS, Child
+from interop.processes import Child
 
 POLICIES = shipped_file("two_domains")
 
@@ -143,7 +143,7 @@ class Laboratory:
             task_status.started()
             await trio.sleep_forever()
         finally:
-            with trio.move_on_after(STOPPED_SECONDS, shield=True):
+            with trio.CancelScope(shield=True):
                 await self.stop_nodes()
 
     def announce(self, records: dict[str, list[str]]) -> None:

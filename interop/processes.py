@@ -14,12 +14,12 @@ from typing import Final
 
 import trio
 
+from interop.patience import comes
 from protofly.errors import Code, HostError, TransportError
 
 READY_SECONDS: Final = 30.0
 STOP_SECONDS: Final = 8.0
-STOPPED_SECONDS: Final = 12.0
-"""A stop takes no longer than this: the process has been killed, and its pipes are closed."""
+"""Both of a machine that is not crowded; see `Patience`."""
 _LINE_BYTES: Final = 65_536
 _LOG_LINES_SHOWN: Final = 12
 
@@ -110,21 +110,25 @@ class Child:
         Raises:
             TransportError: NOT_CONNECTED when it ends or stays silent; the text holds the end of its log.
         """
-        word = text = ""
-        try:
-            with trio.fail_after(READY_SECONDS):
-                while word != "ready":
-                    word, _, text = (await self.read_line()).partition(" ")
-            return dict(json.loads(text))
-        except (trio.TooSlowError, EOFError) as error:
-            await self._wait_if_ending(error)
-            raise TransportError(Code.NOT_CONNECTED, self.obituary(), phase="connect") from error
+        text = ""
 
-    async def _wait_if_ending(self, error: Exception) -> None:
+        async def read() -> None:
+            nonlocal text
+            word = ""
+            while word != "ready":
+                word, _, text = (await self.read_line()).partition(" ")
+
+        try:
+            if await comes(read, seconds=READY_SECONDS):
+                return dict(json.loads(text))
+        except EOFError:
+            await self._wait_until_ended()
+        raise TransportError(Code.NOT_CONNECTED, self.obituary(), phase="connect")
+
+    async def _wait_until_ended(self) -> None:
         """A process that has closed its output is about to end: wait for its status."""
-        if isinstance(error, EOFError) and self._process is not None:
-            with trio.move_on_after(STOP_SECONDS):
-                await self._process.wait()
+        if self._process is not None:
+            await comes(self._process.wait, seconds=STOP_SECONDS)
 
     def obituary(self) -> str:
         """A line that says if the process is silent or has ended, and the end of its log."""
@@ -159,12 +163,11 @@ class Child:
         process = self._process
         if process is None:
             return None
-        with trio.move_on_after(STOPPED_SECONDS, shield=True):
+        with trio.CancelScope(shield=True):
             if process.poll() is None:
                 with suppress(ProcessLookupError):
                     process.send_signal(signal.SIGTERM)
-            with trio.move_on_after(STOP_SECONDS):
-                await process.wait()
+            await comes(process.wait, seconds=STOP_SECONDS)
             if process.poll() is None:
                 process.kill()
                 await process.wait()

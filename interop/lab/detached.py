@@ -20,10 +20,13 @@ from typing import Final
 import msgspec
 import trio
 
+from interop.patience import Patience
 from protofly.errors import Code, TransportError
 
 READY_SECONDS: Final = 60.0
+"""Of a machine that is not crowded; see `Patience`."""
 _LOOK_SECONDS: Final = 0.05
+_PAUSE_SECONDS: Final = 0.5
 _LOG_LINES_SHOWN: Final = 12
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _START_TIME_FIELD: Final = 19
@@ -70,16 +73,16 @@ class DetachedProcess:
         """Start it and wait until it is ready; returns what it printed.
 
         Raises:
-            TransportError: NOT_CONNECTED when it ends or stays silent for `READY_SECONDS`; it has ended then.
+            TransportError: NOT_CONNECTED when it ends or stays silent beyond `READY_SECONDS`; it has ended then.
         """
         process = self._start()
-        with trio.move_on_after(READY_SECONDS):
-            while process.poll() is None:
-                facts = self.ready_facts()
-                if facts is not None:
-                    process.returncode = 0  # it is nobody's child from here on
-                    return facts
-                await trio.sleep(_LOOK_SECONDS)
+        patience = Patience(READY_SECONDS)
+        while process.poll() is None and not patience.is_over():
+            facts = self.ready_facts()
+            if facts is not None:
+                process.returncode = 0  # it is nobody's child from here on
+                return facts
+            await trio.sleep(_LOOK_SECONDS)
         state = "is silent" if process.poll() is None else f"ended with {process.returncode}"
         process.kill()
         process.wait()
@@ -172,4 +175,8 @@ def _stat_of(pid: int) -> list[str]:
 
 
 def _has_ended(descriptor: int, seconds: float) -> bool:
-    return bool(select.select([descriptor], [], [], seconds)[0])
+    patience = Patience(seconds)
+    while not select.select([descriptor], [], [], _PAUSE_SECONDS)[0]:
+        if patience.is_over():
+            return False
+    return True

@@ -17,6 +17,7 @@ from interop.domain_files import HOST, NodePlace
 from interop.lab.core.scene import Domain
 from interop.laboratory import LaboratoryNode
 from interop.participant import AccessPoint
+from interop.patience import Patience
 from interop.processes import READY_SECONDS, Child
 from protofly.errors import Code, SettingsError, TransportError
 
@@ -81,14 +82,14 @@ class OtherNode(SceneNode):
         )
         await _started(child, self.domain, self.command)
         parts = urlsplit(self.listen_url)
-        with trio.move_on_after(READY_SECONDS):
-            while child.is_running:
-                try:
-                    await (await trio.open_tcp_stream(parts.hostname or HOST, parts.port or 443)).aclose()
-                except OSError:
-                    await trio.sleep(_LOOK_SECONDS)
-                else:
-                    return
+        patience = Patience(READY_SECONDS)
+        while child.is_running and not patience.is_over():
+            try:
+                await (await trio.open_tcp_stream(parts.hostname or HOST, parts.port or 443)).aclose()
+            except OSError:
+                await trio.sleep(_LOOK_SECONDS)
+            else:
+                return
         why = f"domain {self.domain}: nothing accepts connections at {self.listen_url}: {child.obituary()}"
         raise TransportError(Code.NOT_CONNECTED, why, phase="connect")
 

@@ -28,7 +28,6 @@ from interop.lab.scene_nodes import SceneNode
 from interop.lab.shifted_clock import set_clock
 from interop.name_server import NameServer
 from interop.node_status import NodeStatus
-from interop.processes import STOPPED_SECONDS
 from protofly.errors import SettingsError, TransportError
 
 _BUS_NETWORK: Final = "127.43"
@@ -288,7 +287,7 @@ async def _running(world: World, engines: Engines) -> AsyncIterator[None]:
             await world.start_all()
         yield
     finally:
-        with trio.move_on_after(STOPPED_SECONDS, shield=True):
+        with trio.CancelScope(shield=True):
             await world.stop_all()
             await engines.stop_all()
 

@@ -19,6 +19,7 @@ from interop.partner.core.frames import SUBPROTOCOL
 from interop.partner.core.publication import WELL_KNOWN, payload_of
 from interop.partner.line import FRAME_BYTES, QUEUED_FRAMES, Note, PartnerLine
 from interop.partner.terms import NodeTerms
+from interop.patience import Patience
 from protofly.errors import Code, TransportError
 
 _FETCH_SECONDS: Final = 10.0
@@ -123,9 +124,12 @@ class NodeUnderTest:
         Raises:
             TransportError: It did not in time.
         """
-        with trio.move_on_after(seconds):
-            while not (await self.is_reachable() and await _answers(self.terms.site_port)):  # noqa: ASYNC110 - it sends no event
-                await trio.sleep(0.1)
+        patience = Patience(seconds)
+        while not (await self.is_reachable() and await _answers(self.terms.site_port)):
+            if patience.is_over():
+                break
+            await trio.sleep(0.1)
+        else:
             return
         raise TransportError(Code.CONNECT_FAILED, f"{self.terms.runtimes}: nobody listens", phase="connect")
 

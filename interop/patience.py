@@ -1,0 +1,78 @@
+"""Waiting for processes on a machine that may have more to do than processors.
+
+What has not come after some seconds of a machine that has a processor for all who want one does not come. While more
+wait for a processor than there are, a second counts less, down to a tenth: a process that is only slow is no failure.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+import trio
+
+MOST_CROWDED: Final = 10.0
+"""A second never counts less than a tenth of one, so that what hangs is found on any machine."""
+_LOOK_SECONDS: Final = 0.5
+_LOAD_FILE: Final = Path("/proc/loadavg")
+_RUNNABLE_FIELD: Final = 3
+
+
+def crowding() -> float:
+    """How many want a processor for each that there is, at this moment: from 1 to `MOST_CROWDED`."""
+    try:
+        runnable = float(_LOAD_FILE.read_text().split()[_RUNNABLE_FIELD].partition("/")[0])
+    except (OSError, ValueError, IndexError):  # another system than Linux
+        runnable = os.getloadavg()[0]
+    return min(MOST_CROWDED, max(1.0, runnable / (os.cpu_count() or 1)))
+
+
+class Patience:
+    """So many seconds of a machine that is not crowded. They begin now.
+
+    Args:
+        seconds: How long patience lasts where nobody else wants a processor.
+        clock: Gives seconds that only rise.
+        crowd: See `crowding`.
+    """
+
+    def __init__(
+        self, seconds: float, *, clock: Callable[[], float] = time.monotonic, crowd: Callable[[], float] = crowding
+    ) -> None:
+        self._left_seconds = seconds
+        self._clock, self._crowd = clock, crowd
+        self._looked_seconds = clock()
+
+    def is_over(self) -> bool:
+        """Whether it is over. To be asked at least every second or so: the crowd of this moment counts since then."""
+        now = self._clock()
+        self._left_seconds -= (now - self._looked_seconds) / self._crowd()
+        self._looked_seconds = now
+        return self._left_seconds <= 0.0
+
+
+async def comes(what: Callable[[], Awaitable[object]], *, seconds: float) -> bool:
+    """Wait for something with so much patience; False if it has not come then.
+
+    Args:
+        what: Waits for it. May be cancelled and called again without losing anything.
+        seconds: See `Patience`.
+    """
+    patience = Patience(seconds, clock=trio.current_time)
+    while True:
+        with trio.move_on_after(_LOOK_SECONDS):
+            await what()
+            return True
+        if patience.is_over():
+            return False
+
+
+async def end_without_patience(scope: trio.CancelScope, *, seconds: float) -> None:
+    """Cancel a scope once patience is over; cancel this task when the scope has been left."""
+    patience = Patience(seconds, clock=trio.current_time)
+    while not patience.is_over():  # noqa: ASYNC110 - nobody says when
+        await trio.sleep(_LOOK_SECONDS)
+    scope.cancel()
