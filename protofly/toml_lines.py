@@ -46,8 +46,10 @@ def read_toml(text: bytes, kind: type[Value], source: str) -> tuple[Value, dict[
         values = tomllib.loads(content)
     except UnicodeDecodeError as exc:
         raise SettingsError(f"{source}: not UTF-8 text") from exc
-    except (tomllib.TOMLDecodeError, RecursionError) as exc:
+    except tomllib.TOMLDecodeError as exc:
         raise SettingsError(f"{source}: {exc}") from exc
+    except RecursionError as exc:
+        raise SettingsError(f"{source}: lists or tables are nested too deep") from exc
     lines = locate_keys(content)
     try:
         return msgspec.convert(values, kind), lines

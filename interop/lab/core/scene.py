@@ -213,7 +213,7 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def title(self) -> str:
         """The fault and its target, in a few words."""
         what = f"mn-{self.node} of {self.domain}" if self.node else self.domain
-        return f"{self.does} {what or ' – '.join(self.between or ())}"
+        return f"{self.does} {what or ' – '.join(self.between or ())}".rstrip()
 
     @property
     def is_lure(self) -> bool:
@@ -311,19 +311,21 @@ def problems_of(scene: LabScene) -> Iterator[Problem]:
     yield from _twice("runtime", [one.name for one in scene.runtime])
     if not scene.our_domains or len(scene.domain) - len(scene.of_kinds("hostile")) < 2:
         text = "a scene has at least two domains that talk, one of them of kind ours: nothing would cross"
-        yield Problem(("domain",), text)
+        yield Problem(("domain", 0), text)
     for index, domain in enumerate(scene.domain):
         for problem in _domain_problems(domain):
             yield Problem(("domain", index), f"domain {domain.name}: {problem}")
     known = {one.name for one in scene.runtime}
     for index, runtime in enumerate(scene.runtime):
         if runtime.domain not in domains:
-            yield Problem(("runtime", index), f"runtime {runtime.name}: there is no domain {runtime.domain}")
+            text = f"runtime {runtime.name}: there is no domain {runtime.domain}{_there_are(domains)}"
+            yield Problem(("runtime", index), text)
         elif domains[runtime.domain].kind == "hostile":
             text = f"runtime {runtime.name}: {runtime.domain} is hostile and has no runtimes"
             yield Problem(("runtime", index), text)
     strangers = [(place, name) for place, name in _named_runtimes(scene) if name not in known]
-    yield from (Problem(place, f"{place[0]}: there is no runtime {name}") for place, name in strangers)
+    for place, name in strangers:
+        yield Problem(place, f"{place[0]}: there is no runtime {name}{_there_are(known)}")
     yield from _misdeed_problems(scene)
     for index, fault in enumerate(scene.fault):
         for problem in _fault_problems(fault, domains):
@@ -334,6 +336,12 @@ def problems_of(scene: LabScene) -> Iterator[Problem]:
         yield from _action_problems(scene)
         yield from _size_problems(scene)
     yield from _promise_problems(scene)
+
+
+def _there_are(names: Iterable[str]) -> str:
+    """What is possible instead, to be put behind what is not there."""
+    there = sorted(names)
+    return f"; there are {', '.join(there)}" if there else "; there are none"
 
 
 def _named_runtimes(scene: LabScene) -> Iterator[tuple[KeyPath, str]]:
@@ -437,11 +445,12 @@ def _problems_of_action(action: Action, scene: LabScene) -> Iterator[str]:
         if action.object:
             yield "takes no `object`"
     elif action.object not in {one.name for one in scene.object}:
-        yield f"there is no object {action.object!r}"
+        names = [one.name for one in scene.object]
+        yield f"there is no object {action.object}{_there_are(names)}" if action.object else "needs an `object`"
     if (action.does == "find") != bool(action.whom):
         yield "`whom` is for find, which needs it"
     elif action.whom and action.whom not in domain_of:
-        yield f"there is no runtime {action.whom}"
+        yield f"there is no runtime {action.whom}{_there_are(domain_of)}"
     if domain in scene.of_kinds(*IN_MEMORY) and action.does not in _IN_MEMORY_ACTIONS:
         yield f"the node of {domain} has no such service"
     if action.does == "register" and domain in scene.of_kinds("link"):
@@ -498,13 +507,14 @@ def _publishing_problems(domain: Domain, domains: Iterable[Domain]) -> Iterator[
 
 
 def _size_problems(scene: LabScene) -> Iterator[Problem]:
-    messages = sum(
+    sizes = [
         len(scene.names_of(load.from_)) * len(scene.names_of(load.to)) * load.per_second * load.seconds
         for load in scene.load
-    )
-    if messages > MOST_MESSAGES:
-        text = f"the loads are {messages:,.0f} messages; at most {MOST_MESSAGES:,} can be judged"
-        yield Problem(("load",), text)
+    ]
+    if sum(sizes) > MOST_MESSAGES:
+        text = f"the loads are {sum(sizes):,.0f} messages, and none has more than this one"
+        place = ("load", sizes.index(max(sizes)))
+        yield Problem(place, f"{text}; at most {MOST_MESSAGES:,} can be judged")
     if len(scene.runtimes) > MOST_RUNTIMES:
         yield Problem(("runtime",), f"{len(scene.runtimes)} runtimes; at most {MOST_RUNTIMES} are possible")
 

@@ -157,8 +157,12 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
     ("old", "new", "problem"),
     [
         ('title = "t"', 'title = "t"\nspeed = 3', "scene.toml:3: speed: unknown; known here: "),
-        ('to = "bruno"', 'to = "carla"', "load: there is no runtime carla"),
-        ('domain = "b.example" }]\nload', 'domain = "z.example" }]\nload', "there is no domain z.example"),
+        ('to = "bruno"', 'to = "carla"', "load: there is no runtime carla; there are anna, bruno"),
+        (
+            'domain = "b.example" }]\nload',
+            'domain = "z.example" }]\nload',
+            "no domain z.example; there are a.example",
+        ),
         (", at = 1 }", " }", "needs either `at` or `after`"),
         ('domain = "b.example", at', 'between = ["a.example", "a.example"], at', "needs `domain`"),
         ('"kill", domain = "b.example"', '"cut", between = ["a.example", "z.example"]', "needs `between`"),
@@ -169,6 +173,7 @@ def test_a_runtime_with_a_count_is_that_many(tmp_path: Path) -> None:
             "domain a.example is there twice",
         ),
         ('to = "bruno" }', 'to = "bruno", per_second = 2000, seconds = 600 }', "at most 200,000 can be judged"),
+        ('title = "t"', f"title = {'[' * 5000}", "nested too deep"),
         ('title = "t"', 'title = "t"\npromise = { tests = [] }', "this scene cannot fail"),
         ('title = "t"', 'title = "t"\npromise = { tests = ["history"] }', "cannot fail without an action"),
         ('title = "t"', 'title = "t"\npromise = { tests = ["answered"] }', "cannot fail without a load of requests"),
