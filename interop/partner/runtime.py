@@ -12,11 +12,42 @@ from interop.conformance.outcome import NoAnswerError
 from interop.participant import AccessPoint
 from interop.partner.core.keys import Members
 from interop.partner.node import NodeUnderTest
-from interop.runtime_client import Answer
+from interop.runtime_client import Answer, RuntimeClient, UnexpectedAnswerError
 from interop.talker import Talker
 from protofly.errors import TransportError
 
 _CLOSE_SECONDS: Final = 3.0
+
+
+def _access(node: NodeUnderTest) -> AccessPoint:
+    url = node.terms.runtimes
+    return AccessPoint(url=url, ssl_context=node.context if url.startswith("wss") else None)
+
+
+async def opens_session(node: NodeUnderTest, runtime: str) -> bool:
+    """Whether the node gives a runtime a session that shows nothing but its address.
+
+    Raises:
+        NoAnswerError: It is not even answered.
+    """
+    access = _access(node)
+    client = RuntimeClient(
+        url=access.url, runtime=runtime, ssl_context=access.ssl_context, on_message=lambda _message: None
+    )
+    is_open = False
+    problem = ""
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(client.run)
+            is_open = True
+            client.drop()
+    except* UnexpectedAnswerError:
+        is_open = False
+    except* TransportError as lost:
+        problem = str(lost.exceptions[0])
+    if problem:
+        raise NoAnswerError(f"{runtime} asks for a session: {problem}")
+    return is_open
 
 
 class NodeRuntime:
@@ -41,11 +72,7 @@ class NodeRuntime:
             TransportError: The node takes no runtime.
         """
         if self._talker is None:
-            terms = self._node.terms
-            access = AccessPoint(
-                url=terms.runtimes, ssl_context=self._node.context if terms.runtimes.startswith("wss") else None
-            )
-            talker = Talker(access, f"runtime://{self._node.domain}/partner-{self._label}-{token_hex(3)}")
+            talker = Talker(_access(self._node), f"runtime://{self._node.domain}/partner-{self._label}-{token_hex(3)}")
             await talker.open(self._nursery)
             self._talker = talker
         return self._talker

@@ -15,6 +15,7 @@ from interop.partner.core.publication import WELL_KNOWN
 from interop.partner.core.scenarios import Change
 from interop.partner.domain import SiteFault
 from interop.partner.node import NodeUnderTest
+from interop.partner.runtime import opens_session
 from interop.partner.stage import ARRIVAL_SECONDS, HONEST, Handshake, Message, Stage
 from interop.runtime_client import Incoming
 
@@ -77,6 +78,17 @@ class VisitsWithNewKey:
     async def play(self, stage: Stage) -> None:
         """See `Step`."""
         await stage.visit(Handshake(key=stage.domain.publication.node_keys[-1]))
+
+
+@dataclass(frozen=True, slots=True)
+class ComesAsGuest:
+    """A runtime of the partner's domain asks the node for a session, without a proof; the node does not open it."""
+
+    async def play(self, stage: Stage) -> None:
+        """See `Step`."""
+        runtime = stage.fill("runtime://{b}/guest")
+        if await opens_session(stage.node, runtime):
+            raise NodeFaultError(f"the node opened a session for {runtime}, which has proved nothing")
 
 
 @dataclass(frozen=True, slots=True)

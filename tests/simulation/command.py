@@ -27,7 +27,7 @@ from interop.lab.core.scene import LabScene
 from interop.lab.scene_file import load_scene
 from msg_node.settings.environment import type_of_settings
 from protofly.errors import SettingsError
-from tests.interop.lab.mutant_node import FLOW_MUTANTS, MUTANTS
+from tests.interop.lab.mutant_node import MUTANTS, SIMULATION_MUTANTS
 from tests.simulation import invariants, virtual_process
 from tests.simulation.network import let_channels_use_lines
 from tests.simulation.play import Outcome, play
@@ -71,7 +71,7 @@ class Seeds:
         let_disks_fill_up()
         let_channels_use_lines()
         if self.mutant:
-            (MUTANTS | FLOW_MUTANTS)[self.mutant]()
+            (MUTANTS | SIMULATION_MUTANTS)[self.mutant]()
         invariants.check_at_each_step()
         try:
             return play(seed, scene, self.template, self.work)
@@ -162,7 +162,7 @@ def _parsed() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="play only this one")
     parser.add_argument("--scene", type=Path, help="play this scene file instead of the seed's own")
     parser.add_argument(
-        "--mutant", choices=sorted(MUTANTS | FLOW_MUTANTS), default="", help="with this mistake in all nodes"
+        "--mutant", choices=sorted(MUTANTS | SIMULATION_MUTANTS), default="", help="with this mistake in all nodes"
     )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many at a time")
     parser.add_argument("--twice", action="store_true", help="play each seed twice; a difference is a finding")

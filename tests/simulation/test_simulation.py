@@ -12,7 +12,7 @@ import pytest
 
 from federation.core.outbound_queue import OutboundQueue
 from interop.lab.core.scene import LabScene, problems_of
-from tests.interop.lab.mutant_node import FLOW_MUTANTS, MUTANTS
+from tests.interop.lab.mutant_node import MUTANTS, SIMULATION_MUTANTS
 from tests.simulation.invariants import broken
 from tests.simulation.play import Outcome
 from tests.simulation.seeds import scene_of
@@ -29,7 +29,14 @@ FOUND_BY = {
     "messages-of-flows-lost": (2, "kept"),
 }
 """The seed that finds a mistake, and by what."""
+FOUND_WITH_SLOW_LINES = {
+    "acknowledged-too-early": "kept",
+    "one-number-too-many-seen": "kept",
+    "what-goes-again-bears-new-numbers": "once",
+}
+"""By what `slow_lines.toml` finds a mistake."""
 
+SLOW_LINES = Path(__file__).with_name("slow_lines.toml")
 Simulate = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -99,10 +106,25 @@ def test_what_a_node_answered_when_it_stopped_is_not_answered_again_after_its_st
 @pytest.mark.parametrize("mutant", FOUND_BY)
 def test_a_mistake_in_the_protocol_is_found_by_a_seed(simulate: Simulate, mutant: str) -> None:
     seed, finding = FOUND_BY[mutant]
-    assert mutant in MUTANTS | FLOW_MUTANTS
+    assert mutant in MUTANTS | SIMULATION_MUTANTS
     done = simulate("--seed", str(seed), "--mutant", mutant, "--no-shrink")
     assert done.returncode == 1, done.stdout + done.stderr
     assert f"  {finding}: " in done.stdout
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("mutant", FOUND_WITH_SLOW_LINES)
+def test_a_mistake_that_shows_while_much_is_under_way_is_found_on_slow_lines(simulate: Simulate, mutant: str) -> None:
+    assert set(FOUND_WITH_SLOW_LINES) | set(FOUND_BY) >= set(SIMULATION_MUTANTS)
+    done = simulate("--seed", "1", "--scene", str(SLOW_LINES), "--mutant", mutant, "--no-shrink")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"  {FOUND_WITH_SLOW_LINES[mutant]}: " in done.stdout
+
+
+@pytest.mark.endurance
+def test_no_mistake_is_seen_on_slow_lines_where_there_is_none(simulate: Simulate) -> None:
+    done = simulate("--seed", "1", "--scene", str(SLOW_LINES))
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.endurance

@@ -55,6 +55,7 @@ EVIDENCE_SHOWN: Final = 20
 _SHOWN_DIGITS: Final = 12
 _ENDS: Final = frozenset({"kill", "restart"})
 _LOSES: Final = frozenset({"kill", "restart", "full-disk", "engine-down", "partition"})
+_KEPT_OUT: Final = "denied"
 _EVENTS_DENIED: Final = frozenset({"denied", "expired", "undeliverable", "rejected", "trapped", "timeout"})
 
 
@@ -282,9 +283,9 @@ class _Case:
         return any(one.runtime == sent.key[0] and one.ended >= sent.at for one in self.seen.away)
 
     def genuine(self) -> Iterator[Finding]:
-        """Whatever arrives was sent by the runtime whose address it bears, as it arrived."""
+        """Whatever arrives was sent by the runtime whose address it bears, as it arrived, and no node refused it."""
         for one in self.seen.arrived:
-            yield self._forgery(one)
+            yield self._forgery(one) or self._refused_before(one)
         yield from (None for _ in range(self.seen.forged))
         for lure in self.seen.lures:
             yield Evidence(what=f"{lure.reader} believed {lure.what}", at=lure.at) if lure.is_believed else None
@@ -311,6 +312,13 @@ class _Case:
             at=one.at,
             arrived_at=(one.at,),
         )
+
+    def _refused_before(self, one: Arrived) -> Finding:
+        """A node has recorded that its policy keeps this message out."""
+        assert one.key is not None
+        records = self.seen.passages.get(self.sent[one.key].record_id, ())
+        nodes = sorted({record.node for record in records if record.outcome == _KEPT_OUT})
+        return self.evidence(one.key, f"arrived, and {nodes[0]} has recorded that it was denied") if nodes else None
 
     def evidence(self, key: Key, what: str) -> Evidence:
         """All that is known about a message."""

@@ -12,6 +12,7 @@ from interop.partner.stage import Handshake
 from interop.partner.steps import (
     REFUSED_CODES,
     ArrivedBody,
+    ComesAsGuest,
     Ended,
     Gets,
     GetsReply,
@@ -230,6 +231,13 @@ CASES: Final = (
         "a partner opens no session over a link",
         Says({"id": 9, "type": "open", "from": "runtime://{b}/r", "to": "mn:/session", "body": {}}),
         HearsOnlyHonest(),
+    ),
+    PartnerCase(
+        id="guest-without-a-proof",
+        group="senders",
+        section="message-specification.md, 18.5",
+        says="a runtime of a partner's domain has no session at the node without a proof",
+        steps=(ComesAsGuest(),),
     ),
     PartnerCase(
         id="alias-claimed",

@@ -7,7 +7,6 @@ Mistakes are put into the running program from here; what is shipped has no swit
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import runpy
 import ssl
@@ -17,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import msgspec
 import trio
@@ -26,14 +26,17 @@ from federation import dialler
 from federation.core import auth, border
 from federation.core.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder
-from federation.core.link_machine import LinkMachine
+from federation.core.link_frames import FrameKind, LinkFrame, decode_messages
+from federation.core.link_machine import LinkMachine, Pump, Switched
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from federation.core.stub_release import ReleaseAction
 from federation.domain_link import DomainLink
 from federation.identity import Identity
+from federation.inbound import Inbound
 from federation.instance_watch import InstanceWatch
 from federation.link_context import LinkClock
 from federation.outward_flow import OutwardFlow
+from federation.peer_session import PeerSession
 from federation.stub_releases import StubReleases
 from federation.stub_succession import StubSuccession
 from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
@@ -42,6 +45,7 @@ from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.message import Message
 from protofly.signatures import Envelope
+from tests.interop.lab.border_mistakes import MISTAKES_OF_PROOF_AND_NAME
 
 STALL_SECONDS = 4.0
 
@@ -140,16 +144,6 @@ def forged_tokens_believed() -> None:
     auth.verify_signature = lambda *_: True  # type: ignore[attr-defined, unused-ignore]
 
 
-def tokens_for_other_endpoints_believed() -> None:
-    genuine = auth.check_form
-
-    def check_form(token: bytes, expected: auth.Expected, *, now: float) -> auth.UnverifiedToken:
-        claimed = auth._parse(token).claims.ep
-        return genuine(token, dataclasses.replace(expected, endpoints=frozenset({claimed})), now=now)
-
-    auth.check_form = check_form
-
-
 def flags_of_others_left() -> None:
     border._INWARD_FLAGS = ("via",)  # type: ignore[assignment, unused-ignore]
 
@@ -180,6 +174,68 @@ def messages_of_flows_lost() -> None:
         return len(messages) if next(count) % 10 == 0 else genuine(self, messages, now)
 
     OutwardFlow.send = send  # type: ignore[method-assign]
+
+
+def acknowledged_too_early() -> None:
+    genuine = PeerSession._frame
+    held = WeakKeyDictionary[PeerSession, LinkFrame]()
+
+    async def frame(self: PeerSession, frame: LinkFrame) -> None:
+        """What has come is acknowledged, and handed over when more comes: the last is lost with the line."""
+        if frame.kind is not FrameKind.MESSAGES:
+            await genuine(self, frame)
+            return
+        if self in held:
+            await genuine(self, held.pop(self))
+        held[self] = frame
+        self._processed = frame.arg + len(decode_messages(frame.payload)) - 1
+        self._acknowledge()
+        self._line.send_nowait(self._websocket.data_to_send())
+
+    PeerSession._frame = frame  # type: ignore[method-assign, unused-ignore]
+
+
+def one_number_too_many_seen() -> None:
+    genuine, count = LinkMachine.unseen, itertools.count(1)
+
+    def unseen(self: LinkMachine, messages: Sequence[tuple[int, bytes]], stream: str) -> tuple[Sequence[bytes], int]:
+        fresh, processed = genuine(self, messages, stream)
+        return fresh, processed + (next(count) % 20 == 0)
+
+    LinkMachine.unseen = unseen  # type: ignore[method-assign, unused-ignore]
+
+
+def what_goes_again_bears_new_numbers() -> None:
+    genuine = OutboundQueue.carrier_lost
+
+    def carrier_lost(self: OutboundQueue, now: float) -> None:
+        genuine(self, now)
+        for pending in self._waiting:
+            pending.number = 0
+
+    OutboundQueue.carrier_lost = carrier_lost  # type: ignore[method-assign, unused-ignore]
+
+
+def policy_asked_after_delivery() -> None:
+    genuine = Inbound._keep_out
+
+    def keep_out(self: Inbound, message: Message, facts: Any, verdict: Any, *kept: Any) -> None:
+        entry, entered = kept
+        entered.take(message, entry.__copy__())
+        genuine(self, message, facts, verdict, entry, entered)
+
+    Inbound._keep_out = keep_out  # type: ignore[assignment, method-assign, unused-ignore]
+
+
+def updates_reorder() -> None:
+    def switch_if_clear(self: LinkMachine, _now: float, *, is_now: bool = False) -> list[Any]:
+        del is_now
+        if self.carriers.successor is None:
+            return []
+        self.carriers.promote()
+        return [Switched(self.carriers[0]), Pump(self.carriers[0])]
+
+    LinkMachine._switch_if_clear = switch_if_clear  # type: ignore[assignment, method-assign, unused-ignore]
 
 
 def expired_documents_believed() -> None:
@@ -247,28 +303,35 @@ MUTANTS = _by_name(
     nobody_proves_itself_twice,
 )
 """Mistakes that a scene with lost lines and a hostile domain finds."""
-FLOW_MUTANTS = _by_name(messages_of_flows_lost)
-"""Mistakes about messages without a trace."""
+SIMULATION_MUTANTS = _by_name(
+    messages_of_flows_lost,
+    acknowledged_too_early,
+    one_number_too_many_seen,
+    what_goes_again_bears_new_numbers,
+)
+"""Mistakes that simulations find: about messages without a trace, numbers and acknowledgements."""
 SCENE_MUTANTS = _by_name(
     expired_documents_believed,
     certificates_of_strangers_accepted,
     broken_updates_stay,
     updates_not_taken,
     links_timed_by_the_clock_on_the_wall,
+    policy_asked_after_delivery,
 )
 """Mistakes that scenes of documents, releases and clocks find, with some of those that a hostile partner finds."""
 BORDER_MUTANTS = _by_name(
     forged_tokens_believed,
-    tokens_for_other_endpoints_believed,
     flags_of_others_left,
     unsigned_documents_believed,
     older_documents_believed,
     internal_addresses_connected,
     revoked_stubs_go_on,
+    updates_reorder,
+    *MISTAKES_OF_PROOF_AND_NAME,
 )
 """Mistakes that a hostile partner finds."""
 
 
 if __name__ == "__main__":
-    (MUTANTS | FLOW_MUTANTS | SCENE_MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
+    (MUTANTS | SIMULATION_MUTANTS | SCENE_MUTANTS | BORDER_MUTANTS)[sys.argv.pop(1)]()
     runpy.run_module("trapezoid", run_name="__main__", alter_sys=True)

@@ -20,6 +20,7 @@ from interop.lab.world import WorldPlan
 from .mutant_node import BORDER_MUTANTS, MUTANTS, SCENE_MUTANTS
 
 LIMIT_SECONDS = 200.0
+SCENES = Path(__file__).with_name("scenes")
 MUTANT_NODE = ("tests.interop.lab.mutant_node",)
 SCENE = """
 title = "All that a mistake can show in"
@@ -79,6 +80,10 @@ FOUND_IN_SCENES = {
     "links-timed-by-the-clock-on-the-wall": ("clocks", "answered"),
 }
 """The scene that comes with the program and finds a mistake, and by which promise."""
+FOUND_IN_SCENES_HERE = {
+    "policy-asked-after-delivery": ("denied", "genuine"),
+}
+"""The scene in the folder `scenes` beside this file that finds a mistake, and by which promise."""
 
 
 async def report_of(folder: Path, *serve: str) -> LabReport:
@@ -112,6 +117,18 @@ async def test_a_mistake_with_documents_releases_or_clocks_is_found_by_a_shipped
     assert mutant in SCENE_MUTANTS | BORDER_MUTANTS
     report = await report_of_scene(load_scene(scene_path(name)), tmp_path, *MUTANT_NODE, mutant, "serve")
     assert promise in broken(report)
+
+
+@pytest.mark.endurance
+@pytest.mark.parametrize("mutant", FOUND_IN_SCENES_HERE)
+async def test_a_mistake_with_policies_is_found_by_a_scene_and_an_honest_node_raises_no_alarm(
+    tmp_path: Path, mutant: str
+) -> None:
+    name, promise = FOUND_IN_SCENES_HERE[mutant]
+    scene = load_scene(SCENES / f"{name}.toml")
+    assert mutant in SCENE_MUTANTS
+    assert promise in broken(await report_of_scene(scene, tmp_path / "mutant", *MUTANT_NODE, mutant, "serve"))
+    assert broken(await report_of_scene(scene, tmp_path / "honest", "trapezoid", "serve")) == {}
 
 
 @pytest.mark.endurance

@@ -71,6 +71,16 @@ def releases(*runs: tuple[float, str], revoked: str = "") -> Seen:
 GOOD = seen([sent(1), sent(2)], [arrived(1), arrived(2)])
 
 
+@pytest.mark.parametrize(("outcome", "state"), [("denied", State.BROKEN), ("delivered", State.KEPT)])
+def test_what_a_node_has_denied_and_arrives_all_the_same_breaks_genuine(outcome: str, state: State) -> None:
+    passages = {"r2": [Passage(node="b.example", role="in", outcome=outcome)]}
+    judged = of(seen([sent(1), sent(2)], [arrived(1), arrived(2)], passages=passages), "genuine")
+    assert judged.state is state
+    assert [one.what for one in judged.evidence] == (
+        ["arrived, and b.example has recorded that it was denied"] if state is State.BROKEN else []
+    )
+
+
 @pytest.mark.parametrize("promise", ["once", "order", "kept", "genuine", "neighbours"])
 def test_a_good_run_keeps_its_promises(promise: PromiseName) -> None:
     assert (of(GOOD, promise).state, of(GOOD, promise).cases) == (State.KEPT, 2)

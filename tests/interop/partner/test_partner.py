@@ -58,6 +58,18 @@ FOUND_BY = {
     "older-documents-believed": "live-rollback",
     "internal-addresses-connected": "discovery-mixed-addresses",
     "revoked-stubs-go-on": "stub-revoked",
+    "tokens-for-other-domains-believed": "token-for-another-domain",
+    "tokens-for-other-connections-believed": "token-for-another-connection",
+    "tokens-of-other-challenges-believed": "token-of-another-challenge",
+    "old-tokens-believed": "token-stale",
+    "revoked-keys-believed": "token-revoked-key",
+    "names-below-believed": "sender-of-a-subdomain",
+    "sources-not-looked-at": "source-of-a-third",
+    "loops-go-on": "hops-loop",
+    "forgers-stay": "sender-third-forgery",
+    "aliases-believed-unheard": "alias-claimed",
+    "guests-need-no-invitation": "guest-without-a-proof",
+    "updates-reorder": "stub-update",
 }
 AT_ONCE = ("wrong-sender-believed", "unsigned-documents-believed")
 """Mistakes that the tests of every change look for."""
