@@ -208,11 +208,7 @@ class Router:
     ) -> Decision:
         """To its listeners here; what one of us sends to an object of another domain goes to that domain as well."""
         part = part_of(key)
-        if (
-            part is not None
-            and self._state.rules.reporter_only
-            and not (part.is_by_form and self._has_own_rules(key, owner))
-        ):
+        if part is not None and not (part.is_by_form and self._has_own_rules(key, owner)):
             audience = self._rights.audience(message, part, origin, listeners)
             if audience is not OBSERVERS:
                 return _NOT_REPORTER if audience is NOBODY else self._route_to_reporter(message, key, part, origin)

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from federation.core.interworking import Interworking
+from msg_node.addresses.core.expulsions import ExpulsionRow
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core import router
 from msg_node.bus.core.draining_router import DrainingRouter
@@ -226,6 +227,19 @@ def test_reporter_only_writes_can_be_switched_off() -> None:
     assert rig.route("update", f"{ROOM}/changes", eve, from_=ROOM) == to_sessions(bo)
 
 
+@pytest.mark.parametrize("reporter_only", [True, False])
+@pytest.mark.parametrize("part", ["changes", "children/m", "m", "status"])
+def test_who_was_taken_off_an_object_says_nothing_to_it_even_where_anybody_may(part: str, *, reporter_only: bool) -> None:
+    rig = Rig(Rules(reporter_only=reporter_only))
+    ana, bo, eve = (rig.session(name) for name in ("ana", "bo", "eve"))
+    rig.state.owners.claim(ana, ROOM)
+    rig.listen(bo, f"{ROOM}/{part}")
+    hyperty = f"hyperty://{DOMAIN}/eve"
+    rig.state.observer_rights.expulsions.expel(ExpulsionRow(ROOM, hyperty, "", runtime_address("ana")))
+    for type_ in ("create", "update", "event", "read"):
+        assert rig.route(type_, f"{ROOM}/{part}", eve, id_=1, from_=hyperty) == Refuse(Code.NOT_OWNER)
+
+
 # Users, documents and echoes.
 
 
@@ -321,6 +335,7 @@ MOTION = f"{AGENT}/lamp/events/motion"
         ("other", "read", 1, "", "agent"),
         ("other", "update", None, "event", "not-owner"),
         ("other", "update", None, "", "not-owner"),
+        ("other", "read", 1, "event", "not-owner"),
         ("observer", "update", None, "rpc", "agent"),
     ],
 )
