@@ -8,6 +8,7 @@ import pytest
 
 from msg_node.registries.core.foreign_registry import as_found
 from protofly import codec
+from protofly.errors import Code
 from tests.support.runtime_rig import FOREIGN, Json, a_message, parsed, runtime_address, runtime_rig
 
 REGISTRY = f"domain://registry.{FOREIGN}"
@@ -40,6 +41,16 @@ def test_a_forced_200_with_nothing_in_it_is_404(body: dict[str, object], code: i
         assert members["reason"] == "not-registered"
     else:
         assert read is message
+
+
+@pytest.mark.parametrize("said", [{}, {"desc": "found"}])
+def test_what_a_forced_200_says_in_words_is_replaced_where_it_says_so(said: dict[str, object]) -> None:
+    members = codec.body_members(as_found(parsed(reply({"code": 200, "value": {}, **said}))).body)
+    description = Code.NOT_REGISTERED.description
+    assert {name: members[name] for name in ("desc", "description") if name in members} == {
+        "description": description,
+        **dict.fromkeys(said, description),
+    }
 
 
 def test_what_is_no_reply_stays_as_it_is() -> None:

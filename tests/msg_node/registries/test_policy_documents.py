@@ -301,6 +301,17 @@ def test_too_many_documents_are_refused_until_their_objects_are_gone() -> None:
     assert names.find(last[0]) == last[1]
 
 
+def test_what_a_session_has_named_is_its_own_and_what_nobody_named_is_not_forgotten_on_disk() -> None:
+    names = PolicyNames(journal := Journal(), {"a": 1, "b": 2}.get)
+    ana, bo = PolicyNameRow("d", "ana", 1), PolicyNameRow("d", "bo", 2)
+    names.name("a", ana)
+    names.name("b", bo)
+    assert [names.of_session(sid) for sid in (1, 2, 3)] == [{"a": ana}, {"b": bo}, {}]
+    journal.take()
+    names.forget("c")
+    assert not journal.take()
+
+
 def test_policies_of_objects_need_the_catalogue(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text(

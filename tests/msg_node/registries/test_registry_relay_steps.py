@@ -16,7 +16,7 @@ import pytest
 from msg_node.kernel.registrations import Status
 from msg_node.kernel.rest_calls import Answered, Call, Calls
 from msg_node.kernel.service import Answer, Caller, Inquiry, ServiceRequest
-from msg_node.registries.core import registry_relay
+from msg_node.registries.core import registry_relay, registry_service
 from msg_node.registries.core.registry_relay import RegistryRelay
 from protofly import codec
 from protofly.errors import Code, HostError, PeerError
@@ -284,6 +284,16 @@ def test_the_raw_answer_is_for_our_own_who_say_true(relay: Relay, wanted: object
     assert "raw" not in (guest.members or {})
     link = relay.ask("read", {"resource": USER, "raw": True}, -1, domain="beta.example")
     assert "raw" not in (link.members or {})
+
+
+def test_who_wants_the_raw_answer_still_learns_that_there_are_more(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_service, "REGISTRY_ANSWER_CHARS", 1)
+    relay.created(hyperty())
+    relay.created(hyperty(OTHER))
+    members = relay.ask("read", {"resource": USER, "raw": True}).members or {}
+    assert (members["more"], len(members["raw"])) == (1, 1)
 
 
 @pytest.mark.parametrize(

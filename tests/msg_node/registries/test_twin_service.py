@@ -82,6 +82,15 @@ def test_a_description_without_any_body_is_refused(rig: StateRig, type_: str) ->
     assert rig.reply(1, TWIN, type_, None)["reason"] == "bad-body"
 
 
+def test_of_an_agent_beyond_the_quota_nothing_is_kept() -> None:
+    rig = StateRig(addresses_per_session=1)
+    rig.open("agent", 1)
+    first = ask(rig, "create", resource=LAMP, value={})
+    second = ask(rig, "create", resource=f"thing://{DOMAIN}/agent-5/lamp", value={})
+    assert [(one["code"], one.get("reason")) for one in (first, second)] == [(200, None), (429, "quota")]
+    assert names(rig) == ["lamp-1"]
+
+
 def test_only_who_was_not_taken_off_an_object_reads_its_values(rig: StateRig) -> None:
     described(rig, "lamp-1", "Lamp", now=1.0)
     other = f"runtime://{DOMAIN}/other"
