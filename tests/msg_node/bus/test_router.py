@@ -229,7 +229,7 @@ def test_reporter_only_writes_can_be_switched_off() -> None:
 
 @pytest.mark.parametrize("reporter_only", [True, False])
 @pytest.mark.parametrize("part", ["changes", "children/m", "m", "status"])
-def test_who_was_taken_off_an_object_says_nothing_to_it_even_where_anybody_may(part: str, *, reporter_only: bool) -> None:
+def test_who_was_taken_off_an_object_says_nothing_to_it_under_either_setting(part: str, *, reporter_only: bool) -> None:
     rig = Rig(Rules(reporter_only=reporter_only))
     ana, bo, eve = (rig.session(name) for name in ("ana", "bo", "eve"))
     rig.state.owners.claim(ana, ROOM)
