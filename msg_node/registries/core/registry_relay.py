@@ -86,6 +86,7 @@ class RegistryRelay(RegistryService):
         self._state.registry.check_quota(request.caller.number, key)
 
         def go(_: RegistryEntry | None) -> Inquiry:
+            self._state.registry.check_quota(request.caller.number, key)  # others may have come meanwhile
             return self._ask(request, (create_call(entry),), partial(self._created, request, entry, changed))
 
         return self._with_entry(request, key, url, go, may_be_new=True)
@@ -110,6 +111,7 @@ class RegistryRelay(RegistryService):
 
         def go(known: RegistryEntry | None) -> Inquiry:
             assert known is not None
+            self._state.registry.check_quota(request.caller.number, key)
             calls = (update_call(known, changed),)
             return self._ask(request, calls, partial(self._updated, request, known, changed))
 
@@ -179,7 +181,6 @@ class RegistryRelay(RegistryService):
                 raise PeerError(Code.NOT_REGISTERED, "no such entry")
             entry = found[0].entry if found else None
             self._check_writer(request, key, entry)
-            self._state.registry.check_quota(request.caller.number, key)
             return go(entry)
 
         return self._ask(request, (entry_call(url),), conclude)

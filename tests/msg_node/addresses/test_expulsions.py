@@ -103,6 +103,15 @@ def test_who_is_let_in_again_makes_room_for_another(monkeypatch: pytest.MonkeyPa
     assert not expulsions
 
 
+def test_who_lets_one_in_again_has_room_for_one_more_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "EXPULSIONS_PER_REPORTER", 2)
+    expulsions, _ = filled(a_row("h-1"), a_row("h-2"))
+    expulsions.readmit(ROOM, "h-1")
+    expulsions.expel(a_row("h-3"))
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        expulsions.expel(a_row("h-4"))
+
+
 def test_a_restart_keeps_everybody_off_and_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "EXPULSIONS_PER_REPORTER", 2)
     rows = {str(number): msgspec.json.encode(a_row(f"h-{number}")) for number in range(2)}

@@ -159,6 +159,42 @@ def test_what_belongs_to_somebody_else_is_refused_without_a_call(relay: Relay) -
         assert relay.refused(type_, body, relay.bo) == (Code.NOT_OWNER, 0)
 
 
+@pytest.fixture
+def full(relay: Relay, monkeypatch: pytest.MonkeyPatch) -> Relay:
+    """A session has as many entries as it may, and owns an address that is registered and not known here."""
+    relay.created(hyperty())
+    relay.elsewhere(OTHER)
+    relay.rig.state.owners.claim(relay.ana, OTHER)
+    monkeypatch.setattr(relay.registry._held, "_per_session", 1)
+    return relay
+
+
+def test_who_has_all_entries_it_may_have_adds_none_and_changes_and_deletes_those_that_there_are(full: Relay) -> None:
+    assert full.refused("create", {"value": hyperty(OTHER)}) == (Code.QUOTA, 0)
+    assert full.refused("update", {"resource": OTHER}) == (Code.QUOTA, 1), "it would be one more here"
+    assert full.calls == ["GET"]
+    full.created(hyperty())
+    assert full.ask("update", {"resource": HYPERTY}).code == 200
+    assert full.ask("delete", {"resource": OTHER}).code == 200
+    assert full.calls == ["GET", "DELETE"]
+
+
+def test_of_two_that_are_registered_at_once_the_one_too_many_is_not_written(
+    relay: Relay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay.registry._held, "_per_session", 1)
+    asked = []
+    for url in (HYPERTY, OTHER):
+        step = relay.service(relay.request("create", {"value": hyperty(url)}, Caller(relay.ana)))
+        assert isinstance(step, Inquiry)
+        asked.append(step)
+    relay.created(hyperty())
+    nothing = Answered(404, b"{}", "application/json")
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.QUOTA):
+        asked[1].conclude((nothing,), relay.rig.now)
+    assert isinstance(asked[0].conclude((nothing,), relay.rig.now), Inquiry)
+
+
 def test_an_entry_of_another_node_s_runtime_is_refused_once_it_was_read(relay: Relay) -> None:
     relay.elsewhere(OTHER)
     for type_, body in (

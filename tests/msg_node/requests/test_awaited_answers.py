@@ -117,6 +117,16 @@ def test_a_full_table_costs_those_who_filled_it(monkeypatch: pytest.MonkeyPatch)
     assert (len(awaited), awaited.came(reply(request(1000)), 0.0)) == (100, Answered.IN_TIME)
 
 
+def test_answered_requests_leave_no_deadline_behind_however_many_there_are() -> None:
+    awaited = AwaitedAnswers()
+    for number in range(2_500):
+        awaited.began(request(number), 1, 5.0, 0.0)
+        awaited.came(reply(request(number)), 0.0)
+    assert (len(awaited), len(awaited._deadlines) <= 1_001) == (0, True)
+    awaited.began(request(), 1, 5.0, 0.0)
+    assert len(awaited.expired(5.0)) == 1
+
+
 def late_ones(awaited: AwaitedAnswers, numbers: range, sid: int) -> list[int]:
     """Those whose answers are known to be late."""
     return [one for one in numbers if awaited.came(reply(request(one, from_=f"{ANA}-{sid}")), 2.0) is Answered.LATE]

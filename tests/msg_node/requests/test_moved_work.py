@@ -124,6 +124,15 @@ def test_actions_of_two_nodes_that_meet_waiting_are_handed_over_in_the_order_in_
     assert taker.waiting[-1] == "f"
 
 
+def test_who_takes_actions_learns_once_which_queues_have_some() -> None:
+    giver, taker = Node("n1"), Node("n2")
+    for name in ("a", "b"):
+        giver.park(name, NOW)
+    rows = given_by(giver)
+    assert taker.work.take_requests(rows, NOW) == [LAMP]
+    assert taker.work.take_requests(rows, NOW) == []
+
+
 def test_the_order_outlives_a_restart_and_a_further_move() -> None:
     giver, taker = Node("n1"), Node("n2")
     giver.park("a", NOW)

@@ -95,6 +95,19 @@ def test_when_a_taker_is_lost_nobody_has_its_queues_and_what_it_acknowledged_sta
     assert queues.lost(5) == []
 
 
+def test_of_a_queue_that_there_is_not_nothing_waits() -> None:
+    queues = queues_with(parked())
+    assert (queues.waiting("b.example"), queues.count("b.example"), queues.entries("b.example")) == (0, 0, [])
+    assert (queues.first("b.example"), queues.taker_of("b.example")) == (None, 0)
+
+
+def test_what_was_acknowledged_before_a_restart_is_not_handed_over_again() -> None:
+    kept, waiting = replace(parked(number=1), is_acknowledged=True), parked(number=2)
+    queues = queues_with(kept, waiting)
+    assert (queues.waiting(AGENT), queues.count(AGENT)) == (1, 2)
+    assert queues.take(AGENT, 5, unanswered=9) == [waiting]
+
+
 @pytest.mark.parametrize("only_kept", [True, False])
 def test_what_another_node_has_waits_again_once_and_is_not_acknowledged(only_kept: bool) -> None:
     kept, handed, waiting = (parked(number=number) for number in (1, 2, 3))
