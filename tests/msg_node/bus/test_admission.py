@@ -184,6 +184,18 @@ def test_the_source_of_a_request_is_checked_and_that_of_a_response_is_its_own_af
         admission_of(rig).admit(message, ana, NothingAsked(), rig.now)
 
 
+def test_a_session_sends_nothing_whose_time_is_over() -> None:
+    rig = StateRig()
+    sid, _ = rig.open("rt", 1)
+    for ttl in (1, 0):
+        message = parsed(a_message("read", f"runtime://{DOMAIN}/rt", SM, {"ttl": ttl}, id_=1))
+        if ttl:
+            assert admission_of(rig).admit(message, sid, NothingAsked(), rig.now) is message
+            continue
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.TIMEOUT):
+            admission_of(rig).admit(message, sid, NothingAsked(), rig.now)
+
+
 @pytest.mark.parametrize(
     ("via", "code"),
     [

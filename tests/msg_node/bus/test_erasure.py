@@ -15,6 +15,7 @@ from msg_node.bus.core.erasure import (
     erase_registrations,
     find_person,
     find_traces,
+    is_named_in,
     names_of,
 )
 from msg_node.kernel.changes import Table
@@ -416,3 +417,20 @@ def test_a_person_is_named_by_their_addresses_and_by_the_user_name_or_all_that_t
 ) -> None:
     keys = frozenset({"hyperty://a.example/h", "runtime://a.example/ana"})
     assert names_of(Person(name=name, keys=keys, runtimes=frozenset(), sids=frozenset())) == keys | by_name
+
+
+@pytest.mark.parametrize(
+    ("text", "is_named"),
+    [
+        ("ana@op.example", True),
+        ("ban of ana@op.example, who asked", True),
+        ("about hyperty://a.example/h/part", True),
+        ("(HYPERTY://A.example/h)", True),
+        ("hyperty://a.example/h2 and bo@op.example", False),
+        ("", False),
+    ],
+)
+def test_a_text_names_a_person_by_any_of_its_words(text: str, *, is_named: bool) -> None:
+    keys = frozenset({"hyperty://a.example/h"})
+    person = Person(name="https://op.example ana@op.example", keys=keys, runtimes=frozenset(), sids=frozenset())
+    assert is_named_in(person, text) is is_named

@@ -9,12 +9,14 @@ import pytest
 
 from federation.decision_records import DecisionRecords
 from msg_node.bus.core.recipients import KnownRecipients
+from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.gate import Gate
 from policy.core.text import PolicyText, load_policies
 from protofly.records import DecisionRecord
 from tests.support.registry_entries import hyperty
 from tests.support.runtime_rig import DOMAIN, FOREIGN, Runtime, RuntimeRig, runtime_rig
+from tests.support.state_rig import StateRig
 
 USER = f"user://{DOMAIN}/bo"
 
@@ -71,6 +73,16 @@ async def test_a_user_is_as_present_as_the_registered_hyperties(rig: RuntimeRig)
     assert answer["body"]["code"] == 200, answer
     assert (recipients.status(USER), recipients.presence(USER), recipients.presence(address)) == ("live",) * 3
     await gone(rig, bo)
+    assert recipients.status(USER) == "parked"
+
+
+def test_a_user_is_as_live_as_who_registered_a_hyperty_that_nobody_speaks_for() -> None:
+    rig = StateRig()
+    sid, _ = rig.open("bo", 1)
+    rig.state.registry.adopt(RegistryEntry(url=f"hyperty://{DOMAIN}/h", sid=sid, runtime="", user=USER))
+    recipients = KnownRecipients(rig.state, is_alone=True)
+    assert recipients.status(USER) == "live"
+    rig.services.sessions.connection_lost(1, now=rig.now)
     assert recipients.status(USER) == "parked"
 
 

@@ -24,6 +24,11 @@ def test_the_newest_value_counts_and_values_of_an_object_are_joined_by_name() ->
     assert joined_twins(objects) == {"resource": "o", "values": {"x": new, "y": new, "z": old}}
 
 
+def test_of_values_that_came_at_the_same_time_the_first_counts() -> None:
+    first, second = ({"resource": "o", "values": {"x": {"value": value, "received": 5}}} for value in (1, 2))
+    assert joined_twins([first, second]) == first
+
+
 def test_pages_are_joined_and_a_thing_that_two_nodes_have_is_counted_once() -> None:
     live, away, other = a_thing("live", 1), a_thing("disconnected", 9), a_thing("live", 1, "thing://a.example/x/2")
     pages = [

@@ -11,10 +11,13 @@ import pytest
 
 from msg_node.kernel.certificates import CertificateEntry, PeerCertificate
 from msg_node.kernel.credentials import CertificateRules, Credential, Credentials, digest_of
+from msg_node.kernel.proof import Offered
 from msg_node.kernel.registrations import Status, StatusChange
 from msg_node.kernel.service import Bind, CloseCode, CloseConnection, Ended, Notice, Parked, ServiceResult
+from msg_node.kernel.session import Dialect, Line
 from msg_node.sessions.core.session_service import PROOF_OVER, RECONNECTION_FAIL, SessionService
 from msg_node.sessions.core.transitions import SessionRules, take_rules_over
+from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.limits import OVERDUE_AT_ONCE, TAKE_OVER_GRACE_SECONDS
 from protofly.message import Message
@@ -401,6 +404,19 @@ def test_a_certificate_that_names_its_runtime_opens_it_until_it_expires(rig: Sta
     assert CloseConnection(1, CloseCode.PROOF_EXPIRED) in rig.swept().effects
 
 
+@pytest.mark.parametrize("certificate", [CERTIFICATE, None])
+def test_who_comes_back_has_what_its_connection_proves_and_else_what_it_had_proved(
+    rig: StateRig, certificate: PeerCertificate | None
+) -> None:
+    sid, session_token = opened(rig, 1, with_("ana's"))
+    rig.session_verb("re-open", f"{ANA}/{session_token}", 2, certificate=certificate)
+    session = rig.state.sessions.get(sid)
+    assert session is not None
+    had_roles = frozenset({"operator"})
+    assert session.proof.roles == (frozenset() if certificate else had_roles)
+    assert session.proof.expires_at == (CERTIFICATE.expires_at if certificate else None)
+
+
 @pytest.mark.parametrize(
     ("certificate", "runtime", "credential", "roles"),
     [
@@ -505,11 +521,35 @@ def test_presence_is_reported_only_where_the_settings_say_so_and_somebody_listen
     assert rig.session_verb("open", ANA, 1).notifications == []
 
 
+@pytest.mark.parametrize(
+    ("has_gate", "takes_guests", "code"),
+    [(True, True, Code.NO_CREDENTIALS), (True, False, Code.SPOOFED_SOURCE), (False, True, Code.SPOOFED_SOURCE)],
+)
+def test_a_runtime_of_another_domain_is_a_guest_only_where_there_are_guests(
+    rig: StateRig, code: Code, *, has_gate: bool, takes_guests: bool
+) -> None:
+    service = SessionService(
+        rig.state.lifecycle,
+        rig.state.own,
+        permit_guest=(lambda _domain, _message: None) if has_gate else None,
+        takes_guests=lambda: takes_guests,
+    )
+    message = codec.build(id=1, type="open", from_="runtime://beta.example/rt", to="mn:/session")
+    with pytest.raises(PeerError, check=lambda error: error.code is code):
+        service.open(message, {}, Line(1, Offered(), Dialect.SESSION_MESSAGES), now=NOW, seed=bytes(32))
+
+
+@pytest.mark.parametrize("dialect", list(Dialect))
+def test_who_asks_for_its_messages_learns_how_often_and_nobody_else_does(rig: StateRig, dialect: Dialect) -> None:
+    facts = reply_of(rig.session_verb("open", ANA, 1, dialect=dialect))["session"]
+    assert isinstance(facts, dict)
+    assert ("poll" in facts) is (dialect is Dialect.HTTPS)
+
+
 def test_sessions_are_removed_by_number_and_those_that_are_gone_are_left_out(rig: StateRig) -> None:
     sid, _ = opened(rig, 1, with_("ana's"))
     result = rig.services.sessions.remove((sid + 1, sid, sid), now=rig.now)
-    assert result.effects[0] == Ended(sid)
-    assert sum(effect == Ended(sid) for effect in result.effects) == 1
+    assert result.effects == [Ended(sid), CloseConnection(1, CloseCode.REMOVED)]
     assert len(rig.state.sessions) == 0
     assert rig.services.sessions.remove((sid,), now=rig.now).effects == []
 
