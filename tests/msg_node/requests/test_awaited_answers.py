@@ -79,6 +79,14 @@ def test_the_same_request_again_restarts_the_time() -> None:
     assert len(awaited.expired(8.0)) == 1
 
 
+def test_the_same_request_in_a_newer_session_outlives_the_older_one() -> None:
+    awaited = begun(sid=1)
+    awaited.began(request(), 2, 5.0, 1.0)
+    awaited.session_ended(1)
+    assert awaited.expired(5.0) == []
+    assert [one.sid for one in awaited.expired(6.0)] == [2]
+
+
 def test_what_nobody_read_in_time_is_due_at_once_and_only_once() -> None:
     awaited = begun()
     assert awaited.ended_unread(request())

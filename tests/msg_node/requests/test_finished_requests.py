@@ -84,6 +84,18 @@ def test_who_has_more_than_its_share_makes_the_node_forget_its_own_only(
     assert len(ids(finished)) in (31, 32)
 
 
+def test_who_has_no_more_than_its_share_of_bytes_makes_the_node_forget_the_oldest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size = len(finished_requests._encode(ended(10, domain="a.example")))
+    monkeypatch.setattr(finished_requests, "FINISHED_REMEMBERED", 1_000)
+    monkeypatch.setattr(finished_requests, "FINISHED_BYTES", 8 * size)
+    finished = FinishedRequests(Journal())
+    for number, letter in enumerate("abcdefghi", start=10):
+        finished.add(ended(number, domain=f"{letter}.example"))
+    assert ids(finished) == [f"d-{number}" for number in range(11, 19)]
+
+
 def test_what_is_remembered_again_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finished_requests, "FINISHED_REMEMBERED", 2)
     journal = Journal()

@@ -93,6 +93,17 @@ def test_bytes_are_bounded_over_all_to_the_last_one() -> None:
     assert parked.refusal() is Code.OVERLOAD
 
 
+@pytest.mark.parametrize("number", [1, 2])
+def test_bytes_of_a_sender_are_bounded_to_the_last_one_and_others_do_not_notice(number: int) -> None:
+    parked = Requests(Journal(), Bounds(bytes_per_sender=number * len(REQUEST.raw)))
+    entries = [parked.put(OTHER) for _ in range(number)]
+    assert parked.refusal() is Code.QUOTA
+    parked.put(AGENT, BO)
+    parked.finish(entries[0], EXPIRED, 1.0)
+    parked.put()
+    assert parked.refusal() is Code.QUOTA
+
+
 @pytest.mark.parametrize(("seconds", "code"), [(0.0, Code.EXPIRED), (-1.0, Code.EXPIRED), (0.001, None)])
 def test_a_request_has_some_time_or_is_refused(seconds: float, code: Code | None) -> None:
     parked = Requests(Journal(), Bounds())

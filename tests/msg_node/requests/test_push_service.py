@@ -132,6 +132,7 @@ def test_an_endpoint_is_a_url_of_a_push_service_that_is_allowed(rig: Rig, endpoi
         ("push.example/x", Code.BAD_BODY),
         ("http://push.example/x", Code.POLICY),
         ("https://push.example:444/x", Code.POLICY),
+        ("https://push.example:1/x", Code.POLICY),
         ("https://push.example.evil/x", Code.POLICY),
         ("http://127.0.0.1/x", Code.POLICY),
     ],

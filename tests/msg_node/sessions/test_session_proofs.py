@@ -351,6 +351,19 @@ def test_a_clock_that_is_set_ahead_shortens_no_lease_and_no_grace() -> None:
     assert Ended(sid) in effects
 
 
+def test_a_clock_that_is_set_ahead_later_prolongs_no_lease() -> None:
+    rig = StateRig(lease_seconds=100)
+    rig.session_verb("open", ANA, 1)
+    rig.now += 50
+    assert rig.swept().effects == []
+    rig.now += 10_000
+    rig.state.transitions.terms.clock_set_ahead(10_000)
+    rig.now += 49
+    assert rig.swept().effects == []
+    rig.now += 1
+    assert CloseConnection(1, CloseCode.LEASE_OVER) in rig.swept().effects
+
+
 def test_a_clock_that_is_set_ahead_prolongs_no_proof() -> None:
     rig = StateRig(gate=gate())
     rig.session_verb("open", ANA, 1, token())
