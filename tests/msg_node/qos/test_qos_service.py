@@ -539,7 +539,9 @@ def test_amounts_are_read_as_numbers_or_texts(amount: object, number: int) -> No
     assert read_providers(said([{"csp": "p", "videoQuota": amount}])) == {"p": Amounts(0, number, 0)}
 
 
-@pytest.mark.parametrize("amount", ["", "-1", "1.5", "9" * 16, "\u0663", -1, 10**15, True, None, [], "x"])
+@pytest.mark.parametrize(
+    "amount", ["", "-1", "1.5", "9" * 16, "0" * 16, "9" * 5_000, "\u0663", -1, 10**15, True, None, [], "x"]
+)
 def test_what_is_no_amount_is_a_bad_reply(amount: object) -> None:
     with pytest.raises(PeerError) as error:
         read_usage(said({"audio": amount}))
