@@ -139,9 +139,7 @@ def whole_versions(rows: pa.Table) -> pa.Table:
 
 def messages_of_pairs(pairs: pa.Table) -> Numbers:
     """The sender's count of messages, where its side is there, else the receiver's; of whole rows of `PAIR`."""
-    return np.where(
-        numbers(pairs, "senders", null=0) > 0, numbers(pairs, "sent", null=0), numbers(pairs, "received", null=0)
-    )
+    return np.where(numbers(pairs, "senders") > 0, numbers(pairs, "sent"), numbers(pairs, "received"))
 
 
 def _again(rows: pa.Table, whats: Sequence[str]) -> pa.Table:

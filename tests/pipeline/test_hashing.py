@@ -33,6 +33,10 @@ def test_the_hash_is_the_published_one(data: bytes, expected: int) -> None:
     assert plain_xxhash64(data, 0) == expected
 
 
+def test_the_seed_stays_for_what_is_stored_is_compared_by_these_hashes() -> None:
+    assert [one & MASK for one in xxhash64(pa.array([b"abc"], pa.binary())).tolist()] == [plain_xxhash64(b"abc", 42)]
+
+
 @given(found=st.lists(rows, max_size=20), cut=st.integers(0, 20))
 def test_hashes_of_columns_are_those_of_each_row_and_pass_over_nulls(found: list[Row], cut: int) -> None:
     columns: list[list[object]] = [list(column) for column in zip(*found, strict=True)] or [[], [], [], []]

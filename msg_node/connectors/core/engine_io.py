@@ -141,7 +141,7 @@ def decode_payload(body: bytes, *, is_binary: bool = False) -> list[bytes]:
         if position > len(data):
             raise PeerError(Code.PROTOCOL_ERROR, "a packet is shorter than its length says")
         packets.append(data[start:position])
-    if is_binary and not all(map(_is_text, packets)):
+    if not all(map(_is_text, packets)):
         raise PeerError(Code.PROTOCOL_ERROR, "packets of text are UTF-8")
     if not packets:
         raise PeerError(Code.PROTOCOL_ERROR, "an empty payload")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from msg_node.admin.core.admin_service import AdminQuestion, admin_service
 from msg_node.admin.core.pep_service import pep_service
-from msg_node.kernel.service import Caller, ServiceRequest
+from msg_node.kernel.service import Answer, Caller, ServiceRequest
 from protofly import codec
 from protofly.errors import Code, PeerError
 
@@ -78,6 +79,22 @@ def test_each_request_is_one_operation(
     type_: str, body: dict[str, Any], operation: str, arguments: dict[str, Any]
 ) -> None:
     assert asked(type_, body) == (operation, arguments)
+
+
+@pytest.mark.parametrize(
+    ("type_", "body", "named"),
+    [
+        ("create", {"resource": "/bundles", "value": {"id": 1}}, {"id": "b1", "digest": "b1"}),
+        ("update", {"resource": "/active", "value": {"bundle": "b1"}}, {}),
+    ],
+)
+def test_the_answer_names_a_bundle_that_was_added_by_id_and_digest_and_no_other(
+    type_: str, body: dict[str, Any], named: dict[str, str]
+) -> None:
+    result = {"after": {"bundle": "b1"}}
+    answer = pep_service(request(type_, body)).conclude(msgspec.Raw(msgspec.json.encode(result)), 0.0)
+    assert isinstance(answer, Answer)
+    assert msgspec.json.decode(msgspec.json.encode(answer.value)) == {**result, **named}
 
 
 @pytest.mark.parametrize(

@@ -631,6 +631,8 @@ def test_a_lease_counts_for_its_session_and_provider_until_it_ends() -> None:
     assert (held.reserved("p"), held.reserved("q"), len(held)) == (Amounts(1, 2, 3), Amounts(), 1)
     assert held.take_ended() == ["p", "q"]
     assert held.take_ended() == []
+    held.end("c")
+    assert (held._by_sid, held._by_provider) == ({}, {}), "nothing is kept of those who have none"
 
 
 def test_leases_expire_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -328,7 +328,7 @@ def test_who_wants_the_raw_answer_still_learns_that_there_are_more(
     monkeypatch.setattr(registry_service, "REGISTRY_ANSWER_CHARS", 1)
     relay.created(hyperty())
     relay.created(hyperty(OTHER))
-    members = relay.ask("read", {"resource": USER, "raw": True}).members or {}
+    members: Any = relay.ask("read", {"resource": USER, "raw": True}).members
     assert (members["more"], len(members["raw"])) == (1, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 from collections.abc import Callable
 from itertools import count
 
@@ -123,6 +124,20 @@ def test_a_short_nonce_is_refused(nonce: str, is_taken: bool) -> None:
         return
     with pytest.raises(PeerError, match="nonce is not fresh"):
         listener().take(hello_of(nonce))
+
+
+def test_the_proof_is_over_the_hello_of_the_dialler_before_that_of_the_listener() -> None:
+    """Both sides change together in a test: a node of another version would not."""
+    one, other = dialler(binding=b"binding"), listener(binding=b"binding")
+    [hello] = frames(one.begin())
+    answer, proof = frames(other.take(hello))
+    parts = (b"trapezoid-cluster/1 listener", b"binding", hello.content, answer.content)
+    text = b"".join(len(part).to_bytes(4, "big") + part for part in parts)
+    assert proof.content == hmac.digest(KEY, text, "sha256")
+
+
+def test_a_nonce_has_256_bits_at_least() -> None:
+    assert NONCE_BYTES >= 256 // 8
 
 
 def test_our_own_nonce_and_another_version_are_refused() -> None:

@@ -7,7 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.cluster.core.node_contents import ABROAD, ACTION, MESSAGE, MOVES, Passed, decode_passed
+from msg_node.cluster.core.node_contents import (
+    ABROAD,
+    ACTION,
+    ANSWER,
+    MESSAGE,
+    MOVES,
+    Passed,
+    decode_passed,
+    number_and_text,
+    numbered,
+)
 from protofly import codec
 from protofly.errors import Code, PeerError
 
@@ -76,6 +86,15 @@ def test_what_is_no_message_of_a_node_is_refused(content: bytes) -> None:
     with pytest.raises(PeerError) as caught:
         decode_passed(content)
     assert caught.value.code in (Code.PROTOCOL_ERROR, Code.BROKEN_JSON)
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, b""), (1, b"x"), (2**32, b"longer")])
+def test_an_answer_has_the_number_of_its_question(number: int, text: bytes) -> None:
+    content = numbered(ANSWER, number, text)
+    assert number_and_text(content) == (number, text)
+    for length in range(len(content) - len(text)):
+        with pytest.raises(PeerError, check=lambda error: error.code is Code.PROTOCOL_ERROR):
+            number_and_text(content[:length])
 
 
 def test_one_message_has_one_recipient_and_an_action_two_names_at_least() -> None:

@@ -176,6 +176,56 @@ def test_numbers_that_go_back_are_refused_so_that_nothing_is_taken_twice() -> No
         other.read(count_frame(FrameKind.GOES_ON, 0), 0.0)
 
 
+@pytest.mark.parametrize(
+    ("bound", "most", "size_bytes", "paused_after"),
+    [("QUEUE_FRAMES", 4, 1, 3), ("QUEUE_FRAMES", 5, 1, 3), ("QUEUE_BYTES", 40, 10, 3), ("QUEUE_BYTES", 50, 10, 3)],
+)
+def test_senders_pause_when_more_than_half_of_what_may_wait_does(
+    monkeypatch: pytest.MonkeyPatch, bound: str, most: int, size_bytes: int, paused_after: int
+) -> None:
+    monkeypatch.setattr(node_link, bound, most)
+    link = NodeLink(now=0.0)
+    paused = []
+    for _ in range(4):
+        assert link.queue(bytes(size_bytes), now=0.0) is None
+        paused.append(link.is_congested)
+    assert paused == [number >= paused_after for number in (1, 2, 3, 4)]
+
+
+def kinds(block: bytes) -> list[int]:
+    return [one.kind for one in FrameReader(FRAME_BYTES).feed(block)]
+
+
+def test_what_arrived_is_acknowledged_with_the_next_content_or_when_it_is_much() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    assert kinds(other.link.block(now=0.0)) == [FrameKind.GOES_ON]
+    content, said = frame(FrameKind.CONTENT, b"x"), FrameKind.RECEIVED
+    other.read(content, 0.0)
+    assert other.link.block(now=0.0) == b"", "it waits for the next tick"
+    other.link.queue(b"mine", now=0.0)
+    assert kinds(other.link.block(now=0.0)) == [FrameKind.CONTENT, said]
+    other.link.queue(b"mine", now=0.0)
+    assert kinds(other.link.block(now=0.0)) == [FrameKind.CONTENT], "nothing arrived meanwhile"
+    for _ in range(node_link.ACKNOWLEDGE_FRAMES - 1):
+        other.read(content, 0.0)
+    assert other.link.block(now=0.0) == b""
+    other.read(content, 0.0)
+    assert kinds(other.link.block(now=0.0)) == [said]
+    assert other.link.tick(0.0) == (b"", [])
+
+
+def test_who_wrote_just_now_sends_no_ping() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    one.link.block(now=0.0)
+    one.link.queue(b"x", now=0.5)
+    one.link.block(now=0.5)
+    for now, expected in ((1.0, []), (1.5, [FrameKind.PING])):
+        block, actions = one.link.tick(now)
+        assert (kinds(block), actions) == (expected, [])
+
+
 def test_a_frame_beyond_the_bound_is_refused_by_its_length_alone() -> None:
     with pytest.raises(PeerError, match="protocol-error"):
         FrameReader().feed(b"\0\0\4\1\1")

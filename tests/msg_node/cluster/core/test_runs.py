@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.cluster.core.runs import HEADS_KNOWN, RunHead, RunReader, encode_run
+from msg_node.cluster.core.runs import HEADS_KNOWN, RUN, RunHead, RunReader, abroad_head, cut_abroad, encode_run
 from protofly.codec import decode
 from protofly.errors import Code, PeerError
 from protofly.header_text import header_text
@@ -65,6 +65,28 @@ def test_no_more_heads_are_remembered_than_are_permitted() -> None:
 
 
 GOOD = encode_run(HEAD.encode(), [message(1, {"n": 1}), message(2, {"n": 2})])
+
+
+@pytest.mark.parametrize(("domain", "moves"), [("b.example", 0), ("bücher.example", 7)])
+def test_a_run_for_another_domain_is_cut_where_its_name_ends(domain: str, moves: int) -> None:
+    run = encode_run(HEAD.encode(), [message(1, {"a": 1})])
+    assert cut_abroad(abroad_head(domain, moves) + run) == (domain, moves, run)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        abroad_head("b.example", 1),
+        abroad_head("b.example", 1)[:3],
+        abroad_head("", 1) + RUN,
+        abroad_head("b.example", 1) + b"x",
+        abroad_head("b.example", 1).replace(b"b.", b"\xff.") + RUN,
+    ],
+)
+def test_what_names_no_domain_or_holds_no_run_is_refused(content: bytes) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.PROTOCOL_ERROR):
+        cut_abroad(content)
 
 
 def read(data: bytes) -> list[Message] | Code:
