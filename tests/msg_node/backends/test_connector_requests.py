@@ -22,9 +22,9 @@ ADDRESS = f"domain://registry.{DOMAIN}"
 ANSWER = {"id": 7, "type": "response", "from": ADDRESS, "to": "runtime://alpha.example/mn"}
 
 
-def concluded(body: dict[str, Any], **caller: bool) -> Answer:
+def concluded(body: dict[str, Any]) -> Answer:
     message = codec.build(id=1, type="read", from_=f"runtime://{DOMAIN}/ana", to=ADDRESS, body={"resource": "x"})
-    request = ServiceRequest(message, Caller(1, **caller), DOMAIN, 0.0, bytes(32))
+    request = ServiceRequest(message, Caller(1), DOMAIN, 0.0, bytes(32))
     step = connector_service("registry", serves_domains=False)(request)
     assert isinstance(step, Inquiry)
     answer = step.conclude(body, 0.0)

@@ -136,6 +136,16 @@ def test_the_proof_is_over_the_hello_of_the_dialler_before_that_of_the_listener(
     assert proof.content == hmac.digest(KEY, text, "sha256")
 
 
+def test_the_listener_answers_with_what_it_says_to_that_node() -> None:
+    def make(node: str) -> Hello:
+        return Hello(domain="a.example", node="n2", epoch=1, process="p", nonce="n" * NONCE_BYTES, met_process=node)
+
+    other = Handshake(make, KEY, is_dialler=False, binding=b"c")
+    [hello] = frames(dialler(node="n7").begin())
+    answer, _ = frames(other.take(hello))
+    assert msgspec.json.decode(answer.content, type=Hello).met_process == "n7"
+
+
 def test_a_nonce_has_256_bits_at_least() -> None:
     assert NONCE_BYTES >= 256 // 8
 

@@ -11,10 +11,15 @@ from msg_node.cluster.core.node_contents import (
     ABROAD,
     ACTION,
     ANSWER,
+    MARK,
     MESSAGE,
     MOVES,
+    Mark,
     Passed,
+    decode_mark,
     decode_passed,
+    key_content,
+    key_of,
     number_and_text,
     numbered,
 )
@@ -95,6 +100,23 @@ def test_an_answer_has_the_number_of_its_question(number: int, text: bytes) -> N
     for length in range(len(content) - len(text)):
         with pytest.raises(PeerError, check=lambda error: error.code is Code.PROTOCOL_ERROR):
             number_and_text(content[:length])
+
+
+def test_a_mark_arrives_as_it_was_sent() -> None:
+    mark = Mark(7, "n1", "b.example", 3)
+    assert mark.encode()[:1] == MARK
+    assert decode_mark(mark.encode()) == mark
+
+
+@pytest.mark.parametrize("text", [b"", b"no JSON", b"{}", b"[1]", b'[1,"n1","\xff",3]', b'["7","n1","b.example",3]'])
+def test_what_is_no_mark_is_refused(text: bytes) -> None:
+    with pytest.raises(PeerError, check=lambda error: error.code is Code.PROTOCOL_ERROR):
+        decode_mark(MARK + text)
+
+
+@pytest.mark.parametrize("key", ["", "hyperty://a.example/h", "comm://bücher.example/x"])
+def test_a_key_arrives_as_it_was_sent(key: str) -> None:
+    assert key_of(key_content(MARK, key)) == key
 
 
 def test_one_message_has_one_recipient_and_an_action_two_names_at_least() -> None:
