@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from msg_node.cluster.core.handshake import NONCE_BYTES, VERSION, Handshake, Hello
+from msg_node.cluster.core.handshake import KEY_BYTES, NONCE_BYTES, VERSION, Handshake, Hello
 from msg_node.cluster.core.link_frames import Frame, FrameKind, FrameReader, frame
 from protofly.errors import PeerError
 
@@ -146,8 +146,8 @@ def test_the_listener_answers_with_what_it_says_to_that_node() -> None:
     assert msgspec.json.decode(answer.content, type=Hello).met_process == "n7"
 
 
-def test_a_nonce_has_256_bits_at_least() -> None:
-    assert NONCE_BYTES >= 256 // 8
+def test_a_key_and_a_nonce_have_256_bits() -> None:
+    assert (KEY_BYTES * 8, NONCE_BYTES) == (256, 32)
 
 
 def test_our_own_nonce_and_another_version_are_refused() -> None:

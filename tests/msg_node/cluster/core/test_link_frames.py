@@ -12,6 +12,12 @@ from protofly.errors import Code, PeerError
 FRAMES = st.lists(st.tuples(st.sampled_from(FrameKind), st.binary(max_size=40)), max_size=6)
 
 
+def test_kinds_have_the_numbers_by_which_nodes_of_other_versions_know_them() -> None:
+    names = ("HELLO", "PROOF", "GOES_ON", "CONTENT", "RECEIVED", "PING", "REFUSED")
+    assert {kind.name: kind.value for kind in FrameKind} == {name: at for at, name in enumerate(names, start=1)}
+    assert frame(FrameKind.REFUSED, b"x") == b"\0\0\0\2\7x"
+
+
 @given(sent=FRAMES, cuts=st.lists(st.integers(0, 260), max_size=8))
 def test_a_stream_in_any_pieces_has_the_same_frames(sent: list[tuple[FrameKind, bytes]], cuts: list[int]) -> None:
     stream, reader, found, start = b"".join(frame(*one) for one in sent), FrameReader(), list[Frame](), 0

@@ -13,7 +13,7 @@ from msg_node.cluster.core import node_link
 from msg_node.cluster.core.handshake import Hello
 from msg_node.cluster.core.lease import LEASE_SECONDS
 from msg_node.cluster.core.link_frames import FRAME_BYTES, Frame, FrameKind, FrameReader, count_frame, frame
-from msg_node.cluster.core.node_link import Close, Met, NodeLink, Returned, Taken
+from msg_node.cluster.core.node_link import SILENCE_SECONDS, Close, Met, NodeLink, Returned, Taken
 from protofly.errors import Code, PeerError
 
 
@@ -118,7 +118,9 @@ def test_a_silent_connection_is_closed_and_a_quiet_one_is_pinged() -> None:
     block, actions = one.link.tick(1.0)
     assert FrameReader().feed(block) == [Frame(FrameKind.PING, b"")]
     assert actions == []
-    _, actions = one.link.tick(4.5)
+    _, actions = one.link.tick(SILENCE_SECONDS)
+    assert actions == []
+    _, actions = one.link.tick(SILENCE_SECONDS + 0.01)
     assert [type(action) for action in actions] == [Close]
     assert not one.link.is_up
 

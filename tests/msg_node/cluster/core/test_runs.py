@@ -96,6 +96,12 @@ def read(data: bytes) -> list[Message] | Code:
         return exc.code
 
 
+@pytest.mark.parametrize("body", [b"", b"x" * 1000])
+def test_a_message_of_a_run_without_a_body_or_with_one_longer_than_itself_is_refused(body: bytes) -> None:
+    odd = msgspec.structs.replace(message(1, {"a": 1}), body=body)
+    assert read(encode_run(HEAD.encode(), [odd])) is Code.PROTOCOL_ERROR
+
+
 @pytest.mark.parametrize("length", range(1, len(GOOD)))
 def test_a_run_that_is_cut_short_is_refused_or_has_whole_messages(length: int) -> None:
     arrived = read(GOOD[:length])
