@@ -265,6 +265,13 @@ def test_what_was_granted_counts_until_it_is_stored_and_then_once() -> None:
     assert quotas.reserved("p") == Amounts()
 
 
+def test_a_kind_that_is_not_wanted_may_be_used_up() -> None:
+    quotas = DomainQuotas()
+    full = msgspec.structs.replace(wanted("a"), usage=Amounts(audio=9), limits=Amounts(1, 1000, 1))
+    assert quotas.grant(full, 0.0).is_granted
+    assert not quotas.grant(msgspec.structs.replace(full, name="b", amounts=Amounts(audio=1)), 0.0).is_granted
+
+
 def test_what_has_expired_and_other_providers_do_not_count_and_what_is_used_does() -> None:
     quotas = DomainQuotas()
     quotas.saw([stored("a", expires_at=5.0), msgspec.structs.replace(stored("b"), provider="q")], 5.0)

@@ -72,6 +72,15 @@ def test_no_type_writes_lines_of_its_own_into_a_stream(type_: str) -> None:
     assert [line.partition(":")[0] for line in rest] == ["id", "data", "", ""]
 
 
+@pytest.mark.parametrize(
+    ("type_", "word"),
+    [("re-open_2", "re-open_2"), ("a b", "message"), ("é", "message"), ("a:b", "message"), ("--", "message")],
+)
+def test_an_event_is_called_by_its_type_if_that_is_a_plain_word(type_: str, word: str) -> None:
+    [one] = ReturnLog().add([json.dumps({"type": type_, "from": "a", "to": "b"}).encode()], now=0.0)
+    assert stream_event(one).startswith(f"event: {word}\n".encode())
+
+
 def test_an_answer_to_a_poll_is_an_array_of_the_bytes_that_came() -> None:
     added = ReturnLog().add([b'{ "a": 1 }', b"{}"], now=0.0)
     assert poll_answer(added) == b'[{ "a": 1 },{}]'

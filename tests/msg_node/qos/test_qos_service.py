@@ -615,6 +615,14 @@ def lease(name: str, *, sid: int = 1, provider: str = "p", expires_at: float = 1
     )
 
 
+def test_what_moves_in_is_held_for_the_session_that_is_here_once() -> None:
+    held = Leases(Journal())
+    held.add(lease("a", sid=1))
+    assert held.move_in([lease("a", sid=9), lease("b", sid=9)], 5) == [lease("b", sid=5)]
+    assert (held.of_session(5), held.of_session(1)) == ([lease("b", sid=5)], [lease("a", sid=1)])
+    assert held.reserved("p") == Amounts(2, 4, 6)
+
+
 def test_a_lease_counts_for_its_session_and_provider_until_it_ends() -> None:
     held = Leases(Journal())
     for one in (lease("a"), lease("b"), lease("c", sid=2), lease("d", provider="q")):

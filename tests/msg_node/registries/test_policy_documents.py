@@ -309,7 +309,15 @@ def test_what_a_session_has_named_is_its_own_and_what_nobody_named_is_not_forgot
     assert [names.of_session(sid) for sid in (1, 2, 3)] == [{"a": ana}, {"b": bo}, {}]
     journal.take()
     names.forget("c")
-    assert not journal.take()
+    names.name("a", ana)
+    assert not journal.take(), "nothing has changed"
+
+
+def test_policies_that_move_in_are_told_under_the_session_that_is_here() -> None:
+    names, told = PolicyNames(Journal(), {"a": 7}.get), list[PolicyNameRow]()
+    names.on_arrival = told.extend
+    assert names.move_in({"a": PolicyNameRow("d", "ana", 1)}, 7) == {"a": PolicyNameRow("d", "ana", 7)}
+    assert (told, names.of_session(7)) == ([PolicyNameRow("d", "ana", 7)], {"a": PolicyNameRow("d", "ana", 7)})
 
 
 def test_policies_of_objects_need_the_catalogue(tmp_path: Path) -> None:
