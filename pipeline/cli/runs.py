@@ -99,7 +99,7 @@ def opened_lake(
         from pipeline.lake.tables import Lake
         from pipeline.spark.executor_sight import check_sight, proofs_of
         from pipeline.spark.pack import archive_settings
-        from pipeline.spark.session import bytes_in, spread, start_session
+        from pipeline.spark.session import DEFAULT_MASTER, bytes_in, is_this_process, spread, start_session
 
         if not makes:
             LakeFiles.of(spark.lake)
@@ -108,7 +108,7 @@ def opened_lake(
         session = start_session(spark.master or None, memory=spark.memory, input_bytes=input_bytes, more=more)
         try:
             lake = Lake(spark.lake, session)
-            if not (session.sparkContext.master or "local").startswith("local"):
+            if not is_this_process(session.sparkContext.master or DEFAULT_MASTER):
                 check_sight(session, proofs_of(lake.folder, spools or ()))
                 spread(session, input_bytes)
             yield lake

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from pipeline.lake.table_log import LakeError
+from pipeline.spark.session import WORKER_PYTHON
 
 FOLDER: Final = "trapezoid"
 """Name under which executors unpack it."""
@@ -66,8 +67,13 @@ def contents() -> Iterator[tuple[str, Path]]:
 
 
 def archive_settings(archive: Path) -> dict[str, str]:
-    """Settings of Spark that bring an archive to its executors."""
+    """Settings of Spark that bring an archive to its executors.
+
+    Their interpreter is looked for on their path, under the name that every Python of this version has: where ours is
+    says nothing about other machines.
+    """
     return {
+        WORKER_PYTHON: f"python{python_version()}",
         "spark.archives": f"{archive.absolute()}#{FOLDER}",
         "spark.executorEnv.PYTHONPATH": f"./{FOLDER}",
         "spark.yarn.appMasterEnv.PYTHONPATH": f"./{FOLDER}",

@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 from pipeline.lake.store_path import Location
 
 DEFAULT_MASTER = "local[*]"
+WORKER_PYTHON: Final = "spark.pyspark.python"
+"""The interpreter of workers; the environment variable `PYSPARK_PYTHON` wins."""
 _SHUFFLE_PARTITIONS: Final = "spark.sql.shuffle.partitions"
 SHUFFLE_PARTITIONS = 8
 _WHOLE_STAGE: Final = "spark.sql.codegen.wholeStage"
@@ -95,9 +97,7 @@ def start_session(
         Exception: Whatever Spark says when the master cannot be reached.
     """
     is_submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    is_local = not is_submitted and (master or DEFAULT_MASTER).startswith("local")
-    # Workers run this very interpreter: another one on the path would not know this package.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    is_local = not is_submitted and is_this_process(master or DEFAULT_MASTER)
     builder = SparkSession.builder.appName(app)
     settings = dict(_SETTINGS)
     if not is_submitted:
@@ -113,11 +113,20 @@ def start_session(
         settings |= {**_HERE, _SHUFFLE_PARTITIONS: str(shuffle_partitions)}
         settings |= _SMALL if input_bytes is not None and input_bytes <= SMALL_BYTES else _LARGE
     settings |= more or {}
+    if is_local:
+        settings.pop(WORKER_PYTHON, None)
+    # Without an archive workers run this very interpreter: another one on the path would not know this package.
+    os.environ.setdefault("PYSPARK_PYTHON", settings.get(WORKER_PYTHON, sys.executable))
     for name, value in settings.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def is_this_process(master: str) -> bool:
+    """Whether all of Spark is in this process; `local-cluster[…]` has executors of its own."""
+    return master.partition("[")[0] == "local"
 
 
 def spread(session: SparkSession, input_bytes: int | None) -> None:

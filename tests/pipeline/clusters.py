@@ -51,25 +51,30 @@ class Cluster:
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[Cluster]:
-    """Start master and workers on loopback, on ports of their choice; end them afterwards."""
+def cluster(folder: Path, programs: Path | None = None) -> Iterator[Cluster]:
+    """Start master and workers on loopback, on ports of their choice; end them afterwards.
+
+    Workers find programs in the folder `programs` first.
+    """
+    path = os.environ["PATH"] if programs is None else f"{programs}:{os.environ['PATH']}"
     with ExitStack() as ended:
-        master = ended.enter_context(_started("master.Master", "--port", "0"))
+        master = ended.enter_context(_started("master.Master", path, "--port", "0"))
         url = _line_with(master, r"Starting Spark master at (spark://127\.0\.0\.1:\d+)")
         workers = []
         for number in range(2):
             work = folder / f"worker-{number}"
             options = ("--cores", "1", "--memory", "2g", "--port", "0", "--work-dir", str(work), url)
-            workers.append(ended.enter_context(_started("worker.Worker", *options)))
+            workers.append(ended.enter_context(_started("worker.Worker", path, *options)))
         for worker in workers:
             _line_with(worker, r"(Successfully registered with master)")
         yield Cluster(url, folder, tuple(worker.pid for worker in workers))
 
 
 @contextmanager
-def _started(name: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+def _started(name: str, path: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     command = [str(HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", "--host", "127.0.0.1"]
     environment = {**os.environ, "SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "512m"}
+    environment["PATH"] = path
     log = subprocess.PIPE
     process = subprocess.Popen(
         [*command, "--webui-port", "0", *options], env=environment, stdout=subprocess.DEVNULL, stderr=log, text=True

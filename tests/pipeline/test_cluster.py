@@ -51,14 +51,8 @@ def arguments(traffic: Path, spool: Location, lake: Location) -> list[str]:
 def run(
     command: list[str], more: Mapping[str, str] = MappingProxyType({}), on_line: Callable[[str], None] = lambda _: None
 ) -> None:
-    environment = {
-        **os.environ,
-        "SPARK_HOME": str(HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        **more,
-    }
+    here = {"SPARK_HOME": str(HOME), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_DRIVER_PYTHON": sys.executable}
+    environment = {**os.environ, **here, **more}
     shown = []
     # What a submitted program says on its standard error, `spark-submit` says on its standard output.
     with subprocess.Popen(
@@ -98,20 +92,20 @@ def test_a_cluster_that_loses_an_executor_leaves_the_same_tables_as_this_machine
     shared = home / "lake"
     killed: list[int] = []
     archive: list[str] = []
-    environment: dict[str, str] = {}
-    with cluster(tmp_path / "cluster") as running:
+    environment = {"PYSPARK_PYTHON": sys.executable}
+    bare = tmp_path / "bare"
+    if store is not None:  # and nothing but a Python, found on their path, on the machines of the executors
+        venv.create(bare, symlinks=True)
+        pack(tmp_path / "pipeline.tar.gz")
+        archive = ["--archive", str(tmp_path / "pipeline.tar.gz")]
+        environment = {}
+    with cluster(tmp_path / "cluster", bare / "bin") as running:
 
         def kill_amid(line: str) -> None:
             # The jobs behind `refine` find one executor gone that they have already used.
             if line.startswith("refine"):
                 killed.append(running.kill_executor())
 
-        if store is not None:  # and nothing but a Python on the machines of the executors
-            bare = tmp_path / "bare"
-            venv.create(bare, symlinks=True)
-            environment["PYSPARK_PYTHON"] = str(bare / "bin" / "python")
-            pack(tmp_path / "pipeline.tar.gz")
-            archive = ["--archive", str(tmp_path / "pipeline.tar.gz")]
         submit = [str(HOME / "bin" / "spark-submit"), "--master", running.master, "--driver-memory", "1g"]
         loopback = ["--conf", "spark.driver.host=127.0.0.1", "--conf", "spark.executor.memory=1g"]
         run(

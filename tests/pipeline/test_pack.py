@@ -12,6 +12,7 @@ import pytest
 
 from pipeline.lake.table_log import LakeError
 from pipeline.spark import pack
+from pipeline.spark.session import is_this_process
 
 _IMPORT_ALL = """
 import pkgutil, sys, pipeline
@@ -53,7 +54,17 @@ def test_the_same_environment_gives_the_same_archive(tmp_path: Path, monkeypatch
     assert counts == {len(names)}
     wanted = {"pipeline/lake/storage.py", "pipeline/report/page.html.j2", "policy/__init__.py", "idna/core.py"}
     assert wanted <= set(names)
-    assert pack.archive_settings(tmp_path / "one.tar.gz")["spark.archives"] == f"{tmp_path}/one.tar.gz#trapezoid"
+    settings = pack.archive_settings(tmp_path / "one.tar.gz")
+    assert settings["spark.archives"] == f"{tmp_path}/one.tar.gz#trapezoid"
+    assert settings["spark.pyspark.python"] == f"python3.{sys.version_info.minor}", "as machines of a cluster find it"
+
+
+@pytest.mark.parametrize(
+    ("master", "here"),
+    [("local", True), ("local[*]", True), ("local[2]", True), ("local-cluster[2,1,1024]", False), ("yarn", False)],
+)
+def test_a_master_with_executors_of_its_own_is_a_cluster(master: str, here: bool) -> None:
+    assert is_this_process(master) is here
 
 
 def test_a_library_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
