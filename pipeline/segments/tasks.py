@@ -176,8 +176,10 @@ def _rows(load: Loading, group: Sequence[Work], report: Report) -> Iterator[Rows
     except MACHINE_ERRORS:
         raise
     except Exception as exc:  # a defect of ours may cost a segment, never the run
-        what = f"segment {group[0].place.stem!a}" if len(group) == 1 else f"{len(group)} segments together"
-        _log.error("%s: %s", what, trace(exc))
+        if len(group) > 1:
+            _log.warning("%d segments together, so each is tried alone: %s", len(group), trace(exc))
+        else:
+            _log.error("segment %r: %s", group[0].place.stem, trace(exc))
         raise _FailedError(failure(exc)) from exc
 
 

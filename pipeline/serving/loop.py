@@ -213,7 +213,7 @@ class Rounds:
                 _log.info("%s: %s", name, result.outcome or ", ".join(f"{k} {v:,}" for k, v in result.rows.items()))
                 for follower in _NEXT.get(name, ()):
                     self.schedule.hasten(follower, time.monotonic())
-            if result.rows:
+            if result.rows or result.exit_code is ExitCode.INCOMPLETE:
                 self._warn(name, result.warnings)
             self.metrics.set("job_success_time", time.time(), "When a job last ended well, Unix time.", job=name)
             self.metrics.count("job_rows", "Rows that a job has written.", sum(result.rows.values()), job=name)
@@ -235,9 +235,13 @@ class Rounds:
                 _log.warning("%s: %s", name, warning)
 
     def _failed(self, name: str, why: str) -> None:
-        _log.error("%s failed: %s", name, why)
-        count, _ = self.health.failures.get(name, (0, ""))
-        self.health.failures[name] = count + 1, why
+        """Note a failure: an error once the process is unhealthy by it, a warning while the next try may do."""
+        count = self.health.failures.get(name, (0, ""))[0] + 1
+        self.health.failures[name] = count, why
+        if count < FAILURES:
+            _log.warning("%s failed and is tried again: %s", name, why)
+        else:
+            _log.error("%s failed %d times in a row: %s", name, count, why)
         self.metrics.count("job_failures", FAILURES_TEXT, job=name)
         self.schedule.done(name, time.monotonic(), is_failed=True)
 
@@ -245,7 +249,7 @@ class Rounds:
         try:
             measure(self.lake, self.metrics, now=time.time())
         except LakeError as exc:
-            _log.error("metrics: %s", exc)
+            _log.warning("metrics stay as they were until the next try: %s", exc)
 
 
 def serve(
@@ -291,7 +295,7 @@ def _lead(lease: Lease, rounds: Rounds, stop: Event) -> None:
     is_over = _Either(stop)
 
     def lost(why: str) -> None:
-        _log.error("%s", why)
+        _log.warning("this process stops working: %s", why)
         is_over.set()
 
     with Renewal(lease, lost):

@@ -18,6 +18,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pipeline.core.schedule import Schedule
 from pipeline.jobs import reconcile
 from pipeline.jobs.result import ExitCode, JobResult
+from pipeline.lake.table_log import LakeError
 from pipeline.lake.tables import Change, Lake
 from pipeline.schemas import ALERT, RECON_PAIR, SILVER_MDR, STATEMENT_DAILY
 from pipeline.segments.node_keys import Trust
@@ -247,6 +248,34 @@ def test_what_a_job_warned_of_the_last_time_is_not_logged_again(lake: Lake, capl
     with caplog.at_level("WARNING", "pipeline.serving.loop"):
         round_of(lake, jobs, Metrics(), 5)
     assert caplog.messages == ["abuse: 1 flood", "abuse: 1 scan", "abuse: 1 flood"]
+
+
+def test_what_could_not_be_done_is_logged_though_nothing_was_written(
+    lake: Lake, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as a partner's file that is refused, or a partner that is away."""
+    lacks = JobResult("exchange", warnings=["b.example: x is refused: nonsense"], exit_code=ExitCode.INCOMPLETE)
+    with caplog.at_level("WARNING", "pipeline.serving.loop"):
+        round_of(lake, {"exchange": lambda: lacks}, Metrics(), 3)
+    assert caplog.messages == ["exchange: b.example: x is refused: nonsense"]
+
+
+def test_a_failure_is_an_error_once_the_process_is_unhealthy_by_it(
+    lake: Lake, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.core.schedule.FIRST_PAUSE_S", 0.0)
+    fails = iter([True, True, False, True, True, True, True])
+
+    def settle() -> JobResult:
+        if next(fails):
+            raise LakeError("the disk is full")
+        return JobResult("settle")
+
+    with caplog.at_level("WARNING", "pipeline.serving.loop"):
+        round_of(lake, {"settle": settle}, Metrics(), 7)
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING"] * 4 + ["ERROR"] * 2
+    assert caplog.messages[-1] == "settle failed 4 times in a row: the disk is full"
 
 
 def test_failures_of_each_job_are_counted_from_zero_on(lake: Lake) -> None:
