@@ -12,8 +12,10 @@ One partner never stops the others, and what each may cost is bounded: files of 
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -38,6 +40,7 @@ from pipeline.partners.return_file import Return, ReturnedFile, read_return
 from pipeline.partners.settings import Exchange, Partner
 from pipeline.partners.usage_file import read_usage
 from pipeline.schemas import PEER_EXTRACT, SILVER_MDR, TRAFFIC_HOURLY
+from pipeline.segments.content import failure, trace
 from protofly.errors import HostError, SettingsError
 from protofly.signatures import KeyRecord, SigningKey
 
@@ -53,7 +56,10 @@ RAW_BYTES: Final = 256 << 20
 LATE_S: Final = 86_400.0
 """After so long a day is exchanged although our own records are not proved complete."""
 _ANEW: Final = frozenset({Verdict.DAMAGED.code, Verdict.MISSING_STEP.code})
+DELIVERIES: Final = 16
+"""To so many partners files are handed over at once."""
 _Found = TypeVar("_Found")
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,21 +99,39 @@ def run(lake: Lake, what: Exchanging) -> JobResult:
         not be done with some partner; the next round tries it again.
     """
     result = JobResult(APP)
-    known: dict[str, Any] = {}
-    for partner in what.partners:
-        result.details["partners"] = known
-        one = _Round(lake, what, partner, result)
-        steps = (one.take_in, one.exchange_days) if partner.extracts else (one.take_in,)
-        for step in (*steps, one.deliver):
-            try:
-                step()
-            except (LakeError, ExtractError, HostError, OSError) as exc:
-                _warn(result, f"{partner.domain}: {exc.detail if isinstance(exc, HostError) else exc}")
-        known[partner.domain] = {"waiting": one.waiting, "reconciled": one.reconciled}
-    done = sum(len(one["reconciled"]) for one in known.values())
-    waiting = sum(one["waiting"] for one in known.values())
+    rounds = [one for partner in what.partners if (one := _begun(lake, what, partner, result)) is not None]
+    for one in rounds:
+        for step in (one.take_in, one.exchange_days) if one.partner.extracts else (one.take_in,):
+            _done(one.partner, step, result)
+    # At once: a partner whose site is slow does not let the others wait.
+    with ThreadPoolExecutor(max_workers=DELIVERIES) as pool:
+        list(pool.map(lambda one: _done(one.partner, one.deliver, result), rounds))
+    known = {one.partner.domain: {"waiting": one.waiting, "reconciled": one.reconciled} for one in rounds}
+    result.details["partners"] = known
+    done = sum(len(one.reconciled) for one in rounds)
+    waiting = sum(one.waiting for one in rounds)
     result.outcome = f"partners {len(known):,}, days reconciled {done:,}, files that wait {waiting:,}"
     return result
+
+
+def _begun(lake: Lake, what: Exchanging, partner: Partner, result: JobResult) -> _Round | None:
+    """A round with a partner; None when its folders cannot be used."""
+    try:
+        return _Round(lake, what, partner, result)
+    except OSError as exc:
+        _warn(result, f"{partner.domain}: {exc}")
+        return None
+
+
+def _done(partner: Partner, step: Callable[[], None], result: JobResult) -> None:
+    """Do a step with a partner; what goes wrong costs this one alone, and is tried again in the next round."""
+    try:
+        step()
+    except (LakeError, ExtractError, HostError, OSError, MemoryError) as exc:
+        _warn(result, f"{partner.domain}: {exc.detail if isinstance(exc, HostError) else exc}")
+    except Exception as exc:  # a defect of ours, which a partner may have found
+        _log.error("exchange with %s: %s", partner.domain, trace(exc))
+        _warn(result, f"{partner.domain}: {failure(exc)}: a defect of this program; please report it")
 
 
 def _warn(result: JobResult, text: str) -> None:
@@ -193,6 +217,11 @@ class _Round:
             except SettingsError as exc:
                 _warn(self.result, f"{self.partner.domain}: {path.name} is refused: {exc.detail}")
                 keep(path, "refused")
+            except (LakeError, OSError, MemoryError):
+                raise  # they say nothing about the file
+            except Exception:
+                keep(path, "refused")  # or it would be met in every round
+                raise
             else:
                 keep(path, "taken")
 

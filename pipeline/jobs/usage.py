@@ -23,6 +23,7 @@ from pipeline.core.utc_days import day_of, end_us, moment
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake import durable
 from pipeline.lake.tables import Lake
+from pipeline.partners.bounded_post import post
 from pipeline.partners.usage_file import EVIDENCE, USERS_MAX, HighUser, UsageReport, usage_bytes
 from pipeline.schemas import SILVER_MDR, USAGE_NAMED
 from protofly.errors import SettingsError
@@ -222,9 +223,8 @@ def _between(lake: Lake, from_us: int, until_us: int) -> DataFrame:
 
 def _send(url: str, content: bytes, result: JobResult) -> None:
     try:
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False) as client:
-            answer = client.post(url, content=content, headers={"content-type": "application/octet-stream"})
-        problem = "" if answer.is_success else f"it answered {answer.status_code}"
+        status, _ = post(url, content, {"content-type": "application/octet-stream"}, limit_s=TIMEOUT_S)
+        problem = "" if 200 <= status < 300 else f"it answered {status}"
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as exc:
         problem = str(exc)
     if problem:

@@ -5,20 +5,22 @@ from __future__ import annotations
 import hashlib
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import BinaryIO, Final
 
 import httpx
 
+from pipeline.partners.bounded_post import post
 from pipeline.partners.settings import Partner
 from protofly.errors import SettingsError
 from protofly.partner_files import HEADER, PATH, PartnerFile, header_of
 from protofly.signatures import SigningKey
 
-TIMEOUT_S: Final = 60.0
+WHOLE_S: Final = 30.0
+"""A file may take so long, whatever the partner's site does meanwhile, and a second more for each of these bytes."""
+_BYTES_A_SECOND: Final = 1 << 20
 _PIECE: Final = 1 << 20
-_ANSWER_CHARS: Final = 200
 
 
 class NotTakenError(Exception):
@@ -34,7 +36,7 @@ class NotTakenError(Exception):
 
 
 def hand_over(path: Path, partner: Partner, *, domain: str, key: SigningKey) -> None:
-    """Hand one file over.
+    """Hand one file over. It ends in bounded time, and keeps little of what is answered, whoever answers.
 
     Args:
         path: The file; its name goes along.
@@ -56,19 +58,16 @@ def hand_over(path: Path, partner: Partner, *, domain: str, key: SigningKey) -> 
         )
         headers = {HEADER: header_of(facts, key), "content-length": str(size)}
         url = f"{partner.url.rstrip('/')}{PATH}/{domain}"
+        limit_s = WHOLE_S + size / _BYTES_A_SECOND
         try:
-            with httpx.Client(
-                timeout=TIMEOUT_S, trust_env=False, follow_redirects=False, verify=_trusted(partner)
-            ) as client:
-                answer = client.post(url, content=_pieces(file), headers=headers)
+            status, said = post(url, _pieces(file), headers, limit_s=limit_s, trusted=_trusted(partner))
         except (httpx.HTTPError, httpx.InvalidURL, ssl.SSLError, OSError) as exc:
             raise NotTakenError(f"{url}: {exc}") from exc
-    if not answer.is_success:
-        said = "".join(char for char in answer.text[:_ANSWER_CHARS] if char.isprintable())
-        raise NotTakenError(f"{url} answered {answer.status_code} {said}", is_lasting=answer.status_code == 413)
+    if not 200 <= status < 300:
+        raise NotTakenError(f"{url} answered {status} {said}", is_lasting=status == 413)
 
 
-def _pieces(file: BinaryIO) -> Iterator[bytes]:
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
     while piece := file.read(_PIECE):
         yield piece
 

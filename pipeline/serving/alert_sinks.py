@@ -24,6 +24,7 @@ from pipeline.core.partner_alerts import PATTERNS, of_returns, of_usage
 from pipeline.core.utc_days import day_of
 from pipeline.jobs.result import ExitCode, JobResult
 from pipeline.lake.tables import Change, Lake
+from pipeline.partners.bounded_post import post
 from pipeline.schemas import ALERT, ALERT_SENT, PEER_RETURN, USAGE_NAMED
 from pipeline.serving.alert_mail import Mailbox
 from pipeline.serving.settings import Alerts, login_of
@@ -49,19 +50,19 @@ class Sink:
     is_alertmanager: bool = False
 
     def send(self, alerts: Sequence[Mapping[str, Any]]) -> None:
-        """Send some. Raises httpx.HTTPError: they were not accepted."""
-        url, body = self.url, {"alerts": [plain(alert) for alert in alerts]}
-        content: Any = body
+        """Send some. Raises httpx.HTTPError and OSError: they were not accepted."""
+        url = self.url
+        content: Any = {"alerts": [plain(alert) for alert in alerts]}
         if self.is_alertmanager:
             open_until = time.time() + OPEN_S
             url, content = (
                 f"{self.url.rstrip('/')}/api/v2/alerts",
                 [labelled(alert, open_until) for alert in alerts],
             )
-        with httpx.Client(timeout=TIMEOUT_S, trust_env=False, follow_redirects=False) as client:
-            answer = client.post(url, content=json.dumps(content), headers={"content-type": "application/json"})
-        if not answer.is_success:
-            raise httpx.HTTPStatusError(f"answered {answer.status_code}", request=answer.request, response=answer)
+        body = json.dumps(content).encode()
+        status, _ = post(url, body, {"content-type": "application/json"}, limit_s=TIMEOUT_S)
+        if not 200 <= status < 300:
+            raise OSError(f"answered {status}")
 
 
 def sinks_of(alerts: Alerts) -> list[Sink | Mailbox]:
