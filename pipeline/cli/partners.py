@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_library
 import sys
 from dataclasses import dataclass
 from functools import partial
@@ -166,77 +165,6 @@ def _business(lake: Location, named: tuple[str, str], zone: str, kinds: Statemen
     if not as_json and result.details["totals"]:
         sys.stdout.write(totals_text(result.details["totals"], result.outcome))
     terminal.end()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BilledMonth:
-    """Options that say which month with whom is billed, and by what."""
-
-    peer: Annotated[str, typer.Option(help="Domain of the partner.")]
-    month: Annotated[str, typer.Option(help="Month, YYYY-MM.")]
-    tariffs: Annotated[Path, typer.Option(metavar="FILE", help="Tariffs: a TOML file.")]
-    zone: Annotated[str, typer.Option(help="Zone whose midnights cut the month, such as Europe/Berlin.")] = "UTC"
-    domain: Domain = ""
-
-
-@grouped
-def invoice(
-    spark: SparkOptions,
-    of: BilledMonth,
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="JSON file for what is issued.")] = None,
-    key: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Our private Ed25519 key (PEM), to sign that file.")
-    ] = None,
-    reprice: Annotated[
-        bool, typer.Option("--reprice", help="Bill again by a tariff that says something else now.")
-    ] = False,
-) -> None:
-    """Bill a month whose statements are signed off, or issue the credit notes that restatements call for."""
-    with errors_reported(as_json=spark.json):
-        from pipeline.cli.zones import zone_of
-        from pipeline.partners.keys import load_signing_key
-        from pipeline.partners.tariff_file import load_tariffs
-
-        if key is not None and out is None:
-            raise SettingsError("--key signs the file that --out names")
-        signing_key = None if key is None else load_signing_key(key)
-        tariffs = load_tariffs(of.tariffs)
-        zone = zone_of(of.zone)
-
-    def work(opened: Lake) -> JobResult:
-        from pipeline.jobs import invoice as job
-        from pipeline.jobs.exchange import own_domain
-
-        month = job.billed(own_domain(opened, of.domain), of.peer, of.month, (of.zone, zone))
-        return job.run(opened, month, tariffs, out=out, key=signing_key, reprices=reprice)
-
-    one_job("invoice", spark, work)
-
-
-def bill_of_theirs(
-    file: Annotated[Path, typer.Argument(help="Signed bill of the partner.")],
-    domain: Annotated[str, typer.Option(help="Our domain.")],
-    peer: Annotated[str, typer.Option(help="Domain of the partner.")],
-    peer_key: Annotated[
-        str, typer.Option(help="Public key of the partner (base64url), received separately from the bill.")
-    ],
-    json: Json = False,
-) -> None:
-    """Verify a bill that a partner has signed, and show what it asks for. Needs no Spark and no lake."""
-    with errors_reported(as_json=json):
-        import msgspec
-
-        from pipeline.core.bills import document_line
-        from pipeline.core.harmless import harmless
-        from pipeline.partners.bill_file import read_bill
-        from pipeline.partners.keys import public_key
-
-        bill = read_bill(file, peer_key=public_key(peer_key), domain=domain, peer=peer)
-        documents = [msgspec.structs.asdict(one) for one in bill.documents]
-        if json:
-            sys.stdout.write(json_library.dumps(msgspec.to_builtins(bill), indent=2) + "\n")
-        else:
-            sys.stdout.write("".join(harmless(document_line(one)) + "\n" for one in documents))
 
 
 @grouped

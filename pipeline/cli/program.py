@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from pipeline.cli import analysts, nodes, partners, serve
+from pipeline.cli import analysts, billing, nodes, partners, serve
 from pipeline.cli.option_groups import grouped
 from pipeline.cli.options import (
     Allowed,
@@ -187,8 +187,9 @@ app.command()(analysts.dictionary)
 app.command()(analysts.sql)
 app.command()(partners.reconcile)
 app.command()(partners.statements)
-app.command()(partners.invoice)
-app.command("bill-of-theirs")(partners.bill_of_theirs)
+app.command()(billing.invoice)
+app.command("bill-of-theirs")(billing.bill_of_theirs)
+app.command("bill-returned")(billing.bill_returned)
 app.command()(partners.usage)
 app.command("usage-of-ours")(partners.usage_of_ours)
 app.command("block-list")(partners.block_list)

@@ -14,3 +14,10 @@ def document_line(document: Mapping[str, Any]) -> str:
     verb = "gets back from" if document["kind"] == "credit-note" else "owes"
     text = amount_text(abs(amount), currency)
     return f"{document['kind']} {document['number']}: {document['payer']} {verb} {document['issuer']} {text}"
+
+
+def objection_line(objection: Mapping[str, Any]) -> str:
+    """What is wrong with a document, in one line."""
+    billed, ours = objection["quantity"], objection["ours"]
+    counts = ("" if billed is None else f"; billed {billed:,}") + ("" if ours is None else f", we count {ours:,}")
+    return f"{objection['number'] or 'the file'}: {objection['reason']}: {objection['detail']}{counts}"

@@ -11,6 +11,7 @@ from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
 
+from pipeline.core.tariffs import Counted, Price
 from pipeline.partners.signed_line import SignedLine
 from protofly.errors import SettingsError
 from protofly.signatures import KeyRecord, SigningKey
@@ -22,6 +23,20 @@ _Time = Annotated[int, Meta(ge=0, le=2**53)]
 _Domain = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")]
 _Text = Annotated[str, Meta(max_length=600)]
 _Day = Annotated[str, Meta(max_length=10)]
+
+
+class BillLine(Struct, frozen=True, kw_only=True):
+    """One line: how much of what, at which price. `role` is the author's: `in` is what the reader has sent."""
+
+    currency: Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
+    role: Literal["in", "out"]
+    tariff: _Text
+    counted: Counted
+    price: Price
+    per: Annotated[int, Meta(ge=1, le=1_000_000_000_000)]
+    tariff_sha256: Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+    quantity: _Amount
+    amount: _Amount
 
 
 class BillDocument(Struct, frozen=True, kw_only=True):
@@ -37,7 +52,7 @@ class BillDocument(Struct, frozen=True, kw_only=True):
     currency: Annotated[str, Meta(pattern=r"^[A-Z]{3}\Z")]
     issued_us: _Time
     statements: Annotated[dict[_Day, Annotated[int, Meta(ge=0)]], Meta(max_length=64)]
-    lines: Annotated[tuple[dict[str, _Text | _Amount | None], ...], Meta(max_length=10_000)]
+    lines: Annotated[tuple[BillLine, ...], Meta(max_length=10_000)]
     amount: _Amount
 
 
@@ -83,8 +98,8 @@ def read_bill(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> Bil
     if any({one.issuer, one.payer} != both for one in bill.documents):
         raise SettingsError(f"{path}: wrong-domain: not of {peer} for {domain}")
     for one in bill.documents:
-        amounts = [line.get("amount") for line in one.lines]
-        whole = [amount for amount in amounts if isinstance(amount, int)]
-        if len(whole) != len(amounts) or sum(whole) != one.amount:
+        if sum(line.amount for line in one.lines) != one.amount or {line.currency for line in one.lines} - {
+            one.currency
+        }:
             raise SettingsError(f"{path}: malformed: the lines of {one.number!r} do not add up; ask {peer} for it anew")
     return bill

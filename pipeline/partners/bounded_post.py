@@ -1,4 +1,4 @@
-"""One POST that ends in bounded time and keeps little of what is answered, whoever answers."""
+"""One POST that ends in bounded time and keeps little of what is answered."""
 
 from __future__ import annotations
 

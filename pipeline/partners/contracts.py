@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from pipeline.partners.bill_file import Bill
+from pipeline.partners.bill_return_file import BillReturn
 from pipeline.partners.extract_file import Entry, Header, Total
 from pipeline.partners.return_file import Return
 from pipeline.partners.usage_file import UsageReport
@@ -24,6 +25,7 @@ _FILES: Final[dict[str, type]] = {
     "usage-report": UsageReport,
     "return": Return,
     "bill": Bill,
+    "bill-return": BillReturn,
     "partner-file": PartnerFile,
     "block-list": BlockList,
 }

@@ -36,7 +36,7 @@ class NotTakenError(Exception):
 
 
 def hand_over(path: Path, partner: Partner, *, domain: str, key: SigningKey) -> None:
-    """Hand one file over. It ends in bounded time, and keeps little of what is answered, whoever answers.
+    """Hand one file over. It ends in bounded time, and keeps little of what is answered.
 
     Args:
         path: The file; its name goes along.

@@ -180,7 +180,7 @@ PEER_RETURN = Table(
     ("dt",),
     ("domain", "peer", "entered_us", "file", "role", "msg_id"),
 )
-"""What we returned to partners and they to us: files that were refused, and records that are not accepted."""
+"""What we returned to partners and they to us: refused files, records that are not accepted, bills of ours."""
 
 USAGE_NAMED = Table(
     "usage_named",

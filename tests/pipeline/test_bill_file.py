@@ -10,11 +10,22 @@ import pytest
 from typer.testing import CliRunner
 
 from pipeline.cli.program import app
-from pipeline.partners.bill_file import MAGIC, Bill, BillDocument, bill_bytes, read_bill
+from pipeline.partners.bill_file import MAGIC, Bill, BillDocument, BillLine, bill_bytes, read_bill
 from protofly.errors import SettingsError
 from protofly.signatures import SigningKey, base64url
 
 KEY = SigningKey.from_seed("live", b"k" * 32)
+LINE = BillLine(
+    currency="EUR",
+    role="in",
+    tariff="b-2026",
+    counted="delivered",
+    price="0.50",
+    per=1,
+    tariff_sha256="0" * 64,
+    quantity=3,
+    amount=150,
+)
 DOCUMENT = BillDocument(
     number="a.example-b.example-2026-03-1",
     kind="invoice",
@@ -26,7 +37,7 @@ DOCUMENT = BillDocument(
     currency="EUR",
     issued_us=1,
     statements={"2026-03-01": 1},
-    lines=({"amount": 150, "item": 1}, {"amount": 50, "item": 2}),
+    lines=(LINE, msgspec.structs.replace(LINE, role="out", counted="messages", quantity=1, amount=50)),
     amount=200,
 )
 
@@ -57,8 +68,10 @@ def test_a_bill_is_read_as_it_was_signed(tmp_path: Path) -> None:
         (bill_bytes(bill(), SigningKey.from_seed("x", b"x" * 32)), "bad-signature"),
         (bill_bytes(bill(), KEY).replace(b"150", b"950"), "bad-signature"),
         (bill_bytes(bill(amount=201), KEY), "malformed"),
-        (bill_bytes(bill(lines=({"amount": "200"},)), KEY), "malformed"),
-        (bill_bytes(bill(lines=({"item": 1},)), KEY), "malformed"),
+        (bill_bytes(bill(lines=()), KEY), "malformed"),
+        (bill_bytes(bill(lines=(msgspec.structs.replace(LINE, amount=200, currency="USD"),)), KEY), "malformed"),
+        (bill_bytes(bill(lines=(msgspec.structs.replace(LINE, amount=200, price="1/2"),)), KEY), "malformed"),
+        (bill_bytes(bill(lines=(msgspec.structs.replace(LINE, amount=200, per=0),)), KEY), "malformed"),
         (bill_bytes(bill(issuer="c.example"), KEY), "wrong-domain"),
         (bill_bytes(bill(payer="c.example"), KEY), "wrong-domain"),
         (bill_bytes(msgspec.structs.replace(bill(), peer="c.example"), KEY), "wrong-domain"),

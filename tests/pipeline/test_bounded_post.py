@@ -95,7 +95,7 @@ def test_of_an_answer_the_beginning_is_kept_as_it_came(say: Say, status: int, sa
 
 
 @pytest.mark.parametrize("say", [silent, drop_by_drop, body_by_drops])
-def test_whoever_answers_too_slowly_is_left(say: Say) -> None:
+def test_a_site_that_answers_too_slowly_is_left(say: Say) -> None:
     with site(say) as (url, _), pytest.raises(TimeoutError, match="no whole answer within 1 s"):
         post(url, b"report", {}, limit_s=1.0)
 

@@ -1,0 +1,83 @@
+"""The file by which an operator returns a partner's bill: a signed line, `trapezoid-bill-return/1`.
+
+It names the bill by its SHA-256, so that both know which one is meant, and its documents by their numbers, each with
+the reason and with what the author counts in place of what was billed.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from pipeline.partners.signed_line import SignedLine
+from protofly.signatures import KeyRecord, SigningKey
+
+MAGIC: Final = b"trapezoid-bill-return/1\n"
+FILE_BYTES: Final = 4 << 20
+OBJECTIONS_MAX: Final = 10_000
+
+_Count = Annotated[int, Meta(ge=-(2**62), le=2**62)]
+_Time = Annotated[int, Meta(ge=0, le=2**53)]
+_Domain = Annotated[str, Meta(max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?\Z")]
+_Word = Annotated[str, Meta(pattern=r"^[a-z][a-z-]{0,63}\Z")]
+
+
+class BillObjection(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is wrong.
+
+    Attributes:
+        number: Of the document; empty: the whole file is not accepted.
+        reason: Why, in a word that both know.
+        detail: What exactly, for people.
+        quantity: What was billed.
+        ours: What the author of the return counts.
+    """
+
+    number: Annotated[str, Meta(max_length=600)]
+    reason: _Word
+    detail: Annotated[str, Meta(max_length=500)]
+    quantity: _Count | None = None
+    ours: _Count | None = None
+
+
+class BillReturn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a domain returns of a bill.
+
+    Attributes:
+        domain: The author, who was to accept the bill.
+        peer: The reader, who has made it.
+        made_us: When it was made.
+        sha256: Of the files that are returned: the bill, and those before it that it was checked with.
+        objections: What is wrong with them.
+    """
+
+    domain: _Domain
+    peer: _Domain
+    made_us: _Time
+    sha256: Annotated[tuple[Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")], ...], Meta(min_length=1, max_length=100)]
+    objections: Annotated[tuple[BillObjection, ...], Meta(min_length=1, max_length=OBJECTIONS_MAX)]
+
+
+_FORMAT: Final = SignedLine(MAGIC, BillReturn, "return of a bill", FILE_BYTES)
+
+
+def bill_return_bytes(what: BillReturn, key: SigningKey) -> bytes:
+    """The signed file."""
+    return _FORMAT.encode(what, key)
+
+
+def read_bill_return(path: Path, *, peer_key: KeyRecord, domain: str, peer: str) -> BillReturn:
+    """What a partner returns of our bills.
+
+    Args:
+        path: The file.
+        peer_key: The partner's public key.
+        domain: We, its reader.
+        peer: The partner, its author.
+
+    Raises:
+        SettingsError: It cannot be read, is too large, malformed, not signed by this key, or between other domains.
+    """
+    return _FORMAT.read(path, peer_key=peer_key, domain=domain, peer=peer)
