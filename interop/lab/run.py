@@ -21,6 +21,7 @@ from interop.lab.core.verdict import Judged, Recovery, State, judge, recoveries
 from interop.lab.registry_acts import find, register
 from interop.lab.spool import read_records
 from interop.lab.world import WorldPlan, running_world
+from interop.patience import Patience, crowding
 from protofly.errors import Code, HostError, TransportError
 from protofly.records import MessageRecord
 
@@ -82,7 +83,13 @@ class Play:
     """One run of a scene in its world."""
 
     def __init__(
-        self, scene: LabScene, world: PlayedWorld, on_stage: OnStage | None, *, quiet_seconds: float = QUIET_SECONDS
+        self,
+        scene: LabScene,
+        world: PlayedWorld,
+        on_stage: OnStage | None,
+        *,
+        quiet_seconds: float = QUIET_SECONDS,
+        crowd: Callable[[], float] = crowding,
     ) -> None:
         """Prepare a run.
 
@@ -91,8 +98,10 @@ class Play:
             world: Where.
             on_stage: Gets the progress.
             quiet_seconds: At the end, when nothing has arrived for so long, nothing more is waited for.
+            crowd: How much more is asked of the machine than it has; what is under way then gets more time to arrive.
         """
         self._quiet_seconds = quiet_seconds
+        self._crowd = crowd
         self._scene = scene
         self._world = world
         self._on_stage = on_stage
@@ -200,22 +209,25 @@ class Play:
 
     async def _settle(self) -> None:
         """Until all that was sent has arrived, or nothing has come for a while; then a moment for repetitions."""
-        deadline = trio.current_time() + self._scene.promise.settle_seconds
+        patience = self._patience(self._scene.promise.settle_seconds)
         recovery_seconds = self._scene.promise.recovery_seconds
-        count, quiet_until = -1, 0.0
-        while trio.current_time() < deadline:
+        count, quiet = -1, patience
+        while not patience.is_over():
             seen = self.notes.seen
             outstanding = seen.outstanding()
             if not outstanding:
                 break
             if len(seen.arrived) != count:
-                count, quiet_until = len(seen.arrived), trio.current_time() + self._quiet_seconds
-            elif trio.current_time() > quiet_until and self.notes.now() > max(
+                count, quiet = len(seen.arrived), self._patience(self._quiet_seconds)
+            elif quiet.is_over() and self.notes.now() > max(
                 seen.may_wait_until(one, recovery_seconds) for one in outstanding
             ):
                 break
             await trio.sleep(_LOOK_SECONDS)
         await trio.sleep(_LAST_SECONDS)
+
+    def _patience(self, seconds: float) -> Patience:
+        return Patience(seconds, clock=trio.current_time, crowd=self._crowd)
 
     async def _watch(self) -> None:
         while True:

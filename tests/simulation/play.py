@@ -47,7 +47,7 @@ def play(seed: int, scene: LabScene, template: Path, work: Path) -> Outcome:
     async def main() -> None:
         nonlocal seen, judged
         async with simulated_world(scene, simulation, template, folder, Engine()) as world:
-            one = Play(scene, world, None, quiet_seconds=QUIET_SECONDS)
+            one = Play(scene, world, None, quiet_seconds=QUIET_SECONDS, crowd=lambda: 1.0)
             await one.run()
         seen = one.notes.seen
         judged = judge(seen, scene.promise, one.notes.history())

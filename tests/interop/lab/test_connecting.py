@@ -1,4 +1,4 @@
-"""A scene whose nodes take no sessions ends with an error, not never."""
+"""How a scene begins and ends: with an error where nodes take no sessions, and patiently on a crowded machine."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from interop.hostile.domain import HostileDomain
 from interop.lab.actors import Notes
 from interop.lab.clients import NewClient, connecting_to
 from interop.lab.core.scene import Domain, Fault, LabScene, Runtime
+from interop.lab.core.seen import Sent
 from interop.lab.run import Play
 from interop.participant import AccessPoint
 from protofly.errors import Code, TransportError
@@ -55,3 +56,15 @@ async def test_a_scene_in_which_a_runtime_gets_no_session_ends_and_names_it(
     ):
         await Play(SCENE, DeafWorld(), None).run()
     assert autojump_clock.current_time() >= 60
+
+
+@pytest.mark.parametrize(("crowd", "least", "most"), [(1.0, 3, 6), (4.0, 12, 15)])
+async def test_what_is_under_way_gets_more_time_where_more_want_a_processor_than_there_are(
+    autojump_clock: trio.testing.MockClock, crowd: float, least: float, most: float
+) -> None:
+    play = Play(SCENE, DeafWorld(), None, crowd=lambda: crowd)
+    lost = Sent(key=("anna", "anna", 1), kind="event", at=-1.0, digest="d", trace="t", record_id="r")
+    play.notes.seen.sent.append(lost)
+    began = autojump_clock.current_time()
+    await play._settle()
+    assert least <= autojump_clock.current_time() - began <= most
