@@ -79,6 +79,14 @@ def test_the_same_request_again_restarts_the_time() -> None:
     assert len(awaited.expired(8.0)) == 1
 
 
+def test_when_nobody_waits_any_longer_all_that_is_open_is_due_and_late_from_then_on() -> None:
+    awaited = begun()
+    awaited.began(request(2), 1, 5.0, 0.0)
+    awaited.abandon()
+    assert [one.request.id for one in awaited.expired(0.0)] == [b"1", b"2"]
+    assert awaited.came(reply(request()), 0.0) is Answered.LATE
+
+
 def test_the_same_request_in_a_newer_session_outlives_the_older_one() -> None:
     awaited = begun(sid=1)
     awaited.began(request(), 2, 5.0, 1.0)

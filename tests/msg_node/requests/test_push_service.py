@@ -87,6 +87,14 @@ def test_subscriptions_are_there_after_a_restart_and_count_and_end_as_before() -
     assert list(again) == list(again.of(ANA)) == []
 
 
+def test_what_all_nodes_have_stored_replaces_what_is_known_here() -> None:
+    targets, elsewhere = PushTargets(Journal()), PushTargets(journal := Journal())
+    targets.add(target(1))
+    elsewhere.add(target(2, key=ANA))
+    targets.follow_all({change.key: msgspec.json.encode(change.row) for change in journal.take()})
+    assert (list(targets), len(targets)) == ([target(2, key=ANA)], 1)
+
+
 @pytest.mark.parametrize("type_", ["read", "create", "delete"])
 @pytest.mark.parametrize(
     "address", [f"hyperty://{DOMAIN}/free", f"runtime://{DOMAIN}/rt-bo", "hyperty://beta.example/h"]
