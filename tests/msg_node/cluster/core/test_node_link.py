@@ -13,7 +13,7 @@ from msg_node.cluster.core import node_link
 from msg_node.cluster.core.handshake import Hello
 from msg_node.cluster.core.lease import LEASE_SECONDS
 from msg_node.cluster.core.link_frames import FRAME_BYTES, Frame, FrameKind, FrameReader, count_frame, frame
-from msg_node.cluster.core.node_link import SILENCE_SECONDS, Close, Met, NodeLink, Returned, Taken
+from msg_node.cluster.core.node_link import SILENCE_SECONDS, STUCK_SECONDS, Close, Met, NodeLink, Returned, Taken
 from protofly.errors import Code, PeerError
 
 
@@ -192,6 +192,18 @@ def test_senders_pause_when_more_than_half_of_what_may_wait_does(
         assert link.queue(bytes(size_bytes), now=0.0) is None
         paused.append(link.is_congested)
     assert paused == [number >= paused_after for number in (1, 2, 3, 4)]
+
+
+def test_a_link_with_nothing_to_say_stays_up_however_long() -> None:
+    one, other = Side("p1"), Side("p2")
+    connect(one, other, 0.0)
+    pump(one, other, 0.0)
+    for now in range(1, 3 * int(STUCK_SECONDS)):
+        for side, far in ((one, other), (other, one)):
+            block, actions = side.link.tick(float(now))
+            assert actions == []
+            far.read(block, float(now))
+    assert one.link.is_up
 
 
 def kinds(block: bytes) -> list[int]:

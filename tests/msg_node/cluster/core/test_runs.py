@@ -96,6 +96,11 @@ def read(data: bytes) -> list[Message] | Code:
         return exc.code
 
 
+def test_a_run_is_from_our_own_domain_and_nobody_judged_it_unless_it_says_so() -> None:
+    read_head, _ = RunReader().read(encode_run(RunHead("event", ANA, BO).encode(), [message(1, {"a": 1})]))
+    assert (read_head.is_from_abroad, read_head.verdict, read_head.roles) == (False, None, frozenset())
+
+
 @pytest.mark.parametrize("body", [b"", b"x" * 1000])
 def test_a_message_of_a_run_without_a_body_or_with_one_longer_than_itself_is_refused(body: bytes) -> None:
     odd = msgspec.structs.replace(message(1, {"a": 1}), body=body)
