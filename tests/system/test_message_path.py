@@ -22,7 +22,7 @@ WINDOWS = 5
 """What runs in all of these, and in none without a message, runs for the message."""
 UNTIL_A_FLOW = 5
 """More messages than make a flow, on both nodes."""
-IDLE_WORK = ("federation/router.py _tick", "Sweeper._sweep_actions")
+IDLE_WORK = ("federation/router.py _tick", "Sweeper._sweep_actions", "Administration.run")
 """Work that nobody asked for: it has to be seen in windows without a message."""
 IN_THE_WORKER = {"sandbox/worker.py", "sandbox/engine.py"}
 """The worker of a stub is confined and cannot report what it runs."""
