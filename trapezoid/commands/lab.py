@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from pipeline.cli.option_groups import grouped
 from trapezoid.commands import lab_replay, lab_shell
@@ -54,7 +57,23 @@ class ReportFiles:
             write_page(report, self.html)
 
 
-app = typer.Typer(help="Run domains of your own on loopback, and test how they federate.", no_args_is_help=True)
+class _LabGroup(TyperGroup):
+    """`lab DIR` makes a laboratory there, if there is none, and starts it; what looks like a command is one."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """See `click.Group`."""
+        first = args[0] if args else "--help"
+        is_folder = os.sep in first or Path(first).is_dir() or not get_close_matches(first, self.commands)
+        if not first.startswith("-") and first not in self.commands and is_folder:
+            args = ["start", *args]
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    cls=_LabGroup,
+    help="Run domains of your own on loopback, and test how they federate. `lab DIR` makes two and starts them.",
+    no_args_is_help=True,
+)
 
 
 @app.command()
@@ -123,6 +142,23 @@ def up(folder: Folder, *, json: Json = False) -> None:
             as_json=False,
         )
     raise typer.Exit(0 if all(200 <= one.code < 300 for one in exchanges) else FOUND_WANTING)
+
+
+@app.command()
+def start(folder: Folder, *, json: Json = False) -> None:
+    """Make two domains in a folder if there are none, and start what does not run: `init` and `up` in one.
+
+    Exits with 1 if a request between them is not answered.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        import trio
+
+        from interop.lab.kept import make_lab
+        from interop.processes import first_error
+
+        with errors_reported(as_json=json), first_error():
+            trio.run(partial(make_lab, folder, 2, prepared(is_quiet=json), nodes=1))
+    up(folder, json=json)
 
 
 @app.command()

@@ -78,7 +78,7 @@ async def test_what_a_program_reports_as_its_error_stands_alone(tmp_path: Path) 
 
 def lab(*arguments: str) -> tuple[int, dict[str, object]]:
     done = subprocess.run(
-        [sys.executable, "-m", "trapezoid", "lab", *arguments, "--json"], capture_output=True, timeout=120, check=False
+        [sys.executable, "-m", "trapezoid", "lab", *arguments, "--json"], capture_output=True, timeout=600, check=False
     )
     facts = msgspec.json.decode(done.stdout)
     return done.returncode, facts if isinstance(facts, dict) else {"rows": facts}
@@ -100,6 +100,31 @@ def test_a_laboratory_that_is_interrupted_while_it_is_made_ends_without_a_traceb
     done = CliRunner().invoke(app, ["lab", "init", str(tmp_path / "lab")])
     assert done.exit_code == 130
     assert "Traceback" not in done.output
+
+
+@pytest.mark.long
+def test_one_command_makes_domains_that_talk_and_starts_them_again(tmp_path: Path) -> None:
+    folder = tmp_path / "lab"
+    try:
+        for _ in range(2):
+            code, facts = lab(str(folder))
+            assert code == 0, facts
+            assert [one["code"] for one in facts["exchanges"]] == [200, 200]  # type: ignore[attr-defined]
+            hold_ports(folder)
+            lab("down", str(folder))
+    finally:
+        lab("down", str(folder))
+
+
+@pytest.mark.parametrize("word", ["upp", "stauts", "inits"])
+def test_a_command_of_the_laboratory_that_is_misspelt_makes_no_folder(
+    word: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(app, ["lab", word])
+    assert done.exit_code == 2
+    assert "No such command" in done.output
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.long
