@@ -114,7 +114,6 @@ class Inbound:
         self._replies, self._counters = link.machine.replies, link.machine.counters
         self._our_domains = rules.ours.domains
         self.link_class = rules.gate.class_of(link.domain)
-        self._is_legacy = rules.interworking.admission(link.domain) is not None
         self._sides: dict[Carrier | None, _Side] = {None: self._side(frozenset(), is_node=True)}
         self._side_now = self._sides[None]
         self.forged_names = ForgedNames()
@@ -131,6 +130,11 @@ class Inbound:
         if side is not None:
             side.border, side.flows = self._border(domains)
 
+    def reconsider(self) -> None:
+        """Other legacy addresses are granted now, to this domain or to another: what was seen of senders is over."""
+        for side in self._sides.values():
+            side.border, side.flows = self._border(side.border.speaker.domains)
+
     def carrier_lost(self, carrier: Carrier) -> None:
         """A carrier is gone, and what was proved on it."""
         self._sides.pop(carrier, None)
@@ -144,9 +148,8 @@ class Inbound:
 
     def _border(self, domains: frozenset[str]) -> tuple[InwardBorder, InwardFlows]:
         """Make the border for what comes in from now on; a new stub may speak for other addresses than the last one."""
-        legacy = self._rules.interworking
-        is_theirs = partial(legacy.speaks_for, self._link.domain) if legacy else None
         domain = self._link.domain
+        is_theirs = partial(self._rules.interworking.speaks_for, domain)
         theirs = domains | {domain} | self._rules.listed_aliases(domain)
         speaker = Speaker(theirs, self._our_domains, is_theirs)
         rules, link = self._rules, self._link
@@ -227,7 +230,7 @@ class Inbound:
             if message.type in INTERWORKING_TYPES:
                 raise PeerError(Code.BAD_TYPE, "only interworking stubs are sent this", domain=link.domain)
             inner, msg_id = (message, msg_id) if msg_id else border.cross(message)
-            from_domain = link.domain if self._is_legacy else domain_of(inner.from_)  # its ranges are of its domain
+            from_domain = self._sender_domain(inner)
             to_domain = domain_of(inner.to)
             identify = self._rules.identify
             who = UNIDENTIFIED if identify is None else identify(inner, link.domain, now)
@@ -284,6 +287,11 @@ class Inbound:
             answer = self._replies.denied(message, code, verdict.details_of(entry.msg_id), time.monotonic())
             if answer is not None:
                 self._bus.answer(answer)
+
+    def _sender_domain(self, message: Message) -> str:
+        """The domain that a sender is of; the ranges of an interworking stub are of its domain."""
+        is_legacy = self._rules.interworking.admission(self._link.domain) is not None
+        return self._link.domain if is_legacy else domain_of(message.from_)
 
     def _check_sender(self, message: Message, border: InwardBorder) -> None:
         """A stranger's address may only answer what one of us asked it; nobody answers in a name of ours.

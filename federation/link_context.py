@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from secrets import token_bytes
 from typing import NamedTuple
 
+from federation.core.border import HopBound
 from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
@@ -20,7 +21,7 @@ from policy.core.gate import Gate
 from policy.core.model import Recipients
 from policy.core.obligations import Instead
 from protofly.errors import Code, PeerError
-from protofly.limits import MAX_HOPS, REQUEST_TTL_SECONDS
+from protofly.limits import REQUEST_TTL_SECONDS
 from protofly.message import Message
 
 
@@ -91,7 +92,7 @@ class BorderRules:
             the era of the gate changes as well.
         interworking: Knows legacy addresses, and the stubs behind them.
         listed_aliases: Aliases of a domain that the operator lists.
-        max_hops: Nodes that a message may pass.
+        max_hops: Bounds the nodes that a message may pass.
         ids: Makes the ids by which both sides record a message.
         flows: Whether what messages of links have in common is decided once.
         recipients: Knows about recipients of ours; None: nothing.
@@ -102,7 +103,7 @@ class BorderRules:
     identify: Identify | None = None
     interworking: Interworking = field(default_factory=Interworking)
     listed_aliases: Callable[[str], frozenset[str]] = lambda _: frozenset()
-    max_hops: int = MAX_HOPS
+    max_hops: HopBound = field(default_factory=HopBound)
     ids: MessageIds = field(default_factory=lambda: MessageIds(token_bytes(8)))
     flows: FlowMode = "on"
     recipients: Recipients | None = None

@@ -49,7 +49,7 @@ from msg_node.kernel.changes import Table
 from msg_node.kernel.domain_records import RECORDS_CHANNEL, announcement
 from msg_node.node import Node
 from msg_node.node_status import keep_figures, node_metrics, node_status, node_summary
-from msg_node.process_tuning import raise_descriptor_limit, settle_memory
+from msg_node.process_tuning import raise_descriptor_limit, settle_memory, share_interpreter
 from msg_node.records.quarantine import Quarantine
 from msg_node.records.retention import SpoolRetention
 from msg_node.registries.core.stub_inventory import StubInventory
@@ -76,7 +76,7 @@ from msg_node.wiring.federation import (
     build_supervision,
 )
 from msg_node.wiring.foundation import Foundation, build_foundation
-from msg_node.wiring.mqtt import build_mqtt
+from msg_node.wiring.mqtt import BrokerLine, load_mqtt
 from msg_node.wiring.nodes import build_nodes, connect_links
 from msg_node.wiring.reloadable import Reloadable
 from msg_node.wiring.reloading import ReadSettings, Reloading
@@ -138,6 +138,7 @@ async def serve(
     """
     logging.getLogger("websockets").setLevel(logging.ERROR)  # it logs every connection; we count them
     raise_descriptor_limit()
+    share_interpreter()
     for switch in insecure_switches(settings):
         logger.warning("INSECURE by the settings: %s", switch)
     settings.node.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -272,8 +273,7 @@ async def _start_traffic(node: Node, listeners: list[trio.SocketListener], traff
     await traffic.start(node.bus.inquiries.run)
     await traffic.start(node.backends.run)
     await traffic.start(node.listener.run, listeners)
-    if node.mqtt is not None:
-        await traffic.start(node.mqtt.run)
+    await traffic.start(node.mqtt.run)
     await traffic.start(node.expiries.run)  # before the first live document is signed: it may renew what that names
     if node.site is not None:
         await traffic.start(node.site.run)
@@ -333,6 +333,8 @@ def _reloading(node: Node, read: ReadSettings) -> Reloading:
         state=node.state,
         bus=node.bus,
         identity=node.backends.identity,
+        backends=node.backends,
+        mqtt=node.mqtt,
         borders=(node.federation.context.rules, node.bus.from_sessions.guests.rules),
         own_gate=node.steps.gate,
         terms=node.trust.terms,
@@ -360,7 +362,7 @@ def _administered(node: Node) -> Administered:
         trust_store=node.trust.store,
         pins=node.trust.pins,
         documents=node.trust.documents,
-        end_connectors=node.backends.end_forbidden,
+        end_connectors=node.backends.connectors.end_forbidden,
         log=node.log,
         levels=node.levels,
         proposals=node.state.proposals,
@@ -430,7 +432,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
     backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
     links = build_link_context(foundation, decisions, trust, built, backends.identify, duties.quarantine)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox, cluster)
-    backends.connect_stubs(bus, trust.provider, supervision.host)
+    backends.connectors.connect_stubs(bus, trust.provider, supervision.host)
     federation = _federation(foundation, decisions, links, supervision)
     joined = connect_links(bus, federation, cluster)
     inventory.connect(federation.hosted_stubs)
@@ -456,7 +458,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
         cache=cache,
         traces=links.traces,
         listener=listener,
-        mqtt=build_mqtt(settings, listener.reception, foundation.node_url),
+        mqtt=BrokerLine(load_mqtt(settings, listener.reception, foundation.node_url)),
         site=site,
         gate=gate,
         steps=built.steps,

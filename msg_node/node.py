@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from msg_node.admin.admin_site import AdminSite
     from msg_node.admin.span_export import SpanExport
     from msg_node.cluster.shared_trust import SharedTrust
-    from msg_node.connectors.mqtt import MqttBinding
+    from msg_node.wiring.mqtt import BrokerLine
 
 
 @dataclass(slots=True)
@@ -77,7 +77,7 @@ class Node:
     cache: StubsCache
     traces: Traces
     listener: Listener
-    mqtt: MqttBinding | None
+    mqtt: BrokerLine
     site: Site | None
     gate: Gate
     steps: SessionSteps
@@ -117,6 +117,7 @@ class Node:
             problems.append(f"records: {self.records.statistics().error}")
         if not self.sandbox.zygote_pid:
             problems.append("sandbox: no zygote")
-        if self.mqtt is not None and self.mqtt.client.error:
-            problems.append(f"mqtt: {self.mqtt.client.error}")
+        binding = self.mqtt.binding
+        if binding is not None and binding.client.error:
+            problems.append(f"mqtt: {binding.client.error}")
         return problems + self.expiries.problems()

@@ -109,8 +109,8 @@ def _counts(node: Node) -> Counters:
             counters[name] += count
     counters[NodeCount.BARRED_DOMAINS] = node.federation.barred_messages
     counters[NodeCount.DECISIONS_NOT_RECORDED] = node.federation.decisions.left_out
-    if node.mqtt is not None:
-        counters[NodeCount.MQTT_RETAINED] = node.mqtt.client.retained_ignored
+    if node.mqtt.binding is not None:
+        counters[NodeCount.MQTT_RETAINED] = node.mqtt.binding.client.retained_ignored
     return counters
 
 

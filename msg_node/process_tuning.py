@@ -1,10 +1,15 @@
-"""Settings of the process of a node: its limit of descriptors, and its garbage collector."""
+"""Settings of the process of a node: its limit of descriptors, its garbage collector, and how its threads share."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
 import resource
+import sys
+from typing import Final
+
+SWITCH_SECONDS: Final = 0.001
+"""How long a thread that computes may keep the interpreter while messages wait."""
 
 
 def settle_memory() -> None:
@@ -24,3 +29,13 @@ def raise_descriptor_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def share_interpreter() -> None:
+    """Have threads that compute give way to messages sooner than by default.
+
+    Settings, policies, stored rows and documents are read in threads. By default such a thread keeps the interpreter
+    for five milliseconds, and the loop that moves messages waits as long each time it has to have it
+    back. Measured beside one thread that computes, on a busy machine: a third less time in pauses of 1 ms and more.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)

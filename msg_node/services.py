@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from msg_node.addresses.core.allocation_service import AllocationService
@@ -37,7 +37,7 @@ class NodeFacts:
 
     node_url: str
     version: str
-    guest_stubs: bool = True
+    guest_stubs: Callable[[], bool] = lambda: True
 
 
 def make_services(
@@ -62,7 +62,7 @@ def make_services(
     """
     observers = Observers(state)
     services: dict[str, Service] = {"global://registry": connector_off}
-    information = _information(facts, services)
+    information = _information(facts, lambda: made.offered())
     for domain in state.domains:
         node = f"domain://msg-node.{domain}"
         services |= {"domain://" + pattern.format(domain): connector_off for pattern in _OFF}
@@ -81,20 +81,20 @@ def make_services(
     services |= at or {}
     services |= {f"domain://msg-node.{domain}/*": no_such_service for domain in sorted(state.domains)}
     sessions = SessionRequests(session_service, state.sessions, announcements, state.take_changes)
-    return Services(state, services, sessions, announcements, observers)
+    made = Services(state, services, sessions, announcements, observers)
+    return made
 
 
-def _information(facts: NodeFacts, services: Mapping[str, Service]) -> Service:
+def _information(facts: NodeFacts, offered: Callable[[], Iterable[str]]) -> Service:
     def read(request: ServiceRequest) -> Answer:
         if request.message.type != "read":
             raise PeerError(Code.BAD_TYPE, "this service knows read")
-        served = [key for key, service in services.items() if service is not connector_off and not key.endswith("*")]
         value = {
             "name": facts.node_url,
             "version": facts.version,
             "domain": request.domain,
-            "guestStubs": facts.guest_stubs,
-            "functions": sorted(key for key in served if domain_of(canonical_key(key)) == request.domain),
+            "guestStubs": facts.guest_stubs(),
+            "functions": sorted(key for key in offered() if domain_of(canonical_key(key)) == request.domain),
         }
         return Answer(value=value)
 

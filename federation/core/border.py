@@ -13,7 +13,7 @@ from binascii import unhexlify
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -71,6 +71,19 @@ def _hops(via: bytes) -> list[str]:
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise PeerError(Code.BAD_BODY, "via must be a list of addresses") from exc
     return [hops] if isinstance(hops, str) else hops
+
+
+class HopBound:
+    """How many nodes a message may pass: `most`. Who holds one sees another number from the next message on."""
+
+    __slots__ = ("most",)
+
+    def __init__(self, most: int = MAX_HOPS) -> None:
+        self.most = most
+
+
+USUAL_HOPS: Final = HopBound()
+"""For borders that no settings bound; not to be changed."""
 
 
 def check_hops(hops: list[str], own: str, *, max_hops: int = MAX_HOPS) -> None:
@@ -161,13 +174,13 @@ class OutwardBorder:
     Args:
         node: Address of our node, appended to `via`.
         stub: Address of the hosted stub, appended after it.
-        max_hops: Entries that `via` may have when a message comes here.
+        max_hops: Bounds the entries that `via` may have when a message comes here.
 
     Attributes:
         end_of_text: How texts end behind `TRAILER` and their id in hexadecimal digits.
     """
 
-    def __init__(self, node: str, stub: str, *, max_hops: int = MAX_HOPS) -> None:
+    def __init__(self, node: str, stub: str, *, max_hops: HopBound = USUAL_HOPS) -> None:
         self._node = node
         self._max_hops = max_hops
         self._stub = stub
@@ -196,7 +209,7 @@ class OutwardBorder:
 
     def _cross_marked(self, message: Message, msg_id: bytes) -> Crossing:
         hops = hops_of(message)
-        check_hops(hops, self._node, max_hops=self._max_hops)
+        check_hops(hops, self._node, max_hops=self._max_hops.most)
         if self._stub in hops:
             raise PeerError(Code.LOOP, "the message has passed this stub before")
         foreign_trace = _trace_of_sender(message)
@@ -219,10 +232,10 @@ class BareBorder:
 
     Args:
         node: Address of our node, for the loop rule.
-        max_hops: Entries that `via` may have when a message comes here.
+        max_hops: Bounds the entries that `via` may have when a message comes here.
     """
 
-    def __init__(self, node: str, *, max_hops: int = MAX_HOPS) -> None:
+    def __init__(self, node: str, *, max_hops: HopBound = USUAL_HOPS) -> None:
         self._node = node
         self._max_hops = max_hops
 
@@ -232,7 +245,7 @@ class BareBorder:
         Raises:
             PeerError: LOOP, HOP_LIMIT, BAD_BODY, TOO_LARGE.
         """
-        check_hops(hops_of(message), self._node, max_hops=self._max_hops)
+        check_hops(hops_of(message), self._node, max_hops=self._max_hops.most)
         peek, body = message.peek, message.body or b"{}"
         if peek.via or peek.trace or peek.auth or peek.session_token or peek.asserted_identity:
             body = codec.without_members(body, _OUTWARD_FLAGS)
@@ -269,7 +282,7 @@ class InwardBorder:
     Args:
         node: Address of our node, for the loop rule.
         speaker: In whose name the other side may speak; holds as long as this border does.
-        max_hops: Entries that `via` may have.
+        max_hops: Bounds the entries that `via` may have.
 
     Attributes:
         known_hops: Those that were judged last, of whatever message.
@@ -277,7 +290,7 @@ class InwardBorder:
         known_senders: Need no other check, unless they name a source.
     """
 
-    def __init__(self, node: str, speaker: Speaker, *, max_hops: int = MAX_HOPS) -> None:
+    def __init__(self, node: str, speaker: Speaker, *, max_hops: HopBound = USUAL_HOPS) -> None:
         self._node = node
         self._max_hops = max_hops
         self.speaker = speaker
@@ -306,7 +319,7 @@ class InwardBorder:
         """
         if via != self.known_hops.via:
             hops = _hops(via) if via else []
-            check_hops(hops, self._node, max_hops=self._max_hops)
+            check_hops(hops, self._node, max_hops=self._max_hops.most)
             self.known_hops = KnownHops(via, b'","via":' + via + b"}}" if via else b"", len(hops))
         self.hops_crossed = self.known_hops.number
 
@@ -358,7 +371,7 @@ class InwardBorder:
 
     def _cross_marked(self, message: Message) -> tuple[Message, bytes]:
         hops = hops_of(message)
-        check_hops(hops, self._node, max_hops=self._max_hops)
+        check_hops(hops, self._node, max_hops=self._max_hops.most)
         self.hops_crossed = len(hops)
         names: tuple[str, ...] = _INWARD_FLAGS
         if bytes(message.peek.trace).startswith(_OWN_TRACE):

@@ -63,21 +63,31 @@ class Interworking:
         addresses: StubAddresses = NOWHERE,
     ) -> None:
         self._addresses = addresses
-        self._admissions = {one.domain: one for one in admissions}
         self._own_domains = own_domains
+        self._admissions: dict[str, Admission] = {}
         self._by_scheme: dict[str, list[tuple[LegacyRange, str]]] = {}
+        self._tokens: dict[str, ServiceTokens] = {}
+        self._signed: dict[str, tuple[LegacyRange, ...]] = {}
+        self._live: set[str] = set()
+        self.follow(admissions)
+
+    def follow(self, admissions: Iterable[Admission]) -> frozenset[str]:
+        """Grant this from the next message on; returns the domains of whose stubs that is not what was granted before.
+
+        What runs of them has to begin anew: its manifest is held against what it is granted when it starts.
+        """
+        before, self._admissions = self._admissions, {one.domain: one for one in admissions}
+        self._by_scheme = {}
         for one in self._admissions.values():
             for granted in one.ranges:
                 self._by_scheme.setdefault(granted.scheme, []).append((granted, one.domain))
-        self._signed: dict[str, tuple[LegacyRange, ...]] = {}
-        self._live: set[str] = set()
-        self._tokens = {
-            one.domain: ServiceTokens(one.token_origins, has_service_token=one.has_token)
-            for one in self._admissions.values()
-        }
-
-    def __bool__(self) -> bool:
-        return bool(self._admissions)
+        others = {domain for domain in before.keys() | self._admissions if before.get(domain) != self.admission(domain)}
+        for domain in others:
+            self._tokens.pop(domain, None)
+            other = self._admissions.get(domain)
+            if other is not None:
+                self._tokens[domain] = ServiceTokens(other.token_origins, has_service_token=other.has_token)
+        return frozenset(others)
 
     @property
     def domains(self) -> tuple[str, ...]:

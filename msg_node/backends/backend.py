@@ -49,6 +49,11 @@ class Backend:
         self._connections = trio.CapacityLimiter(BACKEND_CONNECTIONS)
         self.counters = Counters(BackendCount)
 
+    def follow(self, http: BackendHttp, *, attempt_seconds: float) -> None:
+        """Make calls elsewhere, or otherwise, from the next attempt on; what was learned of the old place is over."""
+        self._http, self._attempt_seconds = http, attempt_seconds
+        self._breaker, self._budget = CircuitBreaker(), RetryBudget()
+
     def status(self) -> dict[str, object]:
         """Report for operators: address, state of the breaker, results of calls."""
         return {"url": self._http.base_url, "circuit": self._breaker.state.value, **self.counters.as_members()}

@@ -102,6 +102,11 @@ class CatalogueReader:
         self._kept: OrderedDict[_Key, _Kept] = OrderedDict()
         self._locks: weakref.WeakValueDictionary[_Key, trio.Lock] = weakref.WeakValueDictionary()
 
+    def follow(self, server: BackendHttp | None, *, cache_seconds: float) -> None:
+        """Look for our own entries elsewhere, and use answers for another time; those of before are asked for again."""
+        self._own, self._cache_seconds = server, cache_seconds
+        self._kept.clear()
+
     async def __call__(self, question: CatalogueQuestion) -> dict[str, object]:
         """The descriptor of an entry.
 

@@ -214,6 +214,11 @@ class ConnectorStub(StubObserver):
         self._stub = ""
         self._module_sha256 = ""
         self._scope = trio.CancelScope()
+        self._life_scope = trio.CancelScope()
+
+    def end(self) -> None:
+        """End it for good: `run` returns."""
+        self._life_scope.cancel()
 
     def end_forbidden(self, sha256: str) -> None:
         """End it at once if it runs a module that the operator has just forbidden."""
@@ -221,7 +226,11 @@ class ConnectorStub(StubObserver):
             self._scope.cancel()
 
     async def run(self) -> None:
-        """Keep it running until cancelled."""
+        """Keep it running until cancelled, or ended."""
+        with self._life_scope:
+            await self._keep_running()
+
+    async def _keep_running(self) -> None:
         while True:
             error, pause_seconds = await self._run_once()
             logger.error("the connector of %s failed: %s", self.name, error)

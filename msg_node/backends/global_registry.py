@@ -80,6 +80,10 @@ class GlobalRegistry:
         self._changes = 0
         self.counters = Counters(GlobalRegistryCount)
 
+    def follow(self, server: RecordServer, *, verify: Verify, cache_seconds: float) -> None:
+        """Use another registry and other settings from the next question on; what is proved stays proved."""
+        self._server, self._verify, self._cache_seconds = server, verify, cache_seconds
+
     async def ask(self, question: GuidQuestion) -> str:
         """Answer what a runtime wants to know or to store.
 

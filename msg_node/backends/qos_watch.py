@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 import trio
 
 from msg_node.backends.backend import Backend
+from msg_node.backends.interval import Interval
 from msg_node.kernel.counts import QosWatchCount
 from msg_node.kernel.service import Event
 from msg_node.qos.core.qos_rest import PROVIDERS, usage_call
@@ -36,6 +37,7 @@ class QosWatch:
         watch_seconds: Pause between two looks at usage; 0: none.
 
     Attributes:
+        pause: Between two looks; may be changed while it runs.
         beside: Runs beside it: what one of several nodes has to do. Set once, before anything runs.
     """
 
@@ -52,7 +54,7 @@ class QosWatch:
         self._backend = backend
         self._publish = publish
         self._domain = domain
-        self._watch_seconds = watch_seconds
+        self.pause = Interval(watch_seconds)
         self.counters = Counters(QosWatchCount)
         self.beside: Callable[[], Awaitable[None]] | None = None
 
@@ -62,8 +64,7 @@ class QosWatch:
             nursery.start_soon(self._sweep)
             if self.beside is not None:
                 nursery.start_soon(self.beside)
-            if self._watch_seconds:
-                nursery.start_soon(self._watch)
+            nursery.start_soon(self._watch)
             task_status.started()
 
     def sweep_once(self) -> None:
@@ -91,5 +92,5 @@ class QosWatch:
 
     async def _watch(self) -> None:
         while True:
-            await trio.sleep(self._watch_seconds)
+            await self.pause.wait()
             await self.watch_once()

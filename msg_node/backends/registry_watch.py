@@ -13,6 +13,7 @@ from collections.abc import Callable
 import trio
 
 from msg_node.backends.backend import Backend
+from msg_node.backends.interval import Interval
 from msg_node.kernel.counts import RegistryWatchCount
 from msg_node.kernel.registrations import StatusChange
 from msg_node.registries.core.registry_entry import RegistryEntry
@@ -36,6 +37,9 @@ class RegistryWatch:
         publish: Notifies subscribers of changes of statuses and stores them.
         poll_seconds: Pause between two questions for news; 0: none is asked, for a registry whose news another node of
             the domain takes (it reports each piece once).
+
+    Attributes:
+        pause: Between two questions; may be changed while it runs.
     """
 
     def __init__(
@@ -49,20 +53,19 @@ class RegistryWatch:
         self._relay = relay
         self._backend = backend
         self._publish = publish
-        self._poll_seconds = poll_seconds
+        self.pause = Interval(poll_seconds)
         self.counters = Counters(RegistryWatchCount)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Work until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report_disconnects)
-            if self._poll_seconds:
-                nursery.start_soon(self._poll)
+            nursery.start_soon(self._poll)
             task_status.started()
 
     async def _poll(self) -> None:
         while True:
-            await trio.sleep(self._poll_seconds)
+            await self.pause.wait()
             await self.poll_once()
 
     async def poll_once(self) -> None:

@@ -133,6 +133,10 @@ class WebPush:
         self._waiting, self._coming = trio.open_memory_channel[str](_WAITING)
         self.counters = Counters(PushCount)
 
+    def follow(self, key: PushKey, services: Mapping[str, PushOrigin], options: PushOptions) -> None:
+        """Use another key, other push services and other times from the next call on."""
+        self._key, self._services, self._options = key, services, options
+
     def somebody_waits(self, key: str) -> None:
         """Wake the runtime that answers for a canonical address, if it is away. Never blocks."""
         targets = self._targets.of(key)

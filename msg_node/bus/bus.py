@@ -7,8 +7,9 @@ It is assembled here, and nowhere taken apart: `make_bus` is its order of constr
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from federation.core.border import HopBound
 from federation.flow_table import FlowMode
 from federation.guest_border import GuestBorder
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
@@ -39,7 +40,6 @@ from msg_node.requests.parked_actions import ParkedActions, Parks, park_nothing
 from msg_node.requests.recorder import RequestRecorder
 from protofly.counters import Counters
 from protofly.errors import Code
-from protofly.limits import MAX_HOPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +50,7 @@ class BusOptions:
         node: Address of this node.
         first_request: Random start of the ids of our own requests, below 2^31.
         ping_seconds: Silence after which a runtime is pinged.
-        max_hops: Nodes that a message may pass.
+        max_hops: Bounds the nodes that a message may pass.
         nodes: What only one of several nodes of a domain has.
         flows: Whether what messages have in common is decided once.
     """
@@ -58,7 +58,7 @@ class BusOptions:
     node: str
     first_request: int
     ping_seconds: float
-    max_hops: int = MAX_HOPS
+    max_hops: HopBound = field(default_factory=HopBound)
     nodes: NodeParts | None = None
     flows: FlowMode = "on"
 

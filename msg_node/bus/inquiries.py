@@ -65,6 +65,10 @@ class Inquiries:
         """Have questions to `name` asked of `connector`, which raises HostError when there is no reply."""
         self._connectors[name.word] = cast("Callable[[object], Awaitable[object]]", connector)
 
+    def disconnect(self, name: ConnectorName[_Question, _Reply]) -> None:
+        """Ask nobody any more: further questions to `name` are answered as those to no connector."""
+        self._connectors.pop(name.word, None)
+
     def ask(self, asked: Asked) -> None:
         """Start an inquiry; never blocks. What cannot be asked is concluded at once."""
         refusal = self._refusal(asked)

@@ -194,6 +194,8 @@ class Services:
     ) -> None:
         self._state = tables
         self._services = {key: service for key, service in services.items() if not key.endswith("*")}
+        self._behind = dict(self._services)
+        self._guards: dict[str, list[Callable[[Service], Service]]] = {}
         self._beginnings = {key[:-1]: service for key, service in services.items() if key.endswith("*")}
         self._below = tuple(self._beginnings)
         self._announcements = announcements
@@ -215,8 +217,28 @@ class Services:
         return sorted(self._services)
 
     def guard(self, key: str, over: Callable[[Service], Service]) -> None:
-        """Put something before the service of a canonical key; before anything runs."""
+        """Put something before the service of a canonical key, whichever stands there; before anything runs."""
+        self._guards.setdefault(key, []).append(over)
         self._services[key] = over(self._services[key])
+
+    def behind(self, key: str) -> Service | None:
+        """The service of a canonical key, without what is before it; None if there is none."""
+        return self._behind.get(key)
+
+    def replace(self, key: str, service: Service | None) -> None:
+        """Have another service at a canonical key from the next message on, behind the same guards; None: none."""
+        if service is None:
+            self._behind.pop(key, None)
+            self._services.pop(key, None)
+            return
+        self._behind[key] = service
+        for over in self._guards.get(key, ()):
+            service = over(service)
+        self._services[key] = service
+
+    def offered(self) -> list[str]:
+        """The keys of the services that are on."""
+        return [key for key, service in self._behind.items() if service is not connector_off]
 
     def handle(self, message: Message, caller: int, *, now: float, seed: bytes) -> ServiceResult:
         """Serve one message to a service.

@@ -9,7 +9,7 @@ Source: message specification, section 20.1; feature row BU-11.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -20,6 +20,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.resources import SESSION_KEY, TAPS_KEY
+from msg_node.kernel.rules import Rules
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.forwarding import FORWARD
@@ -39,22 +40,32 @@ class Taps:
 
     Args:
         send_queues: Where copies go, and what the node itself sends comes from.
+        rules: Say whether operators may look on.
         node: Our runtime address.
     """
 
     name: Final = "taps"
-    is_looking: Final = True
 
-    def __init__(self, state: BusTables, send_queues: SendQueues, *, node: str) -> None:
+    def __init__(self, state: BusTables, send_queues: SendQueues, rules: Rules, *, node: str) -> None:
         self._state = state
         self._send_queues = send_queues
+        self._rules = rules
         self._node = node
         self._sender = f"{node}/taps"
         send_queues.watchers.own.append(self.own)
 
+    @property
+    def is_looking(self) -> bool:
+        """True while the settings let operators look on."""
+        return self._rules.taps
+
+    def _looking(self) -> Sequence[int]:
+        """The sessions that look on; who subscribed while the settings allowed it sees nothing while they do not."""
+        return self._state.listeners.targets(TAPS_KEY) if self._rules.taps else ()
+
     def step(self, message: Message, sid: int, _roles: frozenset[str], _domain: str, _now: float) -> Refusal | None:
         """Copy what a session sends; a step that refuses nothing, see `middleware.Step`."""
-        taps = self._state.listeners.targets(TAPS_KEY)
+        taps = self._looking()
         if taps:
             session = self._state.sessions.get(sid)
             self._copy(message, "" if session is None else session.runtime, [one for one in taps if one != sid])
@@ -64,7 +75,7 @@ class Taps:
         """The same way for messages of other domains, with copies."""
 
         def tapped(domain: str, messages: list[Message]) -> list[Code | None]:
-            taps = self._state.listeners.targets(TAPS_KEY)
+            taps = self._looking()
             for message in messages if taps else ():
                 self._copy(message, domain, taps)
             return deliver(domain, messages)
@@ -73,7 +84,7 @@ class Taps:
 
     def own(self, message: Message, sid: int | None = None) -> None:
         """Copy what the node itself sends to a session, an answer or a refusal."""
-        taps = self._state.listeners.targets(TAPS_KEY)
+        taps = self._looking()
         if not taps:
             return
         session = self._state.sessions.get(sid) if sid is not None else None
@@ -90,7 +101,7 @@ class Taps:
 
         return tapped
 
-    def _copy(self, message: Message, origin: str, taps: list[int] | tuple[int, ...]) -> None:
+    def _copy(self, message: Message, origin: str, taps: Sequence[int]) -> None:
         ports = [port for sid in taps if (port := self._send_queues.ports.get(sid)) and OPERATOR in port.roles]
         if not ports:
             return

@@ -101,7 +101,8 @@ class Listener:
         self._https = None if options.https is None else HttpsBinding(self.reception, options.https)
 
     def follow(self, options: ListenerOptions) -> None:
-        """Let other limits of runtimes count for those who come; size of messages and HTTP stay."""
+        """Let other limits of runtimes count for those who come; whether HTTP is served stays."""
+        self.reception.max_bytes = options.max_bytes
         self.reception.queue, self.reception.origins = options.queue, options.origins
         self.half_open.bound(options.unopened_per_second)
         self.proxies = options.proxies

@@ -22,7 +22,12 @@ from protofly.legacy_range import LegacyRange, covers_any, natural_range, parse_
 
 def build_interworking(settings: Settings, addresses: StubAddresses = NOWHERE) -> Interworking:
     """The admitted interworking stubs of the node, at those addresses; the settings have been checked."""
-    admissions = [
+    return Interworking(admissions(settings), own_domains=frozenset(settings.own_domains), addresses=addresses)
+
+
+def admissions(settings: Settings) -> list[Admission]:
+    """Return what the settings grant to interworking stubs."""
+    return [
         Admission(
             domain=one.domain,
             ranges=_ranges(one),
@@ -32,7 +37,6 @@ def build_interworking(settings: Settings, addresses: StubAddresses = NOWHERE) -
         )
         for one in settings.interworking
     ]
-    return Interworking(admissions, own_domains=frozenset(settings.own_domains), addresses=addresses)
 
 
 def token_readers(settings: Settings) -> dict[str, Callable[[], str]]:

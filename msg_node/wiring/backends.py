@@ -5,8 +5,9 @@ Source: message specification, sections 10 and 14.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any, NamedTuple
 
 import trio
 
@@ -14,31 +15,28 @@ from catalogue_client.core.location import Location
 from catalogue_client.fetcher import Fetcher
 from federation.link_context import Identify
 from federation.resolver import Resolver
-from federation.stub_host import StubHost
-from federation.stub_provider import StubProvider
 from msg_node.addresses.core.askers import asker_of
 from msg_node.backends.backend import Backend
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
 from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
-from msg_node.backends.connector_stubs import ConnectorStub
-from msg_node.backends.core.connector_requests import connector_name, connector_service
+from msg_node.backends.global_registry_rest import GlobalRegistryRest
 from msg_node.backends.qos_watch import QosWatch
 from msg_node.backends.registry_watch import RegistryWatch
-from msg_node.backends.sources import SourceReader, document_reader, schema_reader
+from msg_node.backends.sources import document_reader, schema_reader
 from msg_node.backends.web_push import ANSWER_BYTES, PushKey, PushOptions, PushOrigin, WebPush
 from msg_node.bus.bus import Bus
 from msg_node.bus.node_questions import NodeQuestions
 from msg_node.bus.quotas_of_nodes import QuotasOfNodes, QuotaSources
 from msg_node.identity.mark_keeper import CHANNEL as MARKS_CHANNEL
 from msg_node.kernel.catalogue_questions import CATALOGUE, SCHEMA
-from msg_node.kernel.data_schemas import DataSchema
 from msg_node.kernel.domain_records import RECORDS_CHANNEL
-from msg_node.kernel.service import Service
+from msg_node.kernel.service import Answer, Inquiry, Service, ServiceRequest
 from msg_node.node_state import NodeState
 from msg_node.qos.core.domain_quotas import QUOTAS, RELEASES
 from msg_node.qos.core.qos_service import BROKER, QosService
 from msg_node.registries.core.catalogue_service import catalogue_service, without_guest_code
+from msg_node.registries.core.registry_cache import RegistryCache
 from msg_node.registries.core.registry_relay import REGISTRY, RegistryRelay
 from msg_node.registries.policy_documents import PolicyDocuments
 from msg_node.registries.validation import Validation
@@ -46,13 +44,81 @@ from msg_node.requests.core.push_service import PushService
 from msg_node.settings.model import Settings
 from msg_node.settings.push import origin_of
 from msg_node.settings.tables.push import PushSettings
-from msg_node.settings.tables.registries import BackendSettings
+from msg_node.settings.tables.registries import BackendSettings, QosSettings, RegistrySettings
 from msg_node.site.site import Site
 from msg_node.wiring.cluster import HeldName
-from msg_node.wiring.identity import IdentityServices
-from policy.core.engine import CompiledPolicies
+from msg_node.wiring.connectors import Connectors
+from msg_node.wiring.identity import IdentityServices, registry_client
 from protofly.documents import SigningKey
 from protofly.limits import BACKEND_ANSWER_BYTES, DESCRIPTOR_BYTES
+
+
+class LoadedBackends(NamedTuple):
+    """What the settings say about systems elsewhere: everything that can fail.
+
+    Attributes:
+        registry: The way to the domain registry, None where the settings name none; the same for the others.
+        qos: To the QoS broker.
+        catalogue: To our own catalogue.
+        global_registry: To the global registry.
+        push: Key and push services.
+    """
+
+    registry: BackendHttp | None
+    qos: BackendHttp | None
+    catalogue: BackendHttp | None
+    global_registry: GlobalRegistryRest | None
+    push: LoadedPush | None
+
+
+class LoadedPush(NamedTuple):
+    """The key by which push services know us, and the ways to them, by origin."""
+
+    key: PushKey
+    services: Mapping[str, PushOrigin]
+
+
+def load_backends(settings: Settings, kept: tuple[Settings, LoadedBackends] | None = None) -> LoadedBackends:
+    """Read what the settings name; nothing is asked yet. Blocks.
+
+    Args:
+        settings: Loaded and checked.
+        kept: Other settings, and what was read for them: it stays where both say the same.
+
+    Raises:
+        SettingsError: A file that the settings name cannot be used.
+    """
+    readers: Mapping[str, Callable[[Settings], object]] = {
+        "registry": lambda one: _http("registry", one.registry, BACKEND_ANSWER_BYTES),
+        "qos": lambda one: _http("qos", one.qos, BACKEND_ANSWER_BYTES),
+        "catalogue": lambda one: _http("catalogue.own", one.catalogue.own, DESCRIPTOR_BYTES),
+        "global_registry": lambda one: None if one.global_registry is None else registry_client(one.global_registry),
+        "push": lambda one: None if one.push is None else _load_push(one.push),
+    }
+    made: dict[str, Any] = {}
+    for table, read in readers.items():
+        if kept is not None and getattr(kept[0], table) == getattr(settings, table):
+            made[table] = getattr(kept[1], table)
+        else:
+            made[table] = read(settings)
+    return LoadedBackends(**made)
+
+
+def _load_push(settings: PushSettings) -> LoadedPush:
+    return LoadedPush(PushKey(settings.key, settings.subject), _origins(settings))
+
+
+def _http(table: str, settings: BackendSettings | None, max_bytes: int) -> BackendHttp | None:
+    return None if settings is None else BackendHttp(settings.url, BackendTls(table, settings), max_bytes=max_bytes)
+
+
+def _origins(settings: PushSettings) -> dict[str, PushOrigin]:
+    return {
+        origin_of(one): PushOrigin(
+            BackendHttp(origin_of(one), BackendTls("push.service", one), max_bytes=ANSWER_BYTES), one.attempt_seconds
+        )
+        for one in settings.service
+    }
 
 
 class Backends:
@@ -62,7 +128,8 @@ class Backends:
 
     Attributes:
         documents: Policies of objects; None: nobody may name any.
-        validation: Holds changes against schemas; None: nothing does.
+        connectors: Those that are sandboxed code of the operator's.
+        validation: Holds changes against schemas, while the settings want it.
     """
 
     def __init__(
@@ -86,42 +153,44 @@ class Backends:
             name.notices.follow(RECORDS_CHANNEL, self.identity.heard)
             if self.identity.marks is not None:
                 name.notices.follow(MARKS_CHANNEL, self.identity.marks.heard)
+        self._loaded = loaded = load_backends(settings)
         self._relay = self._registry = None
-        if settings.registry is not None:
+        if settings.registry is not None and loaded.registry is not None:
             self._relay = RegistryRelay(state, cache_seconds=settings.registry.cache_seconds)
-            self._registry = _backend("registry", "the domain registry", settings.registry)
+            seconds = settings.registry.attempt_seconds
+            self._registry = Backend("the domain registry", loaded.registry, attempt_seconds=seconds)
         self._watch: RegistryWatch | None = None
         self._qos = self._broker = None
-        if settings.qos is not None:
+        if settings.qos is not None and loaded.qos is not None:
             self._qos = QosService(state, max_lease_seconds=settings.qos.max_lease_seconds)
-            self._broker = _backend("qos", "the QoS broker", settings.qos)
+            self._broker = Backend("the QoS broker", loaded.qos, attempt_seconds=settings.qos.attempt_seconds)
         self._qos_watch: QosWatch | None = None
-        self._push_key = None if settings.push is None else PushKey(settings.push.key, settings.push.subject)
-        self._push: WebPush | None = None
-        self._readers: tuple[SourceReader[DataSchema], SourceReader[CompiledPolicies]] | None = None
-        self._stubs: list[ConnectorStub] = []
+        self._push: PushCalls | None = None
+        if settings.push is not None and loaded.push is not None:
+            self._push = PushCalls(settings.push, loaded.push, state)
+        self._catalogues: Catalogues | None = None
+        self.connectors = Connectors(settings)
         self.documents = PolicyDocuments(state, state.policy_names) if settings.policy.documents else None
-        self.validation = Validation(state) if settings.middleware.schema.validate else None
+        self.validation = Validation(state)
 
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
         services: dict[str, Service] = {**self.identity.services}
         domains = self._settings.own_domains
-        catalogue = catalogue_service if self._settings.catalogue.guest_stubs else without_guest_code(domains)
+        closed = without_guest_code(domains)
+
+        def catalogue(request: ServiceRequest) -> Answer | Inquiry:
+            return (catalogue_service if self._settings.catalogue.guest_stubs else closed)(request)
+
         for domain in domains:
             if self._relay is not None:
                 services[f"domain://registry.{domain}"] = self._relay
             if self._qos is not None:
                 services[f"domain://qos.{domain}"] = services[f"domain://qos-broker.{domain}"] = self._qos
             services[f"domain://catalogue.{domain}"] = catalogue
-            if self._push_key is not None and self._settings.push is not None:
-                origins = [origin_of(one) for one in self._settings.push.service]
-                push = PushService(self._state, public_key=self._push_key.public, origins=origins)
-                services[f"domain://msg-node.{domain}/push"] = push
-            for one in self._settings.connector:
-                service = connector_service(one.service, serves_domains=one.serves_domains)
-                services[f"domain://{one.service}.{domain}"] = service
+            if self._push is not None:
+                services[f"domain://msg-node.{domain}/push"] = self._push.service
         services["hyperty-catalogue://*"] = catalogue
         return services
 
@@ -133,9 +202,8 @@ class Backends:
     def connect(self, bus: Bus) -> None:
         """Connect inquiries and news to the bus; once, before anything runs."""
         self.identity.connect(bus)
-        if self._push_key is not None and self._settings.push is not None:
-            self._push = _push(self._settings.push, self._push_key, self._state, bus)
-            bus.parked_actions.recorder.on_parked = self._push.somebody_waits
+        if self._push is not None:
+            self._push.connect(bus)
         if self._relay is not None and self._registry is not None and self._settings.registry is not None:
             bus.inquiries.connect(REGISTRY, self._registry)
             self._watch = RegistryWatch(
@@ -164,58 +232,75 @@ class Backends:
             self._qos_watch.beside = quotas.run
 
     def connect_catalogues(self, bus: Bus, fetcher: Fetcher, resolver: Resolver, site: Site | None = None) -> None:
-        """Have descriptors fetched, if the settings let runtimes read them; once, before anything runs.
+        """Have descriptors fetched, while the settings let runtimes read them; once, before anything runs.
 
         `site` has those that this node publishes itself.
         """
-        chosen = self._settings.catalogue
-        if not chosen.serve:
-            return
 
         async def resolve(domain: str, asked_by: str) -> Location:
             return await resolver.resolve(domain, asked_by=asked_by)
 
-        server = None
-        if chosen.own is not None:
-            tls = BackendTls("catalogue.own", chosen.own)
-            server = BackendHttp(chosen.own.url, tls, max_bytes=DESCRIPTOR_BYTES)
         published = None if site is None or site.publisher is None else site.publisher.objects.read
         reader = CatalogueReader(
             fetcher,
             resolve=resolve,
-            own=OwnCatalogue(self._settings.own_domains, server, published),
-            cache_seconds=chosen.cache_seconds,
+            own=OwnCatalogue(self._settings.own_domains, self._loaded.catalogue, published),
+            cache_seconds=self._settings.catalogue.cache_seconds,
             asker_of=partial(asker_of, self._state),
         )
-        bus.inquiries.connect(CATALOGUE, reader)
-        self._readers = schemas, _ = schema_reader(reader), document_reader(reader)
-        bus.inquiries.connect(SCHEMA, schemas)
+        self._catalogues = Catalogues(bus, reader)
+        self._catalogues.serve(wanted=self._settings.catalogue.serve)
 
-    def connect_stubs(self, bus: Bus, provider: StubProvider, host: StubHost) -> None:
-        """Have connectors that are stubs answer their services; once, before anything runs."""
-        for one in self._settings.connector:
-            name = f"{one.service}.{self._settings.node.domain}"
-            stub = ConnectorStub(name, provider, host, allows_plaintext=one.insecure_plaintext)
-            bus.inquiries.connect(connector_name(one.service), stub.port.ask)
-            self._stubs.append(stub)
+    def load(self, settings: Settings) -> LoadedBackends:
+        """Read what other settings name and those of now do not; see `load_backends`."""
+        return load_backends(settings, (self._settings, self._loaded))
 
-    def end_forbidden(self, sha256: str) -> None:
-        """End connectors that run a module which the operator has just forbidden."""
-        for stub in self._stubs:
-            stub.end_forbidden(sha256)
+    def follow(self, settings: Settings, loaded: LoadedBackends) -> None:
+        """Ask the systems of other settings from now on; which of them there are stays."""
+        before, self._settings, self._loaded = self._settings, settings, loaded
+        registry, qos, guids = settings.registry, settings.qos, settings.global_registry
+        if registry != before.registry and registry is not None and loaded.registry is not None:
+            self._follow_registry(registry, loaded.registry)
+        if qos != before.qos and qos is not None and loaded.qos is not None:
+            self._follow_broker(qos, loaded.qos)
+        if guids != before.global_registry and guids is not None and loaded.global_registry is not None:
+            assert self.identity.guids is not None
+            self.identity.guids.follow(loaded.global_registry, guids)
+        if settings.push != before.push and settings.push is not None and loaded.push is not None:
+            assert self._push is not None
+            self._push.follow(settings.push, loaded.push)
+        if settings.catalogue != before.catalogue and self._catalogues is not None:
+            self._catalogues.reader.follow(loaded.catalogue, cache_seconds=settings.catalogue.cache_seconds)
+            self._catalogues.serve(wanted=settings.catalogue.serve)
+        if self._relay is not None:
+            self._relay.domains = self._state.domains.union(one.domain for one in settings.interworking)
+        self.connectors.follow(settings)
+
+    def _follow_registry(self, chosen: RegistrySettings, http: BackendHttp) -> None:
+        assert self._relay is not None
+        assert self._registry is not None
+        assert self._watch is not None
+        self._registry.follow(http, attempt_seconds=chosen.attempt_seconds)
+        self._relay.cache = RegistryCache(max_seconds=chosen.cache_seconds)  # what another one said counts no longer
+        self._watch.pause.change(chosen.poll_seconds)
+
+    def _follow_broker(self, chosen: QosSettings, http: BackendHttp) -> None:
+        assert self._qos is not None
+        assert self._broker is not None
+        assert self._qos_watch is not None
+        self._broker.follow(http, attempt_seconds=chosen.attempt_seconds)
+        self._qos.max_lease_seconds = chosen.max_lease_seconds
+        self._qos_watch.pause.change(chosen.watch_seconds)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Do what is to be done without requests, until cancelled."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.identity.run)
-            if self._readers is not None:
-                schemas, policies = self._readers
-                if self.validation is not None:
-                    await nursery.start(self.validation.run, schemas)
+            if self._catalogues is not None:
+                await nursery.start(self.validation.run, self._catalogues.schemas)
                 if self.documents is not None:
-                    await nursery.start(self.documents.run, policies)
-            for stub in self._stubs:
-                nursery.start_soon(stub.run)
+                    await nursery.start(self.documents.run, self._catalogues.policies)
+            await nursery.start(self.connectors.run)
             if self._push is not None:
                 nursery.start_soon(self._push.run)
             if self._watch is not None:
@@ -230,35 +315,75 @@ class Backends:
         if self._registry is not None and self._watch is not None:
             status["registry"] = self._registry.status() | self._watch.counters.as_members()
         if self._push is not None:
-            status["push"] = {**self._push.counters.shown(), "subscriptions": len(self._state.push)}
-        if self.validation is not None:
+            status["push"] = {**self._push.counters(), "subscriptions": len(self._state.push)}
+        if self._settings.middleware.schema.validate:
             status["schemas"] = self.validation.counters.shown()
         if self.documents is not None:
             status["documents"] = self.documents.counters.shown()
         if self._broker is not None and self._qos_watch is not None:
             status["qos"] = self._broker.status() | self._qos_watch.counters.as_members()
-        if self._stubs:
-            status["connectors"] = {stub.name: stub.status() for stub in self._stubs}
+        if self._settings.connector:
+            status["connectors"] = self.connectors.status()
         return status
 
 
-def _push(settings: PushSettings, key: PushKey, state: NodeState, bus: Bus) -> WebPush:
-    services = {
-        origin_of(one): PushOrigin(
-            BackendHttp(origin_of(one), BackendTls("push.service", one), max_bytes=ANSWER_BYTES), one.attempt_seconds
+class PushCalls:
+    """Wake-up calls, and the service at which runtimes subscribe to them."""
+
+    def __init__(self, settings: PushSettings, loaded: LoadedPush, state: NodeState) -> None:
+        self._settings = settings
+        self._loaded = loaded
+        self._state = state
+        self._calls: WebPush | None = None
+        self.service = PushService(state, public_key=loaded.key.public, origins=loaded.services.keys())
+
+    def connect(self, bus: Bus) -> None:
+        """Wake who is waited for; once, before anything runs."""
+        self._calls = WebPush(
+            self._loaded.key,
+            self._loaded.services,
+            self._state.push,
+            _push_options(self._settings),
+            is_away=bus.absences.is_away,
+            keep=partial(bus.effects.publish_events, []),  # what has changed is kept with the events that it leads to
         )
-        for one in settings.service
-    }
-    return WebPush(
-        key,
-        services,
-        state.push,
-        PushOptions(settings.ttl_seconds, settings.rest_seconds),
-        is_away=bus.absences.is_away,
-        keep=partial(bus.effects.publish_events, []),  # what has changed is kept with the events that it leads to: none
-    )
+        bus.parked_actions.recorder.on_parked = self._calls.somebody_waits
+
+    def follow(self, settings: PushSettings, loaded: LoadedPush) -> None:
+        """Use another key, other push services and times from now on."""
+        assert self._calls is not None
+        self._calls.follow(loaded.key, loaded.services, _push_options(settings))
+        self.service.follow(public_key=loaded.key.public, origins=loaded.services.keys())
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Call until cancelled."""
+        assert self._calls is not None
+        await self._calls.run(task_status=task_status)
+
+    def counters(self) -> dict[str, object]:
+        """What became of calls, for operators."""
+        return {} if self._calls is None else {**self._calls.counters.shown()}
 
 
-def _backend(table: str, name: str, settings: BackendSettings) -> Backend:
-    http = BackendHttp(settings.url, BackendTls(table, settings), max_bytes=BACKEND_ANSWER_BYTES)
-    return Backend(name, http, attempt_seconds=settings.attempt_seconds)
+def _push_options(settings: PushSettings) -> PushOptions:
+    return PushOptions(settings.ttl_seconds, settings.rest_seconds)
+
+
+class Catalogues:
+    """Descriptors for runtimes, and what this node reads of them itself: schemas and policies."""
+
+    def __init__(self, bus: Bus, reader: CatalogueReader) -> None:
+        self._bus = bus
+        self.reader = reader
+        self.schemas = schema_reader(reader)
+        self.policies = document_reader(reader)
+
+    def serve(self, *, wanted: bool) -> None:
+        """Answer runtimes from now on, or do not."""
+        inquiries = self._bus.inquiries
+        if wanted:
+            inquiries.connect(CATALOGUE, self.reader)
+            inquiries.connect(SCHEMA, self.schemas)
+        else:
+            inquiries.disconnect(CATALOGUE)
+            inquiries.disconnect(SCHEMA)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import NamedTuple
 
+from federation.core.border import HopBound
 from federation.decision_records import DecisionRecords
 from federation.link_context import UNIDENTIFIED
 from msg_node.admin.core.admin_service import admin_service
@@ -46,7 +47,7 @@ class BuiltBus(NamedTuple):
     Attributes:
         bus: As other parts use it.
         steps: Make what messages of sessions pass.
-        onlookers: See every message, where the settings want it.
+        onlookers: See every message, while the settings want it.
         recorder: One of them, None where the settings want none.
     """
 
@@ -76,11 +77,10 @@ def build_bus(
     records = foundation.records
     guests = meaning.build_guests(settings, decisions, node, records.append, state, backends.identify)
     send_queues = SendQueues(state, guests=guests, records=records)
-    taps = Taps(state, send_queues, node=node) if settings.subscriptions.taps else None
-    recorder = None
+    recorder, onlookers = None, list[Onlooker]((Taps(state, send_queues, state.rules, node=node),))
     if settings.recording is not None:
         recorder = Recorder(state, send_queues, node=node, domain=settings.node.domain)
-    onlookers: tuple[Onlooker, ...] = tuple(one for one in (taps, recorder) if one is not None)
+        onlookers.append(recorder)
     judged = backends.validation, backends.documents
     steps = SessionSteps(LocalGate(decisions, backends.identify), state, onlookers, *judged)
     judges = Judges(
@@ -92,7 +92,7 @@ def build_bus(
         node=node,
         first_request=_first_number(),
         ping_seconds=settings.sessions.ping_seconds,
-        max_hops=settings.limits.max_hops,
+        max_hops=HopBound(settings.limits.max_hops),
         flows=settings.debug.flows,
         nodes=None if cluster is None else cluster.parts,
     )
@@ -100,6 +100,7 @@ def build_bus(
     of_nodes = None if cluster is None else ServicesOfNodes(state, cluster)
     answered_anywhere = {} if of_nodes is None else of_nodes.by_key
     services = _build_services(foundation, decisions, backends, inventory, permit_guest, answered_anywhere)
+    backends.connectors.connect_services(services)
     if of_nodes is not None and backends.documents is not None:
         of_nodes.guard(services, steps.gate)
     _prove_users(services, foundation, backends, None if of_nodes is None else of_nodes.registries.ask_users)
@@ -115,7 +116,7 @@ def build_bus(
         recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
     if bus.from_nodes is not None:
         bus.from_nodes.narrow_by(steps.gate)
-    return BuiltBus(bus, steps, onlookers, recorder)
+    return BuiltBus(bus, steps, tuple(onlookers), recorder)
 
 
 class ServicesOfNodes:
@@ -208,7 +209,7 @@ def _build_services(
         state,
         sessions,
         announcements,
-        NodeFacts(foundation.node_url, VERSION, settings.catalogue.guest_stubs),
+        NodeFacts(foundation.node_url, VERSION, lambda: foundation.current.get().catalogue.guest_stubs),
         more={"stubs": inventory, "admin": admin_service, "pep": pep_service},
         at=at,
     )

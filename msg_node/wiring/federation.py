@@ -7,6 +7,7 @@ from functools import partial
 from math import inf
 
 from federation.core.auth import Claims
+from federation.core.border import HopBound
 from federation.core.carrier import LinkPort
 from federation.decision_records import DecisionRecords
 from federation.flight_recorder import FlightRecorders
@@ -95,7 +96,7 @@ def build_link_context(
             identify,
             state.interworking,
             listed_aliases=lambda domain: trust.aliases.rules.listed(domain),
-            max_hops=settings.limits.max_hops,
+            max_hops=HopBound(settings.limits.max_hops),
             flows=settings.debug.flows,
             recipients=decisions.recipients,
         ),

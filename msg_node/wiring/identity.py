@@ -67,6 +67,18 @@ from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
 
 
+class GuidRegistry(NamedTuple):
+    """The global registry, and the service that asks it."""
+
+    registry: GlobalRegistry
+    service: GlobalRegistryService
+
+    def follow(self, client: GlobalRegistryRest, chosen: GlobalRegistrySettings) -> None:
+        """Ask the global registry of other settings from now on."""
+        self.registry.follow(client, verify=chosen.verify, cache_seconds=chosen.cache_seconds)
+        self.service.follow(read_seconds=chosen.attempt_seconds, write_seconds=chosen.write_seconds)
+
+
 class IdentityServices:
     """Global registry, the way to users, the identity manager, and the tokens that it gives.
 
@@ -94,14 +106,18 @@ class IdentityServices:
         self._node_key = node_key
         self._places = {peer.domain: peer.well_known_url for peer in settings.peer if peer.well_known_url}
         self._bus: Bus | None = None
-        self._global_registry: GlobalRegistry | None = None
+        self.guids: GuidRegistry | None = None
+        """The global registry; None where the settings name none."""
         if settings.global_registry is not None:
-            self._global_registry = GlobalRegistry(
-                _rest(settings.global_registry),
+            registry = GlobalRegistry(
+                registry_client(settings.global_registry),
                 guids_of(settings.node.data_dir, None if name is None else name.records),
                 verify=settings.global_registry.verify,
                 cache_seconds=settings.global_registry.cache_seconds,
             )
+            times = settings.global_registry
+            service = GlobalRegistryService(read_seconds=times.attempt_seconds, write_seconds=times.write_seconds)
+            self.guids = GuidRegistry(registry, service)
         loaded = load_providers(settings)
         self._keyring = IssuerKeyring(loaded.fetcher, loaded.sources, on_keys=self._took_keys)
         self._verdicts = Verdicts(loaded.rules, wants_keys=self._keyring.want)
@@ -135,8 +151,8 @@ class IdentityServices:
             self.passwords.users.heard(payloads)
         if keys_of(MANAGED, payloads) != []:
             self.clients.heard()
-        if self._global_registry is not None:
-            self._global_registry.changed(keys_of(GUIDS, payloads))
+        if self.guids is not None:
+            self.guids.registry.changed(keys_of(GUIDS, payloads))
 
     def _follow_passwords(self, chosen: PasswordSettings | None) -> None:
         """Let local users log in, or let them not."""
@@ -169,12 +185,9 @@ class IdentityServices:
     @property
     def services(self) -> Mapping[str, Service]:
         """Services by canonical key, for `Services(at=…)`."""
-        registry = self._settings.global_registry
         services: dict[str, Service] = {}
-        if registry is not None:
-            services[GLOBAL_REGISTRY_KEY] = GlobalRegistryService(
-                read_seconds=registry.attempt_seconds, write_seconds=registry.write_seconds
-            )
+        if self.guids is not None:
+            services[GLOBAL_REGISTRY_KEY] = self.guids.service
         self._public_keys[:] = _own_keys(self._node_key, self._tokens)
         credentials, profile = self._state.transitions.credentials, self._state.users.profile
         identity = IdentityService(credentials, self._verdicts, self._logins, self._public_keys, profile)
@@ -204,9 +217,9 @@ class IdentityServices:
                 self._state.transitions.end_login(login, now=time.time())
         bus.inquiries.connect(PASSWORDS, self.passwords.ask)
         self._connect_clients(bus)
-        if self._global_registry is not None:
-            bus.inquiries.connect(GLOBAL_REGISTRY, self._global_registry.ask)
-            bus.users.record_of = self._global_registry.record
+        if self.guids is not None:
+            bus.inquiries.connect(GLOBAL_REGISTRY, self.guids.registry.ask)
+            bus.users.record_of = self.guids.registry.record
 
     def _connect_clients(self, bus: Bus) -> None:
         """Let what operators change about clients count for sessions at once."""
@@ -257,7 +270,7 @@ class IdentityServices:
         try:
             async with trio.open_nursery() as nursery:
                 await nursery.start(self._keyring.run)
-                if self._global_registry is not None:
+                if self.guids is not None:
                     await nursery.start(self._bus.users.run)
                 if self.marks is not None:
                     nursery.start_soon(self.marks.run)
@@ -274,8 +287,8 @@ class IdentityServices:
     def status(self) -> dict[str, object]:
         """Report the state of each for operators."""
         status: dict[str, object] = {}
-        if self._global_registry is not None and self._bus is not None:
-            status["global_registry"] = self._global_registry.counters.shown()
+        if self.guids is not None and self._bus is not None:
+            status["global_registry"] = self.guids.registry.counters.shown()
             status["users"] = self._bus.users.statistics()
         if self._settings.identity.provider:
             status["identity"] = self._keyring.status()
@@ -353,7 +366,8 @@ def _life(chosen: TokenSettings) -> TokenLife:
     return TokenLife(chosen.seconds, chosen.login_seconds)
 
 
-def _rest(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
+def registry_client(settings: GlobalRegistrySettings) -> GlobalRegistryRest:
+    """What asks the global registry of the settings. Raises SettingsError."""
     http = BackendHttp(settings.url, BackendTls("global_registry", settings), max_bytes=ANSWER_BYTES)
     return GlobalRegistryRest(http, read_seconds=settings.attempt_seconds, write_seconds=settings.write_seconds)
 

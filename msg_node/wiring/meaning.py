@@ -12,6 +12,7 @@ from catalogue_client.core.state import TrustAnchor
 from catalogue_client.core.updates import AUTOMATIC, UpdateRule
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import channel_binding
+from federation.core.border import HopBound
 from federation.core.outbound_queue import QueueLimits
 from federation.core.resolution import PeerEntry
 from federation.decision_records import DecisionRecords
@@ -122,7 +123,7 @@ def build_guests(
         gate,
         identify,
         state.interworking,
-        max_hops=settings.limits.max_hops,
+        max_hops=HopBound(settings.limits.max_hops),
         recipients=decisions.recipients,
     )
     recording = Recording(domain, gate, record, settings.records.hash_addresses, decisions.carry_out)

@@ -36,14 +36,17 @@ from msg_node.settings.addresses import (
     kept_objects,
 )
 from msg_node.settings.delivery import build_delivery_rules
+from msg_node.settings.interworking import admissions, token_readers
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.site.publisher import live_options
 from msg_node.site.site import Site
 from msg_node.wiring import meaning
+from msg_node.wiring.backends import Backends, LoadedBackends
 from msg_node.wiring.discovery import WaysOut
 from msg_node.wiring.foundation import CurrentSettings, writer_options
 from msg_node.wiring.identity import IdentityServices, LoadedProviders
+from msg_node.wiring.mqtt import BrokerLine, LoadedBroker
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.gate import Gate
 from stubs_cache.cache import StubsCache
@@ -77,6 +80,8 @@ class Reloadable:
         state: Sessions, and what proofs count.
         bus: Ends sessions whose credentials are gone.
         identity: Believes identity providers.
+        backends: Ask systems elsewhere.
+        mqtt: Serves runtimes behind a broker.
         borders: Hold for messages of other domains, over links and of guests.
         own_gate: Judges between runtimes of our own.
         terms: What holds for the links of single domains.
@@ -108,6 +113,8 @@ class Reloadable:
     state: NodeState
     bus: Bus
     identity: IdentityServices
+    backends: Backends
+    mqtt: BrokerLine
     borders: tuple[BorderRules, ...]
     own_gate: LocalGate
     terms: PeerTerms
@@ -129,6 +136,8 @@ def take_limits_over(parts: Reloadable, settings: Settings) -> None:
     state.listeners.per_session = limits.subscriptions_per_session
     parts.bus.sweeper.ping_seconds = settings.sessions.ping_seconds
     parts.listener.follow(meaning.listener_options(settings))
+    for bound in (parts.bus.options.max_hops, *(rules.max_hops for rules in parts.borders)):
+        bound.most = limits.max_hops
     waiting, federation = meaning.queue_limits(settings), parts.federation
     federation.max_links = limits.links
     federation.context = replace(federation.context, limits=waiting)
@@ -153,6 +162,21 @@ def take_tables_over(parts: Reloadable, before: Settings, settings: Settings) ->
         missed.follow(seconds=kept.catch_up_seconds, messages=kept.catch_up_messages)
     elif bool(missed is None) == bool(kept.catch_up_seconds):
         parts.bus.absences.keep(build_missed(settings))
+
+
+def take_backends_over(parts: Reloadable, settings: Settings, loaded: LoadedBackends, broker: LoadedBroker) -> None:
+    """Ask other systems elsewhere, run other connectors, serve runtimes behind another broker."""
+    parts.backends.follow(settings, loaded)
+    parts.mqtt.follow(broker)
+
+
+def take_grants_over(parts: Reloadable, settings: Settings) -> frozenset[str]:
+    """Grant other legacy addresses to interworking stubs; returns the domains whose stubs have to begin anew."""
+    others = parts.state.interworking.follow(admissions(settings))
+    parts.terms.token_readers = token_readers(settings)
+    for link in parts.federation.links if others else ():
+        link.inward.reconsider()
+    return others
 
 
 def take_terms_over(parts: Reloadable, settings: Settings) -> None:

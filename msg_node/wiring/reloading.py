@@ -32,14 +32,18 @@ from msg_node.site.publisher import live_options
 from msg_node.storage.policy_store import ActivePolicies, PolicyStore
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import webhook_of
+from msg_node.wiring.backends import LoadedBackends
 from msg_node.wiring.block_lists import subscriptions_of
 from msg_node.wiring.changed_credentials import sessions_without_proof, take_credentials_over
 from msg_node.wiring.discovery import LoadedWays, load_ways
 from msg_node.wiring.identity import LoadedProviders, load_providers
+from msg_node.wiring.mqtt import LoadedBroker, load_mqtt
 from msg_node.wiring.peer_stubs import check_modules, stub_choices
 from msg_node.wiring.recordings import recorded_bytes
 from msg_node.wiring.reloadable import (
     Reloadable,
+    take_backends_over,
+    take_grants_over,
     take_limits_over,
     take_providers_over,
     take_tables_over,
@@ -70,6 +74,8 @@ class Loaded(NamedTuple):
     lists: list[Subscription]
     webhook: Call | None
     ways: LoadedWays
+    backends: LoadedBackends
+    broker: LoadedBroker
 
 
 class Reloading:
@@ -147,7 +153,9 @@ class Reloading:
         webhook = await trio.to_thread.run_sync(webhook_of, after)
         ways = await trio.to_thread.run_sync(load_ways, after)
         await self._check_live(after)
-        loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook, ways)
+        backends = await trio.to_thread.run_sync(self._parts.backends.load, after)
+        broker = await trio.to_thread.run_sync(load_mqtt, after, self._parts.listener.reception, self._parts.node_url)
+        loaded = Loaded(policies, tls, credentials, choices, providers, lists, webhook, ways, backends, broker)
         credentials.manage_as(self._parts.state.transitions.credentials)
         ended = sessions_without_proof(self._parts.state, credentials, takes_guests=after.sessions.guests)
         revision = policies.compiled.revision
@@ -174,6 +182,8 @@ class Reloading:
         take_limits_over(parts, settings)
         take_tables_over(parts, before, settings)
         take_writers_over(parts, settings)
+        take_backends_over(parts, settings, loaded.backends, loaded.broker)
+        granted = take_grants_over(parts, settings)
         if self.admin_site is not None and settings.admin is not None:
             self.admin_site.follow(settings.admin)
         peers = {peer.domain: meaning.peer_rule(peer) for peer in settings.peer}
@@ -197,7 +207,7 @@ class Reloading:
         if (settings.peer, settings.discovery) != (before.peer, before.discovery):
             parts.documents.reconsider()
             parts.resolver.forget_failures()
-        self._take_links_over(before, settings, self._other_stubs(settings, loaded))
+        self._take_links_over(before, settings, self._other_stubs(settings, loaded), granted)
         parts.federation.open_lasting()
         for switch in insecure_switches(settings):
             if switch not in insecure_switches(before):
@@ -214,8 +224,13 @@ class Reloading:
             others |= {link.domain for link in parts.federation.links}
         return others
 
-    def _take_links_over(self, before: Settings, settings: Settings, other_stubs: frozenset[str]) -> None:
-        """Let links go on with what holds now for their domains, or end those that cannot."""
+    def _take_links_over(
+        self, before: Settings, settings: Settings, other_stubs: frozenset[str], granted: frozenset[str]
+    ) -> None:
+        """Let links go on with what holds now for their domains, or end those that cannot.
+
+        `other_stubs` start again under other terms; `granted`: interworking stubs are granted something else.
+        """
         parts = self._parts
         for link in parts.federation.links:
             if link.domain in other_stubs:
@@ -224,7 +239,7 @@ class Reloading:
                 parts.federation.cut_off(link.domain, Code.DOMAIN_BLOCKED, "our settings do not talk to this domain")
             elif _way(before, link.domain) != _way(settings, link.domain):
                 parts.federation.cut_off(link.domain, Code.DRAINING, "our settings have another way to this domain")
-            elif _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
+            elif link.domain in granted or _contact_rules(before, link.domain) != _contact_rules(settings, link.domain):
                 self._renew(link)
             elif meaning.update_rule(before, link.domain) != meaning.update_rule(settings, link.domain):
                 self._take_other_version(link)

@@ -132,7 +132,7 @@ class SessionSteps:
         gate: On our own bus.
         state: The sessions.
         onlookers: Those whom the settings want.
-        validation: Of changes against schemas, None where the settings want none.
+        validation: Of changes against schemas, where the settings want it.
         documents: Learn which policies owners name for their objects, None where the settings want none.
     """
 
@@ -180,7 +180,7 @@ class SessionSteps:
         return self._made[name][1]
 
     def _schema_step(self) -> Step:
-        assert self._validation is not None, "the settings that ask for the step make what it needs"
+        assert self._validation is not None, "a node makes what its settings may ask for"
         return self._validation.step
 
 

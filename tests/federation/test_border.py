@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from federation.core.border import (
     BareBorder,
+    HopBound,
     InwardBorder,
     OutwardBorder,
     Speaker,
@@ -382,7 +383,7 @@ def test_bare_border_adds_nothing_and_takes_off_what_means_nothing_abroad(body: 
 )
 def test_bare_border_holds_the_rules_of_hops(via: list[str], max_hops: int, code: Code) -> None:
     with pytest.raises(PeerError, check=lambda error: error.code is code):
-        BareBorder(OUR_NODE, max_hops=max_hops).cross(message(json.dumps({"via": via})), bytes(16))
+        BareBorder(OUR_NODE, max_hops=HopBound(max_hops)).cross(message(json.dumps({"via": via})), bytes(16))
 
 
 @pytest.mark.parametrize("flag", ["", '"auth":true,'])

@@ -307,6 +307,7 @@ def enter() -> None:
         (writer, "threading", lockstep),
         (app, "settle_memory", _nothing),  # the process is no node's
         (app, "raise_descriptor_limit", _nothing),
+        (app, "share_interpreter", _nothing),
         (app, "return_freed_memory", trio.sleep_forever),
         (app, "gather_looks", _idle),  # it saves processor time of a loop that waits, and this one never does
         (ssl.SSLContext, "set_default_verify_paths", _nothing),  # 20 ms for authorities that signed nobody here

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 import trio
 
+from federation.core.border import HopBound
 from federation.core.interworking import Interworking
 from federation.core.moved_link import MovedLink
 from federation.decision_records import DecisionRecords
@@ -413,7 +414,7 @@ class RuntimeRig:
                 node=NODE,
                 first_request=5000,
                 ping_seconds=ping_seconds,
-                max_hops=max_hops,
+                max_hops=HopBound(max_hops),
                 nodes=None if self.nodes is None else self.nodes.parts,
                 flows=flows,
             ),

@@ -75,3 +75,36 @@ async def test_runtime_asks_the_service_and_gets_what_the_connector_found(suffix
             await trio.to_thread.run_sync(forbid)
             body = (await runtime.ask("read", ADDRESS, {"resource": "/people/ana"}))["body"]
             assert (body["code"], body["reason"]) == (502, "stub-forbidden")
+
+
+async def test_connector_comes_changes_and_goes_with_a_reload_while_its_runtime_stays_connected(tmp_path: Path) -> None:
+    stub = module_of(".wasm", tmp_path)
+
+    async def reload(text: str) -> list[str]:
+        (tmp_path / "node.toml").write_text(text)
+        done = await trio.to_thread.run_sync(partial(ask_node, tmp_path / "data", "reload", {}))
+        assert isinstance(done, dict)
+        return [one["name"] for one in done["after"]["changes"]]
+
+    def others(_: Asked) -> Said:
+        return Said(200, b'{"name":"another directory"}')
+
+    async with rest_server(directory) as server, rest_server(others) as other:
+        settings = SETTINGS.format(grace=30)
+        with_one, with_other = (settings + CONNECTOR.format(stub=stub, port=one.port) for one in (server, other))
+        async with serving(tmp_path, settings) as process:
+            runtime = await process.opened("anna")
+
+            async def ask() -> tuple[int, object]:
+                body = (await runtime.ask("read", ADDRESS, {"resource": "/people/ana"}))["body"]
+                return body["code"], body.get("value")
+
+            without, _ = await ask()
+            assert without >= 400
+            assert await reload(with_one) == ["connector"]
+            assert await ask() == (200, {"name": "Ana", "rooms": [1, 2]})
+            assert await reload(with_other) == ["connector"]
+            assert await ask() == (200, {"name": "another directory"})
+            assert await reload(settings) == ["connector"]
+            assert (await ask())[0] == without
+            assert "connectors" not in (await process.status()).get("backends", {})

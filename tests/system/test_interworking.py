@@ -5,12 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+from functools import partial
 from pathlib import Path
+
+import trio
 
 from protofly.documents import Revoked
 from sandbox.core.exchange import Action, GuestAction
 from tests.support.guest_records import encode_actions
 from tests.support.guests import constant
+from trapezoid.admin_client import ask_node
 
 from .frontier import Frontier
 from .legacy import ADMITTED, BO, CHAT_STUB, HOST, RANGE, STUB_DOMAIN, LegacyChat, running_legacy, use_settings
@@ -66,6 +70,30 @@ async def test_address_that_the_manifest_does_not_claim_is_nobodys_although_it_w
         assert (answer.code, answer.reason) == (404, "no-route")
         assert (await frontier.anna.ask(BO)).is_ok
         assert len(legacy.said) == 1
+
+
+async def test_stub_is_admitted_and_refused_again_by_reloads_while_the_node_serves(tmp_path: Path) -> None:
+    async with running_legacy(tmp_path, "") as (frontier, legacy):
+        file = frontier.node.folder.settings
+        without = file.read_text()
+
+        async def reload(text: str) -> None:
+            file.write_text(text)
+            await trio.to_thread.run_sync(partial(ask_node, frontier.node.folder.data, "reload", {}))
+
+        assert (await frontier.ask(legacy)).reason == "interworking-off"
+        await reload(without + ADMITTED)
+        await frontier.ask(legacy)
+        link = await frontier.wait_state(legacy, "live")
+        assert link.stub["interworking"] == RANGE
+        assert (await frontier.anna.ask(BO, 7)).is_ok
+        heard = len(legacy.said)
+        await reload(without)
+        assert (await frontier.anna.ask(BO)).reason == "domain-blocked"  # an address of foreign.example again
+        await frontier.wait_state(legacy, "disconnected", "verify-failed")
+        assert (await frontier.ask(legacy)).reason == "interworking-off"
+        assert len(legacy.said) == heard
+        await frontier.assert_unharmed()
 
 
 def speaking(*senders: str, to: str) -> bytes:

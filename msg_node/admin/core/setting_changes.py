@@ -34,7 +34,7 @@ _PEER_FIELDS: Final = "|".join(
 )
 _LIMITS: Final = (
     "session_queue_(messages|bytes)|(allocation|subscriptions)_per_session|allocation_per_guest_domain"
-    "|waiting_(messages|bytes|seconds)|sessions|links"
+    "|waiting_(messages|bytes|seconds)|sessions|links|frame_bytes|max_hops"
 )
 _RELOADABLE: Final = re.compile(
     "|".join(
@@ -45,9 +45,10 @@ _RELOADABLE: Final = re.compile(
             r"compat\..*",
             rf"{_PEER}({_PEER_FIELDS})",
             rf"limits\.({_LIMITS})",
-            r"middleware\.(order|logging\..*|authentication\..*|rate\..*)",
+            r"middleware\.(order|logging\..*|authentication\..*|rate\..*|schema\..*)",
+            r"(registry|qos|global_registry|push)\..*|catalogue\..*|mqtt(\..*)?|connector|interworking",
             r"identity\.(provider|demand|registered_users|passwords(\..*)?|tokens\..*)",
-            r"(allocation|routing|delivery|twin)\..*|subscriptions\.(require_consent|expand_schema|catch_up_.*)",
+            r"(allocation|routing|delivery|twin)\..*|subscriptions\.(require_consent|expand_schema|catch_up_.*|taps)",
             r"(listen|site|admin)\.(certificate|key)",
             r"(listen|site)\.(trusted_proxies|client_address_from)",
             r"listen\.(client_ca|client_certificate|origins)|https\.(poll_seconds|queue_messages)",
@@ -70,21 +71,14 @@ _RELOADABLE: Final = re.compile(
 _DIGEST_SHOWN: Final = 8
 _PLACE: Final = re.compile(r"(https?://[^/?#]*/?).*", re.DOTALL)
 _REASONS: Final = (
-    (r"policy\.documents", "what reads them is made at the start"),
+    (r"policy\.documents", "which policies owners named while it was off is not known"),
     (r"node\..*", "stored state and other nodes know it"),
     (r"(listen|site|admin)\.(host|port)", "it is the address that is bound"),
     (r"records\..*", "the segment that is being written has it"),
-    (r"limits\..*", "connections and links that are up were made with it"),
     (rf"{_PEER}.*", "the link of this domain was made with it"),
-    (r"(interworking|connector)(\..*)?", "services and links were made with it"),
-    (
-        r"(registry|qos|catalogue|global_registry|push|mqtt|alarms|discovery|identity)(\..*)?",
-        "its connections were made with it",
-    ),
-    (
-        r"(allocation|subscriptions|routing|twin|delivery|storage|cluster|compat|sessions)(\..*)?",
-        "tables were made with it",
-    ),
+    (r"registry", "which registry has the entries of sessions is settled at the start"),
+    (r"(qos|global_registry|push)", "services are made, or left out, at the start"),
+    (r"(storage|cluster)(\..*)?", "what is stored is there, and other nodes look for it there"),
     (r"(listen|https|site|admin|publish)(\..*)?", "what is served was made with it"),
     (r"sandbox\..*", "stubs that run were started with it"),
     (r".*", "it is read at the start only"),

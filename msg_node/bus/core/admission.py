@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from federation.core.border import check_hops, hops_of
+from federation.core.border import HopBound, check_hops, hops_of
 from msg_node.bus.core.router import Learned
 from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.counts import NodeCount
@@ -41,7 +41,7 @@ class Admission:
         learned: Gains the addresses that nobody owns, by the session that uses them.
         counters: "refused sources".
         node: Address of this node.
-        max_hops: Nodes that a message may have passed.
+        max_hops: Bounds the nodes that a message may have passed.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class Admission:
         counters: Counters,
         *,
         node: str,
-        max_hops: int,
+        max_hops: HopBound,
     ) -> None:
         self._state = state
         self._source_of = state.senders.source_of
@@ -93,7 +93,7 @@ class Admission:
         if peek.ttl or message.type == "forward":
             check_passable(message)
         if peek.via:
-            check_hops(hops_of(message), self._node, max_hops=self._max_hops)
+            check_hops(hops_of(message), self._node, max_hops=self._max_hops.most)
         if peek.auth or peek.session_token:
             return codec.with_body(message, codec.without_members(message.body, _FLAGS))
         return message

@@ -17,7 +17,7 @@ from msg_node.bus.core.tables import BusTables
 from msg_node.kernel.links import is_node
 from msg_node.kernel.registrations import Index, user_named
 from msg_node.kernel.runtime_address import agent_of
-from protofly.address import destination_of, domain_of
+from protofly.address import domain_of
 from protofly.errors import Code, PeerError
 from protofly.limits import LEARNED_ADDRESSES, LEARNED_PER_SESSION, LEARNED_SECONDS
 from protofly.message import Message
@@ -171,7 +171,7 @@ class Router:
         self._targets = state.listeners.targets
         self._serves = serves
         self._services = services
-        self._destination_of = state.interworking.destination_of if state.interworking else destination_of
+        self._destination_of = state.interworking.destination_of
         self._rights = ObjectRights(state)
         self._users = state.users
         self.learned = Learned()

@@ -81,12 +81,13 @@ class QosService:
     """The QoS broker as a message service.
 
     Attributes:
+        max_lease_seconds: No lease made from now on is longer.
         others: What the other nodes of the domain have reserved; None for a node alone. Set once, before anything runs.
     """
 
     def __init__(self, state: QosTables, *, max_lease_seconds: int = QOS_LEASE_MAX_SECONDS) -> None:
         self._state = state
-        self._max_lease_seconds = max_lease_seconds
+        self.max_lease_seconds = max_lease_seconds
         self._clients: OrderedDict[tuple[int, str], None] = OrderedDict()
         self._limits: dict[str, Amounts] = {}
         self._usages: dict[str, Amounts] = {}
@@ -173,7 +174,7 @@ class QosService:
         object_key = key_or_refuse(object_text) if object_text else ""
         if object_key and self.others is None and self._state.owners.owner(object_key) is None:
             raise PeerError(Code.BAD_BODY, _NO_OBJECT)
-        seconds = _seconds(value.get("ttl", QOS_LEASE_SECONDS), self._max_lease_seconds)
+        seconds = _seconds(value.get("ttl", QOS_LEASE_SECONDS), self.max_lease_seconds)
         sid = request.caller.number
         self._state.leases.check_room(sid)
 

@@ -41,6 +41,10 @@ class GlobalRegistryService:
         read_seconds: float = GLOBAL_REGISTRY_READ_SECONDS,
         write_seconds: float = GLOBAL_REGISTRY_WRITE_SECONDS,
     ) -> None:
+        self.follow(read_seconds=read_seconds, write_seconds=write_seconds)
+
+    def follow(self, *, read_seconds: float, write_seconds: float) -> None:
+        """Give the registry so much time from the next request on."""
         self._read_seconds = read_seconds + _CHECK_SECONDS
         self._write_seconds = write_seconds + _CHECK_SECONDS
 

@@ -68,8 +68,8 @@ class RegistryRelay(RegistryService):
     def __init__(self, state: RegistryTables, *, cache_seconds: float = REGISTRY_CACHE_SECONDS) -> None:
         """`cache_seconds`: how long an answer may be given again at most, by `expires` or less; 0: never."""
         super().__init__(state)
-        self._domains = state.domains.union(state.interworking.domains)
-        self._cache = RegistryCache(max_seconds=cache_seconds)
+        self.domains = state.domains.union(state.interworking.domains)
+        self.cache = RegistryCache(max_seconds=cache_seconds)
         self._last_seen: OrderedDict[str, Status] = OrderedDict()  # of entries that are not ours
         state.registry.unreported.is_kept = True
 
@@ -96,7 +96,7 @@ class RegistryRelay(RegistryService):
     ) -> Answer:
         if not is_written(answers[0]):
             raise PeerError(Code.NOT_OWNER, "the domain registry has this address for another user")
-        self._cache.forget(entry)
+        self.cache.forget(entry)
         changes = self._state.registry.register(entry.url, changed, sid=request.caller.number, now=now)
         return Answer(status_changes=changes + self._disconnect_if_gone(request, now))
 
@@ -128,7 +128,7 @@ class RegistryRelay(RegistryService):
         changes = registry.update(key, changed, sid=request.caller.number, now=now)
         entry = registry.get(key)
         assert entry is not None
-        self._cache.forget(entry)
+        self.cache.forget(entry)
         return Answer(status_changes=changes + self._disconnect_if_gone(request, now))
 
     def _delete(self, request: ServiceRequest) -> Inquiry:
@@ -145,7 +145,7 @@ class RegistryRelay(RegistryService):
             raise PeerError(Code.BAD_BODY, "no entry is named")
 
         def conclude(answers: Answers, _: float) -> Inquiry:
-            found = records_in(answers, Query(By.NAME, name), self._domains)
+            found = records_in(answers, Query(By.NAME, name), self.domains)
             if not found:
                 raise PeerError(Code.NOT_REGISTERED, "no such entry")
             if len(found) > 1:
@@ -176,7 +176,7 @@ class RegistryRelay(RegistryService):
         self._check_writer(request, key, None)  # whom nothing could let write need not cost a call
 
         def conclude(answers: Answers, _: float) -> Inquiry:
-            found = records_in(answers, Query(By.URL, url), self._domains)
+            found = records_in(answers, Query(By.URL, url), self.domains)
             if not found and not may_be_new:
                 raise PeerError(Code.NOT_REGISTERED, "no such entry")
             entry = found[0].entry if found else None
@@ -187,7 +187,7 @@ class RegistryRelay(RegistryService):
 
     def _vanished(self, known: RegistryEntry) -> Answer:
         """The registry has no such entry: neither have we."""
-        self._cache.forget(known)
+        self.cache.forget(known)
         return Answer(404, reason=Code.NOT_REGISTERED.word, status_changes=self._forget(known))
 
     def _forget(self, known: RegistryEntry) -> list[StatusChange]:
@@ -209,13 +209,13 @@ class RegistryRelay(RegistryService):
         query = self._query(request)
         if is_dataobject_search(query):
             return self._read_objects_of_user(request, query)
-        cached = None if _wants_raw(request) else self._cache.get(query, request.now)
+        cached = None if _wants_raw(request) else self.cache.get(query, request.now)
         if cached is not None:
             return self._found(request, query, cached)
 
         def conclude(answers: Answers, now: float) -> Answer:
-            records = records_in(answers, query, self._domains)
-            self._cache.put(query, records, now)
+            records = records_in(answers, query, self.domains)
+            self.cache.put(query, records, now)
             return self._found(request, query, records)
 
         return self._ask(request, query_calls(query).calls, conclude)
@@ -225,7 +225,7 @@ class RegistryRelay(RegistryService):
         persons = Query(by=query.by, text=query.text)
 
         def conclude(answers: Answers, _: float) -> Answer | Inquiry:
-            found = records_in(answers, persons, self._domains)[:REGISTRY_PERSONS_FOLLOWED]
+            found = records_in(answers, persons, self.domains)[:REGISTRY_PERSONS_FOLLOWED]
             if not found:
                 return self._found(request, query, [])
             calls = tuple([query_calls(_objects_of(record, query)).calls[0] for record in found])
@@ -234,7 +234,7 @@ class RegistryRelay(RegistryService):
         def collect(found: list[Record], answers: Answers, _: float) -> Answer:
             objects: dict[str, Record] = {}
             for record, answer in zip(found, answers, strict=True):
-                for one in records_in((answer,), _objects_of(record, query), self._domains):
+                for one in records_in((answer,), _objects_of(record, query), self.domains):
                     objects.setdefault(one.entry.key, one)
             return self._found(request, query, list(objects.values()))
 
@@ -253,12 +253,12 @@ class RegistryRelay(RegistryService):
 
         Source: message specification, section 10.3.
         """
-        records = statuses_in(answer, self._domains)
+        records = statuses_in(answer, self.domains)
         return [change for one in records for change in self._now_is(one.entry, one.entry.status, now)]
 
     def _now_is(self, entry: RegistryEntry, status: Status, now: float) -> list[StatusChange]:
         """The registry has this status for an entry; a change of it is notified once."""
-        self._cache.forget(entry)
+        self.cache.forget(entry)
         registry, key = self._state.registry, entry.key
         known = registry.get(key)
         if known is not None and known.sid:
@@ -282,7 +282,7 @@ class RegistryRelay(RegistryService):
             if entry is None or entry.is_connected:
                 registry.unreported.discard(key)  # it has a holder again, or is deleted
                 continue
-            self._cache.forget(entry)
+            self.cache.forget(entry)
             if entry.refreshed_at + entry.expires_seconds <= now:
                 registry.unreported.discard(key)  # the registry has noticed by itself
             else:

@@ -32,6 +32,10 @@ class PushService:
         self._public_key = public_key
         self._origins = frozenset(origins)
 
+    def follow(self, *, public_key: str, origins: Collection[str]) -> None:
+        """Use another key and other push services from now on; see there."""
+        self._public_key, self._origins = public_key, frozenset(origins)
+
     def __call__(self, request: ServiceRequest) -> Answer:
         """Serve `read`, `create` and `delete`.
 

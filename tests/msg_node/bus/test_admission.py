@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from federation.core.border import HopBound
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.core.admission import Admission, check_named_source, check_passable, is_refusal_sent
 from msg_node.bus.core.router import Learned
@@ -122,7 +123,9 @@ def test_a_guest_speaks_in_names_of_its_domain(from_: str, source: str | None, c
     rig.session_verb("open", f"runtime://{FOREIGN}/rt", 1, {"credentials": {"token": "b"}})
     number = rig.state.sessions.by_connection(1)
     assert number is not None
-    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(
+        rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=HopBound(20)
+    )
     message = parsed(a_message("read", from_, SM, {} if source is None else {"source": source}, id_=1))
     if code is None:
         admission.check_guest(message, number, FOREIGN, now=rig.now)
@@ -136,7 +139,9 @@ def test_a_guest_speaks_in_names_of_its_domain(from_: str, source: str | None, c
 def test_a_guest_answers_in_no_name_in_which_it_may_not_ask(type_: str, name: str) -> None:
     rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
     (number,) = guests(rig, "rt")
-    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(
+        rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=HopBound(20)
+    )
     message = parsed(a_message(type_, name, SM, id_=1))
     with pytest.raises(PeerError, check=lambda error: error.code is Code.SPOOFED_SOURCE):
         admission.check_guest(message, number, FOREIGN, now=rig.now)
@@ -144,7 +149,9 @@ def test_a_guest_answers_in_no_name_in_which_it_may_not_ask(type_: str, name: st
 
 def admission_of(rig: StateRig, learned: Learned | None = None, *, max_hops: int = 20) -> Admission:
     counters = Counters(NodeCount)
-    return Admission(rig.state, learned or Learned(), counters, node=f"runtime://{DOMAIN}/mn", max_hops=max_hops)
+    return Admission(
+        rig.state, learned or Learned(), counters, node=f"runtime://{DOMAIN}/mn", max_hops=HopBound(max_hops)
+    )
 
 
 @pytest.mark.parametrize(
@@ -222,7 +229,9 @@ def test_a_message_that_was_here_before_or_passed_too_many_nodes_is_refused(via:
 def test_members_that_only_nodes_set_are_taken_off_what_sessions_send(flags: dict[str, object]) -> None:
     rig = StateRig()
     sid, _ = rig.open("rt", 1)
-    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(
+        rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=HopBound(20)
+    )
     message = parsed(a_message("read", f"runtime://{DOMAIN}/rt", SM, {"value": 1, **flags}, id_=1))
     admitted = admission.admit(message, sid, NothingAsked(), rig.now)
     assert codec.body_members(admitted.body) == {"value": 1}
@@ -246,7 +255,9 @@ def guests(rig: StateRig, *names: str) -> list[int]:
 def test_a_guest_sends_nothing_that_is_late_or_wrapped_too_often(type_: str, code: Code) -> None:
     rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
     (number,) = guests(rig, "rt")
-    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(
+        rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=HopBound(20)
+    )
     name = f"hyperty://{FOREIGN}/h"
     body: Json = {"ttl": 0}
     if code is Code.TOO_DEEP:
@@ -262,7 +273,9 @@ def test_a_guest_speaks_in_no_name_of_another_guest_and_in_those_of_ours_that_it
     rig = StateRig(credentials=[Credential(digest_of("b"), f"runtime://{FOREIGN}/*")], allows_guests=True)
     first, second = guests(rig, "rt", "other")
     rig.state.owners.claim(first, OWN)
-    admission = Admission(rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(
+        rig.state, Learned(), Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=HopBound(20)
+    )
 
     def code_of(number: int, from_: str) -> Code | None:
         try:
@@ -285,7 +298,7 @@ def test_a_session_speaks_in_no_name_of_another_and_is_counted() -> None:
     bo, _ = rig.open("bo", 2)
     rig.state.owners.claim(bo, THEIRS)
     counters = Counters(NodeCount)
-    admission = Admission(rig.state, Learned(), counters, node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(rig.state, Learned(), counters, node="runtime://alpha.example/mn", max_hops=HopBound(20))
     message = parsed(a_message("read", THEIRS, SM, id_=1))
     assert admission.admit(message, bo, NothingAsked(), rig.now) is message
     with pytest.raises(PeerError):
@@ -303,6 +316,8 @@ def test_only_names_of_its_own_domain_are_learned_of_a_guest(from_: str, *, is_l
     assert number is not None
     rig.state.owners.claim(number, f"{OWN}/leased")
     learned = Learned()
-    admission = Admission(rig.state, learned, Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=20)
+    admission = Admission(
+        rig.state, learned, Counters(NodeCount), node="runtime://alpha.example/mn", max_hops=HopBound(20)
+    )
     admission.check_guest(parsed(a_message("read", from_, SM, {}, id_=1)), number, FOREIGN, now=rig.now)
     assert learned.find(from_, rig.now) == (number if is_learned else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -47,7 +48,7 @@ async def tapped_rig(
         services_at=services_at,
         steps=[("taps", lambda *arguments: made[0].step(*arguments))],
     ) as rig:
-        made.append(Taps(rig.state, rig.bus.send_queues, node=NODE))
+        made.append(Taps(rig.state, rig.bus.send_queues, rig.state.rules, node=NODE))
         yield rig, made[0]
 
 
@@ -261,3 +262,15 @@ async def test_nobody_reads_along_what_operators_and_push_services_get(tmp_path:
         await ana.say(a_message("event", ana.address, f"{ana.address}/admin", {"value": "seen"}))
         await ana.heard()
         assert "seen" in str(await ops.heard()), "only the services of a node"
+
+
+async def test_who_looks_on_sees_nothing_while_the_settings_let_nobody(tmp_path: Path) -> None:
+    async with tapped_rig(tmp_path) as (rig, taps):
+        ops, ana = await listening(rig), await rig.opened("ana")
+        await copies(ops)
+        for are_on in (False, True):
+            rig.state.rules.follow(replace(rig.state.rules, taps=are_on))
+            assert taps.is_looking == are_on
+            await ana.ask("read", runtime_address("nobody"))
+            taps.over(rig.bus.from_links.take)(FOREIGN, [parsed(a_message("update", f"comm://{FOREIGN}/r", NODE))])
+            assert bool(await copies(ops)) == are_on

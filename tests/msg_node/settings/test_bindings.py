@@ -13,7 +13,7 @@ from msg_node.settings.addresses import kept_objects
 from msg_node.settings.load import load_settings
 from msg_node.settings.weakenings import insecure_switches
 from msg_node.wiring.meaning import https_options
-from msg_node.wiring.mqtt import build_mqtt
+from msg_node.wiring.mqtt import load_mqtt
 from protofly.errors import SettingsError
 
 HEAD = '[node]\ndomain = "alpha.example"\ndata_dir = "data"\n[listen]\ninsecure_plaintext = true\n'
@@ -66,7 +66,7 @@ def test_objects_of_the_twin_are_compared_by_their_keys(tmp_path: Path) -> None:
 async def test_files_for_the_broker_that_cannot_be_used_are_named(tmp_path: Path, text: str) -> None:
     settings = load_settings(written(tmp_path, f'[mqtt]\nhost = "b"\n{text}\n'))
     with pytest.raises(SettingsError, match="mqtt\\."):
-        build_mqtt(settings, cast("Reception", None), "runtime://alpha.example/mn-1")
+        load_mqtt(settings, cast("Reception", None), "runtime://alpha.example/mn-1")
 
 
 async def test_without_the_extra_the_settings_say_what_to_install(
@@ -75,7 +75,7 @@ async def test_without_the_extra_the_settings_say_what_to_install(
     monkeypatch.setitem(sys.modules, "msg_node.connectors.mqtt", None)
     settings = load_settings(written(tmp_path, '[mqtt]\nhost = "b"\n'))
     with pytest.raises(SettingsError, match=r"pip install 'trapezoid\[mqtt\]'"):
-        build_mqtt(settings, cast("Reception", None), "runtime://alpha.example/mn-1")
+        load_mqtt(settings, cast("Reception", None), "runtime://alpha.example/mn-1")
 
 
 def test_a_broker_without_tls_is_named_among_the_weakenings(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from msg_node.kernel.own_names import OwnNames
 from msg_node.kernel.service import Caller, ServiceRequest
 from msg_node.node_state import make_state
 from msg_node.qos.core.qos_service import QosService
-from msg_node.registries.core.catalogue_service import catalogue_service
 from msg_node.registries.core.registry_relay import RegistryRelay
 from msg_node.settings.load import load_settings
 from msg_node.settings.model import Settings
@@ -48,7 +47,8 @@ def made(settings: Settings) -> Backends:
 
 def test_without_a_word_registry_and_broker_are_not_elsewhere_and_catalogues_are_read(tmp_path: Path) -> None:
     services = made(load(tmp_path, "")).services
-    assert {key for key, service in services.items() if service is catalogue_service} == {
+    reads = services["hyperty-catalogue://*"]
+    assert {key for key, service in services.items() if service is reads} == {
         "domain://catalogue.a.example",
         "domain://catalogue.b.example",
         "hyperty-catalogue://*",

@@ -18,6 +18,8 @@ import msgspec
 import pytest
 import trio
 import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from federation.link_context import BorderRules
 from msg_node import app
@@ -25,6 +27,7 @@ from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.administration import Administration
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.setting_changes import SettingChange, is_reloadable, reason_for_restart
+from msg_node.kernel.service import Caller, ServiceRequest
 from msg_node.node import Node
 from msg_node.node_status import node_status
 from msg_node.settings.model import Settings
@@ -32,6 +35,7 @@ from msg_node.settings.reference import configuration_reference
 from msg_node.wiring import meaning
 from msg_node.wiring.alarms import build_alarms
 from msg_node.wiring.block_lists import build_block_lists
+from protofly import codec
 from protofly.errors import Code, PeerError, SettingsError
 from protofly.message import Message
 from sandbox.host import Sandbox
@@ -185,7 +189,141 @@ def credentials(node: Node) -> Any:
     return node.state.transitions.credentials
 
 
+ELSEWHERE: dict[str, Any] = {
+    "url": "https://other.example",
+    "ca_file": "FOLDER/ca.pem",
+    "certificate": "FOLDER/server.pem",
+    "key": "FOLDER/server.key",
+    "insecure_plaintext": True,
+    "attempt_seconds": 1.5,
+}
+"""Another value for each setting of a server that the node asks."""
+CONNECTOR = {"service": "discovery", "stub": "FOLDER/connector.wasm", "endpoint": "https://people.example"}
+GRANTED = {"domain": "b.example", "ranges": ["sip://b.example"]}
+BROKER = {"mqtt": {"host": "broker.example"}}
+
+
+def registry(node: Node) -> object:
+    """How the domain registry is asked."""
+    backend, relay, watch = node.backends._registry, node.backends._relay, node.backends._watch
+    assert backend
+    assert relay
+    assert watch
+    return id(backend._http), backend._attempt_seconds, relay.cache._max_seconds, watch.pause._seconds
+
+
+def broker_of_qos(node: Node) -> object:
+    """How the QoS broker is asked."""
+    backend, service, watch = node.backends._broker, node.backends._qos, node.backends._qos_watch
+    assert backend
+    assert service
+    assert watch
+    return id(backend._http), backend._attempt_seconds, service.max_lease_seconds, watch.pause._seconds
+
+
+def global_registry(node: Node) -> object:
+    """How the global registry is asked."""
+    assert node.backends.identity.guids
+    registry, service = node.backends.identity.guids
+    times = service._read_seconds, service._write_seconds, registry._cache_seconds
+    return id(registry._server), registry._verify, times
+
+
+def catalogue(node: Node) -> object:
+    """How catalogues are read for runtimes, and for whom."""
+    catalogues = node.backends._catalogues
+    assert catalogues
+    own = catalogues.reader._own
+    return id(own), catalogues.reader._cache_seconds, "catalogue" in node.bus.inquiries._connectors
+
+
+def all_services(node: Node) -> Any:
+    return node.backends.connectors._services
+
+
+def guest_stubs(node: Node) -> object:
+    """Whether a runtime may read a stub of another domain."""
+    service = all_services(node).behind("domain://catalogue.a.example")
+    assert service
+    body = {"resource": "hyperty-catalogue://c.example/.well-known/protocolstub/default"}
+    message = codec.build(
+        id=1, type="read", from_="runtime://a.example/x", to="domain://catalogue.a.example", body=body
+    )
+    try:
+        service(ServiceRequest(message, Caller(1), "a.example", 0.0, bytes(32)))
+    except PeerError as exc:
+        return exc.code
+    return None
+
+
+def push(node: Node) -> object:
+    """How runtimes are woken."""
+    calls = node.backends._push
+    assert calls
+    assert calls._calls
+    shown = calls.service._public_key, calls.service._origins
+    return shown, calls._calls._key._subject, calls._calls._options, sorted(calls._calls._services)
+
+
+def connectors(node: Node) -> object:
+    """Which connectors there are, and how often each was made."""
+    served = all_services(node).serves("domain://discovery.a.example")
+    return served, [id(one) for one in node.backends.connectors._stubs.values()]
+
+
 EFFECTS: dict[str, Effect] = {
+    **{f"registry.{name}": Effect(value, registry) for name, value in ELSEWHERE.items()},
+    **{f"qos.{name}": Effect(value, broker_of_qos) for name, value in ELSEWHERE.items()},
+    **{f"global_registry.{name}": Effect(value, global_registry) for name, value in ELSEWHERE.items()},
+    **{
+        f"catalogue.own.{name}": Effect(value, catalogue, {"catalogue": {"own": {"url": "https://own.example"}}})
+        for name, value in ELSEWHERE.items()
+    },
+    "registry.cache_seconds": Effect(7.0, registry),
+    "registry.poll_seconds": Effect(7.0, registry),
+    "qos.max_lease_seconds": Effect(7, broker_of_qos),
+    "qos.watch_seconds": Effect(7.0, broker_of_qos),
+    "global_registry.write_seconds": Effect(7.0, global_registry),
+    "global_registry.verify": Effect("warn", global_registry),
+    "global_registry.cache_seconds": Effect(7.0, global_registry),
+    "catalogue.cache_seconds": Effect(7.0, catalogue),
+    "catalogue.serve": Effect(False, catalogue),
+    "catalogue.guest_stubs": Effect(False, guest_stubs),
+    "push.key": Effect("FOLDER/other-push.pem", push),
+    "push.subject": Effect("mailto:other@a.example", push),
+    "push.ttl_seconds": Effect(7, push),
+    "push.rest_seconds": Effect(7.0, push),
+    "push.service": Effect([{"url": "https://other.example"}], push),
+    **{
+        f"mqtt.{name}": Effect(value, lambda node: id(node.mqtt.binding), BROKER)
+        for name, value in {
+            "host": "other.example",
+            "port": 1883,
+            "version": "3.1.1",
+            "ca_file": "FOLDER/ca.pem",
+            "certificate": "FOLDER/server.pem",
+            "key": "FOLDER/server.key",
+            "insecure_plaintext": True,
+            "username": "node",
+            "password_file": "FOLDER/p.toml",
+            "prefix": "other",
+            "tokens": "at-open",
+        }.items()
+    },
+    "connector": Effect([CONNECTOR], connectors),
+    "interworking": Effect(
+        [GRANTED],
+        lambda node: (
+            node.state.interworking.granted_to("sip:ana@b.example"),
+            [one.inward._side_now.border.speaker.may_use("sip:ana@b.example") for one in node.federation.links],
+        ),
+    ),
+    "middleware.schema.validate": Effect(True, steps),
+    "subscriptions.taps": Effect(True, steps),
+    "limits.frame_bytes": Effect(70_000, lambda node: node.listener.reception.max_bytes),
+    "limits.max_hops": Effect(
+        3, lambda node: (node.bus.options.max_hops.most, [rules.max_hops.most for rules in borders(node)])
+    ),
     "node.drain_seconds": Effect(1.5, lambda node: app.drain_of(node)._ask_seconds()),
     "listen.certificate": Effect("FOLDER/other.pem", lambda node: id(node.listener.context)),
     "listen.key": Effect("FOLDER/same.key", lambda node: id(node.listener.context)),
@@ -504,6 +642,14 @@ def settings_of(folder: Path, *changes: Mapping[str, Any]) -> Settings:
             "endpoint_url": "wss://mn.a.example:8443/link",
         },
         "exchange": {},
+        "registry": {"url": "https://registry.a.example"},
+        "qos": {"url": "https://qos.a.example"},
+        "global_registry": {"url": "https://guids.example"},
+        "push": {
+            "key": "FOLDER/push.pem",
+            "subject": "mailto:ops@a.example",
+            "service": [{"url": "https://push.example"}],
+        },
         "traces": {"file": "FOLDER/spans.jsonl"},
         "identity": {"tokens": {"keys_dir": "FOLDER/keys"}, "passwords": {}},
     }
@@ -529,6 +675,13 @@ def changed(name: str, value: Any) -> dict[str, Any]:
     for part in reversed(name.replace(PEER, "peer").split(".")):
         change = {part: change}
     return {"peer": [change["peer"]]} if "peer" in change else change
+
+
+def push_key() -> bytes:
+    """A new private key as `[push]` wants it."""
+    return ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
 
 
 class Running(NamedTuple):
@@ -576,6 +729,10 @@ async def _built(folder: Path) -> AsyncIterator[Running]:
     trustme.CA().cert_pem.write_to_path(folder / "other-ca.pem")
     (folder / "keys.json").write_text(KEYS)
     shutil.copyfile(STUBS / "vertx_peer" / "vertx_peer.wasm", folder / "stub.wasm")
+    shutil.copyfile(STUBS / "people_search" / "people_search.wasm", folder / "connector.wasm")
+    for name in ("push.pem", "other-push.pem"):
+        (folder / name).write_bytes(push_key())
+        (folder / name).chmod(0o600)
     (folder / "p.toml").write_text(RULE)
     (folder / "data").mkdir()
     wanted = [settings_of(folder)]
@@ -593,13 +750,17 @@ async def _built(folder: Path) -> AsyncIterator[Running]:
         await nursery.start(node.site.run)
         await nursery.start(node.admin_site.run)
         await nursery.start(node.federation.run)
+        await nursery.start(node.backends.connectors.run)
         yield Running(node, wanted)
         nursery.cancel_scope.cancel()
 
 
-async def test_what_a_reload_takes_over_counts(running: Running, tmp_path: Path) -> None:
+@pytest.mark.parametrize("table", sorted({name.partition(".")[0].partition("[")[0] for name in EFFECTS}))
+async def test_what_a_reload_takes_over_counts(table: str, running: Running, tmp_path: Path) -> None:
     without_effect = []
     for name, effect in EFFECTS.items():
+        if name.partition(".")[0].partition("[")[0] != table:
+            continue
         before = settings_of(tmp_path, effect.before)
         (await running.plan(before)).apply()
         running.node.federation.reach("b.example", PROBE)
@@ -628,8 +789,8 @@ def test_the_page_lists_every_setting_that_needs_a_restart_and_no_other() -> Non
 
 
 async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: Running, tmp_path: Path) -> None:
-    both = {"limits": {"links": 7, "max_hops": 2}, "log": {"format": "json"}}
-    named = r"limits.max_hops: needs a restart, .*log.format: needs a restart"
+    both = {"limits": {"links": 7}, "log": {"format": "json"}, "debug": {"flows": "off"}}
+    named = r"log.format: needs a restart, .*debug.flows: needs a restart"
     with pytest.raises(SettingsError, match=named) as caught:
         await running.plan(settings_of(tmp_path, both))
     assert caught.value.code is Code.NEEDS_RESTART
