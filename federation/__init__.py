@@ -23,35 +23,35 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from federation.decision_records import DecisionRecords
-    from federation.dialler import Dialler
-    from federation.domain_documents import DomainDocuments
-    from federation.domain_link import DomainLink
-    from federation.identity import Identity
-    from federation.instance_run import StubSources
-    from federation.link_acceptor import LinkAcceptor
-    from federation.link_context import LinkContext
-    from federation.resolver import Resolver
-    from federation.router import Federation
-    from federation.stub_host import StubHost
-    from federation.stub_provider import StubProvider
-    from federation.supervisor import StubSupervisor
+    from federation.discovery.dialler import Dialler
+    from federation.discovery.domain_documents import DomainDocuments
+    from federation.discovery.identity import Identity
+    from federation.discovery.resolver import Resolver
+    from federation.links.decision_records import DecisionRecords
+    from federation.links.domain_link import DomainLink
+    from federation.links.link_acceptor import LinkAcceptor
+    from federation.links.link_context import LinkContext
+    from federation.links.router import Federation
+    from federation.stubs.instance_run import StubSources
+    from federation.stubs.stub_host import StubHost
+    from federation.stubs.stub_provider import StubProvider
+    from federation.stubs.supervisor import StubSupervisor
 else:
     __getattr__ = public_names(
         __name__,
         {
-            "DecisionRecords": "federation.decision_records",
-            "Dialler": "federation.dialler",
-            "DomainDocuments": "federation.domain_documents",
-            "DomainLink": "federation.domain_link",
-            "Federation": "federation.router",
-            "Identity": "federation.identity",
-            "LinkAcceptor": "federation.link_acceptor",
-            "LinkContext": "federation.link_context",
-            "Resolver": "federation.resolver",
-            "StubSupervisor": "federation.supervisor",
-            "StubHost": "federation.stub_host",
-            "StubSources": "federation.stub_deployment",
-            "StubProvider": "federation.stub_provider",
+            "DecisionRecords": "federation.links.decision_records",
+            "Dialler": "federation.discovery.dialler",
+            "DomainDocuments": "federation.discovery.domain_documents",
+            "DomainLink": "federation.links.domain_link",
+            "Federation": "federation.links.router",
+            "Identity": "federation.discovery.identity",
+            "LinkAcceptor": "federation.links.link_acceptor",
+            "LinkContext": "federation.links.link_context",
+            "Resolver": "federation.discovery.resolver",
+            "StubSupervisor": "federation.stubs.supervisor",
+            "StubHost": "federation.stubs.stub_host",
+            "StubSources": "federation.stubs.stub_deployment",
+            "StubProvider": "federation.stubs.stub_provider",
         },
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import trio
 
-from federation.shipped_files import shipped_file
+from federation.stubs.shipped_files import shipped_file
 from interop.authority import DevelopmentAuthority
 from interop.domain_files import HOST, DomainFolder, Ports
 from interop.domain_folders import DomainFolders, DomainTerms, Preparation, locked

@@ -16,12 +16,12 @@ from typing import Final, NamedTuple
 
 import trio
 
-from federation.decision_records import DecisionRecords
-from federation.instance_run import StubSources
-from federation.link_acceptor import LinkAcceptor
-from federation.link_context import LinkContext
-from federation.router import Federation
-from federation.supervisor import StubSupervisor
+from federation.links.decision_records import DecisionRecords
+from federation.links.link_acceptor import LinkAcceptor
+from federation.links.link_context import LinkContext
+from federation.links.router import Federation
+from federation.stubs.instance_run import StubSources
+from federation.stubs.supervisor import StubSupervisor
 from msg_node.admin.admin_messages import AdminMessages
 from msg_node.admin.admin_socket import AdminSocket
 from msg_node.admin.administered import Administered

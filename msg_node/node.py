@@ -6,13 +6,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from federation.dialler import Dialler
-from federation.flight_recorder import FlightRecorders
-from federation.link_acceptor import LinkAcceptor
-from federation.resolver import Resolver
-from federation.reverse_check import ReverseChecks
-from federation.router import Federation
-from federation.traces import Traces
+from federation.discovery.dialler import Dialler
+from federation.discovery.resolver import Resolver
+from federation.discovery.reverse_check import ReverseChecks
+from federation.links.link_acceptor import LinkAcceptor
+from federation.links.router import Federation
+from federation.links.traces import Traces
+from federation.stubs.flight_recorder import FlightRecorders
 from msg_node.admin.administration import Administration
 from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.admin.block_subscriptions import BlockSubscriptions

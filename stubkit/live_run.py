@@ -23,10 +23,10 @@ from catalogue_client.fetcher import Dialler
 from federation.core.auth import Claims
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
-from federation.egress import EgressRules, LineOpener
+from federation.discovery.identity import Identity, Proof
 from federation.error_groups import first_error
-from federation.hosted_stub import StubInstance, host
-from federation.identity import Identity, Proof
+from federation.stubs.egress import EgressRules, LineOpener
+from federation.stubs.hosted_stub import StubInstance, host
 from protofly.documents import Endpoint
 from protofly.errors import Code, PeerError, SettingsError, StubFaultError, TransportError
 from sandbox.core.budget import Budget

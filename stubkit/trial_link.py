@@ -13,7 +13,7 @@ import trio
 
 from federation.core.carrier import Accepted, Carrier, CarrierDown, CarrierEvent, CarrierUp, Inbox, LinkPort, Refused
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue, QueueLimits
-from federation.hosted_stub import HostedStub
+from federation.stubs.hosted_stub import HostedStub
 from protofly.codec import decode
 from protofly.errors import PeerError, SettingsError
 

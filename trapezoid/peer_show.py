@@ -10,8 +10,8 @@ from catalogue_client.core.location import Location
 from catalogue_client.core.state import TrustState
 from catalogue_client.http_fetcher import HttpFetcher
 from catalogue_client.trust_store import TrustStore
-from federation.dialler import Dialler
-from federation.name_client import DnsClient
+from federation.discovery.dialler import Dialler
+from federation.discovery.name_client import DnsClient
 from msg_node.settings.model import Settings
 from msg_node.storage.file_checks import read_file
 from msg_node.wiring.meaning import allowed_addresses, client_context, peer_entries

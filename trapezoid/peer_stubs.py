@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.chosen_stubs import StubChoice, read_choice
+from federation.stubs.chosen_stubs import StubChoice, read_choice
 from msg_node.kernel.data_schemas import check_configuration
 from msg_node.settings.model import Settings
 from msg_node.settings.tables.peers import PeerSettings

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
-from federation.shipped_files import shipped_file
+from federation.stubs.shipped_files import shipped_file
 from msg_node.site.publication import WELL_KNOWN, Publication, PublishedStub, SiteFolder
 from msg_node.storage.file_checks import read_file
 from protofly.address import valid_domain

@@ -18,7 +18,6 @@ from typing import Final
 import trio
 
 from catalogue_client.core.state import DomainTrust
-from federation.chosen_stubs import read_choice
 from federation.core.border import OutwardBorder
 from federation.core.carrier import Accepted, Carrier, CarrierEvent, CarrierUp, Convicted, Inbox, LinkPort, Refused
 from federation.core.message_ids import MessageIds
@@ -27,11 +26,12 @@ from federation.core.round_trip import WAIT_SECONDS, RoundTrip, answer_to, quest
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.core.stub_status import StubAddresses
-from federation.dialler import Dialler
-from federation.egress import EgressRules, LineOpener
-from federation.hosted_stub import HostedStub, StubInstance, host
-from federation.identity import Identity
-from federation.name_client import DnsClient
+from federation.discovery.dialler import Dialler
+from federation.discovery.identity import Identity
+from federation.discovery.name_client import DnsClient
+from federation.stubs.chosen_stubs import read_choice
+from federation.stubs.egress import EgressRules, LineOpener
+from federation.stubs.hosted_stub import HostedStub, StubInstance, host
 from msg_node.settings.model import Settings
 from msg_node.settings.tables.peers import PeerSettings
 from msg_node.wiring import meaning

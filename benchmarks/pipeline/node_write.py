@@ -26,7 +26,7 @@ from rich.table import Table
 from benchmarks.synth.traffic import read_policy
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage
-from federation.link_records import LinkRecords, Recording
+from federation.links.link_records import LinkRecords, Recording
 from msg_node.admin.core.traffic import Traffic
 from msg_node.records.stream import Stream
 from policy.core.engine import Facts

@@ -1,7 +1,7 @@
 """Questions to the domain name system and their answers, as values of our own.
 
-The client that speaks DNS (`federation/name_client.py`) makes these from bytes of strangers; everything after it works
-on them without a DNS library. No answer is an exception: not to know is a status.
+The client that speaks DNS (`federation/discovery/name_client.py`) makes these from bytes of strangers; everything after
+it works on them without a DNS library. No answer is an exception: not to know is a status.
 """
 
 from __future__ import annotations

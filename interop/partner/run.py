@@ -11,7 +11,7 @@ from typing import Final
 
 import trio
 
-from federation.shipped_files import shipped_file
+from federation.stubs.shipped_files import shipped_file
 from interop.authority import DevelopmentAuthority
 from interop.conformance.outcome import NoAnswerError, NodeFaultError, Verdict
 from interop.partner.domain import PartnerDomain

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import trio
 
 from catalogue_client.trust_store import TrustStore
-from federation.domain_documents import DomainDocuments
-from federation.resolver import Resolver
-from federation.router import Federation
+from federation.discovery.domain_documents import DomainDocuments
+from federation.discovery.resolver import Resolver
+from federation.links.router import Federation
 from msg_node.admin.core.alarms import Alarms
 from msg_node.admin.core.plan import Plan
 from msg_node.admin.core.proposals import Proposals

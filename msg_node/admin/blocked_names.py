@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from catalogue_client.core.aliases import stored_aliases
 from catalogue_client.trust_store import TrustStore
-from federation.domain_link import DomainLink
+from federation.links.domain_link import DomainLink
 from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions
 from msg_node.settings.model import Settings
 from msg_node.settings.tables.peers import PeerSettings

@@ -17,7 +17,7 @@ import msgspec
 from catalogue_client.core.state import FailedModule, TrustState
 from catalogue_client.core.updates import failed, readmitted
 from catalogue_client.core.verify import approve
-from federation.domain_link import DomainLink, close_link
+from federation.links.domain_link import DomainLink, close_link
 from msg_node.admin.administered import Administered
 from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.admin.core.operations import MOST_SECONDS, Value

@@ -24,8 +24,8 @@ from typing import Final, Protocol
 import trio
 
 from federation.core.link_machine import queues_of
-from federation.domain_link import close_link
-from federation.router import Federation
+from federation.links.domain_link import close_link
+from federation.links.router import Federation
 from msg_node.bus.bus import Bus
 from msg_node.kernel.counts import NodeCount
 from protofly.errors import Code

@@ -9,7 +9,7 @@ from federation.core.canary_lane import CanaryLane
 from federation.core.contact_trouble import cleaned
 from federation.core.link_counts import LinkCount
 from federation.core.link_machine import queues_of
-from federation.domain_link import DomainLink, is_throttled
+from federation.links.domain_link import DomainLink, is_throttled
 from protofly.errors import Code
 
 FORGED_NAMES_SHOWN = 8

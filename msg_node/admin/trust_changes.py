@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final
 
 from catalogue_client.core.state import TrustState, retrusted
-from federation.domain_link import close_link
+from federation.links.domain_link import close_link
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.operations import Value
 from msg_node.admin.core.plan import Plan

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from federation.core.link_machine import queues_of
-from federation.domain_link import DomainLink
+from federation.links.domain_link import DomainLink
 from msg_node.admin.administered import Administered
 from msg_node.admin.core.pages import Row
 from msg_node.admin.link_report import link_status

@@ -35,10 +35,10 @@ from federation.core.stub_lifecycle import StubLifecycle
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
 from federation.core.stub_status import StepTimes
-from federation.egress import EgressRules
-from federation.hosted_stub import HostedStub, StubInstance, StubObserver, host
-from federation.stub_host import StubHost
-from federation.stub_provider import Package, StubProvider
+from federation.stubs.egress import EgressRules
+from federation.stubs.hosted_stub import HostedStub, StubInstance, StubObserver, host
+from federation.stubs.stub_host import StubHost
+from federation.stubs.stub_provider import Package, StubProvider
 from msg_node.backends.core.connector_requests import ConnectorQuestion, read_answer, request_bytes
 from protofly.errors import Code, HostError, MisuseError, PeerError, StubFaultError, TransportError
 from protofly.limits import INQUIRIES_PER_CONNECTOR, INQUIRY_SECONDS

@@ -13,7 +13,7 @@ from typing import Final
 
 import trio
 
-from federation.address_feed import GATHER_SECONDS, OurAddresses, SeenAddresses
+from federation.stubs.address_feed import GATHER_SECONDS, OurAddresses, SeenAddresses
 from msg_node.cluster.core.handshake import ADDRESSES
 from msg_node.cluster.core.node_contents import (
     SHOW,

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from federation.core.border import HopBound
-from federation.flow_table import FlowMode
-from federation.guest_border import GuestBorder
+from federation.links.flow_table import FlowMode
+from federation.links.guest_border import GuestBorder
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.absences import Absences

@@ -16,7 +16,7 @@ from zlib import crc32
 import msgspec
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.link_places import LinkPlaces

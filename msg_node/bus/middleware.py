@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.sessions.core.sessions import Sessions
 from policy.core.rates import Bucket, RateBucket, RateLimit, TypedBuckets, TypeRate
 from protofly.address import canonical_key, is_below

@@ -22,7 +22,7 @@ from typing import Final
 
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.addresses.core.allocation import ancestors, is_below_any
 from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.bus.core.router import Decisions, Deliver

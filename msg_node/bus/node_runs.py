@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.observers import SUBSCRIPTION
 from msg_node.bus.core.router import Decisions, Deliver

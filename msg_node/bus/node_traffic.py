@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from msgspec import UNSET
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.addresses.core.allocation import is_below_any
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.core.subscriptions import Listeners

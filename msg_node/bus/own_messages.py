@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.core.router import FIND_NODE, Decisions, Deliver, ToDomain
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.answers import described

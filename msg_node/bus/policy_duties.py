@@ -62,7 +62,7 @@ class PolicyDuties:
         self.counters = Counters(NodeCount)
 
     def take(self, facts: Facts, verdict: Verdict) -> None:
-        """See `federation.decision_records.CarryOut`."""
+        """See `federation.links.decision_records.CarryOut`."""
         duties = verdict.duties
         if duties is None:
             return

@@ -23,7 +23,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from federation.link_context import Deliver, Refusal
+from federation.links.link_context import Deliver, Refusal
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.taps import is_confidential, is_of_sessions

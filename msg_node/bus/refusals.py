@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.core.admission import is_refusal_sent
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.own_requests import OwnRequests

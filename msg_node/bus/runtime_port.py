@@ -12,7 +12,7 @@ from typing import Protocol
 
 import trio
 
-from federation.flow_table import FLOWS_PER_SESSION, FlowTable
+from federation.links.flow_table import FLOWS_PER_SESSION, FlowTable
 from msg_node.bus.core.message_queue import DROPPABLE, MessageQueue, QueueBounds
 from msg_node.bus.session_flow import SessionFlow
 from msg_node.kernel.congestion import Congestible

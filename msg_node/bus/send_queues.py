@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 import trio
 
-from federation.guest_border import GuestBorder
+from federation.links.guest_border import GuestBorder
 from msg_node.addresses.core.missed import Missed
 from msg_node.bus.core.gathering import Progress
 from msg_node.bus.core.message_queue import as_delivered

@@ -15,8 +15,8 @@ from __future__ import annotations
 import logging
 from typing import Final, NamedTuple
 
-from federation.flow_table import FlowMode
-from federation.link_context import Refusal
+from federation.links.flow_table import FlowMode
+from federation.links.link_context import Refusal
 from msg_node.addresses.core.observers import SUBSCRIPTION
 from msg_node.bus.core.router import Decision, Decisions, Deliver, ToDomain
 from msg_node.bus.core.tables import BusTables

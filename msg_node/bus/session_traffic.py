@@ -12,8 +12,8 @@ import time
 from dataclasses import dataclass
 from functools import partial
 
-from federation.guest_border import DeniedError, GuestBorder
-from federation.link_context import Refusal
+from federation.links.guest_border import DeniedError, GuestBorder
+from federation.links.link_context import Refusal
 from msg_node.addresses.core.observers import SUBSCRIPTION, Observers
 from msg_node.addresses.foreign_objects import ForeignObjects
 from msg_node.bus.core.admission import Admission

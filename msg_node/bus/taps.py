@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from federation.link_context import Deliver, Refusal
+from federation.links.link_context import Deliver, Refusal
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.credentials import OPERATOR

@@ -23,7 +23,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.core.awaited_places import AwaitedPlaces, WaitingMessage
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.middleware import JudgeLocal

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 import trio
 
 from federation.core.link_frames import SUBPROTOCOL
-from federation.link_acceptor import LinkAcceptor
+from federation.links.link_acceptor import LinkAcceptor
 from msg_node.bus.bus import Bus
 from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.half_open import HalfOpen, Newcomer

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.kernel.changes import Journal, Rows, Table, decode_row
 from protofly.message import Message
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.kernel.catalogue_questions import policy_question
 from msg_node.kernel.counts import DocumentCount
 from msg_node.kernel.resources import Members, key_or_refuse, object_of, text_of, texts_of

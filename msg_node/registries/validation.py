@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.kernel.catalogue_questions import schema_question
 from msg_node.kernel.counts import SchemaCount
 from msg_node.kernel.data_schemas import DataSchema

@@ -7,7 +7,7 @@ requests stay here and the link is wanted. Source: message specification, sectio
 
 from __future__ import annotations
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.requests.cancellations import Cancellations
 from msg_node.requests.core.delivery_messages import handed_over
 from msg_node.requests.core.delivery_status import Status, StatusReport

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from federation.reverse_check import ReverseChecks
+from federation.discovery.reverse_check import ReverseChecks
 from msg_node.connectors.http_line import remote_of
 from msg_node.kernel.keyed_rates import KeyedRates
 from msg_node.site.pages import JSON

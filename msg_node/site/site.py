@@ -23,7 +23,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from federation.reverse_check import ReverseChecks
+from federation.discovery.reverse_check import ReverseChecks
 from msg_node.connectors.http_line import remote_of
 from msg_node.connectors.proxies import Proxies
 from msg_node.connectors.web_server import WebBounds, WebServer, listen

@@ -13,8 +13,8 @@ import trio
 
 from catalogue_client.core.location import Location
 from catalogue_client.fetcher import Fetcher
-from federation.link_context import Identify
-from federation.resolver import Resolver
+from federation.discovery.resolver import Resolver
+from federation.links.link_context import Identify
 from msg_node.addresses.core.askers import asker_of
 from msg_node.backends.backend import Backend
 from msg_node.backends.backend_http import BackendHttp
@@ -361,7 +361,7 @@ class PushCalls:
         await self._calls.run(task_status=task_status)
 
     def counters(self) -> dict[str, object]:
-        """What became of calls, for operators."""
+        """Counts of the results of calls, by name, for operators."""
         return {} if self._calls is None else {**self._calls.counters.shown()}
 
 

@@ -8,8 +8,8 @@ from functools import partial
 from typing import NamedTuple
 
 from federation.core.border import HopBound
-from federation.decision_records import DecisionRecords
-from federation.link_context import UNIDENTIFIED
+from federation.links.decision_records import DecisionRecords
+from federation.links.link_context import UNIDENTIFIED
 from msg_node.admin.core.admin_service import admin_service
 from msg_node.admin.core.pep_service import pep_service
 from msg_node.bus.announcements import Announcements

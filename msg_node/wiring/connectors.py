@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import trio
 
-from federation.stub_host import StubHost
-from federation.stub_provider import StubProvider
+from federation.stubs.stub_host import StubHost
+from federation.stubs.stub_provider import StubProvider
 from msg_node.backends.connector_stubs import ConnectorStub
 from msg_node.backends.core.connector_requests import connector_name, connector_service
 from msg_node.bus.bus import Bus

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from catalogue_client.http_fetcher import HttpFetcher
-from federation.attempt_log import AttemptLog
-from federation.decision_records import DecisionRecords
-from federation.dialler import Dialler
-from federation.egress import LineOpener
-from federation.logged_fetcher import LoggedFetcher
-from federation.name_client import DnsClient
-from federation.resolver import Resolver
-from federation.visitors import greeting, may_talk
+from federation.discovery.attempt_log import AttemptLog
+from federation.discovery.dialler import Dialler
+from federation.discovery.logged_fetcher import LoggedFetcher
+from federation.discovery.name_client import DnsClient
+from federation.discovery.resolver import Resolver
+from federation.links.decision_records import DecisionRecords
+from federation.links.visitors import greeting, may_talk
+from federation.stubs.egress import LineOpener
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.wiring import meaning

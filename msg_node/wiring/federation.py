@@ -9,11 +9,10 @@ from math import inf
 from federation.core.auth import Claims
 from federation.core.border import HopBound
 from federation.core.carrier import LinkPort
-from federation.decision_records import DecisionRecords
-from federation.flight_recorder import FlightRecorders
-from federation.instance_run import CanaryTerms, StubSources
-from federation.link_acceptor import LinkAcceptor
-from federation.link_context import (
+from federation.discovery.reverse_check import ReverseChecks
+from federation.links.decision_records import DecisionRecords
+from federation.links.link_acceptor import LinkAcceptor
+from federation.links.link_context import (
     BorderRules,
     Deliver,
     Identify,
@@ -23,10 +22,11 @@ from federation.link_context import (
     LocalBus,
     OurNames,
 )
-from federation.link_records import Recording
-from federation.reverse_check import ReverseChecks
-from federation.router import Federation
-from federation.stub_host import StubHost
+from federation.links.link_records import Recording
+from federation.links.router import Federation
+from federation.stubs.flight_recorder import FlightRecorders
+from federation.stubs.instance_run import CanaryTerms, StubSources
+from federation.stubs.stub_host import StubHost
 from msg_node.addresses.core.askers import asker_of
 from msg_node.kernel.restrictions import Restricted
 from msg_node.records.quarantine import Quarantine

@@ -16,9 +16,9 @@ import trio
 
 from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
-from federation.dialler import Dialler
-from federation.link_context import UNIDENTIFIED, Identified, Identify
-from federation.name_client import DnsClient
+from federation.discovery.dialler import Dialler
+from federation.discovery.name_client import DnsClient
+from federation.links.link_context import UNIDENTIFIED, Identified, Identify
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.backend_tls import BackendTls
 from msg_node.backends.global_registry import GlobalRegistry

@@ -15,12 +15,12 @@ from federation.core.auth import channel_binding
 from federation.core.border import HopBound
 from federation.core.outbound_queue import QueueLimits
 from federation.core.resolution import PeerEntry
-from federation.decision_records import DecisionRecords
-from federation.guest_border import GuestBorder, GuestContext
-from federation.instance_run import CanaryTerms
-from federation.link_context import BorderRules, Identify, OurNames
-from federation.link_records import Recording
-from federation.visitors import greeting
+from federation.links.decision_records import DecisionRecords
+from federation.links.guest_border import GuestBorder, GuestContext
+from federation.links.link_context import BorderRules, Identify, OurNames
+from federation.links.link_records import Recording
+from federation.links.visitors import greeting
+from federation.stubs.instance_run import CanaryTerms
 from msg_node.admin.policy_deployment import Policies, policies_of
 from msg_node.bus.core.message_queue import QueueBounds
 from msg_node.connectors.https import HttpsOptions

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 import trio
 
-from federation.address_feed import SeenAddresses
 from federation.core.moved_link import MovedLink
-from federation.link_moves import hand_over_link, keeps_link, take_over_link, undo_link
-from federation.router import Federation
-from federation.visitors import refused_contact
+from federation.links.link_moves import hand_over_link, keeps_link, take_over_link, undo_link
+from federation.links.router import Federation
+from federation.links.visitors import refused_contact
+from federation.stubs.address_feed import SeenAddresses
 from msg_node.addresses.core.allocation import OwnedRow
 from msg_node.addresses.core.subscriptions import Subscription, SubscriptionRow
 from msg_node.bus.address_claims import AddressClaims

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from federation.catalogue_scripts import CatalogueScript
-from federation.chosen_stubs import StubChoice, read_choice
-from federation.shipped_files import shipped_file
+from federation.stubs.catalogue_scripts import CatalogueScript
+from federation.stubs.chosen_stubs import StubChoice, read_choice
+from federation.stubs.shipped_files import shipped_file
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import plain_values, script_place
 from msg_node.settings.tables.peers import PeerSettings

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.flight_recorder import Recordings
+from federation.stubs.flight_recorder import Recordings
 from msg_node.settings.model import Settings
 from stubs_cache.store import load_secret
 

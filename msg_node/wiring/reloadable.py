@@ -9,18 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from federation.aliases import Aliases
-from federation.chosen_stubs import ChosenStubs
 from federation.core.peer_terms import PeerTerms
-from federation.dialler import Dialler
-from federation.domain_documents import DomainDocuments
-from federation.domain_link import reclassify
-from federation.flight_recorder import FlightRecorders
-from federation.link_acceptor import LinkAcceptor
-from federation.link_context import BorderRules
-from federation.resolver import Resolver
-from federation.reverse_check import ReverseChecks
-from federation.router import Federation
+from federation.discovery.aliases import Aliases
+from federation.discovery.dialler import Dialler
+from federation.discovery.domain_documents import DomainDocuments
+from federation.discovery.resolver import Resolver
+from federation.discovery.reverse_check import ReverseChecks
+from federation.links.domain_link import reclassify
+from federation.links.link_acceptor import LinkAcceptor
+from federation.links.link_context import BorderRules
+from federation.links.router import Federation
+from federation.stubs.chosen_stubs import ChosenStubs
+from federation.stubs.flight_recorder import FlightRecorders
 from msg_node.admin.core.traffic import Traffic
 from msg_node.admin.log_levels import LogLevels
 from msg_node.admin.policy_deployment import PolicyDeployment

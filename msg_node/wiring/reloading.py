@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import trio
 
-from federation.chosen_stubs import StubChoice
-from federation.domain_link import DomainLink, close_link
-from federation.visitors import greeting
+from federation.links.domain_link import DomainLink, close_link
+from federation.links.visitors import greeting
+from federation.stubs.chosen_stubs import StubChoice
 from msg_node.admin.alarm_watch import AlarmWatch, Call
 from msg_node.admin.block_subscriptions import BlockSubscriptions, Subscription
 from msg_node.admin.core.plan import Plan

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from federation.decision_records import DecisionRecords
-from federation.link_context import UNIDENTIFIED, Deliver, Identify, Refusal
+from federation.links.decision_records import DecisionRecords
+from federation.links.link_context import UNIDENTIFIED, Deliver, Identify, Refusal
 from msg_node.bus import middleware
 from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.node_state import NodeState

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from catalogue_client.client import CatalogueClient
 from catalogue_client.trust_store import TrustStore
-from federation.aliases import Aliases
-from federation.catalogue_scripts import CatalogueScripts
-from federation.chosen_stubs import ChosenStubs
 from federation.core.peer_terms import PeerTerms
-from federation.domain_documents import DomainDocuments
-from federation.identity import Identity
-from federation.shipped_files import interpreter_file
-from federation.stub_provider import StubProvider
+from federation.discovery.aliases import Aliases
+from federation.discovery.domain_documents import DomainDocuments
+from federation.discovery.identity import Identity
+from federation.stubs.catalogue_scripts import CatalogueScripts
+from federation.stubs.chosen_stubs import ChosenStubs
+from federation.stubs.shipped_files import interpreter_file
+from federation.stubs.stub_provider import StubProvider
 from msg_node.kernel.data_schemas import check_configuration
 from msg_node.kernel.restrictions import Restricted
 from msg_node.settings.peer_stubs import peer_terms

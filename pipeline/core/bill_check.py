@@ -102,7 +102,7 @@ class OurSide:
         return found
 
     def is_beyond(self, more: int, ours: int) -> bool:
-        """Whether a difference to the partner's advantage is more than was agreed on."""
+        """True if a difference to the partner's advantage is more than was agreed on."""
         return more > self.allowed * ours
 
 

@@ -17,7 +17,7 @@ def document_line(document: Mapping[str, Any]) -> str:
 
 
 def objection_line(objection: Mapping[str, Any]) -> str:
-    """What is wrong with a document, in one line."""
+    """One line that names a document and says what is wrong with it."""
     billed, ours = objection["quantity"], objection["ours"]
     counts = ("" if billed is None else f"; billed {billed:,}") + ("" if ours is None else f", we count {ours:,}")
     return f"{objection['number'] or 'the file'}: {objection['reason']}: {objection['detail']}{counts}"

@@ -11,9 +11,9 @@ from typing import Any, cast
 import pytest
 import trio
 
-from federation.chosen_stubs import InstanceTerms
 from federation.core.stub_grant import WHOLE_GRANT
-from federation.stub_provider import Package
+from federation.stubs.chosen_stubs import InstanceTerms
+from federation.stubs.stub_provider import Package
 from msg_node.backends.connector_stubs import ConnectorStub
 from msg_node.backends.core.connector_requests import ConnectorQuestion, connector_service
 from msg_node.kernel.service import Answer, Caller, Inquiry, ServiceRequest

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from federation.visitors import greeting
+from federation.links.visitors import greeting
 from msg_node.admin.blocked_names import blocked_names, known_aliases
 from msg_node.kernel.changes import Journal
 from msg_node.kernel.restrictions import Restricted, Restriction, Restrictions

@@ -7,9 +7,9 @@ import pytest
 import trio
 import trio.testing
 
-import federation.dialler
+import federation.discovery.dialler
 from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, DiscoveryStep
-from federation.dialler import Dialler
+from federation.discovery.dialler import Dialler
 from interop.name_server import Turns
 from protofly.errors import Code
 from tests.support.names import ScriptedNames, name_service, names_with_addresses
@@ -102,7 +102,7 @@ async def test_rebinding_name_is_connected_where_it_was_judged_and_refused_later
 
 
 async def test_connection_that_arrives_elsewhere_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(federation.dialler, "same_address", lambda *_: False)
+    monkeypatch.setattr(federation.discovery.dialler, "same_address", lambda *_: False)
     async with counted_listener("127.0.0.1") as (port, _):
         dialler = Dialler(
             names_with_addresses(mn_b_example=["127.0.0.1"]),

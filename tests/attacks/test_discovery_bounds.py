@@ -7,11 +7,11 @@ import pytest
 import trio
 import trio.testing
 
-from federation.attempt_log import AttemptLog
 from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind, ServiceRecord
 from federation.core.resolution import PeerEntry
-from federation.resolver import VISITOR, Resolver
+from federation.discovery.attempt_log import AttemptLog
+from federation.discovery.resolver import VISITOR, Resolver
 from interop.name_server import Fault
 from msg_node.addresses.core.askers import asker_of
 from protofly import limits

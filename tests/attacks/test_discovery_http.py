@@ -10,8 +10,8 @@ import trio.testing
 import trustme
 
 from catalogue_client.http_fetcher import HttpFetcher
-from federation.dialler import Dialler
-from federation.resolver import Resolver
+from federation.discovery.dialler import Dialler
+from federation.discovery.resolver import Resolver
 from interop.name_server import Records
 from protofly.errors import Code, HostError, PeerError
 from tests.support.names import name_service, names_with_addresses

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.core.discovery_errors import DiscoveryError, DiscoveryStep
-from federation.resolver import Resolver
+from federation.discovery.resolver import Resolver
 from protofly.errors import Code
 from tests.support.names import ScriptedNames
 

@@ -2,11 +2,11 @@
 
 import pytest
 
-from federation.attempt_log import AttemptLog
 from federation.core.discovery_errors import DiscoveryError, DiscoveryStep
 from federation.core.name_questions import AnswerStatus, Question, RecordKind
-from federation.dialler import Dialler
-from federation.resolver import Resolver
+from federation.discovery.attempt_log import AttemptLog
+from federation.discovery.dialler import Dialler
+from federation.discovery.resolver import Resolver
 from interop.name_server import Fault, Records
 from protofly.errors import Code
 from protofly.limits import DISCOVERY_MAX_SECONDS

@@ -13,7 +13,7 @@ import trio
 from trio.testing import MockClock
 
 from catalogue_client.fetcher import Dialler
-from federation import hosted_stub
+from federation.stubs import hosted_stub
 from protofly.errors import Code, TransportError
 from protofly.limits import (
     STUB_CHANNELS,

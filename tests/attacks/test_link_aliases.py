@@ -15,7 +15,7 @@ import trio.testing
 
 from federation.core.alias_rules import AliasRules
 from federation.core.carrier import CarrierDown, CarrierProved, CarrierUp
-from federation.peer_session import RECHECK_SECONDS
+from federation.links.peer_session import RECHECK_SECONDS
 from protofly.errors import PeerError
 from protofly.limits import PING_SECONDS
 from tests.support.link_endpoint import Documents, LinkClient, LinkRig, link_rig, make_world

@@ -9,7 +9,7 @@ import pytest
 
 from federation.core.carried import cleaned_forward
 from federation.core.carrier import CarrierUp
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from protofly.errors import Code, PeerError
 from protofly.limits import FORWARD_LEVELS
 from tests.support.sides import Pair, body_of, decoded, inbound, node_of

@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from federation.core.forgeries import FORGERIES_BEFORE_CLOSE
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from protofly.codec import build
 from protofly.errors import Code
 from tests.support.sides import Pair, inbound, request

@@ -16,8 +16,8 @@ import trio.testing
 
 from catalogue_client.core.state import DomainTrust
 from federation.core.link_frames import SUBPROTOCOL, FrameKind, encode_frame, encode_messages
-from federation.identity import Identity
-from federation.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
+from federation.discovery.identity import Identity
+from federation.links.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
 from federation.log_allowance import fields
 from msg_node.bus.bus import Bus as NodeBus
 from msg_node.connectors.listener import Listener

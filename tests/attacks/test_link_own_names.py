@@ -12,7 +12,7 @@ from federation.core.border import Speaker
 from federation.core.carrier import CarrierUp
 from federation.core.interworking import Admission, Interworking
 from federation.core.link_frames import FrameKind
-from federation.identity import Identity
+from federation.discovery.identity import Identity
 from protofly.codec import build
 from protofly.errors import Code
 from protofly.legacy_range import parse_range

@@ -17,7 +17,7 @@ import trio.testing
 from federation.core import auth
 from federation.core.auth import Issuer, TokenRequest
 from federation.core.link_frames import FrameKind
-from federation.peer_session import RECHECK_SECONDS
+from federation.links.peer_session import RECHECK_SECONDS
 from protofly.documents import Revoked
 from protofly.errors import Code
 from protofly.limits import PING_SECONDS, STUB_REQUESTS_PER_ANSWER
@@ -224,7 +224,7 @@ async def test_a_link_proves_itself_again_after_a_day(
             nursery.start_soon(read)
             await _let_pass(mock_clock, RECHECK_SECONDS)
             assert rig.link.is_live
-            monkeypatch.setattr("federation.peer_session.REAUTHENTICATE_SECONDS", 0.0)  # a day has gone
+            monkeypatch.setattr("federation.links.peer_session.REAUTHENTICATE_SECONDS", 0.0)  # a day has gone
             await _let_pass(mock_clock, RECHECK_SECONDS)
         assert byes == ["auth-stale"]
     async with rig.live_client():

@@ -7,7 +7,7 @@ from pathlib import Path
 import trio
 import trio.testing
 
-from federation.egress import LineOpener
+from federation.stubs.egress import LineOpener
 from protofly.limits import HANDSHAKE_SECONDS
 from tests.support.lines import LoopbackDialler, client_context
 from tests.support.repository import PublishedDomain, World

@@ -14,8 +14,8 @@ import trio.testing
 
 from federation.core import auth
 from federation.core.auth import Claims, TokenRequest
-from federation.identity import Identity
-from federation.reverse_check import CHALLENGE_SECONDS, ReverseChecks
+from federation.discovery.identity import Identity
+from federation.discovery.reverse_check import CHALLENGE_SECONDS, ReverseChecks
 from protofly.errors import Code, PeerError, TransportError
 from protofly.limits import HANDSHAKE_SECONDS, PENDING_REVERSE_CHECKS_PER_ADDRESS
 from protofly.reverse_check import PATH, PROOF_BYTES, ReverseAnswer, ReverseProof, endpoint_of

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from federation.core.service_tokens import ServiceTokens
-from federation.egress import EgressRules
+from federation.stubs.egress import EgressRules
 from msg_node.settings.interworking import token_readers
 from msg_node.settings.load import load_settings
 from protofly.errors import Code, SettingsError, StubFaultError

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 
 from federation.core.carrier import Refused
-from federation.domain_link import DomainLink
-from federation.router import _tick
+from federation.links.domain_link import DomainLink
+from federation.links.router import _tick
 from protofly.errors import Code, MisuseError
 from protofly.limits import WAITING_SECONDS
 from tests.support.sides import Bus, Pair, decoded, inbound, request

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from federation.catalogue_scripts import CatalogueScript, CatalogueScripts
 from federation.core.contact_trouble import Side, advice
-from federation.shipped_files import interpreter_file
+from federation.stubs.catalogue_scripts import CatalogueScript, CatalogueScripts
+from federation.stubs.shipped_files import interpreter_file
 from protofly.documents import Endpoint, TrustLevel
 from protofly.errors import Code, PeerError, TransportError
 from protofly.stub import VerifiedStub

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from protofly.errors import Code
 from tests.support.runtime_rig import (
     ALLOCATION,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.kernel.rules import Rules
 from protofly.errors import Code
 from protofly.message import Message

@@ -12,8 +12,8 @@ import trio.testing
 
 from catalogue_client.core.aliases import stored_aliases, why_no_alias
 from catalogue_client.core.state import DomainTrust, TrustState, retrusted
-from federation.aliases import Aliases
 from federation.core.alias_rules import AliasRules
+from federation.discovery.aliases import Aliases
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError
 from protofly.limits import ALIAS_SECONDS, ALIASES_PER_PEER

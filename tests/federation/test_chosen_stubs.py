@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
-from federation.chosen_stubs import ChosenStubs, StubChoice
 from federation.core.stub_status import StepTimes
+from federation.stubs.chosen_stubs import ChosenStubs, StubChoice
 from msg_node.kernel.data_schemas import check_configuration
 from protofly.documents import TrustLevel
 from protofly.errors import Code, PeerError, SettingsError

@@ -8,7 +8,7 @@ import pytest
 
 from federation.core import contact_trouble
 from federation.core.contact_trouble import REMEMBERED_SECONDS, TEXT_CHARS, ContactTrouble, Side, cleaned
-from federation.link_events import LOG_LINES_PER_MINUTE
+from federation.links.link_events import LOG_LINES_PER_MINUTE
 from protofly.errors import Code
 from tests.support.sides import Pair
 

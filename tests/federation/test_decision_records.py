@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from federation.core.border import derived_id
 from federation.core.decision_budget import DecisionBudget
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from policy.core.gate import Gate
 from policy.core.model import Facts, Mode
 from protofly import codec

@@ -8,8 +8,8 @@ import trio
 
 from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, DiscoveryStep
 from federation.core.name_questions import AnswerStatus, Question, RecordKind
-from federation.dialler import Dialler
-from federation.name_client import DnsClient, parse_nameserver
+from federation.discovery.dialler import Dialler
+from federation.discovery.name_client import DnsClient, parse_nameserver
 from interop.name_server import Fault
 from protofly.errors import Code, HostError, SettingsError
 from tests.support.names import SILENCE, ScriptedNames, name_service, names_with_addresses

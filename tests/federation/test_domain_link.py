@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from federation.core.carrier import Accepted, Convicted, Refused
 from federation.core.link_counts import LinkCount
 from federation.core.peer_streams import STREAMS_REMEMBERED
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit
 from protofly.codec import build

@@ -10,7 +10,7 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from federation.egress import KEEPALIVE_SECONDS, EgressRules
+from federation.stubs.egress import KEEPALIVE_SECONDS, EgressRules
 from protofly.errors import Code, StubFaultError
 from protofly.limits import HANDSHAKE_SECONDS
 from protofly.signatures import base64url

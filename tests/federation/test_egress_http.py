@@ -10,7 +10,7 @@ import trio
 import trio.lowlevel
 import trio.testing
 
-from federation.egress import EgressRules
+from federation.stubs.egress import EgressRules
 from protofly.errors import Code, StubFaultError
 from protofly.limits import HTTP_ANSWER_BYTES, HTTP_EXCHANGE_SECONDS
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent

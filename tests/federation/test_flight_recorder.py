@@ -14,7 +14,7 @@ import zstandard
 from typer.testing import CliRunner
 
 from catalogue_client.core.operator_stub import ModuleStatement, make_operator_stub
-from federation.flight_recorder import (
+from federation.stubs.flight_recorder import (
     FILES_PER_DOMAIN,
     RECORDING_BYTES,
     FlightRecorders,
@@ -22,7 +22,7 @@ from federation.flight_recorder import (
     packed,
     unpacked,
 )
-from federation.stub_host import StubHost
+from federation.stubs.stub_host import StubHost
 from protofly.errors import Code, HostError, PeerError
 from sandbox.core.budget import Budget
 from sandbox.core.exchange import Event, GuestEvent

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.decision_records import DecisionRecords
-from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import BorderRules, Identified, OurNames
-from federation.link_records import Recording
-from federation.visitors import greeting, may_talk
+from federation.links.decision_records import DecisionRecords
+from federation.links.guest_border import GuestBorder, GuestContext
+from federation.links.link_context import BorderRules, Identified, OurNames
+from federation.links.link_records import Recording
+from federation.links.visitors import greeting, may_talk
 from policy.core.engine import CompiledPolicies, Mode, Rule
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate

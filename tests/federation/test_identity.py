@@ -9,11 +9,11 @@ import msgspec
 import pytest
 import trio
 
-from federation import identity as identities
 from federation.core import auth
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import Claims, StubIdentity, TokenRequest
-from federation.identity import Identity
+from federation.discovery import identity as identities
+from federation.discovery.identity import Identity
 from protofly.documents import Revoked
 from protofly.errors import Code, PeerError, TransportError
 from protofly.signatures import base64url

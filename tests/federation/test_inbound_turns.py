@@ -10,12 +10,12 @@ import pytest
 import trio
 import trio.testing
 
-from federation import inbound
 from federation.core.carrier import Accepted, Refused
 from federation.core.link_frames import FrameKind, encode_frame
 from federation.core.link_machine import LinkAction, LinkEvent, LinkMachine
-from federation.inbound import ALONE_MESSAGES, SLICE_BYTES, SLICE_MESSAGES, InboundTurns
-from federation.link_events import LOG_LINES_PER_MINUTE
+from federation.links import inbound
+from federation.links.inbound import ALONE_MESSAGES, SLICE_BYTES, SLICE_MESSAGES, InboundTurns
+from federation.links.link_events import LOG_LINES_PER_MINUTE
 from sandbox.core.exchange import Action, Event, GuestAction
 from tests.support.hosted import link_module, stub_rig
 from tests.support.link_endpoint import Documents, link_rig, make_world

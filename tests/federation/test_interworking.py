@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from federation.core.border import InwardBorder, Speaker
 from federation.core.interworking import Admission, Interworking
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from policy.core.gate import Gate, PeerRule
 from protofly.codec import build
 from protofly.documents import Abi, Manifest, ModuleReference, Permissions

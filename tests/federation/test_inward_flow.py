@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from federation.core.carrier import CarrierProved
-from federation.flow_table import FlowMode, FlowTable
-from federation.inward_flow import InwardFlow
+from federation.links.flow_table import FlowMode, FlowTable
+from federation.links.inward_flow import InwardFlow
 from msg_node.addresses.core.subscriptions import Subscription
 from policy.core.gate import Gate, PeerRule
 from policy.core.rates import RateLimit, TypeRate

@@ -9,7 +9,7 @@ import pytest
 from federation.core import transactions
 from federation.core.carrier import CarrierUp, Refused
 from federation.core.transactions import SHARED_SECONDS, Transactions
-from federation.domain_link import DomainLink
+from federation.links.domain_link import DomainLink
 from protofly import codec
 from protofly.codec import build
 from protofly.errors import Code

@@ -9,8 +9,8 @@ import pytest
 
 from federation.core.carrier import Accepted, CarrierDown, CarrierUp
 from federation.core.line_watch import PROBE_SECONDS, STALLED_SECONDS, LineWatch, Sight
-from federation.domain_link import DomainLink
-from federation.link_events import LOG_LINES_PER_MINUTE
+from federation.links.domain_link import DomainLink
+from federation.links.link_events import LOG_LINES_PER_MINUTE
 from protofly.codec import body_members
 from protofly.errors import Code
 from protofly.limits import REQUEST_TTL_SECONDS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from federation.visitors import greeting, may_talk
+from federation.links.visitors import greeting, may_talk
 from policy.core.gate import Gate, PeerRule
 from policy.core.model import Condition, LinkClass
 from protofly.records import NO_FACTS

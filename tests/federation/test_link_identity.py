@@ -7,7 +7,7 @@ import json
 import pytest
 
 from federation.core.border import refusal_abroad
-from federation.link_context import Identified, Refusal
+from federation.links.link_context import Identified, Refusal
 from policy.core.gate import Gate
 from protofly.codec import build
 from protofly.errors import Code, PeerError

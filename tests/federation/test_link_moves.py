@@ -14,8 +14,16 @@ from hypothesis import strategies as st
 from federation.core import moved_link
 from federation.core.moved_link import LinkParts, MovedLink, MovedMessage, moved_message, parts_of
 from federation.core.outbound_queue import OutboundMessage
-from federation.domain_link import DomainLink
-from federation.link_moves import CALL_SECONDS, hand_over_link, keeps_link, put_in, take_over_link, taken_out, undo_link
+from federation.links.domain_link import DomainLink
+from federation.links.link_moves import (
+    CALL_SECONDS,
+    hand_over_link,
+    keeps_link,
+    put_in,
+    take_over_link,
+    taken_out,
+    undo_link,
+)
 from policy.core.gate import Gate
 from protofly.codec import build
 from protofly.errors import Code, PeerError

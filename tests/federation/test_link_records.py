@@ -9,8 +9,8 @@ import pytest
 
 from federation.core.carrier import Accepted, CarrierDown, Convicted
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
-from federation.link_events import LOG_LINES_PER_MINUTE, LinkEvents
-from federation.link_records import LinkRecords, Recording
+from federation.links.link_events import LOG_LINES_PER_MINUTE, LinkEvents
+from federation.links.link_records import LinkRecords, Recording
 from policy.core.engine import Facts
 from policy.core.gate import Gate, PeerRule, Verdict
 from policy.core.rates import RateLimit

@@ -9,9 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from federation.document_news import DocumentNews
-from federation.domain_documents import DomainDocuments
-from federation.instance_watch import InstanceWatch
+from federation.discovery.document_news import DocumentNews
+from federation.discovery.domain_documents import DomainDocuments
+from federation.stubs.instance_watch import InstanceWatch
 from protofly.documents import ABI_MAJOR, ABI_NAME, Abi, StubReference
 from protofly.errors import Code, TransportError
 from tests.support.sides import Bus, Clock, Pair
@@ -98,7 +98,7 @@ async def _takes_over() -> bool:
 
 @pytest.fixture
 async def running(monkeypatch: pytest.MonkeyPatch) -> Running:
-    monkeypatch.setattr("federation.instance_watch.judge_running", lambda *_args, **_named: None)
+    monkeypatch.setattr("federation.stubs.instance_watch.judge_running", lambda *_args, **_named: None)
     return Running()
 
 

@@ -13,7 +13,7 @@ import trio.testing
 
 from federation.core.link_frames import FrameKind, encode_frame, encode_messages
 from federation.core.outbound_queue import QueueLimits
-from federation.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
+from federation.links.link_acceptor import REFUSALS_LOGGED_PER_MINUTE
 from protofly.errors import Code, PeerError
 from protofly.limits import CROSSING_BYTES, HANDSHAKE_SECONDS
 from protofly.records import LinkEvent

@@ -14,7 +14,7 @@ import trio
 import trio.testing
 
 from federation.core.link_frames import FrameKind, decode_messages, encode_frame
-from federation.peer_session import SILENT_PINGS
+from federation.links.peer_session import SILENT_PINGS
 from protofly.limits import PING_SECONDS
 from tests.support.link_endpoint import OUR_STREAM, LinkClient, LinkRig, from_a, from_b, link_rig, make_world, send
 from tests.support.sides import decoded, numbers_of

@@ -8,13 +8,13 @@ import trio
 import trio.testing
 
 from catalogue_client.http_fetcher import HttpFetcher
-from federation.attempt_log import AttemptLog
 from federation.core.discovery_errors import DiscoveryError, DiscoveryLineError, DiscoveryStep
 from federation.core.name_questions import Answer, AnswerStatus, ServiceRecord
 from federation.core.resolution import PeerEntry
-from federation.dialler import Dialler
-from federation.logged_fetcher import LoggedFetcher, step_of_url
-from federation.resolver import Resolver
+from federation.discovery.attempt_log import AttemptLog
+from federation.discovery.dialler import Dialler
+from federation.discovery.logged_fetcher import LoggedFetcher, step_of_url
+from federation.discovery.resolver import Resolver
 from protofly.errors import Code, HostError, PeerError, TransportError
 from tests.support.names import SILENCE, ScriptedNames, name_service, names_with_addresses
 

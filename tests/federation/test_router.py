@@ -15,11 +15,11 @@ from federation.core.carrier import Accepted
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_status import StubAddresses
-from federation.decision_records import DecisionRecords
-from federation.domain_link import DomainLink
-from federation.link_context import Refusal
-from federation.router import Federation
-from federation.visitors import greeting, may_talk
+from federation.links.decision_records import DecisionRecords
+from federation.links.domain_link import DomainLink
+from federation.links.link_context import Refusal
+from federation.links.router import Federation
+from federation.links.visitors import greeting, may_talk
 from policy.core.gate import Gate, PeerRule
 from protofly.address import domain_of
 from protofly.errors import Code, PeerError

@@ -13,9 +13,9 @@ import trio.testing
 from federation.core.carrier import Accepted
 from federation.core.link_machine import queues_of
 from federation.core.stub_release import ReleaseAction, ReleaseEvent
-from federation.instance_run import CanaryTerms
-from federation.link_moves import taken_out
-from federation.stub_canary import BEGIN_SECONDS, END_SECONDS, SILENT_SECONDS, TURN_SECONDS
+from federation.links.link_moves import taken_out
+from federation.stubs.instance_run import CanaryTerms
+from federation.stubs.stub_canary import BEGIN_SECONDS, END_SECONDS, SILENT_SECONDS, TURN_SECONDS
 from protofly.codec import build
 from protofly.message import Message
 from protofly.records import MessageRecord

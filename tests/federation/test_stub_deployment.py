@@ -8,18 +8,18 @@ from typing import Any, cast
 import pytest
 import trio
 
-from federation.chosen_stubs import InstanceTerms
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_grant import WHOLE_GRANT
 from federation.core.stub_release import ReleaseAction
-from federation.document_news import DocumentNews
-from federation.instance_run import StubSources
-from federation.line_patience import FIRST_LINE_SECONDS, LOST_LINE_SECONDS, SECOND_LINE_SECONDS
-from federation.stub_deployment import StubDeployment
-from federation.stub_host import StubHost
-from federation.stub_life import StubLife
-from federation.stub_provider import Package
+from federation.discovery.document_news import DocumentNews
+from federation.stubs.chosen_stubs import InstanceTerms
+from federation.stubs.instance_run import StubSources
+from federation.stubs.line_patience import FIRST_LINE_SECONDS, LOST_LINE_SECONDS, SECOND_LINE_SECONDS
+from federation.stubs.stub_deployment import StubDeployment
+from federation.stubs.stub_host import StubHost
+from federation.stubs.stub_life import StubLife
+from federation.stubs.stub_provider import Package
 from protofly.documents import Permissions
 from protofly.errors import Code, StubFaultError, TransportError
 from protofly.stub import VerifiedStub

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from federation.chosen_stubs import StubChoice
 from federation.core.stub_grant import StubGrant
 from federation.core.stub_status import StepTimes
+from federation.stubs.chosen_stubs import StubChoice
 from protofly.documents import Needs, TrustLevel
 from protofly.errors import Code, PeerError, StubFaultError
 from protofly.limits import MEMORY_BYTES

@@ -12,13 +12,13 @@ import trio
 
 from catalogue_client.core.state import TrustAnchor
 from catalogue_client.trust_store import TrustStore
-from federation.attempt_log import AttemptLog
-from federation.chosen_stubs import ChosenStubs, StubChoice
 from federation.core.stub_status import StepTimes, StubStatus
-from federation.domain_documents import DomainDocuments
-from federation.resolver import Resolver
-from federation.stub_provider import StubProvider
-from federation.stub_releases import STUB_TRIES
+from federation.discovery.attempt_log import AttemptLog
+from federation.discovery.domain_documents import DomainDocuments
+from federation.discovery.resolver import Resolver
+from federation.stubs.chosen_stubs import ChosenStubs, StubChoice
+from federation.stubs.stub_provider import StubProvider
+from federation.stubs.stub_releases import STUB_TRIES
 from msg_node.kernel.data_schemas import check_configuration
 from protofly.documents import StubReference, document_sha256
 from protofly.errors import Code, HostError, PeerError, TransportError

@@ -11,18 +11,18 @@ import trio
 import trio.testing
 
 from catalogue_client.core.state import FailedModule
-from federation.chosen_stubs import InstanceTerms
 from federation.core.carrier import Accepted
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
 from federation.core.stub_grant import WHOLE_GRANT
 from federation.core.stub_release import ReleaseAction, ReleaseEvent
-from federation.hosted_stub import StateObserver
-from federation.instance_run import InstanceRun, Instances, StubSources
-from federation.stub_host import StubHost
-from federation.stub_life import StubLife
-from federation.stub_provider import Package
-from federation.stub_succession import BESIDE_SECONDS, HANDOVER_SECONDS, StubSuccession
+from federation.stubs.chosen_stubs import InstanceTerms
+from federation.stubs.hosted_stub import StateObserver
+from federation.stubs.instance_run import InstanceRun, Instances, StubSources
+from federation.stubs.stub_host import StubHost
+from federation.stubs.stub_life import StubLife
+from federation.stubs.stub_provider import Package
+from federation.stubs.stub_succession import BESIDE_SECONDS, HANDOVER_SECONDS, StubSuccession
 from protofly.documents import Permissions
 from protofly.errors import Code, PeerError, StubFaultError
 from protofly.stub import VerifiedStub

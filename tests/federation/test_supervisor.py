@@ -12,12 +12,12 @@ import trio.testing
 
 from federation.core.interworking import Interworking
 from federation.core.peer_terms import PeerTerms
-from federation.document_news import DocumentNews
-from federation.domain_documents import DomainDocuments
-from federation.instance_run import StubSources
-from federation.instance_watch import InstanceWatch
-from federation.link_context import Refusal
-from federation.supervisor import StubSupervisor
+from federation.discovery.document_news import DocumentNews
+from federation.discovery.domain_documents import DomainDocuments
+from federation.links.link_context import Refusal
+from federation.stubs.instance_run import StubSources
+from federation.stubs.instance_watch import InstanceWatch
+from federation.stubs.supervisor import StubSupervisor
 from protofly.errors import Code, PeerError, StubFaultError, TransportError
 from protofly.limits import CIRCUIT_OPEN_SECONDS, CRASHES_BEFORE_CIRCUIT, RECONNECT_ASKED_SECONDS, RESTART_MAX_SECONDS
 from protofly.message import Message

@@ -8,7 +8,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.traces import MAX_TRACES, Traces
+from federation.links.traces import MAX_TRACES, Traces
 
 
 def hops_of(traces: Traces, trace: str) -> list[str]:

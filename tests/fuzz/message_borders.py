@@ -9,8 +9,8 @@ from typing import Any, Final
 import msgspec
 
 from federation.core.border import InwardBorder, Speaker
-from federation.inward_flow import InwardFlow, InwardTerms
-from federation.link_records import LinkRecords, Recording
+from federation.links.inward_flow import InwardFlow, InwardTerms
+from federation.links.link_records import LinkRecords, Recording
 from msg_node.bus.core.admission import check_passable
 from msg_node.connectors.core.command_frames import connect_answer, read_command
 from msg_node.kernel.answers import validator_reply

@@ -16,10 +16,10 @@ from pyspark.sql.pandas.types import to_arrow_schema
 
 from federation.core.carrier import Accepted, Convicted
 from federation.core.outbound_queue import QueueLimits
-from federation.decision_records import DecisionRecords
-from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import BorderRules, OurNames
-from federation.link_records import Recording
+from federation.links.decision_records import DecisionRecords
+from federation.links.guest_border import GuestBorder, GuestContext
+from federation.links.link_context import BorderRules, OurNames
+from federation.links.link_records import Recording
 from pipeline.columns.message_classes import Judging, Messages
 from pipeline.columns.side_records import ALL, entries_of
 from pipeline.core.completeness import Completeness

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import trio
 
-from federation.address_feed import SeenAddresses
+from federation.stubs.address_feed import SeenAddresses
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.addresses_of_nodes import AddressesOfNodes
 from msg_node.bus.cluster_links import ClusterLinks

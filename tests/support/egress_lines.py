@@ -11,7 +11,7 @@ import trio.lowlevel
 import trio.testing
 import trustme
 
-from federation.egress import Egress, EgressRules, LineOpener
+from federation.stubs.egress import Egress, EgressRules, LineOpener
 from protofly.documents import Endpoint
 from sandbox.core.exchange import ChannelKind, Event, GuestEvent
 from tests.support.lines import (

@@ -13,10 +13,10 @@ import msgspec
 import trio
 
 from federation.core.stub_status import StubAddresses
-from federation.decision_records import DecisionRecords
-from federation.domain_link import DomainLink
-from federation.flow_table import FlowMode
-from federation.router import Federation
+from federation.links.decision_records import DecisionRecords
+from federation.links.domain_link import DomainLink
+from federation.links.flow_table import FlowMode
+from federation.links.router import Federation
 from msg_node.bus.middleware import Step
 from msg_node.bus.runtime_port import RuntimePort, RuntimeQueue
 from msg_node.kernel.session import Line

@@ -13,10 +13,10 @@ import trio
 
 from federation.core.stub_meters import StubMeters
 from federation.core.stub_settings import StubSettings
-from federation.domain_link import DomainLink
-from federation.egress import EgressRules, LineOpener
-from federation.hosted_stub import HostedStub, StubInstance, host
-from federation.identity import Identity
+from federation.discovery.identity import Identity
+from federation.links.domain_link import DomainLink
+from federation.stubs.egress import EgressRules, LineOpener
+from federation.stubs.hosted_stub import HostedStub, StubInstance, host
 from protofly.errors import StubFaultError
 from protofly.stub import VerifiedStub
 from sandbox.core.budget import Budget

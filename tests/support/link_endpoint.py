@@ -12,7 +12,6 @@ import trio
 import trustme
 
 from catalogue_client.core.state import DomainTrust
-from federation.aliases import Aliases
 from federation.core import auth
 from federation.core.alias_rules import AliasRules
 from federation.core.auth import TokenRequest
@@ -26,9 +25,10 @@ from federation.core.link_frames import (
     encode_frame,
     encode_messages,
 )
-from federation.domain_link import DomainLink
-from federation.identity import Identity
-from federation.link_acceptor import LinkAcceptor
+from federation.discovery.aliases import Aliases
+from federation.discovery.identity import Identity
+from federation.links.domain_link import DomainLink
+from federation.links.link_acceptor import LinkAcceptor
 from protofly.documents import KeyRecord, SigningKey
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import FRAME_BYTES_MAX

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import trio
 
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind
-from federation.name_client import DnsClient, NameClient
+from federation.discovery.name_client import DnsClient, NameClient
 from interop.name_server import Fault, NameServer, Records
 
 NO_NAME = Answer(AnswerStatus.NO_NAME, detail="no such name")

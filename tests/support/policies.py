@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from policy.core.engine import (
     Algorithm,
     AllOf,

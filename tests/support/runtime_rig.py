@@ -21,11 +21,11 @@ import trio
 from federation.core.border import HopBound
 from federation.core.interworking import Interworking
 from federation.core.moved_link import MovedLink
-from federation.decision_records import DecisionRecords
-from federation.flow_table import FlowMode
-from federation.guest_border import GuestBorder, GuestContext
-from federation.link_context import BorderRules, OurNames, Refusal
-from federation.link_records import Recording
+from federation.links.decision_records import DecisionRecords
+from federation.links.flow_table import FlowMode
+from federation.links.guest_border import GuestBorder, GuestContext
+from federation.links.link_context import BorderRules, OurNames, Refusal
+from federation.links.link_records import Recording
 from msg_node.addresses.core.allocation import Owners
 from msg_node.bus.address_claims import AddressClaims
 from msg_node.bus.announcements import Announcements

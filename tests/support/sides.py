@@ -13,9 +13,9 @@ from federation.core.interworking import Interworking
 from federation.core.message_ids import MessageIds
 from federation.core.outbound_queue import OutboundMessage, QueueLimits
 from federation.core.peer_terms import PeerTerms
-from federation.domain_link import DomainLink
-from federation.flow_table import FlowMode
-from federation.link_context import (
+from federation.links.domain_link import DomainLink
+from federation.links.flow_table import FlowMode
+from federation.links.link_context import (
     BorderRules,
     Deliver,
     Identify,
@@ -25,8 +25,8 @@ from federation.link_context import (
     LocalBus,
     OurNames,
 )
-from federation.link_records import Recording
-from federation.traces import Traces
+from federation.links.link_records import Recording
+from federation.links.traces import Traces
 from policy.core.gate import Gate, PeerRule
 from protofly.codec import body_members, build, decode
 from protofly.errors import Code

@@ -11,7 +11,7 @@ from pathlib import Path
 import trio
 import trustme
 
-from federation.reverse_check import ReverseChecks
+from federation.discovery.reverse_check import ReverseChecks
 from msg_node.connectors.web_server import WebServer
 from msg_node.settings.tables.listeners import SiteSettings
 from msg_node.site.site import Site

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from federation.link_records import REFUSALS_PER_MINUTE, LinkRecords, Recording
+from federation.links.link_records import REFUSALS_PER_MINUTE, LinkRecords, Recording
 from msg_node.admin.core.spans import spans_of
 from msg_node.bus.middleware import MESSAGE_LOG, log
 from msg_node.settings.tables.node import LogSettings

@@ -31,7 +31,7 @@ def record(
     it (`stub replay --trace`) before you give it to anybody.
     """
     with errors_reported(as_json=json):
-        from federation.flight_recorder import packed
+        from federation.stubs.flight_recorder import packed
         from msg_node.settings.load import load_settings
         from msg_node.wiring.recordings import recordings_of
         from protofly.errors import Code, HostError
@@ -74,7 +74,7 @@ def replay(
     with errors_reported(as_json=json):
         import dataclasses
 
-        from federation.flight_recorder import is_sealed, read_file, unpacked
+        from federation.stubs.flight_recorder import is_sealed, read_file, unpacked
         from protofly.errors import SettingsError
         from stubkit.replay import replay as replay_module
         from stubkit.trace import Trace

@@ -9,12 +9,12 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from catalogue_client.http_fetcher import HttpFetcher
-from federation.catalogue_scripts import CatalogueScripts
-from federation.chosen_stubs import ENDPOINT_NAME, ChosenStubs, StubChoice, read_choice
 from federation.core.contact_trouble import Side
-from federation.egress import LineOpener
 from federation.error_groups import first_error
-from federation.shipped_files import interpreter_file
+from federation.stubs.catalogue_scripts import CatalogueScripts
+from federation.stubs.chosen_stubs import ENDPOINT_NAME, ChosenStubs, StubChoice, read_choice
+from federation.stubs.egress import LineOpener
+from federation.stubs.shipped_files import interpreter_file
 from msg_node.kernel.data_schemas import check_configuration
 from msg_node.settings.model import Settings
 from msg_node.settings.tables.peers import PeerSettings

@@ -15,8 +15,8 @@ from federation.core.contact_trouble import cleaned
 from federation.core.discovery_errors import Failure
 from federation.core.name_questions import Answer, AnswerStatus, Question, RecordKind
 from federation.core.resolution import PeerEntry, Resolution
-from federation.dialler import Dialler
-from federation.name_client import NameClient
+from federation.discovery.dialler import Dialler
+from federation.discovery.name_client import NameClient
 from protofly.errors import Code, PeerError, TransportError
 from protofly.limits import DIAL_ADDRESSES, HANDSHAKE_SECONDS
 from trapezoid.peer_check.report import Outcome, Report, StepResult

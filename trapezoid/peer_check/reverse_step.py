@@ -15,7 +15,7 @@ import trio
 from catalogue_client.core.location import Location
 from federation.core.auth import TokenRequest, channel_binding
 from federation.core.contact_trouble import Side, advice, cleaned
-from federation.identity import Identity
+from federation.discovery.identity import Identity
 from protofly.errors import Code, HostError, PeerError, TransportError
 from protofly.limits import HANDSHAKE_SECONDS
 from protofly.reverse_check import (

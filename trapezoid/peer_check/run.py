@@ -14,11 +14,11 @@ from catalogue_client.core.location import Location
 from catalogue_client.core.state import DomainTrust
 from catalogue_client.http_fetcher import HttpFetcher
 from federation.core.contact_trouble import Side
-from federation.dialler import Dialler
-from federation.egress import LineOpener
-from federation.identity import Identity
-from federation.name_client import DnsClient
-from federation.visitors import greeting
+from federation.discovery.dialler import Dialler
+from federation.discovery.identity import Identity
+from federation.discovery.name_client import DnsClient
+from federation.links.visitors import greeting
+from federation.stubs.egress import LineOpener
 from msg_node.settings.model import Settings
 from msg_node.settings.peer_stubs import peer_terms
 from msg_node.settings.tables.peers import PeerSettings

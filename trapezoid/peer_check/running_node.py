@@ -11,7 +11,7 @@ from typing import Any
 import trio
 
 from federation.core.contact_trouble import cleaned
-from federation.visitors import greeting
+from federation.links.visitors import greeting
 from msg_node.settings.model import Settings
 from protofly.errors import Code, HostError, SettingsError
 from trapezoid.peer_check.report import Outcome, Report, StepResult

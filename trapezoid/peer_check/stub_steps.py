@@ -10,9 +10,9 @@ import trio
 
 from catalogue_client.core.state import DomainTrust
 from federation.core.contact_trouble import Side, cleaned
-from federation.egress import LineOpener
+from federation.discovery.identity import Identity, TrustOf
 from federation.error_groups import first_error
-from federation.identity import Identity, TrustOf
+from federation.stubs.egress import LineOpener
 from msg_node.settings.model import Settings
 from msg_node.site.site import Site
 from protofly.documents import SigningKey

@@ -339,7 +339,7 @@ def problems_of(scene: LabScene) -> Iterator[Problem]:
 
 
 def _there_are(names: Iterable[str]) -> str:
-    """What is possible instead, to be put behind what is not there."""
+    """The end of an error about what is not there: it names what is possible."""
     there = sorted(names)
     return f"; there are {', '.join(there)}" if there else "; there are none"
 

@@ -55,7 +55,7 @@ _RELOADABLE: Final = re.compile(
             r"exchange\.(file_bytes|waiting_files|waiting_bytes|hourly_files|partner)",
             r"site\.public_url|admin\.(behind_proxy|requests_per_second)",
             r"publish\.(endpoint|endpoint_url|endpoint_name|endpoint_spki|live_seconds|cache_seconds|mode|contact)",
-            r"discovery\..*|sandbox\.(memory_bytes|batch_seconds|cache_bytes)|traces\.(share|per_second)",
+            r"discovery\..*|sandbox\.(memory_bytes|batch_seconds|cpu_share|cache_bytes)|traces\.(share|per_second)",
             r"records\.(queue_records|segment_bytes|segment_seconds|sync_seconds)",
             r"listen\.(proxy_certificates|unopened_per_second)",
             r"site\.(status_token_sha256|connections|connections_per_address|requests_per_second|reverse_check)",

@@ -5,10 +5,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 
-from federation.aliases import Aliases
 from federation.core import auth, border
 from federation.core.border import Speaker
 from federation.core.forgeries import ForgeryLimit
+from federation.discovery.aliases import Aliases
 from msg_node.sessions.core.session_service import SessionService
 from protofly.address import domain_of
 from protofly.signatures import KeyRecord

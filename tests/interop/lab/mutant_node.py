@@ -22,7 +22,6 @@ import msgspec
 import trio
 
 from catalogue_client.core import trust
-from federation import dialler
 from federation.core import auth, border
 from federation.core.awaited_replies import AwaitedReplies
 from federation.core.border import InwardBorder
@@ -30,15 +29,16 @@ from federation.core.link_frames import FrameKind, LinkFrame, decode_messages
 from federation.core.link_machine import LinkMachine, Pump, Switched
 from federation.core.outbound_queue import OutboundMessage, OutboundQueue
 from federation.core.stub_release import ReleaseAction
-from federation.domain_link import DomainLink
-from federation.identity import Identity
-from federation.inbound import Inbound
-from federation.instance_watch import InstanceWatch
-from federation.link_context import LinkClock
-from federation.outward_flow import OutwardFlow
-from federation.peer_session import PeerSession
-from federation.stub_releases import StubReleases
-from federation.stub_succession import StubSuccession
+from federation.discovery import dialler
+from federation.discovery.identity import Identity
+from federation.links.domain_link import DomainLink
+from federation.links.inbound import Inbound
+from federation.links.link_context import LinkClock
+from federation.links.outward_flow import OutwardFlow
+from federation.links.peer_session import PeerSession
+from federation.stubs.instance_watch import InstanceWatch
+from federation.stubs.stub_releases import StubReleases
+from federation.stubs.stub_succession import StubSuccession
 from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
 from msg_node.kernel.service import Caller
 from protofly import codec

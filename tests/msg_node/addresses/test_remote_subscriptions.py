@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.addresses.core import remote_subscriptions
 from msg_node.addresses.core.remote_subscriptions import RemoteSubscriptions, SubscriptionStep
 from msg_node.kernel.resources import texts_of

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from federation.core.contact_trouble import Side
-from federation.link_events import LinkEvents
+from federation.links.link_events import LinkEvents
 from msg_node.admin.alarm_watch import AlarmWatch
 from msg_node.admin.core.alarms import Alarm, AlarmNews, Alarms, Raised, budget_spent
 from msg_node.records.writer import RecordsStatistics, WriterState

@@ -13,7 +13,7 @@ import trio
 import trio.testing
 
 from federation.core.round_trip import WAIT_SECONDS
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.admin.administration import Actor
 from msg_node.admin.core.operations import AdminRequest
 from msg_node.bus.own_requests import ROUND_TRIPS, RoundTrips

@@ -14,7 +14,7 @@ import pytest
 from catalogue_client.core.location import Location
 from federation.core.discovery_errors import Attempt
 from federation.core.stub_meters import StubMeters
-from federation.resolver import Explanation, ResolverStatistics
+from federation.discovery.resolver import Explanation, ResolverStatistics
 from msg_node.admin.core.status_members import leaves, member_of, members
 from msg_node.admin.core.status_reference import status_reference
 from msg_node.records.writer import RecordsStatistics

@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.lowlevel
 
-from federation.address_feed import GATHER_SECONDS
+from federation.stubs.address_feed import GATHER_SECONDS
 from msg_node.bus import addresses_of_nodes
 from msg_node.bus.addresses_of_nodes import AddressesOfNodes
 from msg_node.cluster.core.node_contents import SHOWN, Shown, decode_shown
@@ -63,7 +63,8 @@ async def test_what_the_policy_keeps_from_a_domain_does_not_leave_its_node(
     async with cluster_rig(tmp_path) as (one, two):
         bo = await two.opened("bo")
         room, hidden = await bo.allocated(), await bo.allocated()
-        monkeypatch.setattr("federation.address_feed.SeenAddresses._may_see", lambda _self, address: address != hidden)
+        seen = "federation.stubs.address_feed.SeenAddresses._may_see"
+        monkeypatch.setattr(seen, lambda _self, address: address != hidden)
         feed = Feed(one)
         await feed.until_shown(room)
         assert not any(hidden in shown for shown in node_of(one).parts.addresses._shown.values())

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from policy.core.session_class import SessionClass
 from protofly.errors import Code
 from protofly.message import Message

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus import link_claims
 from msg_node.bus.requests_elsewhere import MORE_SECONDS
 from msg_node.cluster.directory import Claim

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.middleware import Step, log, make_stack, rate
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.own_names import OwnNames

@@ -16,8 +16,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.flow_table import FlowMode
-from federation.link_context import Refusal
+from federation.links.flow_table import FlowMode
+from federation.links.link_context import Refusal
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus import session_traffic
 from msg_node.bus.middleware import Step, rate

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from federation.decision_records import DecisionRecords
-from federation.link_context import Refusal
+from federation.links.decision_records import DecisionRecords
+from federation.links.link_context import Refusal
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.object_policies import ObjectPolicy, compile_document
 from protofly.codec import decode

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 import trio
 
-from federation.decision_records import DecisionRecords
-from federation.link_context import Refusal
+from federation.links.decision_records import DecisionRecords
+from federation.links.link_context import Refusal
 from msg_node.bus.policies_of_nodes import PoliciesOfNodes
 from msg_node.kernel.catalogue_questions import CatalogueQuestion
 from msg_node.kernel.changes import Table

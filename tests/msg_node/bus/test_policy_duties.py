@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from msg_node.bus.policy_duties import PolicyDuties
 from msg_node.kernel.counts import NodeCount
 from msg_node.records.quarantine import Quarantine

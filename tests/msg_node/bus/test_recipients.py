@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from msg_node.bus.core.recipients import KnownRecipients
 from msg_node.registries.core.registry_entry import RegistryEntry
 from msg_node.wiring.session_steps import LocalGate

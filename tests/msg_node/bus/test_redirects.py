@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from msg_node.wiring.session_steps import LocalGate
 from policy.core.gate import Gate, PeerRule
 from policy.core.text import PolicyText, load_policies

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus import session_traffic
 from msg_node.bus.core.held_links import HeldLinks
 from msg_node.bus.link_places import LinkPlaces

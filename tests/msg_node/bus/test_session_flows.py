@@ -15,8 +15,8 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from federation.flow_table import FLOWS_PER_SESSION, FlowMode
-from federation.outward_flow import OutwardFlow
+from federation.links.flow_table import FLOWS_PER_SESSION, FlowMode
+from federation.links.outward_flow import OutwardFlow
 from msg_node.addresses.core.subscriptions import Subscription
 from msg_node.bus.middleware import rate
 from msg_node.bus.session_flow import ListenerWay

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.kernel.registrations import Index
 from msg_node.kernel.rules import Rules
 from msg_node.registries.core.user_places import places_of

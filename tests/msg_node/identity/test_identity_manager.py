@@ -15,7 +15,7 @@ import pytest
 import trio
 import trustme
 
-from federation.link_context import Identified
+from federation.links.link_context import Identified
 from msg_node.kernel.credentials import Credential, Credentials
 from msg_node.kernel.issuer_keys import keys_of_jwks
 from msg_node.kernel.service import Service

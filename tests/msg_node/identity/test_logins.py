@@ -13,7 +13,7 @@ import pytest
 import trio
 import trustme
 
-from federation.link_context import Identified
+from federation.links.link_context import Identified
 from msg_node.identity.core.issued_tokens import IssuedTokens
 from msg_node.identity.core.session_tokens import SessionTokens, TokenLife
 from msg_node.identity.mark_keeper import announcement

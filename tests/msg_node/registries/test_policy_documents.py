@@ -14,7 +14,7 @@ import trio
 
 from catalogue_client.core.location import Location
 from catalogue_client.http_fetcher import HttpFetcher
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from msg_node.backends.backend_http import BackendHttp
 from msg_node.backends.catalogue import CatalogueReader, OwnCatalogue
 from msg_node.backends.sources import document_reader
@@ -313,11 +313,11 @@ def test_what_a_session_has_named_is_its_own_and_what_nobody_named_is_not_forgot
     assert not journal.take(), "nothing has changed"
 
 
-def test_policies_that_move_in_are_told_under_the_session_that_is_here() -> None:
-    names, told = PolicyNames(Journal(), {"a": 7}.get), list[PolicyNameRow]()
-    names.on_arrival = told.extend
+def test_policies_that_move_in_are_reported_under_the_session_that_is_here() -> None:
+    names, arrived = PolicyNames(Journal(), {"a": 7}.get), list[PolicyNameRow]()
+    names.on_arrival = arrived.extend
     assert names.move_in({"a": PolicyNameRow("d", "ana", 1)}, 7) == {"a": PolicyNameRow("d", "ana", 7)}
-    assert (told, names.of_session(7)) == ([PolicyNameRow("d", "ana", 7)], {"a": PolicyNameRow("d", "ana", 7)})
+    assert (arrived, names.of_session(7)) == ([PolicyNameRow("d", "ana", 7)], {"a": PolicyNameRow("d", "ana", 7)})
 
 
 def test_policies_of_objects_need_the_catalogue(tmp_path: Path) -> None:

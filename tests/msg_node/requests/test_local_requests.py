@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.requests import local_requests
 from protofly.errors import Code
 from tests.support.bindings import MakeRuntime

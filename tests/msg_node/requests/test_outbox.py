@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from protofly import codec
 from protofly.errors import Code
 from protofly.limits import OUTBOX_ASK_SECONDS, OUTBOX_GRACE_SECONDS

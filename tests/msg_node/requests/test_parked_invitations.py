@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from federation.decision_records import DecisionRecords
+from federation.links.decision_records import DecisionRecords
 from msg_node.wiring import meaning
 from policy.core.gate import Gate
 from policy.core.model import KnownRecipient

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from federation.link_context import Refusal
+from federation.links.link_context import Refusal
 from msg_node.kernel.rules import Rules
 from protofly.errors import Code, HostError, TransportError
 from protofly.guid_record import GuidRecord

@@ -21,7 +21,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from federation.link_context import BorderRules
+from federation.links.link_context import BorderRules
 from msg_node import app
 from msg_node.admin.admin_site import AdminSite
 from msg_node.admin.administration import Administration
@@ -380,6 +380,7 @@ EFFECTS: dict[str, Effect] = {
     ),
     "sandbox.memory_bytes": Effect(1 << 20, lambda node: node.trust.chosen._budget.memory_bytes),
     "sandbox.batch_seconds": Effect(0.5, lambda node: node.trust.chosen._budget.batch_seconds),
+    "sandbox.cpu_share": Effect(0.25, lambda node: node.trust.chosen._budget.cpu_share),
     "sandbox.cache_bytes": Effect(7, lambda node: node.cache.max_bytes),
     "records.queue_records": Effect(7, lambda node: node.records._options.queue_records),
     "records.sync_seconds": Effect(7.0, lambda node: node.records._options.sync_seconds),
