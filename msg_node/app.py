@@ -428,7 +428,7 @@ def _build(settings: Settings, sandbox: Sandbox, gate: Gate, policies: Policies,
     inventory, cluster = StubInventory(), build_nodes(foundation, name, gate)
     built = build_bus(foundation, decisions, backends, inventory, cluster)
     bus = built.bus
-    deployment.on_deployed = lambda: bus.from_sessions.judge_by(built.steps.stack(foundation.current.get()))
+    deployment.on_deployed = lambda: built.judge_by(foundation.current.get())
     backends.connect_catalogues(bus, discovery.fetcher, discovery.resolver, site)
     links = build_link_context(foundation, decisions, trust, built, backends.identify, duties.quarantine)
     supervision = build_supervision(foundation, discovery, trust, gate, sandbox, cluster)

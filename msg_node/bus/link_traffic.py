@@ -26,6 +26,7 @@ from msg_node.bus.core.router import (
     ToDomain,
 )
 from msg_node.bus.core.tables import BusTables
+from msg_node.bus.middleware import Onlooking, Stack
 from msg_node.bus.node_runs import RunsToNodes
 from msg_node.bus.own_messages import OwnMessages
 from msg_node.bus.session_traffic import Destinations
@@ -61,9 +62,8 @@ class LinkTraffic:
         own: OwnMessages,
         runs: RunsToNodes | None = None,
     ) -> None:
-        self._links = state.links
+        self._state = state
         self._guests = state.guests
-        self._domains = state.domains
         self._observers = observers
         self._router = router
         self.own = own
@@ -75,6 +75,7 @@ class LinkTraffic:
         self._own_requests = destinations.own_requests
         self._users = destinations.users
         self._nodes = destinations.nodes
+        self._onlookers: tuple[Onlooking, ...] = ()
         self.on_live: Callable[[str], None] = _ignore
 
     def refuse_requests(self, retry_seconds: float) -> None:
@@ -85,10 +86,16 @@ class LinkTraffic:
         """Refuse what promises anything; with None, go on."""
         self._router = fenced(self._router, retry_seconds)
 
+    def judge_by(self, stack: Stack) -> None:
+        """Show what links bring to those who look on now; the steps of sessions do not count here."""
+        self._onlookers = stack.onlookers
+
     def take(self, domain: str, messages: list[Message]) -> list[Code | None]:
         """Route messages that passed the border of a linked domain; answers for each why it was refused."""
+        for show in self._onlookers:
+            show(domain, messages)
         now = time.time()
-        number = self._links.number(domain)
+        number = self._state.links.number(domain)
         codes: list[Code | None] = []
         while (taken := len(codes)) < len(messages):
             message = messages[taken]
@@ -173,7 +180,7 @@ class LinkTraffic:
             return self._to_node(message, decision, number, now)
         sids = self._guests.without_transit(message.to, decision.numbers)
         if not sids:  # nothing goes on to a third domain
-            return Code.TRANSIT if domain_of(message.to) not in self._domains else None
+            return Code.TRANSIT if domain_of(message.to) not in self._state.domains else None
         if message.type == "delete":
             self._foreign.object_deleted(message, domain)
         return self._send_queues.to_listeners(sids, message, self._send_queues.link_blockers)

@@ -33,6 +33,9 @@ JudgeLocal = Callable[[Message, frozenset[str], int], Refusal | None]
 Step = Callable[[Message, int, frozenset[str], str, float], Refusal | None]
 """Judges a message of session `sid` with roles, for a foreign domain ("": none), at a time (Unix epoch, seconds)."""
 
+Onlooking = Callable[[str, Sequence[Message]], None]
+"""Is shown what a domain brings, before it is routed."""
+
 AUTHORISATION: Final = "authorisation"
 """The step that asks the gate on our own bus."""
 
@@ -50,18 +53,23 @@ class Stack(NamedTuple):
         judge_abroad: Those of them as one that have a say about what leaves our domain, None when there are none.
         judge_local: The gate on our own bus alone, for what is routed later.
         names: Their names in order, for operators.
+        onlookers: Are shown what other domains bring, which passes no step.
     """
 
     judge: Step | None = None
     judge_local: JudgeLocal = let_pass
     names: tuple[str, ...] = ()
     judge_abroad: Step | None = None
+    onlookers: tuple[Onlooking, ...] = ()
 
 
-def make_stack(steps: Sequence[tuple[str, Step]], judge_local: JudgeLocal = let_pass) -> Stack:
+def make_stack(
+    steps: Sequence[tuple[str, Step]], judge_local: JudgeLocal = let_pass, onlookers: Sequence[Onlooking] = ()
+) -> Stack:
     """Put steps together, in this order."""
     abroad = [step for name, step in steps if name != AUTHORISATION]  # the gate of its domain judges what leaves
-    return Stack(_chain([step for _, step in steps]), judge_local, tuple(name for name, _ in steps), _chain(abroad))
+    names = tuple(name for name, _ in steps)
+    return Stack(_chain([step for _, step in steps]), judge_local, names, _chain(abroad), tuple(onlookers))
 
 
 def _chain(steps: Sequence[Step]) -> Step | None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -23,7 +23,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from federation.links.link_context import Deliver, Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.bus.taps import is_confidential, is_of_sessions
@@ -43,7 +43,7 @@ from protofly.conversation import (
     redacted_body,
     shown_body,
 )
-from protofly.errors import Code, HostError
+from protofly.errors import HostError
 from protofly.message import Message
 
 logger = logging.getLogger("msg_node")
@@ -234,15 +234,10 @@ class Recorder:
             self._record(message, "runtime", session.runtime)
         return None
 
-    def over(self, deliver: Deliver) -> Deliver:
-        """The same way for messages of other domains, recorded."""
-
-        def recorded(domain: str, messages: list[Message]) -> list[Code | None]:
-            for message in messages if self._running is not None else ():
-                self._record(message, "domain", domain)
-            return deliver(domain, messages)
-
-        return recorded
+    def from_domain(self, domain: str, messages: Sequence[Message]) -> None:
+        """Record what another domain brings."""
+        for message in messages if self._running is not None else ():
+            self._record(message, "domain", domain)
 
     def own(self, message: Message, _sid: int | None = None) -> None:
         """Record what the node itself sends to a session."""

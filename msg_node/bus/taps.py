@@ -15,14 +15,14 @@ from typing import Final
 import msgspec
 from msgspec import Raw
 
-from federation.links.link_context import Deliver, Refusal
+from federation.links.link_context import Refusal
 from msg_node.bus.core.tables import BusTables
 from msg_node.bus.send_queues import SendQueues
 from msg_node.kernel.credentials import OPERATOR
 from msg_node.kernel.resources import SESSION_KEY, TAPS_KEY
 from msg_node.kernel.rules import Rules
 from protofly import codec
-from protofly.errors import Code, PeerError
+from protofly.errors import PeerError
 from protofly.forwarding import FORWARD
 from protofly.message import Message
 
@@ -71,16 +71,11 @@ class Taps:
             self._copy(message, "" if session is None else session.runtime, [one for one in taps if one != sid])
         return None
 
-    def over(self, deliver: Deliver) -> Deliver:
-        """The same way for messages of other domains, with copies."""
-
-        def tapped(domain: str, messages: list[Message]) -> list[Code | None]:
-            taps = self._looking()
-            for message in messages if taps else ():
-                self._copy(message, domain, taps)
-            return deliver(domain, messages)
-
-        return tapped
+    def from_domain(self, domain: str, messages: Sequence[Message]) -> None:
+        """Copy what another domain brings."""
+        taps = self._looking()
+        for message in messages if taps else ():
+            self._copy(message, domain, taps)
 
     def own(self, message: Message, sid: int | None = None) -> None:
         """Copy what the node itself sends to a session, an answer or a refusal."""

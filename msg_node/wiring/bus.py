@@ -56,6 +56,12 @@ class BuiltBus(NamedTuple):
     onlookers: tuple[Onlooker, ...]
     recorder: Recorder | None
 
+    def judge_by(self, settings: Settings) -> None:
+        """Messages pass what these settings want from now on."""
+        stack = self.steps.stack(settings)
+        self.bus.from_sessions.judge_by(stack)
+        self.bus.from_links.judge_by(stack)
+
 
 def build_bus(
     foundation: Foundation,
@@ -77,10 +83,9 @@ def build_bus(
     records = foundation.records
     guests = meaning.build_guests(settings, decisions, node, records.append, state, backends.identify)
     send_queues = SendQueues(state, guests=guests, records=records)
-    recorder, onlookers = None, list[Onlooker]((Taps(state, send_queues, state.rules, node=node),))
-    if settings.recording is not None:
-        recorder = Recorder(state, send_queues, node=node, domain=settings.node.domain)
-        onlookers.append(recorder)
+    taps, domain = Taps(state, send_queues, state.rules, node=node), settings.node.domain
+    recorder = None if settings.recording is None else Recorder(state, send_queues, node=node, domain=domain)
+    onlookers: tuple[Onlooker, ...] = (taps,) if recorder is None else (taps, recorder)
     judged = backends.validation, backends.documents
     steps = SessionSteps(LocalGate(decisions, backends.identify), state, onlookers, *judged)
     judges = Judges(
@@ -113,10 +118,11 @@ def build_bus(
         of_nodes.connect(bus, services)
         backends.connect_nodes(bus, cluster.parts.questions, cluster.quota_sources())
     if recorder is not None:
-        recorder.on_changed = lambda: bus.from_sessions.judge_by(steps.stack(foundation.current.get()))
+        recorder.on_changed = lambda: built.judge_by(foundation.current.get())
     if bus.from_nodes is not None:
         bus.from_nodes.narrow_by(steps.gate)
-    return BuiltBus(bus, steps, tuple(onlookers), recorder)
+    bus.from_links.judge_by(judges.stack)
+    return (built := BuiltBus(bus, steps, onlookers, recorder))
 
 
 class ServicesOfNodes:

@@ -14,7 +14,6 @@ from federation.links.decision_records import DecisionRecords
 from federation.links.link_acceptor import LinkAcceptor
 from federation.links.link_context import (
     BorderRules,
-    Deliver,
     Identify,
     LinkClock,
     LinkContext,
@@ -84,10 +83,9 @@ def build_link_context(
     bus = built.bus
     settings, state, node = foundation.settings, foundation.state, foundation.node_url
     leases = StubLeases(state, bus.effects.publish_statuses, then=bus.from_links.link_is_live)
-    deliver: Deliver = bus.from_links.take
     answer: Callable[[Message], None] = bus.refusals.answer
     for one in built.onlookers:
-        deliver, answer = one.over(deliver), one.over_answers(answer)
+        answer = one.over_answers(answer)
     ours = OurNames(settings.node.domain, node, frozenset(settings.node.aliases))
     return LinkContext(
         BorderRules(
@@ -109,7 +107,7 @@ def build_link_context(
             record_run=foundation.records.append_run,
         ),
         LocalBus(
-            deliver=deliver,
+            deliver=bus.from_links.take,
             answer=answer,
             wait_for_room=bus.send_queues.wait_for_room,
             is_wanted=bus.from_links.is_wanted,

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from federation.links.decision_records import DecisionRecords
-from federation.links.link_context import UNIDENTIFIED, Deliver, Identify, Refusal
+from federation.links.link_context import UNIDENTIFIED, Identify, Refusal
 from msg_node.bus import middleware
 from msg_node.bus.middleware import Stack, Step, make_stack
 from msg_node.node_state import NodeState
@@ -118,8 +118,8 @@ class Onlooker(Protocol):
     def step(self) -> Step:
         """Sees what a session sends."""
 
-    def over(self, deliver: Deliver) -> Deliver:
-        """The same way for messages of other domains, seen by it."""
+    def from_domain(self, domain: str, messages: Sequence[Message]) -> None:
+        """Sees what another domain brings."""
 
     def over_answers(self, answer: Callable[[Message], None]) -> Callable[[Message], None]:
         """The same way for what our links answer in place of other domains, seen by it."""
@@ -156,11 +156,12 @@ class SessionSteps:
     def stack(self, settings: Settings) -> Stack:
         """The steps that these settings want, together with the policies in force."""
         names = active_steps(settings, has_policies=self.gate.decisions.gate.judges_own_bus)
-        steps: list[tuple[str, Step]] = [(one.name, one.step) for one in self._onlookers if one.is_looking]
+        looking = [one for one in self._onlookers if one.is_looking]
+        steps: list[tuple[str, Step]] = [(one.name, one.step) for one in looking]
         steps += [(name, self._step(name, settings)) for name in names]
         if self._documents is not None:
             steps.append(("documents", self._documents.step))  # what is refused names nothing
-        return make_stack(steps, self.gate.judge)
+        return make_stack(steps, self.gate.judge, [one.from_domain for one in looking])
 
     def _step(self, name: StepName, settings: Settings) -> Step:
         chosen, wanted = settings.middleware, _settings_of(name, settings)

@@ -26,10 +26,10 @@ IDLE_WORK = ("DomainLink.tick", "Sweeper._sweep_actions", "Administration.run")
 """Work that nobody asked for: it has to be seen in windows without a message."""
 IN_THE_WORKER = {"sandbox/worker.py", "sandbox/engine.py"}
 """The worker of a stub is confined and cannot report what it runs."""
-MOST_OF_A_FLOW = (31, 56)
+MOST_OF_A_FLOW = (30, 55)
 """Files with functions that are given a message of a flow or give it back (as bytes, decoded, or in a batch), and files
 with functions that run for it: also what is asked about an address, counts, or gets the time."""
-MOST_OF_A_FIRST_MESSAGE = (43, 68)
+MOST_OF_A_FIRST_MESSAGE = (42, 67)
 """The same for the first message from one address to another: all that is decided once about a flow comes on top."""
 
 

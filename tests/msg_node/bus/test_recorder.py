@@ -78,8 +78,12 @@ async def recording_rig(folder: Path) -> AsyncIterator[At]:
         recorder = Recorder(rig.state, rig.bus.send_queues, node=NODE, domain=DOMAIN)
 
         def changed() -> None:
-            steps = [(recorder.name, recorder.step)] if recorder.is_looking else []
-            rig.bus.from_sessions.judge_by(make_stack(steps))
+            looking = [recorder] if recorder.is_looking else []
+            stack = make_stack(
+                [(one.name, one.step) for one in looking], onlookers=[one.from_domain for one in looking]
+            )
+            rig.bus.from_sessions.judge_by(stack)
+            rig.bus.from_links.judge_by(stack)
 
         recorder.on_changed = changed
         await nursery.start(recorder.run)
@@ -112,8 +116,9 @@ async def test_what_runtimes_domains_and_the_node_say_is_recorded_in_order(tmp_p
         await bob.say(a_message("response", bob.address, ana.address, {"code": 200}, id_="x"))
         await ana.next()
         await ana.ask("read", runtime_address("nobody"))
-        deliver = at.recorder.over(at.rig.bus.from_links.take)
-        deliver(FOREIGN, [parsed(a_message("update", f"comm://{FOREIGN}/room", ana.address, {"value": 1}))])
+        at.rig.bus.from_links.take(
+            FOREIGN, [parsed(a_message("update", f"comm://{FOREIGN}/room", ana.address, {"value": 1}))]
+        )
         asked = parsed(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", id_=1))
         at.recorder.over_answers(at.rig.bus.refusals.answer)(refusal(asked, Code.GATEWAY_TIMEOUT, source=NODE))
         at.recorder.stop(BY_OPERATOR)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from msg_node.bus.middleware import make_stack
 from msg_node.bus.taps import Taps
 from msg_node.kernel.credentials import Credential, digest_of
 from msg_node.kernel.rules import Rules
@@ -49,6 +50,7 @@ async def tapped_rig(
         steps=[("taps", lambda *arguments: made[0].step(*arguments))],
     ) as rig:
         made.append(Taps(rig.state, rig.bus.send_queues, rig.state.rules, node=NODE))
+        rig.bus.from_links.judge_by(make_stack([], onlookers=[made[0].from_domain]))
         yield rig, made[0]
 
 
@@ -98,7 +100,7 @@ async def test_an_operator_sees_what_other_domains_say_and_what_is_said_in_their
         ops, ana = await listening(rig), await rig.opened("ana")
         await copies(ops)
         said = a_message("update", f"comm://{FOREIGN}/room", ana.address, {"value": 1})
-        assert taps.over(rig.bus.from_links.take)(FOREIGN, [parsed(said)]) == [None]
+        assert rig.bus.from_links.take(FOREIGN, [parsed(said)]) == [None]
         assert await ana.next() == said
         asked = parsed(a_message("read", ana.address, f"hyperty://{FOREIGN}/h", id_=1))
         taps.over_answers(rig.bus.refusals.answer)(refusal(asked, Code.GATEWAY_TIMEOUT, source=NODE))
@@ -272,5 +274,5 @@ async def test_who_looks_on_sees_nothing_while_the_settings_let_nobody(tmp_path:
             rig.state.rules.follow(replace(rig.state.rules, taps=are_on))
             assert taps.is_looking == are_on
             await ana.ask("read", runtime_address("nobody"))
-            taps.over(rig.bus.from_links.take)(FOREIGN, [parsed(a_message("update", f"comm://{FOREIGN}/r", NODE))])
+            rig.bus.from_links.take(FOREIGN, [parsed(a_message("update", f"comm://{FOREIGN}/r", NODE))])
             assert bool(await copies(ops)) == are_on
