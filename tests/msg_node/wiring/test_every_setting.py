@@ -46,6 +46,7 @@ from trapezoid.publish_request import PublishRequest
 from trapezoid.publishing import publish
 
 PEER = "peer[b.example]"
+PAGE = Path(__file__).parents[3] / "docs/operating.md"
 TOKEN = "ab" * 32
 KEYS = '{"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo", "kid": "k"}]}'
 RULE = 'id = "p"\n[[rules]]\nid = "r"\neffect = "deny"\n'
@@ -778,8 +779,7 @@ async def test_what_a_reload_takes_over_counts(table: str, running: Running, tmp
 
 
 def test_the_page_lists_every_setting_that_needs_a_restart_and_no_other() -> None:
-    page = (Path(__file__).parents[3] / "docs/operating.md").read_text()
-    part = page.partition("**What needs a restart.**")[2].partition("\n\nFor runtimes a restart")[0]
+    part = PAGE.read_text().partition("\n### What needs a restart\n")[2].partition("\n\nFor runtimes a restart")[0]
     listed = set(re.findall(r"`([a-z_]+(?:\.[a-z_]+)*)`", part))
     needed = {name for name in names_of_reference() if not is_reloadable(SettingChange(name, None, 1))}
     tables = {one for one in listed if any(name.startswith(f"{one}.") for name in needed)}
@@ -787,6 +787,26 @@ def test_the_page_lists_every_setting_that_needs_a_restart_and_no_other() -> Non
     for table in tables:
         assert not [name for name in EFFECTS if name.startswith(f"{table}.")]
     assert listed <= needed | tables
+
+
+def test_the_page_lists_every_setting_that_a_reload_takes_over_in_the_row_of_its_table() -> None:
+    part = PAGE.read_text().partition("\n### What a reload takes over\n")[2].partition("\n### ")[0]
+    listed: dict[str, set[str]] = {}
+    for section in part.split("\n\n"):
+        of_peer = section.startswith("| `[[peer]]` |")
+        for row in section.splitlines()[2:] if section.startswith("| ") else ():
+            first, counts = row.split(" | ")[:2]
+            tables = ["peer"] if of_peer else re.findall(r"`\[+([a-z_.]+)\]+`", first)
+            names = {"all"} if counts.startswith("all") else set(re.findall(r"`([a-z0-9_]+)`", counts))
+            for table in tables:
+                listed.setdefault(table, set()).update(names)
+    for name in EFFECTS:
+        table, _, setting = (
+            ("peer", "", name.removeprefix(PEER + ".")) if name.startswith(PEER) else name.partition(".")
+        )
+        setting = setting.partition(".")[0]
+        named = listed.get(table, set()) | listed.get(f"{table}.{setting}", set())
+        assert {"all", setting} & named, f"{name} is missing in {PAGE.name}"
 
 
 async def test_one_setting_that_needs_a_restart_keeps_all_as_they_are(running: Running, tmp_path: Path) -> None:
