@@ -158,6 +158,14 @@ def write_page(report: LabReport, file: Path) -> None:
     file.write_text(page.replace(_DATA_MARK, text), encoding="utf-8")
 
 
+def _remarks(report: LabReport) -> list[tuple[str, str]]:
+    """What the page says beside the evidence, each with a state: a promise that nothing tested speaks against a run."""
+    untested = [one for one in report.judged if one.state is State.NOT_TESTED]
+    if report.is_good:
+        return [("Nothing speaks against a promise.", State.KEPT.value)]
+    return [(f"{one.promise} was not tested: {one.figure}.", one.state.value) for one in untested]
+
+
 def _drawing(report: LabReport) -> dict[str, object]:
     """What the page draws: runtimes in lanes, messages as lines, faults as areas."""
     seen = report.seen
@@ -177,6 +185,7 @@ def _drawing(report: LabReport) -> dict[str, object]:
             messages.append([source, target, number, round(sent.at, 4), arrived, is_flawed])
     traffic = Counter((seen.domains[one.key[0]], seen.domains[one.key[1]]) for one in seen.sent)
     return {
+        "remarks": _remarks(report),
         "ended": round(seen.ended, 3),
         "domains": [{"name": one.name, "kind": one.kind} for one in report.scene.domain],
         "runtimes": [{"name": name, "domain": domain} for name, domain in seen.domains.items()],
