@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import structs
 
-from interop.lab.core.scene import Domain, LabScene, check_scene
+from interop.lab.core.scene import LabScene, check_scene
 from protofly.errors import SettingsError
 from protofly.toml_lines import KeyPath, placed, read_toml
 
@@ -38,16 +38,28 @@ def load_scene(path: Path) -> LabScene:
         raise SettingsError(f"{path}: {exc.strerror}; scenes that come with the program: {names}") from exc
     scene, lines = read_toml(text, LabScene, str(path))
     check_scene(scene, str(path), lines)
-    domains = [_with_policy(domain, path, lines, index) for index, domain in enumerate(scene.domain)]
-    return structs.replace(scene, domain=tuple(domains))
+    domains = [
+        structs.replace(one, policy=_policy_of(one.policy, path, f"{_place(path, lines, 'domain', index)} {one.name}"))
+        for index, one in enumerate(scene.domain)
+    ]
+    faults = [
+        structs.replace(one, policy=_policy_of(one.policy, path, f"{_place(path, lines, 'fault', index)} {one.title}"))
+        for index, one in enumerate(scene.fault)
+    ]
+    return structs.replace(scene, domain=tuple(domains), fault=tuple(faults))
 
 
-def _with_policy(domain: Domain, scene: Path, lines: Mapping[KeyPath, int], index: int) -> Domain:
-    """The domain with the whole path of its policy, which is named from beside the scene."""
-    if not domain.policy:
-        return domain
-    policy = scene.parent.absolute() / domain.policy
-    if not policy.is_file():
-        place = placed(str(scene), lines, ("domain", index, "policy"))
-        raise SettingsError(f"{place}: domain {domain.name}: {policy} is no file")
-    return structs.replace(domain, policy=str(policy))
+def _place(scene: Path, lines: Mapping[KeyPath, int], what: str, index: int) -> str:
+    return f"{placed(str(scene), lines, (what, index, 'policy'))}: {what}"
+
+
+def _policy_of(name: str, scene: Path, where: str) -> str:
+    """The whole path of a policy, which is beside the scene, or beside those that come with the program; "" for none.
+
+    Raises SettingsError if it is at neither place; `where` begins its text.
+    """
+    places = [folder / name for folder in (scene.parent.absolute(), SHIPPED)]
+    found = next((str(one) for one in places if one.is_file()), "")
+    if name and not found:
+        raise SettingsError(f"{where}: {places[0]} is no file")
+    return found

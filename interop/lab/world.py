@@ -23,6 +23,8 @@ from interop.lab.engines import Engines
 from interop.lab.line_proxy import Line
 from interop.lab.lying_names import lie
 from interop.lab.members import Members, clock_of
+from interop.lab.node_operator import operate
+from interop.lab.policy_change import change_policy
 from interop.lab.publishing import Publishing
 from interop.lab.scene_nodes import SceneNode
 from interop.lab.shifted_clock import set_clock
@@ -135,6 +137,9 @@ class World:
             await lie(self.members, fault, notes)
         elif fault.does in CLOCK_FAULTS:
             await _set_clocks(self.members, fault)
+        elif fault.does == "policy":
+            file = self.members.folders.folders[fault.domain or ""].policy
+            await change_policy(fault, self.scene, file, partial(self._have_reloaded, fault.domain or ""), notes)
         elif fault.does == "engine-down":
             await self._engines.stop(fault.domain or "")
             await trio.sleep(fault.lasts)
@@ -143,6 +148,11 @@ class World:
             await self._hit_nodes(fault, fault.domain)
         else:
             await _hit_lines(self.members.lines_of(fault), fault)
+
+    async def _have_reloaded(self, domain: str) -> None:
+        """Have all nodes of a domain take over what is in their files, as their operator can. Raises TransportError."""
+        for node in self.nodes[domain]:
+            await operate(node.folder.data, "reload", {})
 
     async def _hit_nodes(self, fault: Fault, domain: str) -> None:
         if domain in self.members.foreign:

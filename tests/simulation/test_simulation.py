@@ -29,14 +29,15 @@ FOUND_BY = {
     "messages-of-flows-lost": (2, "kept"),
 }
 """The seed that finds a mistake, and by what."""
-FOUND_WITH_SLOW_LINES = {
-    "acknowledged-too-early": "kept",
-    "one-number-too-many-seen": "kept",
-    "what-goes-again-bears-new-numbers": "once",
+SLOW_LINES, POLICIES_CHANGE = (Path(__file__).with_name(f"{name}.toml") for name in ("slow_lines", "policies_change"))
+FOUND_BY_SCENE = {
+    "acknowledged-too-early": (SLOW_LINES, "kept"),
+    "one-number-too-many-seen": (SLOW_LINES, "kept"),
+    "what-goes-again-bears-new-numbers": (SLOW_LINES, "once"),
+    "flows-outlive-a-change": (POLICIES_CHANGE, "genuine"),
 }
-"""By what `slow_lines.toml` finds a mistake."""
+"""The scene that finds a mistake, and by what."""
 
-SLOW_LINES = Path(__file__).with_name("slow_lines.toml")
 Simulate = Callable[..., subprocess.CompletedProcess[str]]
 
 
@@ -113,17 +114,19 @@ def test_a_mistake_in_the_protocol_is_found_by_a_seed(simulate: Simulate, mutant
 
 
 @pytest.mark.endurance
-@pytest.mark.parametrize("mutant", FOUND_WITH_SLOW_LINES)
-def test_a_mistake_that_shows_while_much_is_under_way_is_found_on_slow_lines(simulate: Simulate, mutant: str) -> None:
-    assert set(FOUND_WITH_SLOW_LINES) | set(FOUND_BY) >= set(SIMULATION_MUTANTS)
-    done = simulate("--seed", "1", "--scene", str(SLOW_LINES), "--mutant", mutant, "--no-shrink")
+@pytest.mark.parametrize("mutant", FOUND_BY_SCENE)
+def test_a_mistake_that_seeds_do_not_show_is_found_by_a_scene_of_its_own(simulate: Simulate, mutant: str) -> None:
+    assert set(FOUND_BY_SCENE) | set(FOUND_BY) >= set(SIMULATION_MUTANTS)
+    scene, finding = FOUND_BY_SCENE[mutant]
+    done = simulate("--seed", "1", "--scene", str(scene), "--mutant", mutant, "--no-shrink")
     assert done.returncode == 1, done.stdout + done.stderr
-    assert f"  {FOUND_WITH_SLOW_LINES[mutant]}: " in done.stdout
+    assert f"  {finding}: " in done.stdout
 
 
 @pytest.mark.endurance
-def test_no_mistake_is_seen_on_slow_lines_where_there_is_none(simulate: Simulate) -> None:
-    done = simulate("--seed", "1", "--scene", str(SLOW_LINES))
+@pytest.mark.parametrize("scene", [SLOW_LINES, POLICIES_CHANGE], ids=lambda scene: scene.stem)
+def test_no_mistake_is_seen_in_a_scene_where_there_is_none(simulate: Simulate, scene: Path) -> None:
+    done = simulate("--seed", "1", "--scene", str(scene))
     assert done.returncode == 0, done.stdout + done.stderr
 
 

@@ -21,6 +21,7 @@ from interop.hostile.domain import HostileDomain
 from interop.lab.actors import Notes
 from interop.lab.clients import NewClient
 from interop.lab.core.scene import Fault, LabScene
+from interop.lab.policy_change import change_policy
 from interop.lab.world import clock_course
 from interop.name_server import NameServer
 from msg_node.app import serve
@@ -35,6 +36,8 @@ from tests.simulation.virtual_process import Host, Simulation, current_host, is_
 
 DOMAINS: Final = ("a.example", "b.example", "c.example")
 _START_SECONDS: Final = 30.0
+_RELOAD_SECONDS: Final = 2.0
+"""A node that gets the signal has taken its files over by then."""
 _DNS_PORT: Final = 5300
 _ZONES: Final = "zones.json"
 _HERE: Final = "@FOLDER@"
@@ -119,8 +122,11 @@ class _Machine:
 class SimulatedWorld:
     """Domains with their nodes, running. Made by `simulated_world`."""
 
-    def __init__(self, simulation: Simulation, folder: Path, engine: Engine, nursery: trio.Nursery) -> None:
+    def __init__(
+        self, scene: LabScene, simulation: Simulation, folder: Path, engine: Engine, nursery: trio.Nursery
+    ) -> None:
         self.hostile: list[HostileDomain] = []
+        self._scene = scene
         self.network = Network(simulation.random, simulation.clock)
         self.machines = {domain: _Machine(Host(domain), DomainFolder(path=folder / domain)) for domain in DOMAINS}
         self._engine = engine
@@ -167,8 +173,12 @@ class SimulatedWorld:
         """See `PlayedWorld`."""
         return {}
 
-    async def suffer(self, fault: Fault, notes: Notes) -> None:  # noqa: ARG002 - nothing false is shown
+    async def suffer(self, fault: Fault, notes: Notes) -> None:
         """See `PlayedWorld`."""
+        if fault.does == "policy":
+            machine = self.machines[fault.domain or ""]
+            await change_policy(fault, self._scene, machine.folder.policy, lambda: _reloaded(machine), notes)
+            return
         if fault.domain is not None:
             await self._hit_node(fault, self.machines[fault.domain])
             return
@@ -233,6 +243,11 @@ class SimulatedWorld:
                 await machine.has_ended.wait()
 
 
+async def _reloaded(machine: _Machine) -> None:
+    machine.host.signal(signal.SIGHUP)
+    await trio.sleep(_RELOAD_SECONDS)
+
+
 @asynccontextmanager
 async def simulated_world(
     scene: LabScene, simulation: Simulation, template: Path, folder: Path, engine: Engine
@@ -240,7 +255,7 @@ async def simulated_world(
     """The world of a scene in an empty folder, ready; leaving stops everything."""
     _copy(template, folder, _VERIFY_FLOWS if simulation.verifies_flows else "")
     async with trio.open_nursery() as nursery:
-        world = SimulatedWorld(simulation, folder, engine, nursery)
+        world = SimulatedWorld(scene, simulation, folder, engine, nursery)
         await nursery.start(world.network.run)
         names = NameServer(json.loads((folder / _ZONES).read_text()))
         await nursery.start(_serve_names, names)

@@ -48,6 +48,7 @@ FaultKind = Literal[
     "revoked-stub",
     "clock-step",
     "clock-drift",
+    "policy",
 ]
 Lie = Literal["impostor", "nobody", "silence"]
 BrokenStub = Literal[
@@ -87,7 +88,10 @@ RELEASE_FAULTS: Final = frozenset({"update", "broken-update", "revoked-stub"})
 """What was published stays published; they last for as long as partners are given to follow."""
 PUBLISHING_FAULTS: Final = DOCUMENT_FAULTS | RELEASE_FAULTS
 NODE_FAULTS: Final = (
-    frozenset({"kill", "restart", "pause", "full-disk", "dns-lies"}) | SHARED_FAULTS | CLOCK_FAULTS | PUBLISHING_FAULTS
+    frozenset({"kill", "restart", "pause", "full-disk", "dns-lies", "policy"})
+    | SHARED_FAULTS
+    | CLOCK_FAULTS
+    | PUBLISHING_FAULTS
 )
 PLACEHOLDERS: Final = frozenset(
     {"settings", "folder", "domain", "listen", "site", "certificate", "key", "ca_file", "name_server"}
@@ -99,6 +103,8 @@ FAULT_MEMBERS: Final[Mapping[str, frozenset[str]]] = {
     "answer": frozenset({"dns-lies"}),
     "clock_seconds": CLOCK_FAULTS,
     "stub": frozenset({"broken-update"}),
+    "policy": frozenset({"policy"}),
+    "denies": frozenset({"policy"}),
 }
 """Members of a fault that say something about some kinds only."""
 MOST_MESSAGES: Final = 200_000
@@ -193,7 +199,8 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     Faults of a node name a `domain`, faults of a line the two domains `between` which it is. `node` is the number of
     one of several nodes of the domain; 0 stands for all of them. `answer` is what a lying name server says about other
     domains, `clock_seconds` how far a clock is set or, by the end, has drifted, and `stub` which module of the zoo a
-    broken update has.
+    broken update has. `policy` is a file, and `denies` names the runtimes, who sends and who is to hear, whose loads
+    it keeps from crossing.
     """
 
     does: FaultKind
@@ -208,6 +215,8 @@ class Fault(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     answer: Lie = "impostor"
     clock_seconds: Annotated[float, Meta(ge=-1e9, le=1e9)] = 60.0
     stub: BrokenStub = "trapping"
+    policy: str = ""
+    denies: tuple[tuple[Word, Word], ...] = ()
 
     @property
     def title(self) -> str:
@@ -333,6 +342,7 @@ def problems_of(scene: LabScene) -> Iterator[Problem]:
     if not strangers and all(one.domain in domains for one in scene.runtime):
         yield from _load_problems(scene)
         yield from _after_problems(scene)
+        yield from _policy_problems(scene)
         yield from _action_problems(scene)
         yield from _size_problems(scene)
     yield from _promise_problems(scene)
@@ -428,6 +438,21 @@ def _after_problems(scene: LabScene) -> Iterator[Problem]:
             yield Problem(place, f"fault {fault.title}: {text}")
 
 
+def _policy_problems(scene: LabScene) -> Iterator[Problem]:
+    """A policy that denies no load changes nothing that anybody could see."""
+    domain_of = {one.name: one.domain for one in scene.runtime}
+    loads = {(one.from_, one.to) for one in scene.load}
+    for index, fault in enumerate(scene.fault):
+        for number, (source, target) in enumerate(fault.denies if fault.does == "policy" else ()):
+            text = ""
+            if (source, target) not in loads:
+                text = f"there is no load from {source} to {target} that it could deny"
+            elif domain_of[source] == domain_of[target] or fault.domain not in {domain_of[source], domain_of[target]}:
+                text = f"what {source} sends to {target} does not cross the border of {fault.domain}"
+            if text:
+                yield Problem(("fault", index, "denies", number), f"fault {fault.title}: {text}")
+
+
 def _action_problems(scene: LabScene) -> Iterator[Problem]:
     yield from _twice("object", [one.name for one in scene.object])
     for index, shared in enumerate(scene.object):
@@ -481,6 +506,8 @@ def _node_fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterato
         return
     if fault.does in PUBLISHING_FAULTS:
         yield from _publishing_problems(domain, domains.values())
+    elif fault.does == "policy":
+        yield from _problems_of_policy(fault, domain)
     elif domain.kind not in PROCESSES and fault.does != "kill":
         yield f"the node of {domain.name} is no process: it can only be killed"
     if fault.does in CLOCK_FAULTS and (domain.kind != "ours" or domain.command):
@@ -491,6 +518,15 @@ def _node_fault_problems(fault: Fault, domains: Mapping[str, Domain]) -> Iterato
         yield f"{domain.name} has no node {fault.node}"
     if fault.does in SHARED_FAULTS and domain.nodes < 2:
         yield f"{domain.name} has one node, and nothing that is shared"
+
+
+def _problems_of_policy(fault: Fault, domain: Domain) -> Iterator[str]:
+    if domain.kind != "ours":
+        yield f"only domains of kind ours have a policy; {domain.name} has none"
+    if fault.node:
+        yield "all nodes of a domain have one policy: needs no `node`"
+    if not fault.policy or not fault.denies:
+        yield "needs `policy`, a file, and `denies`, pairs of runtimes that it keeps apart"
 
 
 def _published(domains: Iterable[Domain]) -> set[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -13,6 +13,8 @@ Pair = tuple[str, str]
 """Names of two runtimes: who sends, who is to hear."""
 Key = tuple[str, str, int]
 """A message of a load: its pair, and its number within the pair, from 1."""
+UNDER_WAY_SECONDS: Final = 2.0
+"""What was sent so long before a change is not expected to meet it."""
 
 
 class Sent(Struct, frozen=True, kw_only=True):
@@ -140,11 +142,35 @@ class Release:
         return one.sha256 != self.revoked if self.revoked else one.sha256 == self.wanted
 
 
+class Denial(Struct, frozen=True, kw_only=True):
+    """A time in which a domain had a policy that keeps what some runtimes send to others from crossing.
+
+    It was `asked` to take the policy, had it `since` then, was asked to take the former one back at `until`, and had
+    that again when it `ended`.
+    """
+
+    domain: str
+    pairs: frozenset[Pair]
+    asked: float
+    since: float
+    until: float
+    ended: float
+
+    def holds_for(self, sent: Sent) -> bool:
+        """True if the policy was in force when a message was sent, and has to keep it out until it is taken back."""
+        return sent.key[:2] in self.pairs and self.since <= sent.at < self.until
+
+    def may_hit(self, sent: Sent) -> bool:
+        """True if a message may have met the policy: also if it was under way when that came, or sent as it went."""
+        return sent.key[:2] in self.pairs and self.asked - UNDER_WAY_SECONDS <= sent.at < self.ended
+
+
 @dataclass(slots=True, kw_only=True)
 class Seen:
     """Everything that was seen. `addresses` gives the domain and name of each runtime by its address.
 
-    `lures` are false things that nodes were shown, `releases` stubs that were published, `running` those that ran.
+    `lures` are false things that nodes were shown, `denials` policies that kept some out, `releases` stubs that were
+    published, `running` those that ran.
     `forged` counts forged messages that hostile domains sent, and `misdeeds` how often each domain did what. The nodes
     of `silent` domains acknowledge nothing: what is on its way to or from them is lost with the line, unnoticed.
     """
@@ -158,6 +184,7 @@ class Seen:
     away: list[Away] = field(default_factory=list)
     forged: int = 0
     lures: list[Lure] = field(default_factory=list)
+    denials: list[Denial] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
     running: list[Running] = field(default_factory=list)
     misdeeds: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -168,9 +195,14 @@ class Seen:
     ended: float = 0.0
 
     def outstanding(self) -> list[Sent]:
-        """Messages of which nobody has seen an end: they did not arrive, and nobody answered."""
+        """Messages of which nobody has seen an end: they did not arrive, nobody answered, and no policy met them."""
         ended = {one.key for one in self.arrived} | {one.key for one in self.answered}
-        return [one for one in self.sent if one.key not in ended]
+        waiting = [one for one in self.sent if one.key not in ended]
+        return [one for one in waiting if not any(denial.may_hit(one) for denial in self.denials)]
+
+    def denials_of(self, sent: Sent) -> list[Denial]:
+        """The policies that have to keep a message out."""
+        return [one for one in self.denials if one.holds_for(sent)]
 
     def may_wait_until(self, sent: Sent, recovery_seconds: float) -> float:
         """Until when faults that hit its pair, one after the other, may have kept a message at its sender's node."""

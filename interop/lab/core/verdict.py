@@ -285,7 +285,7 @@ class _Case:
     def genuine(self) -> Iterator[Finding]:
         """Whatever arrives was sent by the runtime whose address it bears, as it arrived, and no node refused it."""
         for one in self.seen.arrived:
-            yield self._forgery(one) or self._refused_before(one)
+            yield self._forgery(one) or self._kept_out(one)
         yield from (None for _ in range(self.seen.forged))
         for lure in self.seen.lures:
             yield Evidence(what=f"{lure.reader} believed {lure.what}", at=lure.at) if lure.is_believed else None
@@ -293,6 +293,7 @@ class _Case:
             is_met = any(span.began <= lure.at <= span.ended for lure in self.seen.lures)
             if span.fault.is_lure and not span.problem and not is_met:
                 yield Evidence(what=f"{span.title}: nobody met what is false, so it tested nothing", at=span.began)
+        yield from _unmet_policies(self.seen)
 
     def _forgery(self, one: Arrived) -> Finding:
         sent = self.sent.get(one.key) if one.key is not None else None
@@ -313,12 +314,19 @@ class _Case:
             arrived_at=(one.at,),
         )
 
-    def _refused_before(self, one: Arrived) -> Finding:
-        """A node has recorded that its policy keeps this message out."""
+    def _kept_out(self, one: Arrived) -> Finding:
+        """A node has recorded that its policy keeps this message out, or has a policy that does."""
         assert one.key is not None
-        records = self.seen.passages.get(self.sent[one.key].record_id, ())
+        sent = self.sent[one.key]
+        records = self.seen.passages.get(sent.record_id, ())
         nodes = sorted({record.node for record in records if record.outcome == _KEPT_OUT})
-        return self.evidence(one.key, f"arrived, and {nodes[0]} has recorded that it was denied") if nodes else None
+        if nodes:
+            return self.evidence(one.key, f"arrived, and {nodes[0]} has recorded that it was denied")
+        for denial in self.seen.denials_of(sent):
+            if one.at < denial.until:
+                what = f"arrived, and the policy that {denial.domain} had since {denial.since:.2f} s denies it"
+                return self.evidence(one.key, what)
+        return None
 
     def evidence(self, key: Key, what: str) -> Evidence:
         """All that is known about a message."""
@@ -368,9 +376,23 @@ def recoveries(seen: Seen, bar_seconds: float) -> list[Recovery]:
     return found
 
 
+def _unmet_policies(seen: Seen) -> Iterator[Finding]:
+    """A policy that was put in force amid traffic, and had nothing to deny."""
+    for span in seen.faults:
+        if span.fault.does != "policy":
+            continue
+        put = [one for one in seen.denials if one.domain == span.fault.domain and span.began <= one.since <= span.ended]
+        if not any(denial.holds_for(sent) for denial in put for sent in seen.sent):
+            yield Evidence(what=f"{span.title}: nobody sent what it denies, so it tested nothing", at=span.began)
+
+
 def _shown_as_genuine(seen: Seen) -> str:
-    """How much nodes were shown that is false."""
-    figures = {"forged": seen.forged, "false documents and impostors met": len(seen.lures)}
+    """How much nodes were shown that is false, or that their policies deny."""
+    figures = {
+        "forged": seen.forged,
+        "false documents and impostors met": len(seen.lures),
+        "sent against a policy": sum(bool(seen.denials_of(one)) for one in seen.sent),
+    }
     return ", ".join(f"{count} {what}" for what, count in figures.items() if count)
 
 

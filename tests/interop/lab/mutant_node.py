@@ -41,6 +41,7 @@ from federation.stubs.stub_releases import StubReleases
 from federation.stubs.stub_succession import StubSuccession
 from msg_node.addresses.core.subscription_rights import Right, SubscriptionRights
 from msg_node.kernel.service import Caller
+from policy.core.gate import Gate
 from protofly import codec
 from protofly.errors import Code, PeerError
 from protofly.message import Message
@@ -287,6 +288,16 @@ def links_timed_by_the_clock_on_the_wall() -> None:
     LinkClock.__init__ = init  # type: ignore[assignment, method-assign, unused-ignore]
 
 
+def flows_outlive_a_change() -> None:
+    genuine = Gate._begin_era
+
+    def begin_era(self: Gate) -> None:
+        if not hasattr(self, "era"):
+            genuine(self)
+
+    Gate._begin_era = begin_era  # type: ignore[method-assign, unused-ignore]
+
+
 def _by_name(*mistakes: Callable[[], None]) -> dict[str, Callable[[], None]]:
     return {one.__name__.replace("_", "-"): one for one in mistakes}
 
@@ -308,8 +319,9 @@ SIMULATION_MUTANTS = _by_name(
     acknowledged_too_early,
     one_number_too_many_seen,
     what_goes_again_bears_new_numbers,
+    flows_outlive_a_change,
 )
-"""Mistakes that simulations find: about messages without a trace, numbers and acknowledgements."""
+"""Mistakes that simulations find: about flows, which messages without a trace are, numbers and acknowledgements."""
 SCENE_MUTANTS = _by_name(
     expired_documents_believed,
     certificates_of_strangers_accepted,

@@ -17,7 +17,7 @@ from interop.lab.run import LabReport, run_scene
 from interop.lab.scene_file import load_scene, scene_path
 from interop.lab.world import WorldPlan
 
-from .mutant_node import BORDER_MUTANTS, MUTANTS, SCENE_MUTANTS
+from .mutant_node import BORDER_MUTANTS, MUTANTS, SCENE_MUTANTS, SIMULATION_MUTANTS
 
 LIMIT_SECONDS = 200.0
 SCENES = Path(__file__).with_name("scenes")
@@ -78,6 +78,7 @@ FOUND_IN_SCENES = {
     "broken-updates-stay": ("releases", "stubs"),
     "revoked-stubs-go-on": ("releases", "stubs"),
     "links-timed-by-the-clock-on-the-wall": ("clocks", "answered"),
+    "flows-outlive-a-change": ("policies-change", "genuine"),
 }
 """The scene that comes with the program and finds a mistake, and by which promise."""
 FOUND_IN_SCENES_HERE = {
@@ -110,11 +111,11 @@ async def test_a_mistake_in_the_protocol_is_found_by_the_promise_that_it_breaks(
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("mutant", FOUND_IN_SCENES)
-async def test_a_mistake_with_documents_releases_or_clocks_is_found_by_a_shipped_scene(
+async def test_a_mistake_with_documents_releases_clocks_or_policies_is_found_by_a_shipped_scene(
     tmp_path: Path, mutant: str
 ) -> None:
     name, promise = FOUND_IN_SCENES[mutant]
-    assert mutant in SCENE_MUTANTS | BORDER_MUTANTS
+    assert mutant in SCENE_MUTANTS | SIMULATION_MUTANTS | BORDER_MUTANTS
     report = await report_of_scene(load_scene(scene_path(name)), tmp_path, *MUTANT_NODE, mutant, "serve")
     assert promise in broken(report)
 
@@ -133,9 +134,7 @@ async def test_a_mistake_with_policies_is_found_by_a_scene_and_an_honest_node_ra
 
 @pytest.mark.endurance
 @pytest.mark.parametrize("name", sorted({scene for scene, _ in FOUND_IN_SCENES.values()}))
-async def test_an_honest_node_raises_no_alarm_in_the_scenes_of_documents_releases_and_clocks(
-    tmp_path: Path, name: str
-) -> None:
+async def test_an_honest_node_raises_no_alarm_in_the_scenes_that_find_mistakes(tmp_path: Path, name: str) -> None:
     report = await report_of_scene(load_scene(scene_path(name)), tmp_path, "trapezoid", "serve")
     assert broken(report) == {}
 

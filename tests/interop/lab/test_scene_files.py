@@ -310,6 +310,40 @@ def test_policies_are_found_beside_their_scene(tmp_path: Path) -> None:
     assert [one.policy for one in load_scene(file).domain] == ["", str(tmp_path / "b.toml")]
 
 
+POLICY = '"policy", domain = "b.example", policy = "b.toml", denies = [["anna", "bruno"]]'
+
+
+def test_the_policy_of_a_fault_is_beside_its_scene_or_comes_with_the_program(tmp_path: Path) -> None:
+    file, ours = tmp_path / "scene.toml", "policies/nothing-in.policy.toml"
+    (tmp_path / "b.toml").write_text("")
+    file.write_text(GOOD.replace('"kill", domain = "b.example"', POLICY))
+    assert [one.policy for one in load_scene(file).fault] == [str(tmp_path / "b.toml")]
+    file.write_text(GOOD.replace('"kill", domain = "b.example"', POLICY.replace("b.toml", ours)))
+    assert [Path(one.policy) for one in load_scene(file).fault] == [scene_path("policies-change").parent / ours]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("", "", "scene.toml:6: fault policy b.example: "),
+        (', policy = "b.toml"', "", "needs `policy`, a file, and `denies`"),
+        (', denies = [["anna", "bruno"]]', "", "needs `policy`, a file, and `denies`"),
+        ('"b.example"', '"b.example", node = 1', "all nodes of a domain have one policy: needs no `node`"),
+        ('["anna", "bruno"]', '["bruno", "anna"]', "there is no load from bruno to anna that it could deny"),
+        ('"policy", ', '"kill", ', "`denies` is for policy"),
+        ('domain = "b.example"', 'between = ["a.example", "b.example"]', "needs `domain`"),
+        ('domain = "b.example"', 'domain = "c.example"', "anna sends to bruno does not cross the border of c.example"),
+        ('domain = "b.example"', 'domain = "v.example"', "only domains of kind ours have a policy"),
+    ],
+)
+def test_a_policy_that_cannot_be_put_in_force_or_changes_nothing_is_named(
+    tmp_path: Path, old: str, new: str, problem: str
+) -> None:
+    domains = '{ name = "b.example" }, { name = "c.example" }, { name = "v.example", kind = "vertx" }]'
+    text = GOOD.replace('{ name = "b.example" }]', domains, 1)
+    assert problem in load(tmp_path, text.replace('"kill", domain = "b.example"', POLICY.replace(old, new, 1)))
+
+
 @pytest.mark.parametrize("who", ["anna-2", "bruno"])
 def test_as_many_messages_as_a_runtime_hears_may_be_waited_for(tmp_path: Path, who: str) -> None:
     file = tmp_path / "scene.toml"

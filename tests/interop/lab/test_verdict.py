@@ -8,7 +8,19 @@ import pytest
 
 from interop.lab.core.operations import Operation
 from interop.lab.core.scene import PROMISES, Bars, Fault, PromiseName
-from interop.lab.core.seen import Answered, Arrived, Away, FaultSpan, Lure, Passage, Release, Running, Seen, Sent
+from interop.lab.core.seen import (
+    Answered,
+    Arrived,
+    Away,
+    Denial,
+    FaultSpan,
+    Lure,
+    Passage,
+    Release,
+    Running,
+    Seen,
+    Sent,
+)
 from interop.lab.core.verdict import Judged, State, judge, recoveries
 
 A, B, C = (f"{name}.example" for name in "abc")
@@ -79,6 +91,44 @@ def test_what_a_node_has_denied_and_arrives_all_the_same_breaks_genuine(outcome:
     assert [one.what for one in judged.evidence] == (
         ["arrived, and b.example has recorded that it was denied"] if state is State.BROKEN else []
     )
+
+
+def denied(source: str = "anna") -> dict[str, object]:
+    """A policy of `b.example` that was asked for at 3 s, in force from 4 to 6 s, and gone at 7 s."""
+    pairs = frozenset({(source, "bruno")})
+    denial = Denial(domain="b.example", pairs=pairs, asked=3.0, since=4.0, until=6.0, ended=7.0)
+    return {"denials": [denial], "faults": [span("policy", 3.0, 7.0)]}
+
+
+def test_what_arrives_against_the_policy_in_force_breaks_genuine_with_its_evidence() -> None:
+    judged = of(seen([sent(1, at=4.0)], [arrived(1, at=5.9)], **denied()), "genuine")
+    assert judged.state is State.BROKEN
+    [case] = judged.evidence
+    assert (case.message, case.sent_at, case.arrived_at) == ("anna→bruno #1", 4.0, (5.9,))
+    assert case.what == "arrived, and the policy that b.example had since 4.00 s denies it"
+    assert judged.figure == "1 sent against a policy"
+
+
+@pytest.mark.parametrize(("sent_at", "arrived_at"), [(3.9, 4.5), (5.9, 6.0), (6.0, 6.1), (2.0, 2.1)])
+def test_what_was_under_way_when_a_policy_came_or_went_may_arrive(sent_at: float, arrived_at: float) -> None:
+    what = seen([sent(1, at=sent_at), sent(2, at=5.0)], [arrived(1, at=arrived_at)], **denied())
+    assert of(what, "genuine").state is State.KEPT
+
+
+def test_a_policy_that_nothing_met_has_tested_nothing() -> None:
+    for what in (
+        seen([sent(1, at=3.9)], [arrived(1, at=4.0)], **denied()),
+        seen([sent(1, at=4.0)], [arrived(1, at=4.1)], **denied("carla")),
+        seen([sent(1, at=4.0)], [arrived(1, at=4.1)], faults=[span("policy", 3.0, 7.0)]),
+    ):
+        [case] = of(what, "genuine").evidence
+        assert case.what == "policy b.example: nobody sent what it denies, so it tested nothing"
+
+
+@pytest.mark.parametrize(("at", "is_waited_for"), [(0.9, True), (1.0, False), (5.0, False), (6.9, False), (7.0, True)])
+def test_what_a_policy_may_have_met_is_not_waited_for(*, at: float, is_waited_for: bool) -> None:
+    assert bool(seen([sent(1, at=at)], [], **denied()).outstanding()) is is_waited_for
+    assert seen([sent(1, at=at)], [], **denied("carla")).outstanding()
 
 
 @pytest.mark.parametrize("promise", ["once", "order", "kept", "genuine", "neighbours"])
