@@ -218,15 +218,10 @@ class _Weigher:
             is_other = name in _NAMES_OTHERS or (name in ("$id", "id") and isinstance(node[name], str) and not is_root)
             if is_other:
                 raise PeerError(Code.SCHEMA, f"schemas with {name} inside are not used")
-        parts = 1 + self._own(node)
-        if "$ref" in node:
-            parts += self._referred(node["$ref"], depth)
+        referred = self._referred(node["$ref"], depth) if "$ref" in node else 0
+        parts = _bounded(1 + self._own(node) + referred)
         for part in _parts_of(node):
-            parts += self.weigh(part, depth + 1)
-            if parts > SCHEMA_PARTS:
-                break
-        if parts > SCHEMA_PARTS:
-            raise PeerError(Code.SCHEMA, f"the schema has more than {SCHEMA_PARTS} parts")
+            parts = _bounded(parts + self.weigh(part, depth + 1))
         return parts
 
     def _own(self, node: Schema) -> int:
@@ -255,6 +250,13 @@ class _Weigher:
             known = self._known[reference] = self.weigh(target, depth + 1)
             self._open.discard(reference)
         return known
+
+
+def _bounded(parts: int) -> int:
+    """So many parts, as soon as they are counted: nothing more is looked at once there are too many."""
+    if parts > SCHEMA_PARTS:
+        raise PeerError(Code.SCHEMA, f"the schema has more than {SCHEMA_PARTS} parts")
+    return parts
 
 
 def _parts_of(node: Schema) -> Iterator[object]:

@@ -67,5 +67,4 @@ class Deadlines:
         if not bucket:
             del self._buckets[second]
             if len(self._seconds) > 2 * len(self._buckets) + 64:
-                self._seconds = list(self._buckets)
-                heapq.heapify(self._seconds)
+                self._seconds = sorted(self._buckets)  # which is a heap as well

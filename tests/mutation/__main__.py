@@ -10,6 +10,7 @@ import argparse
 import importlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -17,8 +18,9 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from tests.mutation.callers import callers_of
+from tests.mutation.callers import callers_of, files_that_may_notice, imports_one, is_beside
 from tests.mutation.equivalents import stale
+from tests.mutation.mutations import Mutation
 from tests.mutation.report import Verdict, show_shares, show_stale, show_survivor
 from tests.mutation.targets import Group, chosen
 from tests.mutation.trials import Bounds, Outcome, Trial, drawn, tried
@@ -60,29 +62,57 @@ def main(words: list[str]) -> int:
 
 
 def _judged(group: Group, paths: list[Path], arguments: argparse.Namespace, console: Console) -> Verdict:
-    bounds = Bounds(max(arguments.workers, 1), arguments.budget)
+    """Try the changes: with the tests of their package; what survives with those that import its module; with all."""
     only_guards, seed, sample = arguments.guards, arguments.seed, arguments.sample
     mutations = drawn(group, paths, number=sample, seed=seed, only_guards=only_guards)
+    trials = {one: Trial(one, Outcome.SURVIVED) for one in mutations}
+    rest = files_that_may_notice(group)
+    for is_near in (is_beside, imports_one, lambda _path, _modules: True):
+        left = [one for one in mutations if trials[one].outcome is Outcome.SURVIVED]
+        modules = {one.module for one in left}
+        files = [path for path in rest if is_near(path, modules)]
+        rest = [path for path in rest if path not in files]
+
+        def end(trial: Trial, is_last: bool = not rest) -> None:
+            so_far = trials[trial.mutation]
+            trial = trials[trial.mutation] = msgspec.structs.replace(trial, tests=so_far.tests + trial.tests)
+            if is_last and trial.outcome is Outcome.SURVIVED:
+                show_survivor(trial, console)
+
+        if left and files:
+            console.print(f"{group.name}: {len(left)} changes with {len(files)} test files")
+            _try(group, left, files, arguments, console, end)
+    verdict = Verdict(group, [trials[one] for one in mutations], stale(group))
+    show_stale(verdict, console)
+    return verdict
+
+
+def _try(
+    group: Group,
+    mutations: list[Mutation],
+    files: list[Path],
+    arguments: argparse.Namespace,
+    console: Console,
+    on_trial: Callable[[Trial], None],
+) -> None:
+    """Try changes with the tests of some files."""
+    bounds = Bounds(max(arguments.workers, 1), arguments.budget)
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
         finding = progress.add_task(f"{group.name}: which test calls what", total=None)
         callers = callers_of(
-            group, bounds.workers, lambda done, total: progress.update(finding, completed=done, total=total)
+            group, files, bounds.workers, lambda done, total: progress.update(finding, completed=done, total=total)
         )
         progress.remove_task(finding)
         trying = progress.add_task(group.name, total=len(mutations))
 
-        def on_trial(trial: Trial) -> None:
+        def end(trial: Trial) -> None:
             progress.advance(trying)
-            if trial.outcome is Outcome.SURVIVED:
-                show_survivor(trial, console)
+            on_trial(trial)
 
-        trials = tried(group, mutations, callers, bounds, on_trial)
+        tried(group, mutations, callers, bounds, end)
     if callers.useless:
         console.print(f"{group.name}: {len(callers.useless)} tests are of no use here, such as {callers.useless[0]}")
-    verdict = Verdict(group, trials, stale(group))
-    show_stale(verdict, console)
-    return verdict
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import Final
@@ -87,28 +87,26 @@ class Callers:
         return self._by_module.get(path, {}) | others
 
 
-def callers_of(group: Group, workers: int, on_progress: Callable[[int, int], None]) -> Callers:
-    """Find out, or remember, which tests call what."""
+def callers_of(group: Group, paths: Sequence[Path], workers: int, on_progress: Callable[[int, int], None]) -> Callers:
+    """Find out, or remember, which tests of some test files of a group call what."""
     store = KEPT / f"{group.name.replace('/', '-')}.json"
     kept = msgspec.json.decode(store.read_bytes(), type=dict[str, KeptFile]) if store.exists() else {}
     names = _digest(*(" ".join(sorted(_functions_of(path))).encode() for path in group.paths()))
     current: dict[str, KeptFile] = {}
     KEPT.mkdir(exist_ok=True)
-    stale: list[tuple[str, str]] = []
-    for path in _test_files(group):
+    digests: dict[str, str] = {}
+    for path in paths:
         name, digest = str(path.relative_to(ROOT)), _digest(names.encode(), *_shared_sources(path))
         found = kept.get(name)
         if found is not None and found.digest == digest:
             current[name] = found
         else:
-            stale.append((name, digest))
-    digests = dict(stale)
+            digests[name] = digest
     for tests in _watched_all(group, list(digests), workers):
         for name, found_tests in tests.items():
             current[name] = KeptFile(digests[name], found_tests)
         store.write_bytes(msgspec.json.encode({**kept, **current}))  # an interrupted run loses nothing
         on_progress(sum(name in current for name in digests), len(digests))
-    store.write_bytes(msgspec.json.encode(current))
     return Callers(group, current)
 
 
@@ -135,13 +133,31 @@ def _watched(group: Group, names: list[str], folder: Path) -> object:
     return plugin.tests
 
 
-def _test_files(group: Group) -> list[Path]:
+def files_that_may_notice(group: Group) -> list[Path]:
+    """All test files of a group."""
     modules, tests = {module_name(path) for path in group.paths()}, ROOT / "tests"
     found = {path for home in group.homes for path in tests.glob(home) if modules & imported_by(path)}
     if group.asks_importers:
         others = (path for path in tests.glob("*/**/test_*.py") if path.relative_to(tests).parts[0] not in ELSEWHERE)
         found |= {path for path in others if modules & imported_directly(path)}
     return sorted(found)
+
+
+def is_beside(path: Path, modules: Collection[str]) -> bool:
+    """True for a test file in the folder of the same name: those of `msg_node.bus.core.router` are in `msg_node/bus`.
+
+    Where there is no such folder, it is the next one above.
+    """
+    return any(_folder_of(ROOT.joinpath("tests", *name.split(".")[:-1])) in path.parents for name in modules)
+
+
+def imports_one(path: Path, modules: Collection[str]) -> bool:
+    """True for a test file that imports one of these modules itself."""
+    return not imported_directly(path).isdisjoint(modules)
+
+
+def _folder_of(path: Path) -> Path:
+    return path if path.is_dir() else _folder_of(path.parent)
 
 
 @cache

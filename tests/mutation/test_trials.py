@@ -7,13 +7,22 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from tests.mutation import processes
-from tests.mutation.callers import Callers, KeptFile, TestCalls
+from tests.mutation import callers, processes
+from tests.mutation.callers import (
+    Callers,
+    KeptFile,
+    TestCalls,
+    callers_of,
+    files_that_may_notice,
+    imports_one,
+    is_beside,
+)
 from tests.mutation.processes import Task, run_all
 from tests.mutation.report import Verdict
 from tests.mutation.targets import ROOT, groups
@@ -31,9 +40,9 @@ def test_the_body_of_a_class_is_tried_with_all_tests_of_its_module_though_one_of
     path, name = "stubs_cache/core/eviction.py", "tests/stubs_cache/test_core.py"
     imports = TestCalls(0.1, {path: ["<module>", "Eviction"]})
     calls = TestCalls(0.1, {path: ["choose_evictions"]})
-    callers = Callers(CACHE, {name: KeptFile("", {f"{name}::one": imports, f"{name}::other": calls})})
-    assert callers.of("stubs_cache.core.eviction", "Eviction").keys() == {f"{name}::one", f"{name}::other"}
-    assert callers.of("stubs_cache.core.eviction", "choose_evictions").keys() == {f"{name}::other"}
+    known = Callers(CACHE, {name: KeptFile("", {f"{name}::one": imports, f"{name}::other": calls})})
+    assert known.of("stubs_cache.core.eviction", "Eviction").keys() == {f"{name}::one", f"{name}::other"}
+    assert known.of("stubs_cache.core.eviction", "choose_evictions").keys() == {f"{name}::other"}
 
 
 def test_what_takes_too_much_cpu_is_late() -> None:
@@ -144,3 +153,44 @@ def test_the_command_reports_what_no_test_notices_and_writes_no_file_of_the_chec
     assert module.stat().st_mtime < began
     unknown = subprocess.run([*command[:3], "no/such.py"], cwd=ROOT, capture_output=True, check=False)
     assert unknown.returncode == 2
+
+
+ROUTER, HISTOGRAMS = "msg_node.bus.core.router", "msg_node.kernel.histograms"
+
+
+@pytest.mark.parametrize(
+    ("module", "path", "is_near"),
+    [
+        (ROUTER, "tests/msg_node/bus/test_router.py", True),
+        (ROUTER, "tests/msg_node/sessions/test_sessions.py", False),
+        (HISTOGRAMS, "tests/msg_node/kernel/test_deadlines.py", True),
+        (HISTOGRAMS, "tests/msg_node/admin/test_traffic.py", False),
+        ("federation.core.transactions", "tests/federation/test_border.py", True),
+        ("federation.core.transactions", "tests/msg_node/bus/test_router.py", False),
+    ],
+)
+def test_tests_in_the_folder_of_a_package_are_beside_it(module: str, path: str, is_near: bool) -> None:
+    assert is_beside(ROOT / path, {module}) is is_near
+
+
+def test_tests_that_import_a_module_themselves_come_before_all_others() -> None:
+    [group] = [one for one in groups() if one.name == "msg_node"]
+    files = files_that_may_notice(group)
+    importing = [path for path in files if imports_one(path, {HISTOGRAMS})]
+    assert ROOT / "tests/msg_node/admin/test_traffic.py" in importing
+    assert ROOT / "tests/msg_node/bus/test_router.py" in set(files) - set(importing)
+
+
+def test_what_is_known_of_other_test_files_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(callers, "KEPT", tmp_path)
+    watched: list[list[str]] = []
+
+    def watch(_group: object, names: list[str], _workers: int) -> Iterator[dict[str, dict[str, TestCalls]]]:
+        watched.append(names)
+        yield {name: {f"{name}::one": TestCalls(0.1)} for name in names}
+
+    monkeypatch.setattr(callers, "_watched_all", watch)
+    one, other, *_ = files_that_may_notice(CACHE)
+    for paths in ([one], [other], [one, other]):
+        callers_of(CACHE, paths, 1, lambda _done, _total: None)
+    assert watched == [[str(one.relative_to(ROOT))], [str(other.relative_to(ROOT))], []]

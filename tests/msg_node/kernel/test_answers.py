@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msg_node.kernel.answers import described, not_stored, validator_reply
+from msg_node.kernel.answers import described, gap_word, not_stored, validator_reply
 from msg_node.kernel.rest_calls import Answered, path_to
 from protofly import codec
 from protofly.codec import BrokenMessageError
@@ -98,3 +98,19 @@ def test_a_broken_frame_is_answered_unless_it_is_a_response_or_nobody_s(
     sent = validator_reply(broken, runtime)
     assert (sent is not None) is is_answered
     assert sent is None or "value" not in codec.body_members(sent.body)
+
+
+@pytest.mark.parametrize(
+    ("objects", "is_vague", "more"),
+    [
+        ((), True, {"others": True}),
+        (("comm://a/1", "comm://a/2"), False, {}),
+        (("comm://a/1",), True, {"others": True}),
+    ],
+)
+def test_a_runtime_that_is_back_hears_which_objects_it_missed_and_whether_perhaps_others(
+    objects: tuple[str, ...], is_vague: bool, more: dict[str, object]
+) -> None:
+    sent = gap_word(RUNTIME, objects, is_vague=is_vague)
+    assert (sent.id, sent.type, sent.from_, sent.to) == (None, "update", "mn:/session", f"{RUNTIME}/status")
+    assert codec.body_members(sent.body) == {"value": "missed", "resources": list(objects), **more}

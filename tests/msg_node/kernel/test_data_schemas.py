@@ -311,3 +311,25 @@ def test_any_object_is_a_schema_or_refused_and_any_change_fits_or_does_not(
         assert all(isinstance(name, str) for name in schema.children)
         for members in ({"value": value}, {"attribute": "a.0.a", "value": value}, {"attribute": "a"}):
             assert outcome(lambda members=members: check(schema, **members)) in (None, Code.SCHEMA)  # type: ignore[misc]
+
+
+def test_a_format_says_what_is_meant_and_refuses_nothing() -> None:
+    schema = DataSchema(
+        {"$schema": "http://json-schema.org/draft-04/schema#", "properties": {"at": {"format": "ipv4"}}}
+    )
+    check(schema, attribute="at", value="here")
+
+
+def test_nothing_more_is_looked_at_once_a_schema_has_too_many_parts() -> None:
+    def refused(parts: int) -> None:
+        with pytest.raises(PeerError, match="parts"):
+            DataSchema({"anyOf": [{}] * parts})
+
+    assert calls_of(lambda: refused(3 * SCHEMA_PARTS)) == calls_of(lambda: refused(2 * SCHEMA_PARTS))
+    own = calls_of(lambda: refused_own({"anyOf": [{}]}))
+    assert own == calls_of(lambda: refused_own({"anyOf": [{}] * SCHEMA_PARTS}))
+
+
+def refused_own(more: dict[str, object]) -> None:
+    with pytest.raises(PeerError, match="parts"):
+        DataSchema({"enum": [None] * (SCHEMA_PARTS + 1), **more})

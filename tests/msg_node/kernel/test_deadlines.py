@@ -48,3 +48,15 @@ def test_moving_deadlines_use_bounded_memory() -> None:
         deadlines.set("a", second)
     assert len(deadlines._seconds) <= 68
     assert len(deadlines._buckets) == 2
+
+
+def test_after_many_moves_the_earliest_is_still_due_first() -> None:
+    deadlines, seconds = Deadlines(), [5, 3, 4, 1, 2]
+    for second in seconds:
+        deadlines.set(f"stays {second}", 10_000 + second)
+    deadlines.set("first", 0)  # so that nothing is popped by the way
+    for second in range(1, 200):
+        deadlines.set("moves", second)
+    deadlines.discard("moves")
+    assert len(deadlines._seconds) < 100
+    assert deadlines.take_due(20_000, 10) == ["first", *(f"stays {second}" for second in sorted(seconds))]

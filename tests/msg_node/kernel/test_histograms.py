@@ -61,3 +61,27 @@ def test_a_quantile_lies_in_the_bounds_that_have_that_share_below(
     for place, count in counts.items():
         histogram.counts[place] = count
     assert histogram.quantile(share) == (None if seconds is None else pytest.approx(seconds))
+
+
+def test_the_bounds_are_those_that_dashboards_ask_for() -> None:
+    histogram = Histogram()
+    assert histogram.cumulative() == [
+        (bound, 0.0)
+        for bound in (
+            *("0.0005", "0.001", "0.0025", "0.005", "0.01", "0.025", "0.05", "0.1"),
+            *("0.25", "0.5", "1.0", "2.5", "5.0", "10.0", "30.0", "+Inf"),
+        )
+    ]
+    assert [bound / 1e6 for bound in BOUNDS_US] == list(BOUNDS_SECONDS)
+
+
+@pytest.mark.parametrize("count", [1, 16])
+def test_a_sum_is_that_of_all_times_and_of_what_was_taken_over(count: int) -> None:
+    one, other = Histogram(), Histogram()
+    assert one.sum_us == 0
+    one.observe_all([3] * count)
+    other.observe_all([700, 900])
+    one.add(other)
+    assert (one.sum_us, other.sum_us) == (3 * count + 1600, 1600)
+    assert one.counts[:3] == [count, 2, 0]
+    assert one.cumulative()[:2] == [("0.0005", count), ("0.001", count + 2.0)]
