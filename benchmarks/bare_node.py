@@ -116,7 +116,8 @@ class BareProcess:
 
     pid = 0
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
+        self.budget = budget
         self._client = LinkClient()
 
     async def exchange(self, events: list[GuestEvent]) -> ExchangeReply:
@@ -128,9 +129,8 @@ class BareProcess:
         """There is no process that could end."""
         await trio.sleep_forever()
 
-    async def aclose(self) -> None:
+    def close(self) -> None:
         """Nothing to end."""
-        await trio.lowlevel.checkpoint()
 
 
 class BareSandbox(Sandbox):
@@ -154,7 +154,7 @@ class BareSandbox(Sandbox):
     async def start_worker(self, domain: str, code: bytes, budget: Budget) -> StubProcess:  # noqa: ARG002
         """No worker."""
         await trio.lowlevel.checkpoint()
-        return cast("StubProcess", BareProcess())
+        return cast("StubProcess", BareProcess(budget))
 
 
 def _print_ready(facts: dict[str, object]) -> None:
